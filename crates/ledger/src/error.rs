@@ -1,0 +1,112 @@
+//! What can go wrong with a ledger, one enum per operation.
+
+use std::sync::Arc;
+
+use pharos_types::{EntryId, LedgerId};
+
+/// A device, file system or engine failure, shared by everyone it hits.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {cause}")]
+pub struct StorageFault {
+    /// What was being done, with file and byte offset where there is one.
+    pub what: String,
+    /// The system's answer.
+    pub cause: String,
+}
+
+impl StorageFault {
+    /// A fault met while doing `what`.
+    pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
+        Arc::new(Self {
+            what: what.into(),
+            cause: cause.to_string(),
+        })
+    }
+}
+
+/// Why an append or close was refused.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AppendError {
+    /// Another writer took over; reopen the managed ledger, do not retry here.
+    #[error("ledger {ledger} is fenced")]
+    Fenced {
+        /// The ledger.
+        ledger: LedgerId,
+    },
+    /// The writer was closed.
+    #[error("ledger {ledger} is closed")]
+    Closed {
+        /// The ledger.
+        ledger: LedgerId,
+    },
+    /// The entry is larger than an engine takes.
+    #[error("entry of {bytes} bytes is larger than {bytes_max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The device has no room; retry when there is some.
+    #[error("no space left for ledger {ledger}")]
+    NoSpace {
+        /// The ledger.
+        ledger: LedgerId,
+    },
+    /// The store no longer accepts writes; reads go on. Final until restart.
+    #[error("storage no longer accepts writes")]
+    Poisoned(#[source] Arc<StorageFault>),
+}
+
+/// Why a ledger could not be created.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CreateError {
+    /// The store no longer accepts writes.
+    #[error("storage no longer accepts writes")]
+    Poisoned(#[source] Arc<StorageFault>),
+    /// The device has no room.
+    #[error("no space left to create a ledger")]
+    NoSpace,
+}
+
+/// Why a ledger could not be recovered.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    /// Nobody knows it.
+    #[error("no ledger {0}")]
+    NoSuchLedger(LedgerId),
+    /// Its end cannot be told now.
+    #[error("cannot recover the ledger")]
+    Fault(#[source] Arc<StorageFault>),
+}
+
+/// Why entries could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReadError {
+    /// Nobody knows the ledger, or it was deleted.
+    #[error("no ledger {0}")]
+    NoSuchLedger(LedgerId),
+    /// The entry is there but its bytes are not what was written.
+    #[error("entry {entry} of ledger {ledger} is damaged in {file} at {byte_offset}")]
+    Damaged {
+        /// The ledger.
+        ledger: LedgerId,
+        /// The entry.
+        entry: EntryId,
+        /// The file that holds it.
+        file: String,
+        /// Where in the file its record begins.
+        byte_offset: u64,
+    },
+    /// The device failed.
+    #[error("cannot read")]
+    Fault(#[source] Arc<StorageFault>),
+}
+
+/// Why a ledger could not be deleted.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DeleteError {
+    /// The store no longer accepts writes.
+    #[error("storage no longer accepts writes")]
+    Poisoned(#[source] Arc<StorageFault>),
+}

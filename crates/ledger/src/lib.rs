@@ -1,0 +1,151 @@
+//! The contract of a ledger engine.
+//!
+//! A ledger is a single-writer, append-only run of entries. An engine can create, append, read, recover, close and
+//! delete; cursors, batches, topics and time are not its business. Two engines stand behind this contract: the
+//! embedded log and Apache BookKeeper.
+//!
+//! ```text
+//!   ids   0 1 2 3 4 5 6 7
+//!         ──────────┬───┬──►
+//!                   │   └ tail pushed: appended, not yet durable
+//!                   └ tail durable (exclusive): everything before it survives a crash and may be acknowledged
+//! ```
+//!
+//! The laws (checked by the conformance suite on every engine):
+//! 1. Entry ids are dense from 0 in the order of `append` calls.
+//! 2. The durable tail only grows, and an entry before it reads back byte for byte, also after a crash.
+//! 3. After a crash a recovered ledger is a prefix of what was appended that holds at least the durable tail.
+//! 4. Once [`LedgerEngine::recover`] returned, the old writer's appends are never acknowledged (fencing).
+//! 5. A failed sync is final: the tail never moves again and `failed` says why; reads go on.
+//! 6. A deleted ledger never comes back, also after a crash.
+
+#![forbid(unsafe_code)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use pharos_types::{EntryId, LedgerId};
+
+mod error;
+
+pub use error::{AppendError, CreateError, DeleteError, OpenError, ReadError, StorageFault};
+
+/// A future that engines hand out through `dyn` traits.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How hard a ledger's appends are made durable before they count as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Synced to the device.
+    #[default]
+    Sync,
+    /// Handed to the operating system; a crash of the machine (not of the process) may lose the last moments.
+    Async,
+}
+
+/// What a new ledger is created with.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// When an append counts as durable.
+    pub durability: Durability,
+}
+
+/// How far a writer has come. Waiters watch it instead of being called back.
+#[derive(Clone, Debug, Default)]
+pub struct Tail {
+    /// Entries `0..durable` are durable.
+    pub durable: u64,
+    /// Why the writer will never get further, once that is so.
+    pub failed: Option<Arc<StorageFault>>,
+}
+
+/// The one writer of an open ledger.
+///
+/// Dropping it without [`close`](Self::close) leaves the ledger open; it must then be recovered before it is read
+/// as a whole.
+pub trait LedgerWriter: Send + Sync {
+    /// The ledger.
+    fn id(&self) -> LedgerId;
+
+    /// Queues one entry and says which id it got; it is durable once [`Tail::durable`] is beyond that id.
+    ///
+    /// Never blocks and never waits: the caller bounds what it has in flight, in bytes, before it calls.
+    /// `payload`: opaque, 1 byte to 16 MiB.
+    ///
+    /// # Errors
+    /// `Fenced`, `Closed`, `TooLarge`, `Poisoned`: see [`AppendError`]. The entry was then not queued.
+    fn append(&self, payload: Bytes) -> Result<EntryId, AppendError>;
+
+    /// The durable tail, as a watermark. Coalescing: a slow watcher sees the newest value only.
+    fn tail(&self) -> watch::Receiver<Tail>;
+
+    /// Waits until all appends are durable, then seals the ledger. Idempotent.
+    ///
+    /// Cancel safety: dropping the future may leave the ledger open or closed; call again or recover.
+    fn close(&self) -> BoxFuture<'_, Result<(), AppendError>>;
+}
+
+/// An entry as read.
+#[derive(Clone, Debug)]
+pub struct ReadEntry {
+    /// Its id.
+    pub id: EntryId,
+    /// The bytes that were appended.
+    pub payload: Bytes,
+}
+
+/// What [`LedgerEngine::recover`] found: the ledger is sealed with this content for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Number of entries; ids are `0..entry_count`.
+    pub entry_count: u64,
+    /// Their payload bytes together.
+    pub bytes: u64,
+}
+
+/// A store of ledgers.
+pub trait LedgerEngine: Send + Sync {
+    /// Creates a ledger under a new id, higher than all given out before, and opens its writer.
+    ///
+    /// # Errors
+    /// [`CreateError`]; nothing was created, or it will be forgotten.
+    fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>>;
+
+    /// Fences any writer that may still exist, finds the true end, seals the ledger and says what it holds.
+    /// On a ledger that is closed already it only answers.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSuchLedger`], or [`OpenError::Fault`] when the end cannot be told; retry later.
+    fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>>;
+
+    /// Reads entries from `first` on, in order: at least one when `first` exists, then as many as fit in
+    /// `entries_max` and `bytes_max`. Works on open (durable part) and sealed ledgers. Empty when `first` is at or
+    /// beyond the readable end.
+    ///
+    /// # Errors
+    /// [`ReadError::Damaged`] names the entry whose checksum failed; entries before it are returned by a call
+    /// that stops short of it.
+    fn read(
+        &self,
+        ledger: LedgerId,
+        first: EntryId,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>>;
+
+    /// Deletes a ledger for good; durable when the future resolves. Deleting one that is gone is fine.
+    ///
+    /// # Errors
+    /// [`DeleteError`]; the ledger may still be there; try again.
+    fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>>;
+
+    /// All ledgers that exist, rising. For start-up clean-up of ledgers that nobody names.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LedgerId>, ReadError>>;
+
+    /// Finishes what is queued, syncs and stops. Later calls fail with `Poisoned`.
+    fn shutdown(&self) -> BoxFuture<'_, ()>;
+}

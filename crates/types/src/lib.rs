@@ -1,0 +1,19 @@
+//! The vocabulary of Pharos: names, ids and positions that three crates or more speak about.
+//!
+//! No I/O and no async. Everything here parses, prints and compares.
+//!
+//! ```
+//! use pharos_types::{Position, TopicName};
+//!
+//! let topic: TopicName = "notices".parse().unwrap();
+//! assert_eq!(topic.to_string(), "persistent://public/default/notices");
+//! assert!(Position::new(3, 9) < Position::new(4, 0));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod name;
+mod position;
+
+pub use name::{Domain, NameError, NamespaceName, SubscriptionName, TopicName};
+pub use position::{EntryId, LedgerId, Ordinal, Position};

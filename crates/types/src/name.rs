@@ -1,0 +1,403 @@
+//! Names: topics, namespaces, subscriptions, and how the short forms grow into the full ones.
+//!
+//! Rules are those of the reference broker: a topic is `persistent://tenant/namespace/local`; `local` alone means
+//! `public/default`, and `tenant/namespace/local` means persistent. Tenant and namespace take `[-=:.\w]*`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The longest topic or subscription name accepted, in bytes. Names are stored and travel in stats, so a peer must
+/// not be able to make them arbitrarily long.
+pub(crate) const NAME_BYTES_MAX: usize = 4096;
+
+const PARTITION_MARK: &str = "-partition-";
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The name has the wrong number of parts, or an empty one.
+    #[error(
+        "invalid topic name '{0}': expected topic, tenant/namespace/topic or persistent://tenant/namespace/topic"
+    )]
+    Shape(String),
+    /// The part before `://` is no known domain.
+    #[error("invalid topic domain '{0}': expected persistent or non-persistent")]
+    Domain(String),
+    /// A tenant or namespace has a character outside `[-=:.\w]`.
+    #[error("invalid {what} name '{name}': letters, digits and -=:._ only")]
+    Charset {
+        /// Which part.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+    },
+    /// Longer than 4096 bytes.
+    #[error("name of {bytes} bytes is longer than {NAME_BYTES_MAX}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Nothing, or only white space.
+    #[error("empty {0} name")]
+    Blank(&'static str),
+}
+
+/// Whether a topic's messages are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Domain {
+    /// Stored before they are acknowledged.
+    Persistent,
+    /// Delivered to whoever listens at that instant.
+    NonPersistent,
+}
+
+impl Domain {
+    /// The word before `://`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Persistent => "persistent",
+            Self::NonPersistent => "non-persistent",
+        }
+    }
+}
+
+/// `tenant/namespace`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespaceName {
+    full: Arc<str>,
+    tenant_bytes: usize,
+}
+
+impl NamespaceName {
+    /// Makes a namespace name of its two parts.
+    ///
+    /// # Errors
+    /// [`NameError`] when a part is blank, too long or has a foreign character.
+    pub fn new(tenant: &str, namespace: &str) -> Result<Self, NameError> {
+        check_part("tenant", tenant)?;
+        check_part("namespace", namespace)?;
+        Ok(Self {
+            full: format!("{tenant}/{namespace}").into(),
+            tenant_bytes: tenant.len(),
+        })
+    }
+
+    /// The tenant part.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.full.get(..self.tenant_bytes).unwrap_or_default()
+    }
+
+    /// The part after the tenant.
+    #[must_use]
+    pub fn local(&self) -> &str {
+        self.full.get(self.tenant_bytes + 1..).unwrap_or_default()
+    }
+
+    /// `tenant/namespace`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+}
+
+impl FromStr for NamespaceName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text.split_once('/') {
+            Some((tenant, namespace)) => Self::new(tenant, namespace),
+            None => Err(NameError::Charset {
+                what: "namespace",
+                name: clip(text),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for NamespaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+impl fmt::Debug for NamespaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+/// The full name of a topic. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicName {
+    domain: Domain,
+    namespace: NamespaceName,
+    local: Arc<str>,
+}
+
+impl TopicName {
+    /// Makes a topic name of its parts.
+    ///
+    /// # Errors
+    /// [`NameError`] when the local name is blank, has a `/`, or is too long.
+    pub fn new(domain: Domain, namespace: NamespaceName, local: &str) -> Result<Self, NameError> {
+        check_length(local)?;
+        if local.trim().is_empty() {
+            return Err(NameError::Blank("topic"));
+        }
+        if local.contains('/') {
+            return Err(NameError::Shape(clip(local)));
+        }
+        Ok(Self {
+            domain,
+            namespace,
+            local: local.into(),
+        })
+    }
+
+    /// Stored or not.
+    #[must_use]
+    pub fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &NamespaceName {
+        &self.namespace
+    }
+
+    /// The part after the namespace, partition suffix included.
+    #[must_use]
+    pub fn local(&self) -> &str {
+        &self.local
+    }
+
+    /// The partition index when the name ends in `-partition-N` with N plain, else `None`.
+    #[must_use]
+    pub fn partition(&self) -> Option<u32> {
+        self.split_partition().map(|(_, index)| index)
+    }
+
+    /// The partitioned topic that this is a partition of; itself when it is none.
+    #[must_use]
+    pub fn base(&self) -> Self {
+        match self.split_partition() {
+            Some((base, _)) => Self {
+                local: base.into(),
+                ..self.clone()
+            },
+            None => self.clone(),
+        }
+    }
+
+    /// Partition `index` of this topic.
+    #[must_use]
+    pub fn with_partition(&self, index: u32) -> Self {
+        Self {
+            local: format!("{}{PARTITION_MARK}{index}", self.local).into(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the local name starts with `__`, the mark of topics that the system keeps for itself.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        self.local.starts_with("__")
+    }
+
+    fn split_partition(&self) -> Option<(&str, u32)> {
+        let (base, index) = self.local.rsplit_once(PARTITION_MARK)?;
+        let plain = !index.is_empty()
+            && index.bytes().all(|b| b.is_ascii_digit())
+            && (index == "0" || !index.starts_with('0'));
+        if base.is_empty() || !plain {
+            return None;
+        }
+        index.parse().ok().map(|index| (base, index))
+    }
+}
+
+impl FromStr for TopicName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_length(text)?;
+        let (domain, rest) = match text.split_once("://") {
+            Some(("persistent", rest)) => (Domain::Persistent, Some(rest)),
+            Some(("non-persistent", rest)) => (Domain::NonPersistent, Some(rest)),
+            Some((other, _)) => return Err(NameError::Domain(clip(other))),
+            None => (Domain::Persistent, None),
+        };
+        let path = rest.unwrap_or(text);
+        let parts: Vec<&str> = path.split('/').collect();
+        match (parts.as_slice(), rest) {
+            ([local], None) => Self::new(domain, NamespaceName::new("public", "default")?, local),
+            ([tenant, namespace, local], _) => {
+                Self::new(domain, NamespaceName::new(tenant, namespace)?, local)
+            }
+            _ => Err(NameError::Shape(clip(text))),
+        }
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}/{}", self.domain.as_str(), self.namespace, self.local)
+    }
+}
+
+impl fmt::Debug for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A subscription's name: any text that is not blank. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriptionName(Arc<str>);
+
+impl SubscriptionName {
+    /// Checks and takes a name.
+    ///
+    /// # Errors
+    /// [`NameError`] when it is blank or too long.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check_length(text)?;
+        if text.trim().is_empty() {
+            return Err(NameError::Blank("subscription"));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the name belongs to the broker: prefix `pulsar.repl`, or `pulsar.dedup`.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with("pulsar.repl") || &*self.0 == "pulsar.dedup"
+    }
+}
+
+impl fmt::Display for SubscriptionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SubscriptionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn check_length(text: &str) -> Result<(), NameError> {
+    if text.len() > NAME_BYTES_MAX {
+        Err(NameError::TooLong { bytes: text.len() })
+    } else {
+        Ok(())
+    }
+}
+
+fn check_part(what: &'static str, name: &str) -> Result<(), NameError> {
+    check_length(name)?;
+    if name.is_empty() {
+        return Err(NameError::Blank(what));
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '=' | ':' | '.' | '_');
+    if name.chars().all(fits) {
+        Ok(())
+    } else {
+        Err(NameError::Charset {
+            what,
+            name: clip(name),
+        })
+    }
+}
+
+/// The start of a text, for an error message: a peer chooses the name, so it must not choose the log line's length.
+fn clip(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(text: &str) -> TopicName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn short_names_grow_into_full_ones() {
+        assert_eq!(topic("a").to_string(), "persistent://public/default/a");
+        assert_eq!(topic("t/n/a").to_string(), "persistent://t/n/a");
+        assert_eq!(
+            topic("non-persistent://t/n/a").to_string(),
+            "non-persistent://t/n/a"
+        );
+    }
+
+    #[test]
+    fn wrong_shapes_are_refused() {
+        for text in [
+            "",
+            " ",
+            "a/b",
+            "persistent://a",
+            "persistent://a/b",
+            "a/b/c/d",
+            "t//a",
+            "/n/a",
+            "t/n/",
+            "x://a/b/c",
+            "t t/n/a",
+        ] {
+            assert!(text.parse::<TopicName>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "x".repeat(5000).parse::<TopicName>(),
+            Err(NameError::TooLong { bytes: 5000 })
+        );
+    }
+
+    #[test]
+    fn partitions_have_plain_numbers() {
+        assert_eq!(topic("a-partition-3").partition(), Some(3));
+        assert_eq!(topic("a-partition-3").base(), topic("a"));
+        assert_eq!(topic("a").with_partition(3), topic("a-partition-3"));
+        for text in [
+            "a",
+            "x-partition-01",
+            "x-partition--1",
+            "x-partition-",
+            "-partition-1",
+        ] {
+            assert_eq!(topic(text).partition(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn namespaces_come_apart() {
+        let name: NamespaceName = "acme/cars".parse().unwrap();
+        assert_eq!(
+            (name.tenant(), name.local(), name.as_str()),
+            ("acme", "cars", "acme/cars")
+        );
+        assert!("acme".parse::<NamespaceName>().is_err());
+        assert!("a/b/c".parse::<NamespaceName>().is_err());
+    }
+
+    #[test]
+    fn subscription_names_may_be_anything_but_blank() {
+        assert!(SubscriptionName::new("  ").is_err());
+        assert!(SubscriptionName::new("ü/ x").is_ok());
+        assert!(SubscriptionName::new("pulsar.repl.east").unwrap().is_reserved());
+    }
+}
