@@ -1,0 +1,1 @@
+//! What the admin front door asks of the broker.

@@ -1,0 +1,1 @@
+//! The shared facts: tenants, namespaces, topics that exist, schemas.

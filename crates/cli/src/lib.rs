@@ -1,0 +1,1 @@
+//! The `pharos` subcommands for people.

@@ -1,0 +1,3 @@
+//! The `pharos` binary.
+
+fn main() {}
