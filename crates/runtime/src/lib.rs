@@ -1,1 +1,16 @@
-//! See ARCHITECTURE.md.
+//! The door to the outside world: clocks, threads and tasks, files, the word to stop, and a histogram to time it all.
+//!
+//! Nothing else in the workspace reads a clock, opens a file of the data directory or spawns a task directly, so that
+//! a test can stand in for each.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+mod histogram;
+mod shutdown;
+mod thread;
+
+pub use clock::Nanos;
+pub use histogram::Histogram;
+pub use shutdown::{Shutdown, ShutdownToken};
+pub use thread::{spawn_local, spawn_shard};

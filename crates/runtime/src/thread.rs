@@ -1,0 +1,35 @@
+//! Starting threads and tasks: every one has a name, and local tasks belong to their shard.
+
+use std::future::Future;
+use std::io;
+use std::thread::JoinHandle;
+
+/// Starts a plain thread that runs one single-threaded runtime until `main` resolves.
+///
+/// Everything that `main` spawns with [`spawn_local`] stays on that thread and ends with it.
+///
+/// # Errors
+/// When the system refuses a thread or its event queue.
+pub fn spawn_shard<F, M>(name: String, main: M) -> io::Result<JoinHandle<()>>
+where
+    M: FnOnce() -> F + Send + 'static,
+    F: Future<Output = ()>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    std::thread::Builder::new().name(name).spawn(move || {
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, main());
+    })
+}
+
+/// Spawns a task on the current shard. It ends when it is done, when it panics (logged by the runtime), or with the
+/// shard.
+#[expect(clippy::disallowed_methods, reason = "the door to spawning")]
+pub fn spawn_local<F>(future: F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    drop(tokio::task::spawn_local(future));
+}
