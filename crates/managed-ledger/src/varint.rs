@@ -1,0 +1,85 @@
+//! Variable-length integers of the crate's formats: seven bits a byte, lowest first, high bit set on all but the last.
+//!
+//! Decoding takes from the front of a slice and never panics; a number longer than ten bytes, one that does not
+//! fit in 64 bits, and a slice that ends too early are all [`Malformed`].
+
+use crate::cursor::Malformed;
+
+/// Appends `value`.
+pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value as u8) | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends the length of `bytes`, then `bytes`.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Takes one number from the front of `input`.
+pub(crate) fn take_u64(input: &mut &[u8]) -> Result<u64, Malformed> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = input.split_first().ok_or(Malformed("number ends too early"))?;
+        *input = rest;
+        if shift == 63 && byte > 1 {
+            return Err(Malformed("number beyond 64 bits"));
+        }
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(Malformed("number beyond 64 bits"))
+}
+
+/// Takes one number that must fit in 32 bits.
+pub(crate) fn take_u32(input: &mut &[u8]) -> Result<u32, Malformed> {
+    u32::try_from(take_u64(input)?).map_err(|_| Malformed("number beyond 32 bits"))
+}
+
+/// Takes one byte.
+pub(crate) fn take_u8(input: &mut &[u8]) -> Result<u8, Malformed> {
+    let (&byte, rest) = input.split_first().ok_or(Malformed("a byte is missing"))?;
+    *input = rest;
+    Ok(byte)
+}
+
+/// Takes bytes behind their length.
+pub(crate) fn take_bytes<'a>(input: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let length = usize::try_from(take_u64(input)?).map_err(|_| Malformed("length beyond memory"))?;
+    let (bytes, rest) = input
+        .split_at_checked(length)
+        .ok_or(Malformed("bytes end too early"))?;
+    *input = rest;
+    Ok(bytes)
+}
+
+/// Takes UTF-8 text behind its length.
+pub(crate) fn take_text<'a>(input: &mut &'a [u8]) -> Result<&'a str, Malformed> {
+    std::str::from_utf8(take_bytes(input)?).map_err(|_| Malformed("text is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back_and_garbage_is_refused() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_u64(&mut out, value);
+            let mut input = out.as_slice();
+            assert_eq!(take_u64(&mut input), Ok(value));
+            assert!(input.is_empty());
+            assert!(take_u64(&mut &out[..out.len() - 1]).is_err());
+        }
+        assert!(take_u64(&mut [0xff; 11].as_slice()).is_err());
+        assert!(take_u64(&mut [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 2].as_slice()).is_err());
+        assert!(take_bytes(&mut [0xff, 0xff, 0xff, 0xff, 0x7f, 1].as_slice()).is_err());
+    }
+}
