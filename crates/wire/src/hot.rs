@@ -1,0 +1,139 @@
+//! Bodies of the commands that travel once per message, read in one pass without prost.
+//!
+//! Owned by [`crate::frame`]. Every function answers `None` for anything out of the ordinary (a packed list, a nested chunk
+//! id, a repeated message, a missing field, broken bytes); the caller then takes the general way, which also finds the
+//! exact error. So a `Some` here must equal what the general way gives.
+
+use crate::ack::{Ack, MessageIds};
+use crate::command::{Command, CommandType};
+use crate::proto::command_ack::AckType;
+use crate::proto::{CommandFlow, CommandMessage, CommandSend, CommandSendReceipt, MessageIdData};
+use crate::varint::{Reader, Value};
+
+/// Decodes the body when it is a per-message command in its usual form.
+#[inline]
+pub(crate) fn decode(kind: CommandType, body: &[u8]) -> Option<Command> {
+    match kind {
+        CommandType::Ack => ack(body).map(Command::Ack),
+        CommandType::Send => send(body).map(Command::Send),
+        CommandType::Flow => flow(body).map(Command::Flow),
+        CommandType::Message => message(body).map(Command::Message),
+        CommandType::SendReceipt => send_receipt(body).map(Command::SendReceipt),
+        _ => None,
+    }
+}
+
+fn ack(body: &[u8]) -> Option<Ack> {
+    let (mut consumer_id, mut ack_type) = (None, None);
+    let mut ack = Ack::new(0, AckType::Individual, MessageIds::none());
+    let mut reader = Reader::new(body);
+    while let Some(field) = reader.field().ok()? {
+        match field {
+            (1, Value::Varint(v)) => consumer_id = Some(v),
+            (2, Value::Varint(v)) => ack_type = AckType::try_from(v as i32).ok(),
+            (3, Value::Bytes(id)) => ack.message_ids.push(message_id(id)?),
+            (8, Value::Varint(v)) => ack.request_id = Some(v),
+            _ => return None,
+        }
+    }
+    ack.consumer_id = consumer_id?;
+    ack.ack_type = ack_type?;
+    Some(ack)
+}
+
+fn send(body: &[u8]) -> Option<CommandSend> {
+    let (mut producer_id, mut sequence_id) = (None, None);
+    let mut send = CommandSend::default();
+    let mut reader = Reader::new(body);
+    while let Some(field) = reader.field().ok()? {
+        match field {
+            (1, Value::Varint(v)) => producer_id = Some(v),
+            (2, Value::Varint(v)) => sequence_id = Some(v),
+            (3, Value::Varint(v)) => send.num_messages = Some(v as i32),
+            (4, Value::Varint(v)) => send.txnid_least_bits = Some(v),
+            (5, Value::Varint(v)) => send.txnid_most_bits = Some(v),
+            (6, Value::Varint(v)) => send.highest_sequence_id = Some(v),
+            (7, Value::Varint(v)) => send.is_chunk = Some(v != 0),
+            (8, Value::Varint(v)) => send.marker = Some(v != 0),
+            _ => return None,
+        }
+    }
+    send.producer_id = producer_id?;
+    send.sequence_id = sequence_id?;
+    Some(send)
+}
+
+fn flow(body: &[u8]) -> Option<CommandFlow> {
+    let (mut consumer_id, mut message_permits) = (None, None);
+    let mut reader = Reader::new(body);
+    while let Some(field) = reader.field().ok()? {
+        match field {
+            (1, Value::Varint(v)) => consumer_id = Some(v),
+            (2, Value::Varint(v)) => message_permits = Some(v as u32),
+            _ => return None,
+        }
+    }
+    Some(CommandFlow {
+        consumer_id: consumer_id?,
+        message_permits: message_permits?,
+    })
+}
+
+fn message(body: &[u8]) -> Option<CommandMessage> {
+    let (mut consumer_id, mut id) = (None, None);
+    let mut message = CommandMessage::default();
+    let mut reader = Reader::new(body);
+    while let Some(field) = reader.field().ok()? {
+        match field {
+            (1, Value::Varint(v)) => consumer_id = Some(v),
+            (2, Value::Bytes(bytes)) if id.is_none() => id = Some(message_id(bytes)?),
+            (3, Value::Varint(v)) => message.redelivery_count = Some(v as u32),
+            (4, Value::Varint(v)) => message.ack_set.push(v as i64),
+            (5, Value::Varint(v)) => message.consumer_epoch = Some(v),
+            _ => return None,
+        }
+    }
+    message.consumer_id = consumer_id?;
+    message.message_id = id?;
+    Some(message)
+}
+
+fn send_receipt(body: &[u8]) -> Option<CommandSendReceipt> {
+    let (mut producer_id, mut sequence_id) = (None, None);
+    let mut receipt = CommandSendReceipt::default();
+    let mut reader = Reader::new(body);
+    while let Some(field) = reader.field().ok()? {
+        match field {
+            (1, Value::Varint(v)) => producer_id = Some(v),
+            (2, Value::Varint(v)) => sequence_id = Some(v),
+            (3, Value::Bytes(id)) if receipt.message_id.is_none() => {
+                receipt.message_id = Some(message_id(id)?)
+            }
+            (4, Value::Varint(v)) => receipt.highest_sequence_id = Some(v),
+            _ => return None,
+        }
+    }
+    receipt.producer_id = producer_id?;
+    receipt.sequence_id = sequence_id?;
+    Some(receipt)
+}
+
+fn message_id(bytes: &[u8]) -> Option<MessageIdData> {
+    let (mut ledger_id, mut entry_id) = (None, None);
+    let mut id = MessageIdData::default();
+    let mut reader = Reader::new(bytes);
+    while let Some(field) = reader.field().ok()? {
+        match field {
+            (1, Value::Varint(v)) => ledger_id = Some(v),
+            (2, Value::Varint(v)) => entry_id = Some(v),
+            (3, Value::Varint(v)) => id.partition = Some(v as i32),
+            (4, Value::Varint(v)) => id.batch_index = Some(v as i32),
+            (5, Value::Varint(v)) => id.ack_set.push(v as i64),
+            (6, Value::Varint(v)) => id.batch_size = Some(v as i32),
+            _ => return None,
+        }
+    }
+    id.ledger_id = ledger_id?;
+    id.entry_id = entry_id?;
+    Some(id)
+}

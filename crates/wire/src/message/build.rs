@@ -1,0 +1,44 @@
+//! Makes entries: the producer's side of [`super::split`].
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message as _;
+
+use super::parts::{BROKER_ENTRY_MAGIC, CHECKSUM_MAGIC};
+use crate::hash::crc32c;
+use crate::proto::{BrokerEntryMetadata, MessageMetadata};
+
+/// An entry with checksum: what follows the command in SEND, and what a broker stores.
+///
+/// `payload` is as it shall travel: already compressed or encrypted, or a batch made by [`super::BatchBuilder`].
+pub fn encode_entry(metadata: &MessageMetadata, payload: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    encode_entry_into(metadata, payload, &mut out);
+    out.freeze()
+}
+
+/// Appends an entry with checksum; see [`encode_entry`].
+pub fn encode_entry_into(metadata: &MessageMetadata, payload: &[u8], out: &mut BytesMut) {
+    let metadata_bytes = metadata.encoded_len();
+    out.reserve(10 + metadata_bytes + payload.len());
+    out.put_slice(&CHECKSUM_MAGIC);
+    let checksum_at = out.len();
+    out.put_u32(0);
+    let checked_at = out.len();
+    out.put_u32(metadata_bytes as u32);
+    metadata.encode_raw(out);
+    out.put_slice(payload);
+    let checksum = crc32c(out.get(checked_at..).unwrap_or_default());
+    if let Some(slot) = out.get_mut(checksum_at..checked_at) {
+        slot.copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// The block a broker puts in front of a stored entry.
+pub fn broker_entry_prefix(metadata: &BrokerEntryMetadata) -> Bytes {
+    let bytes = metadata.encoded_len();
+    let mut out = BytesMut::with_capacity(6 + bytes);
+    out.put_slice(&BROKER_ENTRY_MAGIC);
+    out.put_u32(bytes as u32);
+    metadata.encode_raw(&mut out);
+    out.freeze()
+}

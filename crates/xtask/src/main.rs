@@ -1,0 +1,31 @@
+//! Chores of the repository that need no outside tool: `cargo run -p pharos-xtask -- <task>`.
+//!
+//! Nothing that ships depends on this crate.
+
+mod codegen;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: pharos-xtask codegen [--check]
+  codegen          write the protocol sources of crates/wire from crates/wire/proto/fields.tsv
+  codegen --check  fail when the written sources differ from what the table gives";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["codegen"] => codegen::run(codegen::Mode::Write),
+        ["codegen", "--check"] => codegen::run(codegen::Mode::Check),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pharos-xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
