@@ -1,1 +1,54 @@
-//! See ARCHITECTURE.md.
+//! The words of the admin REST API: JSON shapes and paths, shared by the server and by the command line.
+//!
+//! Keys are those of Apache Pulsar 4.2, byte for byte, so that existing tools parse our answers. Members that are
+//! absent are left out rather than written as `null`; members we do not know are ignored when read. What only Pharos
+//! has carries the prefix `pharos`.
+//!
+//! ```
+//! let metadata: pharos_admin_api::PartitionedTopicMetadata = serde_json::from_str(r#"{"partitions":3}"#).unwrap();
+//! assert_eq!(metadata.partitions, 3);
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod broadcast;
+mod cluster;
+mod message_id;
+pub mod paths;
+mod policies;
+mod schema;
+mod topic_internals;
+mod topic_stats;
+
+pub use broadcast::{BroadcastConsumer, BroadcastDetails, BroadcastSummary};
+pub use cluster::{
+    BrokerInfo, BundlesData, ClusterData, InternalConfigurationData, LookupData, NamespaceOwnershipStatus,
+    PartitionedTopicMetadata, TenantInfo,
+};
+pub use message_id::{MessageIdJson, ResetCursorData};
+pub use policies::{
+    AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
+    DispatchRate, InactiveTopicPolicies, PersistencePolicies, Policies, PublishRate, RetentionPolicies,
+    SubscribeRate,
+};
+pub use schema::{
+    DeleteSchemaResponse, GetAllVersionsSchemaResponse, GetSchemaResponse, IsCompatibilityResponse,
+    LongSchemaVersion, PostSchemaPayload, PostSchemaResponse,
+};
+pub use topic_internals::{
+    CursorInfo, CursorStats, LedgerInfo, LedgerSummary, ManagedLedgerInfo, PartitionedManagedLedgerInfo,
+    PartitionedTopicInternalStats, PersistentTopicInternalStats, PositionInfo, PositionRange,
+};
+pub use topic_stats::{
+    AnalyzeBacklogResult, CompactionStats, ConsumerStats, DrainingHash, PartitionedTopicStats,
+    PublisherStats, ReplicatorStats, SubscriptionStats, TopicStats,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// The body of every error answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorData {
+    /// What went wrong, for a person; clients show it as it is.
+    pub reason: String,
+}

@@ -1,0 +1,70 @@
+//! Broadcast subscriptions: what no other broker has, hence in words of our own.
+
+use serde::{Deserialize, Serialize};
+
+/// A broadcast subscription's listeners in numbers; part of its stats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BroadcastSummary {
+    /// Listeners that are connected.
+    pub consumers_connected: u64,
+    /// Named listeners that are away and whose place is kept.
+    pub consumers_absent: u64,
+    /// Connected listeners that have everything there is.
+    pub consumers_at_tail: u64,
+    /// Groups of listeners that fell behind together; each costs one reader.
+    pub cohorts: u64,
+    /// Absent listeners dropped because of `broadcast.absent_retention` or `broadcast.absent_backlog`.
+    pub absent_dropped_total: u64,
+    /// Bytes of memory that all virtual cursors use.
+    pub cursor_bytes: u64,
+}
+
+/// Answer of `…/subscription/{subscription}/broadcast`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BroadcastDetails {
+    /// In numbers.
+    #[serde(flatten)]
+    pub summary: BroadcastSummary,
+    /// `ledger:entry` that everybody has acknowledged.
+    pub mark_delete_position: String,
+    /// The listeners furthest behind, slowest first.
+    pub slowest: Vec<BroadcastConsumer>,
+    /// Every listener, by name; only with `consumers=true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumers: Option<Vec<BroadcastConsumer>>,
+}
+
+/// One listener of a broadcast subscription.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BroadcastConsumer {
+    /// Its name.
+    pub consumer_name: String,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Whether its place survives a disconnect: it has a name of its own.
+    pub durable: bool,
+    /// `ledger:entry` up to which it has acknowledged everything.
+    pub mark_delete_position: String,
+    /// Its virtual cursor: entries beyond the subscription's mark-delete position.
+    pub increment: u64,
+    /// Entries it has not acknowledged.
+    pub backlog: u64,
+    /// Acknowledged ranges beyond its position.
+    pub holes: u32,
+    /// Messages it will still take.
+    pub available_permits: i64,
+    /// Messages sent and not acknowledged.
+    pub unacked_messages: u64,
+    /// `/host:port` of the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// When it connected, ISO 8601 with offset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connected_since: Option<String>,
+    /// How long it has been away, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent_seconds: Option<u64>,
+}
