@@ -1,0 +1,213 @@
+"""Runs the tests of this suite and prints one line for each.
+
+Every test is a function that takes an `Env`. Tests run a few at a time, each in its own thread with a deadline, so that a
+broker that never answers costs one failed line and not the whole run. Topics are named at random: runs never disturb each other.
+"""
+
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+import urllib.request
+import uuid
+
+import pulsar
+
+LANGUAGE = "python"
+TEST_DEADLINE_S = 60
+WORKERS = 4
+# How long to wait for a message that must come.
+RECEIVE_MS = 15_000
+
+_tests = []
+
+
+def test(name, extension=False):
+    """Registers a test. An `extension` test needs Pharos; stock Pulsar cannot pass it."""
+
+    def register(function):
+        _tests.append((name, extension, function))
+        return function
+
+    return register
+
+
+class Env:
+    """Where the broker is, and a client of the test's own: a broker may close a connection on one test and not hurt another."""
+
+    def __init__(self):
+        self.admin = os.environ["PHAROS_ADMIN"].rstrip("/")
+        log = os.environ.get("PHAROS_LOG")
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, log) if log else None
+        self.client = pulsar.Client(os.environ["PHAROS_URL"], operation_timeout_seconds=15, logger=logger)
+
+    def topic(self, test_name):
+        return f"persistent://public/default/python-{test_name}-{uuid.uuid4().hex[:12]}"
+
+    def create_partitioned(self, topic, partitions):
+        path = topic.replace("persistent://", "/admin/v2/persistent/")
+        request = urllib.request.Request(
+            f"{self.admin}{path}/partitions", data=str(partitions).encode(), method="PUT",
+            headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=15) as answer:
+            expect(answer.status in (200, 204), f"create partitions: HTTP {answer.status}")
+
+
+def expect(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def expect_equal(actual, expected, what):
+    if actual != expected:
+        raise AssertionError(f"{what}: expected {_short(expected)}, got {_short(actual)}")
+
+
+def expect_error(error, call, what):
+    """`call` must fail with `error`."""
+    try:
+        call()
+    except error:
+        return
+    except Exception as other:
+        raise AssertionError(f"{what}: expected {error.__name__}, got {type(other).__name__}: {other}") from other
+    raise AssertionError(f"{what}: expected {error.__name__}, but it succeeded")
+
+
+def receive(consumer, timeout_ms=RECEIVE_MS):
+    """The next message, which must come."""
+    try:
+        return consumer.receive(timeout_millis=timeout_ms)
+    except pulsar.Timeout:
+        raise AssertionError(f"no message within {timeout_ms} ms") from None
+
+
+def receive_ack(consumer, count):
+    """`count` messages, each acknowledged; returns their contents."""
+    contents = []
+    for index in range(count):
+        try:
+            message = consumer.receive(timeout_millis=RECEIVE_MS)
+        except pulsar.Timeout:
+            raise AssertionError(f"no message within {RECEIVE_MS} ms after {index} of {count}") from None
+        contents.append(message.data().decode())
+        consumer.acknowledge(message)
+    return contents
+
+
+def collect(consumers, count, acknowledge=True, deadline_s=20):
+    """Polls all consumers until `count` messages came in all; returns a list of (consumer index, message)."""
+    got = []
+    end = time.monotonic() + deadline_s
+    while len(got) < count:
+        expect(time.monotonic() < end, f"only {len(got)} of {count} messages within {deadline_s} s")
+        for index, consumer in enumerate(consumers):
+            try:
+                while len(got) < count:
+                    message = consumer.receive(timeout_millis=20)
+                    got.append((index, message))
+                    if acknowledge:
+                        consumer.acknowledge(message)
+            except pulsar.Timeout:
+                pass
+    return got
+
+
+def send_all(producer, contents, **options):
+    """Sends without waiting for each, flushes, and returns the message ids in order."""
+    ids, failures = {}, []
+
+    def done(index):
+        def on_receipt(result, message_id):
+            if result == pulsar.Result.Ok:
+                ids[index] = message_id
+            else:
+                failures.append(f"{contents[index][:40]}: {result}")
+        return on_receipt
+
+    for index, content in enumerate(contents):
+        producer.send_async(content.encode(), done(index), **options)
+    producer.flush()
+    wait_until(lambda: len(ids) + len(failures) == len(contents), "all receipts")
+    expect(not failures, f"send failed: {failures[:3]}")
+    return [ids[index] for index in range(len(contents))]
+
+
+def wait_until(condition, what, deadline_s=20):
+    end = time.monotonic() + deadline_s
+    while not condition():
+        expect(time.monotonic() < end, f"not within {deadline_s} s: {what}")
+        time.sleep(0.01)
+
+
+def numbered(count, prefix="m"):
+    return [f"{prefix}-{index}" for index in range(count)]
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def main():
+    only = os.environ.get("PHAROS_TEST_FILTER", "")
+    skip_extension = os.environ.get("PHAROS_SKIP_EXTENSION") == "1"
+    chosen = [t for t in _tests if only in t[0] and not (skip_extension and t[1])]
+    waiting = queue.Queue()
+    for item in chosen:
+        waiting.put(item)
+    failed, output = [], threading.Lock()
+
+    def report(line, ok, name, detail=""):
+        with output:
+            print(line, flush=True)
+            if not ok:
+                failed.append(name)
+                print(detail, file=sys.stderr, flush=True)
+
+    def run_one(name, function):
+        started, result = time.monotonic(), {}
+
+        def body():
+            try:
+                env = Env()
+                function(env)
+                try:
+                    env.client.close()
+                except pulsar.AlreadyClosed:
+                    pass  # a producer that was fenced counts as closed
+                result["ok"] = True
+            except Exception as error:  # whatever the client throws is this test's failure
+                text = " ".join(str(error).split())
+                result["error"] = text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"
+                result["detail"] = traceback.format_exc()
+
+        thread = threading.Thread(target=body, daemon=True)
+        thread.start()
+        thread.join(TEST_DEADLINE_S)
+        if os.environ.get("PHAROS_TEST_TIMES"):
+            print(f"{name}: {time.monotonic() - started:.1f} s", file=sys.stderr)
+        if "ok" in result:
+            report(f"ok {LANGUAGE} {name}", True, name)
+        else:
+            reason = result.get("error", f"not finished within {TEST_DEADLINE_S} s")
+            report(f"not ok {LANGUAGE} {name}: {reason}", False, name, result.get("detail", ""))
+
+    def worker():
+        while True:
+            try:
+                name, _, function = waiting.get_nowait()
+            except queue.Empty:
+                return
+            run_one(name, function)
+
+    workers = [threading.Thread(target=worker, daemon=True) for _ in range(WORKERS)]
+    for thread in workers:
+        thread.start()
+    for thread in workers:
+        thread.join()
+    sys.stdout.flush()
+    # Not a normal exit: a hung test's thread may sit inside the native client, and closing that would hang too.
+    os._exit(1 if failed else 0)
