@@ -1,1 +1,141 @@
-//! See ARCHITECTURE.md.
+//! Versioned key-value with watches, for small shared facts: topic infos, policies, schemas, ownership.
+//!
+//! Keys are paths such as `managed-ledgers/public/default/persistent/notices`; values are small byte strings. Every
+//! put gives the key a new [`Version`], and a writer may insist on the version it has seen ([`Expect`]), which is how
+//! two owners of one fact find out about each other. Nothing here is for the message path.
+//!
+//! The laws (checked by the conformance suite on every backend):
+//! 1. A write that returned `Ok` is durable and seen by every later read.
+//! 2. A write whose expectation does not hold changes nothing and says what is there.
+//! 3. While a key exists its version is different after every put, and rises.
+//! 4. A watch reports the changes of one key in their order, after they are durable, or says `Lagged`.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use pharos_metadata::{Expect, Memory, MetadataStore, WriteError};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let store = Memory::new();
+//! let version = store.put("policies/public", Bytes::from("a"), Expect::Absent).await.unwrap();
+//! store.put("policies/public", Bytes::from("b"), Expect::Version(version)).await.unwrap();
+//! let late = store.put("policies/public", Bytes::from("c"), Expect::Version(version)).await;
+//! assert!(matches!(late, Err(WriteError::Conflict { .. })));
+//! # });
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+
+#[cfg(feature = "test-util")]
+pub mod conformance;
+mod embedded;
+mod error;
+mod key;
+mod memory;
+mod watch;
+
+pub use embedded::{Embedded, Options};
+pub use error::{Fault, OpenError, ReadError, WriteError};
+pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use memory::Memory;
+pub use watch::{Event, Watch};
+
+/// A future that backends hand out through `dyn` traits.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Which put a value comes from. Opaque; only equality means something to a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// What must be there for a write to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Anything or nothing.
+    Any,
+    /// No such key.
+    Absent,
+    /// The value of exactly this version.
+    Version(Version),
+}
+
+impl Expect {
+    /// Whether a key with this `current` version may be written.
+    #[must_use]
+    pub fn holds(self, current: Option<Version>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Absent => current.is_none(),
+            Self::Version(version) => current == Some(version),
+        }
+    }
+}
+
+/// A value and the version to insist on when changing it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned {
+    /// The bytes that were put.
+    pub value: Bytes,
+    /// Which put they come from.
+    pub version: Version,
+}
+
+/// One key of a [`MetadataStore::scan`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The whole key.
+    pub key: String,
+    /// Its value.
+    pub value: Bytes,
+    /// Which put it comes from.
+    pub version: Version,
+}
+
+/// A store of small facts.
+///
+/// Keys: `/`-separated non-empty UTF-8 segments, together at most [`KEY_BYTES_MAX`] bytes. Prefixes are plain string
+/// prefixes; end one with `/` to mean "below this path".
+///
+/// Cancel safety, all methods: nothing happens before the first poll; a write that was polled may happen or not when its
+/// future is dropped.
+pub trait MetadataStore: Send + Sync {
+    /// The value of `key`, or `None`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Versioned>, ReadError>>;
+
+    /// Puts `value` (at most [`VALUE_BYTES_MAX`] bytes) when `expect` holds; durable when the future resolves. Returns the
+    /// new version. Waits while the backend's queue is full.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`]: read again and decide. [`WriteError::Fault`]: whether it was written is unknown.
+    fn put(&self, key: &str, value: Bytes, expect: Expect) -> BoxFuture<'_, Result<Version, WriteError>>;
+
+    /// Deletes `key` when `expect` holds; durable when the future resolves. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    fn delete(&self, key: &str, expect: Expect) -> BoxFuture<'_, Result<bool, WriteError>>;
+
+    /// The keys that begin with `prefix`, in byte order. An empty prefix means all.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn list(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<String>, ReadError>>;
+
+    /// The keys that begin with `prefix` with their values, in byte order, as of one moment.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Item>, ReadError>>;
+
+    /// Changes from now on of keys that begin with `prefix`. Watch first, then scan, so that none is missed.
+    fn watch(&self, prefix: &str) -> Watch;
+
+    /// Finishes what is queued and stops; watches end. Later calls fail with `Fault`.
+    fn shutdown(&self) -> BoxFuture<'_, ()>;
+}

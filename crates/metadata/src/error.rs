@@ -1,0 +1,87 @@
+//! What can go wrong, one enum per operation.
+
+use std::sync::Arc;
+
+use crate::Version;
+
+/// A device, file system or backend failure, shared by everyone it hits.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {cause}")]
+pub struct Fault {
+    /// What was being done.
+    pub what: &'static str,
+    /// The system's answer.
+    pub cause: String,
+}
+
+impl Fault {
+    /// A fault met while doing `what`.
+    pub fn new(what: &'static str, cause: impl std::fmt::Display) -> Arc<Self> {
+        Arc::new(Self {
+            what,
+            cause: cause.to_string(),
+        })
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    /// Another process, or this one, has it open.
+    #[error("metadata store {path} is in use")]
+    InUse {
+        /// The file.
+        path: String,
+    },
+    /// It was written by another release.
+    #[error("metadata store {path} has format {found}, this release reads {known}")]
+    UnknownFormat {
+        /// The file.
+        path: String,
+        /// Its format number.
+        found: u64,
+        /// The number this release writes.
+        known: u64,
+    },
+    /// The file is damaged or cannot be read.
+    #[error("cannot open metadata store")]
+    Fault(#[source] Arc<Fault>),
+}
+
+/// Why something could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReadError {
+    /// Not a key; a bug of the caller or a name that should have been refused earlier.
+    #[error("{0:?} is not a metadata key")]
+    InvalidKey(String),
+    /// The backend failed or was shut down.
+    #[error("cannot read metadata")]
+    Fault(#[source] Arc<Fault>),
+}
+
+/// Why a put or delete did not happen, or may not have.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WriteError {
+    /// Not a key.
+    #[error("{0:?} is not a metadata key")]
+    InvalidKey(String),
+    /// The value is too large for every backend.
+    #[error("metadata value of {bytes} bytes is larger than {bytes_max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The expectation does not hold; nothing was written.
+    #[error("metadata key {key} was changed by someone else")]
+    Conflict {
+        /// The key.
+        key: String,
+        /// What is there now.
+        current: Option<Version>,
+    },
+    /// The backend failed or was shut down; whether the write happened is unknown.
+    #[error("cannot write metadata")]
+    Fault(#[source] Arc<Fault>),
+}

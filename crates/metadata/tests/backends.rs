@@ -1,0 +1,221 @@
+//! Both backends keep the laws; the embedded one also keeps its promises over restarts and crashes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_metadata::{
+    Embedded, Expect, Memory, MetadataStore, OpenError, Options, ReadError, WriteError, conformance,
+};
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+fn open(path: &Path) -> Embedded {
+    Embedded::open(path, &Options::default()).unwrap()
+}
+
+#[test]
+fn memory_keeps_the_laws() {
+    run(async {
+        conformance::all(&Memory::new()).await;
+        conformance::after_shutdown_calls_fail(&Memory::new()).await;
+    });
+}
+
+#[test]
+fn embedded_keeps_the_laws() {
+    let dir = tempfile::tempdir().unwrap();
+    run(async {
+        conformance::all(&open(&dir.path().join("a"))).await;
+        conformance::after_shutdown_calls_fail(&open(&dir.path().join("b"))).await;
+    });
+}
+
+#[test]
+fn a_faulty_memory_store_refuses_writes_and_heals() {
+    run(async {
+        let store = Memory::new();
+        store.fail_writes(Some("on demand"));
+        let put = store.put("a", Bytes::new(), Expect::Any).await;
+        assert!(matches!(put, Err(WriteError::Fault(_))));
+        store.fail_writes(None);
+        assert_eq!(store.get("a").await.unwrap(), None);
+        store.put("a", Bytes::new(), Expect::Any).await.unwrap();
+    });
+}
+
+#[test]
+fn a_reopened_store_has_everything_and_goes_on_counting() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metadata.redb");
+    let versions = run(async {
+        let store = open(&path);
+        let first = store
+            .put("a/1", Bytes::from("one"), Expect::Absent)
+            .await
+            .unwrap();
+        let second = store
+            .put("a/2", Bytes::from("two"), Expect::Absent)
+            .await
+            .unwrap();
+        store.delete("a/2", Expect::Version(second)).await.unwrap();
+        let third = store
+            .put("a/3", Bytes::from("three"), Expect::Absent)
+            .await
+            .unwrap();
+        store.shutdown().await;
+        [first, third]
+    });
+    run(async {
+        let store = open(&path);
+        let items = store.scan("a/").await.unwrap();
+        let found: Vec<_> = items
+            .iter()
+            .map(|item| (item.key.as_str(), item.version))
+            .collect();
+        assert_eq!(found, [("a/1", versions[0]), ("a/3", versions[1])]);
+        let next = store
+            .put("a/1", Bytes::from("1"), Expect::Version(versions[0]))
+            .await
+            .unwrap();
+        assert!(next > versions[1]);
+        store.shutdown().await;
+    });
+}
+
+#[test]
+fn a_dropped_store_can_be_opened_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metadata.redb");
+    for round in 0..5u8 {
+        run(async {
+            let store = open(&path);
+            let found = store.get("round").await.unwrap().map(|found| found.value[0]);
+            assert_eq!(found, round.checked_sub(1));
+            store
+                .put("round", Bytes::from(vec![round]), Expect::Any)
+                .await
+                .unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metadata.redb");
+    run(async {
+        let store = Arc::new(open(&path));
+        for kill in 0..20 {
+            for index in 0..20 {
+                let key = format!("kill/{kill}/{index}");
+                store
+                    .put(&key, Bytes::from(key.clone()), Expect::Absent)
+                    .await
+                    .unwrap();
+            }
+            // The file as a process killed at this moment would leave it: nothing was closed or flushed.
+            let left = dir.path().join(format!("killed-{kill}"));
+            std::fs::copy(&path, &left).unwrap();
+            let survivor = open(&left);
+            assert_eq!(survivor.list("kill/").await.unwrap().len(), (kill + 1) * 20);
+            survivor
+                .put("after", Bytes::from("x"), Expect::Absent)
+                .await
+                .unwrap();
+            survivor.shutdown().await;
+        }
+    });
+}
+
+#[test]
+fn ten_thousand_creations_are_few_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    run(async {
+        let store = Arc::new(open(&dir.path().join("metadata.redb")));
+        let tasks = tokio::task::LocalSet::new();
+        tasks
+            .run_until(async {
+                let creations: Vec<_> = (0..10_000)
+                    .map(|topic| {
+                        let store = Arc::clone(&store);
+                        tokio::task::spawn_local(async move {
+                            let key = format!("managed-ledgers/public/default/persistent/t-{topic}");
+                            store
+                                .put(&key, Bytes::from(vec![7; 100]), Expect::Absent)
+                                .await
+                                .unwrap()
+                        })
+                    })
+                    .collect();
+                for creation in creations {
+                    creation.await.unwrap();
+                }
+            })
+            .await;
+        assert_eq!(store.list("managed-ledgers/").await.unwrap().len(), 10_000);
+        store.shutdown().await;
+    });
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metadata.redb");
+    let _first = open(&path);
+    assert!(matches!(
+        Embedded::open(&path, &Options::default()),
+        Err(OpenError::InUse { .. })
+    ));
+}
+
+#[test]
+fn foreign_bytes_are_an_error_and_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metadata.redb");
+    std::fs::write(&path, b"not a database at all, but somebody's only copy").unwrap();
+    assert!(matches!(
+        Embedded::open(&path, &Options::default()),
+        Err(OpenError::Fault(_))
+    ));
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        b"not a database at all, but somebody's only copy"
+    );
+    let missing = dir.path().join("no such directory").join("metadata.redb");
+    assert!(matches!(
+        Embedded::open(&missing, &Options::default()),
+        Err(OpenError::Fault(_))
+    ));
+}
+
+#[test]
+fn another_release_s_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metadata.redb");
+    let database = redb::Database::create(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let table = redb::TableDefinition::<&str, u64>::new("store");
+    transaction
+        .open_table(table)
+        .unwrap()
+        .insert("format", 99)
+        .unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let opened = Embedded::open(&path, &Options::default());
+    assert!(matches!(opened, Err(OpenError::UnknownFormat { found: 99, .. })));
+}
+
+#[test]
+fn an_invalid_key_is_told_apart_from_a_fault() {
+    run(async {
+        let store = Memory::new();
+        assert!(matches!(store.get("a//b").await, Err(ReadError::InvalidKey(_))));
+    });
+}
