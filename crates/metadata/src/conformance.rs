@@ -1,5 +1,7 @@
 //! The laws of [`MetadataStore`], as functions that any backend's tests call with an empty store.
 
+#![expect(clippy::unwrap_used, reason = "a broken law panics")]
+
 use bytes::Bytes;
 
 use crate::{Event, Expect, MetadataStore, VALUE_BYTES_MAX, Version, WriteError};
@@ -139,18 +141,14 @@ pub async fn watches_tell_in_order(store: &dyn MetadataStore) {
 /// A watch that nobody reads holds nothing back and finds out that it missed something.
 pub async fn a_slow_watch_is_told_to_list_again(store: &dyn MetadataStore) {
     let mut watch = store.watch("slow/");
-    for round in 0..3_000 {
-        // Alternating keys: some backends would not tell apart two puts of the same value.
+    for round in 0..1_000 {
         let keys = [format!("slow/{round}"), format!("slow/x{round}")];
-        let (a, b) = (
-            store.put(&keys[0], Bytes::new(), Expect::Any),
-            store.put(&keys[1], Bytes::new(), Expect::Any),
-        );
-        let (a, b) = tokio::join!(a, b);
-        a.and(b).unwrap();
-        if round == 1_000 {
-            break;
-        }
+        let puts = keys
+            .each_ref()
+            .map(|key| store.put(key, Bytes::new(), Expect::Any));
+        let [first, second] = puts;
+        let (first, second) = tokio::join!(first, second);
+        first.and(second).unwrap();
     }
     assert_eq!(watch.next().await, Some(Event::Lagged));
     assert!(matches!(watch.next().await, Some(Event::Put { .. })));

@@ -101,6 +101,8 @@ impl Writer {
 
     /// Applies the group in order. Conflicts are answers of single changes; an error means that nothing counts.
     fn commit(&mut self, group: &[Write]) -> Result<Vec<Answer>, redb::Error> {
+        // Without redb's quick repair: it doubles the syncs of a commit, and a killed store of 10,000 topics
+        // opens in 10 ms anyway.
         let transaction = self.database.begin_write()?;
         let mut revision = self.revision;
         let mut answers = Vec::with_capacity(group.len());
