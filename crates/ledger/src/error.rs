@@ -53,6 +53,15 @@ pub enum AppendError {
         /// The ledger.
         ledger: LedgerId,
     },
+    /// More is queued than the engine takes, because callers together did not bound what they have in flight; retry
+    /// after the tail moved.
+    #[error("ledger {ledger}: {bytes_max} bytes are queued already")]
+    Overloaded {
+        /// The ledger.
+        ledger: LedgerId,
+        /// How much the engine queues, for all ledgers together.
+        bytes_max: usize,
+    },
     /// The store no longer accepts writes; reads go on. Final until restart.
     #[error("storage no longer accepts writes")]
     Poisoned(#[source] Arc<StorageFault>),

@@ -30,7 +30,10 @@ use tokio::sync::watch;
 
 use pharos_types::{EntryId, LedgerId};
 
+#[cfg(feature = "test-util")]
+pub mod conformance;
 mod error;
+pub mod memory;
 
 pub use error::{AppendError, CreateError, DeleteError, OpenError, ReadError, StorageFault};
 
@@ -77,7 +80,7 @@ pub trait LedgerWriter: Send + Sync {
     /// `payload`: opaque, 1 byte to 16 MiB.
     ///
     /// # Errors
-    /// `Fenced`, `Closed`, `TooLarge`, `Poisoned`: see [`AppendError`]. The entry was then not queued.
+    /// `Fenced`, `Closed`, `TooLarge`, `NoSpace`, `Overloaded`, `Poisoned`: see [`AppendError`]. The entry was then not queued.
     fn append(&self, payload: Bytes) -> Result<EntryId, AppendError>;
 
     /// The durable tail, as a watermark. Coalescing: a slow watcher sees the newest value only.
