@@ -137,3 +137,60 @@ fn message_id(bytes: &[u8]) -> Option<MessageIdData> {
     id.entry_id = entry_id?;
     Some(id)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use prost::encoding::{WireType, encode_key, encode_varint};
+
+    use super::*;
+
+    fn varint() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..4_u64,
+            any::<u64>(),
+            (0..64_u32).prop_map(|shift| u64::MAX >> shift)
+        ]
+    }
+
+    /// Fields with small numbers in any order and number, most of them varints; `inner` makes the length-delimited ones.
+    fn fields(inner: BoxedStrategy<Vec<u8>>) -> BoxedStrategy<Vec<u8>> {
+        let field = prop_oneof![
+            4 => (1..9_u32, varint()).prop_map(|(number, value)| {
+                let mut out = Vec::new();
+                encode_key(number, WireType::Varint, &mut out);
+                encode_varint(value, &mut out);
+                out
+            }),
+            2 => (1..8_u32, inner).prop_map(|(number, bytes)| {
+                let mut out = Vec::new();
+                encode_key(number, WireType::LengthDelimited, &mut out);
+                encode_varint(bytes.len() as u64, &mut out);
+                out.extend_from_slice(&bytes);
+                out
+            }),
+        ];
+        vec(field, 0..8).prop_map(|fields| fields.concat()).boxed()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn the_fast_way_gives_what_the_general_way_gives(
+            body in fields(fields(vec(any::<u8>(), 0..4).boxed())),
+            kind in prop::sample::select(vec![
+                CommandType::Ack,
+                CommandType::Send,
+                CommandType::Flow,
+                CommandType::Message,
+                CommandType::SendReceipt,
+            ]),
+        ) {
+            if let Some(command) = decode(kind, &body) {
+                prop_assert_eq!(Command::decode_body(kind, &body), Ok(command));
+            }
+        }
+    }
+}
