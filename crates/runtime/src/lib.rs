@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod fs;
 mod histogram;
 mod shutdown;
 mod thread;
