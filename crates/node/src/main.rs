@@ -1,3 +1,7 @@
 //! The `pharos` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pharos::run(std::env::args_os())
+}

@@ -1,0 +1,259 @@
+//! Every setting of a node: its type, its default, and where the value in force came from.
+//!
+//! Order, strongest first: flag, environment variable, file, default. One table ([`table::SETTINGS`]) makes the flags,
+//! the names of the environment variables, the keys of the file and the reference page, so they cannot drift apart.
+//! Unknown keys and unknown `PHAROS_` variables are errors: a misspelt setting must not silently be a default.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+mod choice;
+mod env;
+mod layers;
+mod reference;
+pub mod table;
+mod units;
+
+pub use choice::{LogFormat, StorageSync, TopicType};
+pub use layers::{Effective, LoadError, Origin, Sources};
+pub use reference::{json_listing, markdown_reference, text_listing};
+pub use units::{ByteSize, Limit, Value};
+
+/// All settings with their values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Where everything durable lives.
+    pub data_dir: PathBuf,
+    /// Address of the Pulsar protocol.
+    pub pulsar_listen: SocketAddr,
+    /// Address of the admin API, metrics and status page.
+    pub http_listen: SocketAddr,
+    /// Host told to clients; empty: worked out from `pulsar_listen`.
+    pub advertised_address: String,
+    /// Name of the cluster.
+    pub cluster_name: String,
+    /// Data threads; 0: one per core.
+    pub shards: u32,
+    /// How long a stop may take.
+    pub shutdown_timeout: Duration,
+    /// Form of the log.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_level: String,
+    /// Pulsar protocol.
+    pub protocol: ProtocolSettings,
+    /// Topics and subscriptions.
+    pub topics: TopicSettings,
+    /// Broadcast subscriptions.
+    pub broadcast: BroadcastSettings,
+    /// Managed ledgers.
+    pub ledger: LedgerSettings,
+    /// The embedded engine.
+    pub storage: StorageSettings,
+    /// Metrics page.
+    pub metrics: MetricsSettings,
+}
+
+/// Settings of the Pulsar front door.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProtocolSettings {
+    /// Largest message.
+    pub max_message_size: ByteSize,
+    /// Ping period.
+    pub keep_alive_interval: Duration,
+    /// Largest metadata of a consumer.
+    pub max_consumer_metadata_size: ByteSize,
+}
+
+/// Settings of topics and subscriptions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopicSettings {
+    /// Topics made on first use.
+    pub allow_auto_topic_creation: bool,
+    /// Their kind.
+    pub allow_auto_topic_creation_type: TopicType,
+    /// Their partitions, when partitioned.
+    pub default_num_partitions: u32,
+    /// Subscriptions made on first use.
+    pub allow_auto_subscription_creation: bool,
+    /// Unacknowledged messages of a consumer; 0 any.
+    pub max_unacked_messages_per_consumer: u32,
+    /// Unacknowledged messages of a subscription; 0 any.
+    pub max_unacked_messages_per_subscription: u32,
+    /// How often due messages are looked for.
+    pub delayed_delivery_tick_time: Duration,
+    /// Pause before another failover consumer takes over.
+    pub active_consumer_failover_delay: Duration,
+}
+
+/// Settings of broadcast subscriptions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BroadcastSettings {
+    /// How long the place of an absent consumer is kept.
+    pub absent_retention: Limit<Duration>,
+    /// How much backlog an absent consumer may hold.
+    pub absent_backlog: Limit<ByteSize>,
+}
+
+/// Settings of managed ledgers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LedgerSettings {
+    /// Entries after which a new ledger begins.
+    pub max_entries: u32,
+    /// Bytes after which a new ledger begins.
+    pub max_size: ByteSize,
+    /// Age after which a new ledger begins.
+    pub max_rollover_time: Duration,
+    /// Age before which none begins.
+    pub min_rollover_time: Duration,
+    /// How long acknowledged data is kept.
+    pub default_retention_time: Limit<Duration>,
+    /// How much acknowledged data is kept.
+    pub default_retention_size: Limit<ByteSize>,
+    /// How often ledgers are trimmed.
+    pub retention_check_interval: Duration,
+    /// Memory for entries at the tails of all topics.
+    pub cache_size: ByteSize,
+}
+
+/// Settings of the embedded engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StorageSettings {
+    /// When an append counts as durable.
+    pub sync: StorageSync,
+    /// Size of a log segment.
+    pub segment_size: ByteSize,
+    /// How long a group commit waits for company.
+    pub group_commit_wait: Duration,
+    /// Bytes at which it waits no longer.
+    pub group_commit_bytes: ByteSize,
+}
+
+/// Settings of the metrics page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricsSettings {
+    /// Whether single topics are shown.
+    pub topics: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("./pharos-data"),
+            pulsar_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6650)),
+            http_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            advertised_address: String::new(),
+            cluster_name: "standalone".into(),
+            shards: 0,
+            shutdown_timeout: Duration::from_secs(10),
+            log_format: LogFormat::Auto,
+            log_level: "info".into(),
+            protocol: ProtocolSettings {
+                max_message_size: ByteSize(5_242_880),
+                keep_alive_interval: Duration::from_secs(30),
+                max_consumer_metadata_size: ByteSize::kib(1),
+            },
+            topics: TopicSettings {
+                allow_auto_topic_creation: true,
+                allow_auto_topic_creation_type: TopicType::NonPartitioned,
+                default_num_partitions: 1,
+                allow_auto_subscription_creation: true,
+                max_unacked_messages_per_consumer: 50_000,
+                max_unacked_messages_per_subscription: 200_000,
+                delayed_delivery_tick_time: Duration::from_secs(1),
+                active_consumer_failover_delay: Duration::from_secs(1),
+            },
+            broadcast: BroadcastSettings {
+                absent_retention: Limit::At(Duration::from_secs(3600)),
+                absent_backlog: Limit::At(ByteSize::mib(1024)),
+            },
+            ledger: LedgerSettings {
+                max_entries: 50_000,
+                max_size: ByteSize::mib(2048),
+                max_rollover_time: Duration::from_secs(240 * 60),
+                min_rollover_time: Duration::from_secs(10 * 60),
+                default_retention_time: Limit::At(Duration::ZERO),
+                default_retention_size: Limit::At(ByteSize(0)),
+                retention_check_interval: Duration::from_secs(120),
+                cache_size: ByteSize::mib(64),
+            },
+            storage: StorageSettings {
+                sync: StorageSync::Sync,
+                segment_size: ByteSize::mib(64),
+                group_commit_wait: Duration::ZERO,
+                group_commit_bytes: ByteSize::kib(512),
+            },
+            metrics: MetricsSettings { topics: true },
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what one value alone cannot tell. Empty when all is well; else a sentence per fault.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut expect = |holds: bool, sentence: &str| {
+            if !holds {
+                faults.push(sentence.to_owned());
+            }
+        };
+        let same_port = self.pulsar_listen.port() == self.http_listen.port();
+        expect(
+            !same_port || self.http_listen.port() == 0 || self.pulsar_listen.ip() != self.http_listen.ip(),
+            "pulsar_listen and http_listen are the same address",
+        );
+        expect(self.shards <= 1024, "shards is more than 1024");
+        expect(
+            is_name(&self.cluster_name),
+            "cluster_name may hold letters, digits and -=:._ and must not be empty",
+        );
+        expect(
+            !self.advertised_address.contains([':', '/', ' ']),
+            "advertised_address is a host name or IPv4 address, without scheme and port",
+        );
+        expect(
+            crate::logging::is_filter(&self.log_level),
+            "log_level is no filter; write info, or info,pharos_broker=debug",
+        );
+        let message = self.protocol.max_message_size.0;
+        expect(
+            (1..=15 << 20).contains(&message),
+            "max_message_size must be from 1B to 15MiB",
+        );
+        expect(
+            !self.protocol.keep_alive_interval.is_zero(),
+            "keep_alive_interval must not be 0",
+        );
+        expect(
+            self.topics.default_num_partitions > 0,
+            "default_num_partitions must not be 0",
+        );
+        expect(
+            !self.topics.delayed_delivery_tick_time.is_zero(),
+            "delayed_delivery_tick_time must not be 0",
+        );
+        expect(self.ledger.max_entries > 0, "ledger.max_entries must not be 0");
+        expect(self.ledger.max_size.0 > 0, "ledger.max_size must not be 0");
+        expect(
+            self.ledger.min_rollover_time <= self.ledger.max_rollover_time,
+            "ledger.min_rollover_time is longer than ledger.max_rollover_time",
+        );
+        expect(
+            !self.ledger.retention_check_interval.is_zero(),
+            "ledger.retention_check_interval must not be 0",
+        );
+        let segment = self.storage.segment_size.0;
+        expect(
+            segment >= 2 * message && segment >= 1 << 20,
+            "storage.segment_size must be at least 1MiB and twice max_message_size",
+        );
+        faults
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-=:._".contains(c);
+    !text.is_empty() && text.chars().all(fits)
+}

@@ -1,0 +1,179 @@
+//! The one list of settings.
+//!
+//! Always true: each row's key, flag and environment variable are unique, and its default is what [`Settings::default`]
+//! says.
+
+use super::{Settings, Value};
+
+/// One setting.
+pub struct Setting {
+    /// Key in the file; a dot is a section.
+    pub key: &'static str,
+    /// Heading under which help and reference show it.
+    pub group: &'static str,
+    /// What kind of value it takes.
+    pub kind: &'static str,
+    /// What it does, in a sentence or two.
+    pub help: &'static str,
+    /// The reference broker's key of the same effect; empty when there is none.
+    pub pulsar_key: &'static str,
+    /// Release that brought it.
+    pub since: &'static str,
+    /// Reads a text into the settings.
+    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// Prints the value.
+    pub get: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// Its flag without the dashes: `ledger.max_size` is `ledger-max-size`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        self.key.replace(['.', '_'], "-")
+    }
+
+    /// Its environment variable: `ledger.max_size` is `PHAROS_LEDGER_MAX_SIZE`.
+    #[must_use]
+    pub fn env(&self) -> String {
+        format!("PHAROS_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// Its default as text.
+    #[must_use]
+    pub fn default(&self) -> String {
+        (self.get)(&Settings::default())
+    }
+}
+
+/// What the type of a field is called; the function only serves to name the field.
+const fn kind_of<T: Value>(_: fn(&Settings) -> &T) -> &'static str {
+    T::KIND
+}
+
+macro_rules! setting {
+    ($group:literal, $key:literal, $pulsar:literal, $($field:ident).+, $help:literal) => {
+        Setting {
+            key: $key,
+            group: $group,
+            kind: kind_of(|settings| &settings.$($field).+),
+            help: $help,
+            pulsar_key: $pulsar,
+            since: "0.1.0",
+            set: |settings, text| Value::parse(text).map(|value| settings.$($field).+ = value),
+            get: |settings| settings.$($field).+.show(),
+        }
+    };
+}
+
+/// All settings, in the order of the reference page.
+#[rustfmt::skip]
+pub static SETTINGS: &[Setting] = &[
+    setting!("Node", "data_dir", "", data_dir,
+        "Directory of everything durable; made when it does not exist."),
+    setting!("Node", "pulsar_listen", "bindAddress, brokerServicePort", pulsar_listen,
+        "Address of the Pulsar protocol; port 0 takes a free one."),
+    setting!("Node", "http_listen", "bindAddress, webServicePort", http_listen,
+        "Address of the admin API, the metrics page and the status page; port 0 takes a free one."),
+    setting!("Node", "advertised_address", "advertisedAddress", advertised_address,
+        "Host name or IPv4 address told to clients. Empty: the listen address, or the machine's name when that is 0.0.0.0."),
+    setting!("Node", "cluster_name", "clusterName", cluster_name,
+        "Name of the cluster, shown to admin tools and in metrics."),
+    setting!("Node", "shards", "numIOThreads", shards,
+        "Data threads, each with its own connections and topics; 0 is one per core."),
+    setting!("Node", "shutdown_timeout", "brokerShutdownTimeoutMs", shutdown_timeout,
+        "How long a stop may take before the process exits anyway; nothing acknowledged is lost then either."),
+    setting!("Log", "log_format", "", log_format,
+        "Form of the log on standard error; auto is human on a terminal and json elsewhere."),
+    setting!("Log", "log_level", "", log_level,
+        "What is logged: error, warn, info, debug or trace, also per module, such as info,pharos_broker=debug."),
+    setting!("Protocol", "max_message_size", "maxMessageSize", protocol.max_message_size,
+        "Largest message; clients learn it when they connect."),
+    setting!("Protocol", "keep_alive_interval", "keepAliveIntervalSeconds", protocol.keep_alive_interval,
+        "A silent connection is pinged after this time and closed after twice this time."),
+    setting!("Protocol", "max_consumer_metadata_size", "maxConsumerMetadataSize", protocol.max_consumer_metadata_size,
+        "Largest metadata a consumer may send when it subscribes."),
+    setting!("Topics", "allow_auto_topic_creation", "allowAutoTopicCreation", topics.allow_auto_topic_creation,
+        "Whether a topic is made when a client first names it; a namespace may say otherwise."),
+    setting!("Topics", "allow_auto_topic_creation_type", "allowAutoTopicCreationType", topics.allow_auto_topic_creation_type,
+        "Kind of topic made on first use."),
+    setting!("Topics", "default_num_partitions", "defaultNumPartitions", topics.default_num_partitions,
+        "Partitions of a partitioned topic made on first use."),
+    setting!("Topics", "allow_auto_subscription_creation", "allowAutoSubscriptionCreation", topics.allow_auto_subscription_creation,
+        "Whether a durable subscription is made when a consumer first names it; a namespace may say otherwise."),
+    setting!("Topics", "max_unacked_messages_per_consumer", "maxUnackedMessagesPerConsumer", topics.max_unacked_messages_per_consumer,
+        "Shared and Key_Shared: a consumer with this many unacknowledged messages gets no more; 0 is no limit."),
+    setting!("Topics", "max_unacked_messages_per_subscription", "maxUnackedMessagesPerSubscription", topics.max_unacked_messages_per_subscription,
+        "Shared and Key_Shared: a subscription with this many unacknowledged messages stands still; 0 is no limit."),
+    setting!("Topics", "delayed_delivery_tick_time", "delayedDeliveryTickTimeMillis", topics.delayed_delivery_tick_time,
+        "How often messages whose time has come are looked for; one may come early by this much."),
+    setting!("Topics", "active_consumer_failover_delay", "activeConsumerFailoverDelayTimeMillis", topics.active_consumer_failover_delay,
+        "Failover: pause before another consumer takes over."),
+    setting!("Broadcast", "broadcast.absent_retention", "", broadcast.absent_retention,
+        "How long the place of an absent named consumer of a broadcast subscription is kept."),
+    setting!("Broadcast", "broadcast.absent_backlog", "", broadcast.absent_backlog,
+        "How much backlog an absent consumer may hold before its place is given up."),
+    setting!("Managed ledger", "ledger.max_entries", "managedLedgerMaxEntriesPerLedger", ledger.max_entries,
+        "A topic begins a new ledger after this many entries. Data is deleted by whole ledgers."),
+    setting!("Managed ledger", "ledger.max_size", "managedLedgerMaxSizePerLedgerMbytes", ledger.max_size,
+        "A topic begins a new ledger after this many bytes."),
+    setting!("Managed ledger", "ledger.max_rollover_time", "managedLedgerMaxLedgerRolloverTimeMinutes", ledger.max_rollover_time,
+        "A topic begins a new ledger when the last one is this old."),
+    setting!("Managed ledger", "ledger.min_rollover_time", "managedLedgerMinLedgerRolloverTimeMinutes", ledger.min_rollover_time,
+        "Never before it is this old, whatever the other limits say."),
+    setting!("Managed ledger", "ledger.default_retention_time", "defaultRetentionTimeInMinutes", ledger.default_retention_time,
+        "How long data is kept after every subscription acknowledged it; a namespace may say otherwise."),
+    setting!("Managed ledger", "ledger.default_retention_size", "defaultRetentionSizeInMB", ledger.default_retention_size,
+        "How much acknowledged data a topic keeps; a namespace may say otherwise."),
+    setting!("Managed ledger", "ledger.retention_check_interval", "retentionCheckIntervalInSeconds", ledger.retention_check_interval,
+        "How often ledgers that nobody needs are deleted."),
+    setting!("Managed ledger", "ledger.cache_size", "managedLedgerCacheSizeMB", ledger.cache_size,
+        "Memory for the newest entries of all topics, from which listeners at the tail are served."),
+    setting!("Storage", "storage.sync", "journalSyncData", storage.sync,
+        "sync: a message is acknowledged when it is on the device. async: when the operating system has it; a power cut may lose the last moments."),
+    setting!("Storage", "storage.segment_size", "journalMaxSizeMB", storage.segment_size,
+        "Size of one log segment; disk space is given back by whole segments."),
+    setting!("Storage", "storage.group_commit_wait", "journalMaxGroupWaitMSec", storage.group_commit_wait,
+        "How long a write waits for company before it is synced; 0 syncs whatever is there."),
+    setting!("Storage", "storage.group_commit_bytes", "journalBufferedWritesThreshold", storage.group_commit_bytes,
+        "Bytes at which a write waits no longer."),
+    setting!("Metrics", "metrics.topics", "exposeTopicLevelMetricsInPrometheus", metrics.topics,
+        "Whether the metrics page shows single topics; false shows their sum per namespace."),
+];
+
+/// The setting with this key.
+#[must_use]
+pub fn by_key(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_flags_and_variables_are_unique() {
+        let keys: HashSet<_> = SETTINGS.iter().map(|s| s.key).collect();
+        let flags: HashSet<_> = SETTINGS.iter().map(Setting::flag).collect();
+        let variables: HashSet<_> = SETTINGS.iter().map(Setting::env).collect();
+        assert_eq!(
+            (keys.len(), flags.len(), variables.len()),
+            (SETTINGS.len(), SETTINGS.len(), SETTINGS.len())
+        );
+    }
+
+    #[test]
+    fn every_default_is_read_back_to_itself() {
+        for setting in SETTINGS {
+            let mut settings = Settings::default();
+            (setting.set)(&mut settings, &setting.default()).unwrap();
+            assert_eq!(settings, Settings::default(), "{}", setting.key);
+        }
+    }
+
+    #[test]
+    fn the_defaults_have_no_faults() {
+        assert_eq!(Settings::default().faults(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,190 @@
+//! Where a setting's value comes from, and what is refused.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pharos::settings::table::SETTINGS;
+use pharos::settings::{
+    ByteSize, Effective, Limit, LoadError, Origin, Settings, Sources, json_listing, text_listing,
+};
+
+fn file(text: &str) -> Option<(PathBuf, String)> {
+    Some((PathBuf::from("pharos.toml"), text.into()))
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect()
+}
+
+fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Effective, LoadError> {
+    Effective::load(&Sources {
+        file: file(text),
+        environment: pairs(environment),
+        flags: pairs(flags),
+    })
+}
+
+fn complaint(text: &str, environment: &[(&str, &str)]) -> String {
+    load(text, environment, &[]).unwrap_err().to_string()
+}
+
+fn origin(effective: &Effective, key: &str) -> Origin {
+    let row = SETTINGS.iter().position(|setting| setting.key == key).unwrap();
+    effective.origins[row].clone()
+}
+
+#[test]
+fn without_anything_the_defaults_hold() {
+    let effective = Effective::load(&Sources::default()).unwrap();
+    assert_eq!(effective.settings, Settings::default());
+    assert!(effective.origins.iter().all(|origin| *origin == Origin::Default));
+    assert!(effective.settings.pulsar_listen.ip().is_loopback());
+    assert!(effective.settings.http_listen.ip().is_loopback());
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+    let text = "shards = 1\ncluster_name = 'file'\nadvertised_address = 'file'";
+    let environment = [("PHAROS_SHARDS", "2"), ("PHAROS_CLUSTER_NAME", "env")];
+    let effective = load(text, &environment, &[("shards", "3")]).unwrap();
+    assert_eq!(effective.settings.shards, 3);
+    assert_eq!(effective.settings.cluster_name, "env");
+    assert_eq!(effective.settings.advertised_address, "file");
+    assert_eq!(origin(&effective, "shards"), Origin::Flag("shards".into()));
+    assert_eq!(
+        origin(&effective, "cluster_name"),
+        Origin::Environment("PHAROS_CLUSTER_NAME".into())
+    );
+    assert_eq!(
+        origin(&effective, "advertised_address"),
+        Origin::File("pharos.toml".into())
+    );
+    assert_eq!(origin(&effective, "http_listen"), Origin::Default);
+}
+
+#[test]
+fn sections_of_the_file_are_dotted_keys() {
+    let text =
+        "[ledger]\nmax_size = '1MiB'\nmin_rollover_time = '0s'\n[broadcast]\nabsent_retention = 'unlimited'";
+    let settings = load(text, &[("PHAROS_LEDGER_MAX_ENTRIES", "10")], &[])
+        .unwrap()
+        .settings;
+    assert_eq!(settings.ledger.max_size, ByteSize::mib(1));
+    assert_eq!(settings.ledger.min_rollover_time, Duration::ZERO);
+    assert_eq!(settings.ledger.max_entries, 10);
+    assert_eq!(settings.broadcast.absent_retention, Limit::Unlimited);
+}
+
+#[test]
+fn an_unknown_key_of_the_file_is_an_error_that_helps() {
+    for (text, hint) in [
+        ("pulsar_lsten = '127.0.0.1:1'", "did you mean pulsar_listen?"),
+        ("[ledger]\nmax_entrys = 3", "did you mean ledger.max_entries?"),
+        ("max_entries = 3", "did you mean ledger.max_entries?"),
+        (
+            "managedLedgerMaxEntriesPerLedger = 3",
+            "did you mean ledger.max_entries?",
+        ),
+        ("[broker]\nmaxMessageSize = 3", "did you mean max_message_size?"),
+        ("colour = 'red'", "'pharos config' lists them all"),
+    ] {
+        let complaint = complaint(text, &[]);
+        assert!(
+            complaint.starts_with("pharos.toml: unknown setting '"),
+            "{complaint}"
+        );
+        assert!(complaint.ends_with(hint), "{complaint}");
+    }
+}
+
+#[test]
+fn an_unknown_variable_is_an_error_that_helps() {
+    let complaint = complaint("", &[("PHAROS_PULSAR_LISTENER", "x")]);
+    assert_eq!(
+        complaint,
+        "unknown environment variable PHAROS_PULSAR_LISTENER; did you mean PHAROS_PULSAR_LISTEN?"
+    );
+}
+
+#[test]
+fn variables_of_others_do_not_matter() {
+    let environment = [
+        ("PATH", "/bin"),
+        ("PHAROS_CONFIG", "x"),
+        ("PHAROS_SERVICE_HOST", "10.0.0.1"),
+    ];
+    assert!(load("", &environment, &[]).is_ok());
+}
+
+#[test]
+fn a_value_that_cannot_be_read_names_its_place() {
+    for (text, environment, start) in [
+        (
+            "shards = 'many'",
+            None,
+            "pharos.toml: shards: 'many' is no whole number",
+        ),
+        (
+            "shards = [1]",
+            None,
+            "pharos.toml: shards: expected number, found array",
+        ),
+        (
+            "keep_alive_interval = 30",
+            None,
+            "pharos.toml: keep_alive_interval: '30' is no duration",
+        ),
+        ("shards = ", None, "pharos.toml: TOML parse error"),
+        (
+            "",
+            Some(("PHAROS_MAX_MESSAGE_SIZE", "big")),
+            "PHAROS_MAX_MESSAGE_SIZE: 'big' is no size",
+        ),
+    ] {
+        let environment: Vec<_> = environment.into_iter().collect();
+        let complaint = complaint(text, &environment);
+        assert!(complaint.starts_with(start), "{complaint}");
+    }
+}
+
+#[test]
+fn values_that_do_not_go_together_are_refused_at_once() {
+    let complaint = complaint(
+        "http_listen = '127.0.0.1:6650'\n[ledger]\nmin_rollover_time = '9h'\nmax_entries = 0",
+        &[],
+    );
+    assert!(
+        complaint.contains("pulsar_listen and http_listen are the same address"),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains("ledger.min_rollover_time is longer"),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains("ledger.max_entries must not be 0"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn the_listing_shows_values_and_origins() {
+    let effective = load("shards = 1", &[], &[]).unwrap();
+    let text = text_listing(&effective);
+    assert_eq!(text.lines().count(), SETTINGS.len());
+    let line = text.lines().find(|line| line.starts_with("shards ")).unwrap();
+    assert_eq!(
+        line.split_whitespace().collect::<Vec<_>>(),
+        ["shards", "1", "file", "pharos.toml"]
+    );
+    let json: serde_json::Value = serde_json::from_str(&json_listing(&effective)).unwrap();
+    let row = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["key"] == "shards")
+        .unwrap();
+    let expected =
+        serde_json::json!({"key": "shards", "value": "1", "origin": "file", "source": "pharos.toml"});
+    assert_eq!(*row, expected);
+}
