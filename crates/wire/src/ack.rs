@@ -132,17 +132,17 @@ impl MessageIds {
         Self(Held::Many(Vec::new()))
     }
 
-    /// Adds an id at the end.
-    pub fn push(&mut self, id: MessageIdData) {
-        let held = std::mem::replace(&mut self.0, Held::Many(Vec::new()));
-        self.0 = match held {
-            Held::One(first) => Held::Many(vec![first, id]),
-            Held::Many(ids) if ids.is_empty() => Held::One(id),
-            Held::Many(mut ids) => {
-                ids.push(id);
-                Held::Many(ids)
-            }
+    /// Adds ids at the end.
+    pub(crate) fn extend(&mut self, more: Vec<MessageIdData>) {
+        if more.is_empty() {
+            return;
+        }
+        let mut ids = match std::mem::replace(&mut self.0, Held::Many(Vec::new())) {
+            Held::One(first) => vec![first],
+            Held::Many(ids) => ids,
         };
+        ids.extend(more);
+        self.0 = Held::Many(ids);
     }
 }
 

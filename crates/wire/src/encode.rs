@@ -8,6 +8,7 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::command::{Command, CommandType};
 use crate::proto::command_ack::AckType;
+use crate::varint::Pen;
 
 /// One command as a frame of its own.
 pub fn encode_command(command: &Command) -> Bytes {
@@ -49,47 +50,29 @@ pub fn send_receipt_into(
     entry_id: u64,
     out: &mut BytesMut,
 ) {
-    let id_bytes = uint64_bytes(ledger_id) + uint64_bytes(entry_id);
-    let body_bytes = uint64_bytes(producer_id)
-        + uint64_bytes(sequence_id)
-        + 2
-        + id_bytes
-        + uint64_bytes(highest_sequence_id);
-    put_frame_start(CommandType::SendReceipt, body_bytes, 0, out);
-    put_uint64(1, producer_id, out);
-    put_uint64(2, sequence_id, out);
-    out.put_slice(&[0x1a, id_bytes as u8]);
-    put_uint64(1, ledger_id, out);
-    put_uint64(2, entry_id, out);
-    put_uint64(4, highest_sequence_id, out);
+    short_frame(CommandType::SendReceipt, 0, out, |pen| {
+        pen.uint64(1, producer_id);
+        pen.uint64(2, sequence_id);
+        put_message_id(0x1a, ledger_id, entry_id, pen);
+        pen.uint64(4, highest_sequence_id);
+    });
 }
 
 /// Appends FLOW.
 pub fn flow_into(consumer_id: u64, message_permits: u32, out: &mut BytesMut) {
-    let permits = u64::from(message_permits);
-    put_frame_start(
-        CommandType::Flow,
-        uint64_bytes(consumer_id) + uint64_bytes(permits),
-        0,
-        out,
-    );
-    put_uint64(1, consumer_id, out);
-    put_uint64(2, permits, out);
+    short_frame(CommandType::Flow, 0, out, |pen| {
+        pen.uint64(1, consumer_id);
+        pen.uint64(2, u64::from(message_permits));
+    });
 }
 
 /// Appends ACK of one whole entry, without request id.
 pub fn ack_into(consumer_id: u64, ack_type: AckType, ledger_id: u64, entry_id: u64, out: &mut BytesMut) {
-    let id_bytes = uint64_bytes(ledger_id) + uint64_bytes(entry_id);
-    put_frame_start(
-        CommandType::Ack,
-        uint64_bytes(consumer_id) + 2 + 2 + id_bytes,
-        0,
-        out,
-    );
-    put_uint64(1, consumer_id, out);
-    out.put_slice(&[0x10, ack_type as u8, 0x1a, id_bytes as u8]);
-    put_uint64(1, ledger_id, out);
-    put_uint64(2, entry_id, out);
+    short_frame(CommandType::Ack, 0, out, |pen| {
+        pen.uint64(1, consumer_id);
+        pen.uint64(2, ack_type as u64);
+        put_message_id(0x1a, ledger_id, entry_id, pen);
+    });
 }
 
 /// Appends SEND up to its payload part, which the caller sends after it.
@@ -103,21 +86,72 @@ pub fn send_header_into(
     payload_bytes: usize,
     out: &mut BytesMut,
 ) {
-    let num_messages = u64::from(num_messages);
-    let mut body_bytes = uint64_bytes(producer_id) + uint64_bytes(sequence_id);
-    if num_messages != 1 {
-        body_bytes += uint64_bytes(num_messages);
-    }
-    body_bytes += highest_sequence_id.map_or(0, uint64_bytes);
-    put_frame_start(CommandType::Send, body_bytes, payload_bytes, out);
-    put_uint64(1, producer_id, out);
-    put_uint64(2, sequence_id, out);
-    if num_messages != 1 {
-        put_uint64(3, num_messages, out);
-    }
-    if let Some(highest) = highest_sequence_id {
-        put_uint64(6, highest, out);
-    }
+    short_frame(CommandType::Send, payload_bytes, out, |pen| {
+        pen.uint64(1, producer_id);
+        pen.uint64(2, sequence_id);
+        if num_messages != 1 {
+            pen.uint64(3, u64::from(num_messages));
+        }
+        if let Some(highest) = highest_sequence_id {
+            pen.uint64(6, highest);
+        }
+    });
+}
+
+/// Bytes in front of a body shorter than 128: two lengths, the type, the body's tag and its length.
+pub(crate) const SHORT_PREFIX_BYTES: usize = 12;
+
+/// Bodies written with [`short_frame`] hold at most four numbers and a message id of two.
+const SHORT_BODY_BYTES_MAX: usize = 4 * 11 + 2 + 2 * 11;
+
+/// Varints are written eight bytes at a time.
+const SLACK_BYTES: usize = 8;
+
+const _: () = assert!(
+    SHORT_BODY_BYTES_MAX < 128,
+    "the length of a short body is one byte"
+);
+
+/// Appends a frame whose body is written before its length is known.
+#[inline(always)]
+fn short_frame(kind: CommandType, payload_bytes: usize, out: &mut BytesMut, body: impl FnOnce(&mut Pen<'_>)) {
+    let mut room = [0; SHORT_PREFIX_BYTES + SHORT_BODY_BYTES_MAX + SLACK_BYTES];
+    let mut pen = Pen::new(&mut room, SHORT_PREFIX_BYTES);
+    body(&mut pen);
+    let written = pen
+        .written()
+        .and_then(|end| finish_short(kind, payload_bytes, &mut room, end));
+    debug_assert!(written.is_some(), "the room is large enough for every short body");
+    out.extend_from_slice(room.get(..written.unwrap_or_default()).unwrap_or_default());
+}
+
+/// Fills in the prefix of a short frame that ends at `end` of `room`; `None` when its body is too long for that.
+#[inline(always)]
+pub(crate) fn finish_short(
+    kind: CommandType,
+    payload_bytes: usize,
+    room: &mut [u8],
+    end: usize,
+) -> Option<usize> {
+    let body_bytes = u8::try_from(end.checked_sub(SHORT_PREFIX_BYTES)?)
+        .ok()
+        .filter(|bytes| *bytes < 128)?;
+    let tag = u8::try_from(body_tag(kind)).ok().filter(|tag| *tag < 128)?;
+    let command_bytes = u32::from(body_bytes) + 4;
+    let total = command_bytes + 4 + payload_bytes as u32;
+    let [t0, t1, t2, t3] = total.to_be_bytes();
+    let [c0, c1, c2, c3] = command_bytes.to_be_bytes();
+    let prefix = room.first_chunk_mut::<SHORT_PREFIX_BYTES>()?;
+    *prefix = [t0, t1, t2, t3, c0, c1, c2, c3, 0x08, kind as u8, tag, body_bytes];
+    Some(end)
+}
+
+#[inline(always)]
+fn put_message_id(tag: u8, ledger_id: u64, entry_id: u64, pen: &mut Pen<'_>) {
+    pen.byte(tag);
+    pen.byte((uint64_bytes(ledger_id) + uint64_bytes(entry_id)) as u8);
+    pen.uint64(1, ledger_id);
+    pen.uint64(2, entry_id);
 }
 
 /// Bytes of the `BaseCommand` around a body.

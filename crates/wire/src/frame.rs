@@ -144,6 +144,9 @@ pub fn reserve_hint(buffer: &[u8]) -> usize {
 /// # Errors
 /// The command is malformed, incomplete or of an unknown type.
 pub fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
+    if let Some(command) = hot::decode_command(bytes) {
+        return Ok(command);
+    }
     if let Some((kind, body)) = usual_form(bytes) {
         return decode_body(kind, body);
     }
@@ -153,7 +156,7 @@ pub fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
 }
 
 fn decode_body(kind: CommandType, body: &[u8]) -> Result<Command, DecodeError> {
-    match hot::decode(kind, body) {
+    match hot::decode(kind as i32, body) {
         Some(command) => Ok(command),
         None => Command::decode_body(kind, body),
     }

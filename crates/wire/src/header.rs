@@ -11,7 +11,10 @@
 use bytes::{BufMut, Bytes};
 
 use crate::command::CommandType;
-use crate::encode::{base_command_bytes, put_frame_start, put_uint64, uint64_bytes};
+use crate::encode::{
+    SHORT_PREFIX_BYTES, base_command_bytes, finish_short, put_frame_start, put_uint64, uint64_bytes,
+};
+use crate::varint::Pen;
 
 /// Entries are never larger than this; far above every frame limit.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
@@ -19,8 +22,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 /// The header of any MESSAGE without an ack set has at most 75 bytes; the rest leaves room for one word of ack set.
 const INLINE_BYTES: usize = 96;
 
-/// Tag, length, and three numbers of up to ten bytes with their tags.
-const MESSAGE_ID_BYTES_MAX: usize = 2 + 3 * 11;
+/// Tag, length, and three numbers of up to ten bytes with their tags need 35; blocks of eight copy faster.
+const MESSAGE_ID_BYTES_MAX: usize = 40;
 
 /// An entry that no frame could carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,6 +95,39 @@ impl MessageHeader {
         out: &mut HeaderBuf,
     ) {
         let redelivery_count = (redelivery_count > 0).then_some(u64::from(redelivery_count));
+        if let Some(room) = out.whole_inline() {
+            let mut pen = Pen::new(room, SHORT_PREFIX_BYTES);
+            pen.uint64(1, consumer_id);
+            pen.block(&self.message_id, self.message_id_bytes);
+            if let Some(count) = redelivery_count {
+                pen.uint64(3, count);
+            }
+            for word in ack_set {
+                pen.uint64(4, *word as u64);
+            }
+            if let Some(epoch) = consumer_epoch {
+                pen.uint64(5, epoch);
+            }
+            let end = pen.written();
+            let end = end.and_then(|end| finish_short(CommandType::Message, self.payload_bytes, room, end));
+            if let Some(end) = end {
+                out.length = end;
+                return;
+            }
+        }
+        self.write_long(consumer_id, redelivery_count, ack_set, consumer_epoch, out);
+    }
+
+    /// As `write_for`, for headers that do not fit or do not begin at the front of the buffer.
+    #[cold]
+    fn write_long(
+        &self,
+        consumer_id: u64,
+        redelivery_count: Option<u64>,
+        ack_set: &[i64],
+        consumer_epoch: Option<u64>,
+        out: &mut HeaderBuf,
+    ) {
         let body_bytes = uint64_bytes(consumer_id)
             + self.message_id_bytes
             + redelivery_count.map_or(0, uint64_bytes)
@@ -160,8 +196,13 @@ impl HeaderBuf {
         Bytes::copy_from_slice(self.as_slice())
     }
 
+    /// All of the room inside, while nothing is written yet.
+    #[inline(always)]
+    fn whole_inline(&mut self) -> Option<&mut [u8; INLINE_BYTES]> {
+        (self.length == 0 && self.spill.is_empty()).then_some(&mut self.inline)
+    }
+
     /// Lets `write` fill exactly `bytes` bytes of new room.
-    #[inline]
     fn append(&mut self, bytes: usize, write: impl FnOnce(&mut [u8])) {
         let end = self.length + bytes;
         if self.spill.is_empty()

@@ -10,35 +10,61 @@ use crate::proto::command_ack::AckType;
 use crate::proto::{CommandFlow, CommandMessage, CommandSend, CommandSendReceipt, MessageIdData};
 use crate::varint::{Reader, Value};
 
+/// Decodes a whole `BaseCommand` when it is a per-message command in the form every known encoder writes: the type, the body
+/// of less than 128 bytes, nothing else.
+#[inline]
+pub(crate) fn decode_command(bytes: &[u8]) -> Option<Command> {
+    let [0x08, kind, tag, length, body @ ..] = bytes else {
+        return None;
+    };
+    // The tag is compared as a number of one byte, which also bounds the type, and the length likewise.
+    if u32::from(*tag) != u32::from(*kind) << 3 | 2 || *tag >= 0x80 || *length >= 0x80 {
+        return None;
+    }
+    if body.len() != usize::from(*length) {
+        return None;
+    }
+    decode(i32::from(*kind), body)
+}
+
 /// Decodes the body when it is a per-message command in its usual form.
 #[inline]
-pub(crate) fn decode(kind: CommandType, body: &[u8]) -> Option<Command> {
+pub(crate) fn decode(kind: i32, body: &[u8]) -> Option<Command> {
+    const ACK: i32 = CommandType::Ack as i32;
+    const SEND: i32 = CommandType::Send as i32;
+    const FLOW: i32 = CommandType::Flow as i32;
+    const MESSAGE: i32 = CommandType::Message as i32;
+    const SEND_RECEIPT: i32 = CommandType::SendReceipt as i32;
     match kind {
-        CommandType::Ack => ack(body).map(Command::Ack),
-        CommandType::Send => send(body).map(Command::Send),
-        CommandType::Flow => flow(body).map(Command::Flow),
-        CommandType::Message => message(body).map(Command::Message),
-        CommandType::SendReceipt => send_receipt(body).map(Command::SendReceipt),
+        ACK => ack(body).map(Command::Ack),
+        SEND => send(body).map(Command::Send),
+        FLOW => flow(body).map(Command::Flow),
+        MESSAGE => message(body).map(Command::Message),
+        SEND_RECEIPT => send_receipt(body).map(Command::SendReceipt),
         _ => None,
     }
 }
 
 fn ack(body: &[u8]) -> Option<Ack> {
-    let (mut consumer_id, mut ack_type) = (None, None);
-    let mut ack = Ack::new(0, AckType::Individual, MessageIds::none());
+    let (mut consumer_id, mut ack_type, mut request_id) = (None, None, None);
+    let (mut first, mut more) = (None, Vec::new());
     let mut reader = Reader::new(body);
     while let Some(field) = reader.field().ok()? {
         match field {
             (1, Value::Varint(v)) => consumer_id = Some(v),
             (2, Value::Varint(v)) => ack_type = AckType::try_from(v as i32).ok(),
-            (3, Value::Bytes(id)) => ack.message_ids.push(message_id(id)?),
-            (8, Value::Varint(v)) => ack.request_id = Some(v),
+            (3, Value::Bytes(id)) if first.is_none() => first = Some(message_id(id)?),
+            (3, Value::Bytes(id)) => more.push(message_id(id)?),
+            (8, Value::Varint(v)) => request_id = Some(v),
             _ => return None,
         }
     }
-    ack.consumer_id = consumer_id?;
-    ack.ack_type = ack_type?;
-    Some(ack)
+    let mut ids = first.map_or_else(MessageIds::none, MessageIds::from);
+    ids.extend(more);
+    Some(Ack {
+        request_id,
+        ..Ack::new(consumer_id?, ack_type?, ids)
+    })
 }
 
 fn send(body: &[u8]) -> Option<CommandSend> {
@@ -188,7 +214,7 @@ mod tests {
                 CommandType::SendReceipt,
             ]),
         ) {
-            if let Some(command) = decode(kind, &body) {
+            if let Some(command) = decode(kind as i32, &body) {
                 prop_assert_eq!(Command::decode_body(kind, &body), Ok(command));
             }
         }

@@ -29,16 +29,34 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a varint of at most ten bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn varint(&mut self) -> Result<u64, WireError> {
         let (&first, rest) = self.rest.split_first().ok_or(WireError::Truncated)?;
         if first < 0x80 {
             self.rest = rest;
             return Ok(u64::from(first));
         }
+        // Two bytes hold most lengths and counts, also where fewer than eight bytes are left for a word.
+        if let Some((&second, rest)) = rest.split_first()
+            && second < 0x80
+        {
+            self.rest = rest;
+            return Ok(u64::from(first & 0x7f) | u64::from(second) << 7);
+        }
+        if let Some(word) = self.rest.first_chunk() {
+            let word = u64::from_le_bytes(*word);
+            let ends = !word & CONTINUE;
+            if ends != 0 {
+                // Keep the bytes up to the first without a continuation bit, then close the gaps those bits leave.
+                let length = ends.trailing_zeros() as usize / 8 + 1;
+                self.rest = self.rest.get(length..).ok_or(WireError::Truncated)?;
+                return Ok(gather(word & (ends ^ (ends - 1))));
+            }
+        }
         self.varint_long()
     }
 
+    #[cold]
     fn varint_long(&mut self) -> Result<u64, WireError> {
         let mut value = 0_u64;
         for (i, &byte) in self.rest.iter().enumerate().take(10) {
@@ -56,7 +74,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a length and that many bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.varint()?;
         let length = usize::try_from(length).map_err(|_| WireError::Truncated)?;
@@ -66,7 +84,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next field, whatever it is; `None` at the end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, WireError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -96,6 +114,96 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The continuation bit of each byte of a word.
+const CONTINUE: u64 = 0x8080_8080_8080_8080;
+
+/// Joins the low seven bits of eight bytes into 56 bits.
+#[inline(always)]
+fn gather(word: u64) -> u64 {
+    let v = word & !CONTINUE;
+    let v = (v & 0x007f_007f_007f_007f) | ((v & 0x7f00_7f00_7f00_7f00) >> 1);
+    let v = (v & 0x0000_3fff_0000_3fff) | ((v & 0x3fff_0000_3fff_0000) >> 2);
+    (v & 0x0fff_ffff) | ((v & 0x0fff_ffff_0000_0000) >> 4)
+}
+
+/// Spreads 56 bits over eight bytes of seven; the opposite of [`gather`].
+#[inline(always)]
+fn scatter(value: u64) -> u64 {
+    let v = (value & 0x0fff_ffff) | ((value << 4) & 0x0fff_ffff_0000_0000);
+    let v = (v & 0x0000_3fff_0000_3fff) | ((v << 2) & 0x3fff_0000_3fff_0000);
+    (v & 0x007f_007f_007f_007f) | ((v << 1) & 0x7f00_7f00_7f00_7f00)
+}
+
+/// Writes small protobuf bodies into a fixed room.
+///
+/// What does not fit is not written but counted, so that [`Pen::written`] tells afterwards whether the result is whole.
+#[derive(Debug)]
+pub(crate) struct Pen<'a> {
+    room: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Pen<'a> {
+    /// A pen that starts `at` bytes into `room`.
+    #[inline(always)]
+    pub(crate) fn new(room: &'a mut [u8], at: usize) -> Self {
+        Self { room, at }
+    }
+
+    /// The end of what was written, or `None` when the room was too small.
+    #[inline(always)]
+    pub(crate) fn written(&self) -> Option<usize> {
+        (self.at <= self.room.len()).then_some(self.at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn byte(&mut self, byte: u8) {
+        if let Some(slot) = self.room.get_mut(self.at) {
+            *slot = byte;
+        }
+        self.at += 1;
+    }
+
+    /// Writes a block of which only the first `length` bytes count. A block of fixed size is a few moves; a slice is a call.
+    #[inline(always)]
+    pub(crate) fn block<const N: usize>(&mut self, block: &[u8; N], length: usize) {
+        match self
+            .room
+            .get_mut(self.at..)
+            .and_then(|room| room.first_chunk_mut())
+        {
+            Some(slot) => *slot = *block,
+            // A room that ends within the slack of the block counts as too small.
+            None => self.at = self.room.len(),
+        }
+        self.at += length;
+    }
+
+    /// Writes a varint field whose number is below 16.
+    #[inline(always)]
+    pub(crate) fn uint64(&mut self, number: u8, value: u64) {
+        self.byte(number << 3);
+        if value < 0x80 {
+            self.byte(value as u8);
+        } else if value < 1 << 56 {
+            let length = (value.ilog2() / 7 + 1) as usize;
+            let continued = CONTINUE & ((1 << (8 * (length - 1))) - 1);
+            self.block(&(scatter(value) | continued).to_le_bytes(), length);
+        } else {
+            self.varint_long(value);
+        }
+    }
+
+    #[cold]
+    fn varint_long(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +214,15 @@ mod tests {
             for value in [1_u64 << shift, (1_u64 << shift) - 1, u64::MAX >> shift] {
                 let mut bytes = Vec::new();
                 prost::encoding::encode_varint(value, &mut bytes);
+                let mut room = [0; 20];
+                let mut pen = Pen::new(&mut room, 0);
+                pen.uint64(1, value);
+                assert_eq!(pen.written(), Some(1 + bytes.len()));
+                assert_eq!(room[1..1 + bytes.len()], bytes);
+                // Once with bytes behind it and once without: the two are read differently.
+                let padded = [&bytes[..], &[0xff; 8]].concat();
+                let mut reader = Reader::new(&padded);
+                assert_eq!((reader.varint(), reader.rest.len()), (Ok(value), 8));
                 let mut reader = Reader::new(&bytes);
                 assert_eq!(reader.varint(), Ok(value));
                 assert!(reader.is_empty());
