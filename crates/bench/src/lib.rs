@@ -1,1 +1,58 @@
-//! See ARCHITECTURE.md.
+//! `pharos bench`: load and measurement over real sockets, for this broker and any other that speaks the Pulsar protocol.
+//!
+//! [`run`] does what the [`BenchArgs`] ask for. Reading order: [`args`] is the command line; [`broadcast`] the fan-out
+//! benchmark with its consumer processes; `perf` the throughput benchmarks; below them [`net`] (sockets and frames),
+//! [`proto`] (the little of the protocol that is hot), [`order`] and [`histogram`] (what is counted).
+//!
+//! Always true: the tool is frugal, because it shares the machine with what it measures; it never leaves a process or a
+//! directory behind; and a run in which a message was lost, doubled or out of order fails.
+//!
+//! The tool starts itself again for its consumer processes, as `<executable> bench <hidden subcommand>`; a binary that
+//! links this crate must therefore offer [`BenchArgs`] under the name `bench`.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod broadcast;
+mod broker_process;
+mod clock;
+mod fleet;
+mod hgrm;
+mod histogram;
+mod metrics;
+mod net;
+mod order;
+mod procfs;
+mod progress;
+mod proto;
+mod session;
+mod signals;
+mod target;
+mod units;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+pub use args::BenchArgs;
+
+use args::BenchCommand;
+
+/// Runs the benchmark that was asked for. Exit code 1 means that it ran and found a fault.
+///
+/// # Errors
+/// The benchmark could not be carried out.
+pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        BenchCommand::Worker => broadcast::worker::run(),
+        BenchCommand::Serve { arguments } => Err(broker_process::run_guarded(&arguments)),
+        BenchCommand::Broadcast(args) => broadcast::run(&args, &signals::stop_flag()?),
+        BenchCommand::Produce(_) | BenchCommand::Consume(_) | BenchCommand::E2e(_) => {
+            anyhow::bail!("not here yet")
+        }
+    }
+}
+
+/// Prints a result to standard output.
+fn print(text: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+}

@@ -1,0 +1,40 @@
+//! The clocks of the load tool, in nanoseconds.
+//!
+//! `CLOCK_MONOTONIC` is one clock for every process of a machine, so a publisher and consumers in other processes may
+//! subtract each other's readings. Source: clock_getres(2).
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds on the machine's monotonic clock; comparable between processes of one machine.
+pub(crate) fn monotonic_ns() -> u64 {
+    read(ClockId::Monotonic)
+}
+
+/// Nanoseconds since the Unix epoch; comparable between machines as far as their clocks agree.
+pub(crate) fn realtime_ns() -> u64 {
+    read(ClockId::Realtime)
+}
+
+/// CPU time this process has used so far, user and system together.
+pub(crate) fn process_cpu_ns() -> u64 {
+    read(ClockId::ProcessCPUTime)
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    // Neither clock can be negative on a running system; a wrong date before 1970 reads as zero.
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_time_does_not_run_backwards() {
+        let first = monotonic_ns();
+        assert!(monotonic_ns() >= first);
+        assert!(process_cpu_ns() > 0);
+        assert!(realtime_ns() > 1_600_000_000_000_000_000);
+    }
+}

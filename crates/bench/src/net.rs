@@ -1,0 +1,297 @@
+//! Sockets without a runtime: one thread, one epoll set, many connections.
+//!
+//! Always true: reads go through one buffer shared by all connections of a thread, so that memory does not grow with
+//! their number; a connection keeps bytes of its own only while a frame is torn across two reads. Nothing here blocks.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::Timespec;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::proto::frame::{self, FrameError};
+
+/// One socket is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    /// The token the socket was added with.
+    pub(crate) token: u64,
+    /// Bytes, an end of stream or an error can be read.
+    pub(crate) readable: bool,
+    /// There is room to write, or the connect has ended.
+    pub(crate) writable: bool,
+}
+
+/// An epoll set, level triggered.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+impl Poller {
+    /// An empty set.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(512) })
+    }
+
+    /// Watches `source` for reading, and for writing too if `write`.
+    pub(crate) fn add(&self, source: impl AsFd, token: u64, write: bool) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token), interest(write))?)
+    }
+
+    /// Changes whether `source` is also watched for writing.
+    pub(crate) fn set(&self, source: impl AsFd, token: u64, write: bool) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), interest(write))?)
+    }
+
+    /// Stops watching `source`.
+    pub(crate) fn remove(&self, source: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, source)?)
+    }
+
+    /// Waits at most `timeout_ns` and appends what is ready to `ready`, which is cleared first.
+    pub(crate) fn wait(&mut self, timeout_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        self.events.clear();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout_ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (timeout_ns % 1_000_000_000) as _,
+        };
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        ready.extend(self.events.iter().map(|event| {
+            let (data, flags) = (event.data, event.flags);
+            Ready {
+                token: data.u64(),
+                readable: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR),
+                writable: flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR),
+            }
+        }));
+        Ok(())
+    }
+}
+
+fn interest(write: bool) -> EventFlags {
+    if write { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+}
+
+/// Begins a TCP connect; the socket becomes writable when it has ended one way or the other.
+///
+/// `source` chooses the local address: one address offers only as many ports as the system hands out, so a test with
+/// more connections needs several. `rcvbuf` of 0 leaves the system's own tuning alone.
+pub(crate) fn start_connect(to: SocketAddr, source: Option<IpAddr>, rcvbuf: usize) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    if rcvbuf > 0 {
+        socket.set_recv_buffer_size(rcvbuf)?;
+    }
+    if let Some(source) = source {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    match socket.connect(&to.into()) {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(socket.into())
+}
+
+/// Takes the frames of one connection; see [`Inbound::receive`].
+pub(crate) trait FrameSink {
+    /// One whole frame. `out` collects the answer.
+    fn on_frame(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError>;
+
+    /// The start of a frame whose rest is still on its way. Answer true if all that is needed has been taken from it: the
+    /// rest is then dropped as it comes, and [`FrameSink::on_rest`] says when the last byte is there.
+    fn on_head(&mut self, _head: &[u8]) -> bool {
+        false
+    }
+
+    /// The frame taken by [`FrameSink::on_head`] is complete now.
+    fn on_rest(&mut self, _out: &mut Vec<u8>) {}
+}
+
+/// How a read ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// The socket held less than was asked for.
+    Drained,
+    /// There is probably more.
+    More,
+    /// The peer closed, or the connection broke.
+    Closed,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Inbound {
+    /// The torn frame at the end of the last read.
+    carry: Vec<u8>,
+    /// Bytes still to come of a frame whose head was enough.
+    skip: usize,
+}
+
+/// A torn frame that misses more than this is completed in place, so that large frames are not copied once per read.
+const COMPLETE_IN_PLACE: usize = 64 << 10;
+
+impl Inbound {
+    /// Forgets a torn frame; for a new connection.
+    pub(crate) fn reset(&mut self) {
+        self.carry = Vec::new();
+        self.skip = 0;
+    }
+
+    /// One read of at most `read_bytes` through `scratch`, handing every frame to `sink`.
+    ///
+    /// # Errors
+    /// The peer broke the framing. A lost connection is no error but [`Received::Closed`].
+    pub(crate) fn receive(
+        &mut self,
+        mut stream: &TcpStream,
+        scratch: &mut Vec<u8>,
+        read_bytes: usize,
+        sink: &mut impl FrameSink,
+        out: &mut Vec<u8>,
+    ) -> Result<Received, FrameError> {
+        if let Some(whole) = frame::whole_len(&self.carry)?
+            && whole - self.carry.len() > COMPLETE_IN_PLACE
+        {
+            return self.complete_in_place(stream, whole, sink, out);
+        }
+        let kept = self.carry.len();
+        if scratch.len() < kept + read_bytes {
+            scratch.resize(kept + read_bytes, 0);
+        }
+        let Some(room) = scratch.get_mut(kept..kept + read_bytes) else { return Ok(Received::Closed) };
+        let read = match stream.read(room) {
+            Ok(0) => return Ok(Received::Closed),
+            Ok(read) => read,
+            Err(error) => return Ok(broken(&error)),
+        };
+        scratch[..kept].copy_from_slice(&self.carry);
+        self.carry.clear();
+        self.cut(&scratch[..kept + read], sink, out)?;
+        Ok(if read < read_bytes { Received::Drained } else { Received::More })
+    }
+
+    fn cut(
+        &mut self,
+        mut bytes: &[u8],
+        sink: &mut impl FrameSink,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        if self.skip > 0 {
+            let now = self.skip.min(bytes.len());
+            self.skip -= now;
+            bytes = &bytes[now..];
+            if self.skip == 0 {
+                sink.on_rest(out);
+            }
+        }
+        while let Some(whole) = frame::whole_len(bytes)? {
+            let Some((frame, rest)) = bytes.split_at_checked(whole) else {
+                if sink.on_head(bytes) {
+                    self.skip = whole - bytes.len();
+                    bytes = &[];
+                }
+                break;
+            };
+            sink.on_frame(frame, out)?;
+            bytes = rest;
+        }
+        if bytes.is_empty() {
+            // Thousands of idle connections must not each hold on to the largest torn frame they ever had.
+            self.carry = Vec::new();
+        } else {
+            self.carry.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn complete_in_place(
+        &mut self,
+        mut stream: &TcpStream,
+        whole: usize,
+        sink: &mut impl FrameSink,
+        out: &mut Vec<u8>,
+    ) -> Result<Received, FrameError> {
+        let kept = self.carry.len();
+        self.carry.resize(whole, 0);
+        let outcome = stream.read(&mut self.carry[kept..]);
+        let read = *outcome.as_ref().unwrap_or(&0);
+        self.carry.truncate(kept + read);
+        match outcome {
+            Ok(0) => return Ok(Received::Closed),
+            Ok(_) => {}
+            Err(error) => return Ok(broken(&error)),
+        }
+        if self.carry.len() == whole {
+            let frame = std::mem::take(&mut self.carry);
+            sink.on_frame(&frame, out)?;
+        }
+        Ok(Received::More)
+    }
+}
+
+fn broken(error: &io::Error) -> Received {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::Interrupted => Received::Drained,
+        _ => Received::Closed,
+    }
+}
+
+/// The sending half of a connection: what could not be written yet.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    /// Append frames here, then [`Outbound::flush`].
+    pub(crate) buf: Vec<u8>,
+    at: usize,
+}
+
+impl Outbound {
+    /// Bytes waiting.
+    pub(crate) fn len(&self) -> usize {
+        self.buf.len() - self.at
+    }
+
+    /// Forgets what waits; for a new connection.
+    pub(crate) fn reset(&mut self) {
+        self.buf.clear();
+        self.at = 0;
+    }
+
+    /// Writes as much as the socket takes; `Ok(true)` when nothing is left.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(crate) fn flush(&mut self, mut stream: &TcpStream) -> io::Result<bool> {
+        while self.at < self.buf.len() {
+            match stream.write(&self.buf[self.at..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => self.at += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // Keep the unsent tail at the front once the sent part outweighs it.
+                    if self.at > self.buf.len() / 2 {
+                        self.buf.drain(..self.at);
+                        self.at = 0;
+                    }
+                    return Ok(false);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.reset();
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! A blocking connection for the few questions asked before the load starts: how many partitions, which broker.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::BytesMut;
+use pharos_wire::command::Command;
+use pharos_wire::proto::{
+    command_lookup_topic_response::LookupType, command_partitioned_topic_metadata_response::LookupType as Answer,
+};
+use pharos_wire::{encode, frame, request};
+
+use crate::proto::command;
+
+/// Longest wait for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Redirects followed before giving up.
+const REDIRECTS_MAX: usize = 20;
+
+/// A connection that has shaken hands.
+pub(crate) struct Session {
+    stream: TcpStream,
+    inbound: BytesMut,
+    next_request: u64,
+}
+
+impl Session {
+    /// Connects and shakes hands.
+    pub(crate) fn open(broker: SocketAddr, token: Option<&str>) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect_timeout(&broker, ANSWER_TIMEOUT)
+            .with_context(|| format!("cannot connect to {broker}"))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        let mut session = Self { stream, inbound: BytesMut::new(), next_request: 0 };
+        let mut hello = Vec::new();
+        command::push_connect(&mut hello, token);
+        session.stream.write_all(&hello)?;
+        match session.next()? {
+            Command::Connected(_) => Ok(session),
+            Command::Error(error) => bail!("the broker refused the connection: {}", command::refusal(&error)),
+            other => bail!("unexpected {:?} in the handshake", other.command_type()),
+        }
+    }
+
+    /// Partitions of `topic`; 0 for a topic that is not partitioned.
+    pub(crate) fn partitions(&mut self, topic: &str) -> anyhow::Result<u32> {
+        let id = self.request_id();
+        self.send(&request::partitioned_metadata(topic, id).into())?;
+        loop {
+            if let Command::PartitionedMetadataResponse(answer) = self.next()?
+                && answer.request_id == id
+            {
+                if answer.response() == Answer::Failed {
+                    bail!("{topic}: {}", answer.message());
+                }
+                return Ok(answer.partitions());
+            }
+        }
+    }
+
+    /// One lookup step: the broker that serves `topic`, or the one to ask next.
+    fn lookup(&mut self, topic: &str, authoritative: bool) -> anyhow::Result<Found> {
+        let id = self.request_id();
+        self.send(&request::lookup(topic, id, authoritative).into())?;
+        loop {
+            let Command::LookupResponse(answer) = self.next()? else { continue };
+            if answer.request_id != id {
+                continue;
+            }
+            if answer.response() == LookupType::Failed {
+                bail!("{topic}: {}", answer.message());
+            }
+            return Ok(Found {
+                url: answer.broker_service_url().to_owned(),
+                redirect: answer.response() == LookupType::Redirect,
+                authoritative: answer.authoritative(),
+            });
+        }
+    }
+
+    fn request_id(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request
+    }
+
+    fn send(&mut self, command: &Command) -> anyhow::Result<()> {
+        Ok(self.stream.write_all(&encode::encode_command(command))?)
+    }
+
+    fn next(&mut self) -> anyhow::Result<Command> {
+        loop {
+            let max = frame::frame_bytes_max(frame::MESSAGE_BYTES_MAX_DEFAULT);
+            if let Some(frame) = frame::decode(&mut self.inbound, max)? {
+                if matches!(frame.command, Command::Ping(_)) {
+                    self.send(&request::pong())?;
+                    continue;
+                }
+                return Ok(frame.command);
+            }
+            let mut buf = [0u8; 8192];
+            let read = self.stream.read(&mut buf).context("no answer from the broker")?;
+            if read == 0 {
+                bail!("the broker closed the connection");
+            }
+            self.inbound.extend_from_slice(&buf[..read]);
+        }
+    }
+}
+
+struct Found {
+    url: String,
+    redirect: bool,
+    authoritative: bool,
+}
+
+/// The broker that serves `topic`, starting from any broker of the cluster.
+pub(crate) fn find_broker(url: &str, topic: &str, token: Option<&str>) -> anyhow::Result<SocketAddr> {
+    let mut broker = resolve(url)?;
+    let mut authoritative = false;
+    for _ in 0..REDIRECTS_MAX {
+        let found = Session::open(broker, token)?.lookup(topic, authoritative)?;
+        if found.url.is_empty() {
+            return Ok(broker);
+        }
+        broker = resolve(&found.url)?;
+        if !found.redirect {
+            return Ok(broker);
+        }
+        authoritative = found.authoritative;
+    }
+    bail!("{topic}: more than {REDIRECTS_MAX} redirects")
+}
+
+/// The address in `pulsar://host:port`; the port may be left out.
+pub(crate) fn resolve(url: &str) -> anyhow::Result<SocketAddr> {
+    resolve_with(url, "pulsar://", 6650)
+}
+
+/// The address in `<scheme>host[:port][/...]`.
+pub(crate) fn resolve_with(url: &str, scheme: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let rest = url.strip_prefix(scheme).with_context(|| format!("`{url}` does not begin with {scheme}"))?;
+    let host = rest.split(['/', ',']).next().unwrap_or(rest);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let target = if has_port { host.to_owned() } else { format!("{host}:{port}") };
+    let found: Vec<SocketAddr> =
+        target.to_socket_addrs().with_context(|| format!("cannot resolve {target}"))?.collect();
+    found
+        .iter()
+        .find(|address| address.is_ipv4())
+        .or(found.first())
+        .copied()
+        .with_context(|| format!("{target} has no address"))
+}
+
+/// The full name of a topic given in any of the short forms.
+pub(crate) fn full_topic(topic: &str) -> String {
+    if topic.contains("://") {
+        topic.to_owned()
+    } else if topic.matches('/').count() == 2 {
+        format!("persistent://{topic}")
+    } else {
+        format!("persistent://public/default/{topic}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_resolve_with_and_without_port() {
+        let address = |text: &str| resolve(text).map(|found| found.to_string()).ok();
+        assert_eq!(address("pulsar://127.0.0.1:6651").as_deref(), Some("127.0.0.1:6651"));
+        assert_eq!(address("pulsar://127.0.0.1").as_deref(), Some("127.0.0.1:6650"));
+        assert_eq!(address("pulsar://127.0.0.1:1,127.0.0.2:2/x").as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(address("http://127.0.0.1:1"), None);
+    }
+
+    #[test]
+    fn short_topic_names_are_completed() {
+        assert_eq!(full_topic("t"), "persistent://public/default/t");
+        assert_eq!(full_topic("a/b/t"), "persistent://a/b/t");
+        assert_eq!(full_topic("non-persistent://a/b/t"), "non-persistent://a/b/t");
+    }
+}

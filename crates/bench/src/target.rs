@@ -1,0 +1,65 @@
+//! The broker being measured: one that runs already, or one of the run's own.
+
+use std::sync::atomic::AtomicBool;
+
+use crate::args::TargetArgs;
+use crate::broker_process::BrokerProcess;
+use crate::metrics::{self, Stage};
+use crate::procfs::{self, ProcessSample};
+
+/// Where the broker is and how to look at it. Dropping it stops a broker of the run's own.
+#[derive(Debug)]
+pub(crate) struct Target {
+    own: Option<BrokerProcess>,
+    /// `pulsar://host:port`.
+    pub(crate) url: String,
+    /// `http://host:port`, if known.
+    pub(crate) http_url: Option<String>,
+    pid: Option<u32>,
+}
+
+impl Target {
+    /// Takes the given broker, or starts one.
+    pub(crate) fn open(args: &TargetArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
+        if let Some(url) = &args.url {
+            return Ok(Self {
+                own: None,
+                url: url.clone(),
+                http_url: args.http_url.clone(),
+                pid: args.broker_pid,
+            });
+        }
+        let own = BrokerProcess::start(stop)?;
+        Ok(Self {
+            url: own.pulsar_url.clone(),
+            http_url: Some(own.http_url.clone()),
+            pid: Some(own.pid()),
+            own: Some(own),
+        })
+    }
+
+    /// Whether the broker belongs to this run and goes with it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// CPU time and memory of the broker: from `/proc` when its process id is known, else from its metrics page.
+    pub(crate) fn sample(&self) -> Option<ProcessSample> {
+        if let Some(pid) = self.pid {
+            return procfs::sample(pid);
+        }
+        let samples = metrics::fetch(self.http_url.as_deref()?).ok()?;
+        Some(ProcessSample {
+            cpu_seconds: metrics::value(&samples, "process_cpu_seconds_total")?,
+            rss_bytes: metrics::value(&samples, "process_resident_memory_bytes")? as u64,
+        })
+    }
+
+    /// The stages of a message as the broker timed them; empty when it does not say.
+    pub(crate) fn stages(&self) -> Vec<Stage> {
+        self.http_url
+            .as_deref()
+            .and_then(|url| metrics::fetch(url).ok())
+            .map_or_else(Vec::new, |samples| metrics::stages(&samples))
+    }
+}
