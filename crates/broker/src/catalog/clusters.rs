@@ -1,0 +1,103 @@
+//! Clusters: names and addresses, as much as the admin tools ask for.
+
+use pharos_admin_api::ClusterData;
+use pharos_types::NamespaceName;
+
+use super::store::{Created, StoreError};
+use super::{Catalog, keys};
+
+/// Why something with a cluster was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// No such cluster.
+    #[error("Cluster does not exist")]
+    NotFound,
+    /// There is one of that name.
+    #[error("Cluster already exists")]
+    AlreadyExists,
+    /// The name has a foreign character.
+    #[error("Cluster name is not valid")]
+    InvalidName,
+    /// Tenants or namespaces still use it.
+    #[error("Cluster not empty")]
+    NotEmpty,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Catalog {
+    /// Names of all clusters, sorted.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<String> {
+        self.read().clusters.keys().cloned().collect()
+    }
+
+    /// What is known about a cluster.
+    #[must_use]
+    pub fn cluster(&self, name: &str) -> Option<ClusterData> {
+        let state = self.read();
+        state.clusters.get(name).map(|record| (*record.value).clone())
+    }
+
+    /// Makes a cluster known.
+    ///
+    /// # Errors
+    /// `InvalidName`, `AlreadyExists`, `Store`.
+    pub async fn create_cluster(&self, name: &str, data: ClusterData) -> Result<(), ClusterError> {
+        if NamespaceName::new(name, "x").is_err() {
+            return Err(ClusterError::InvalidName);
+        }
+        let key = keys::cluster(name);
+        let _guard = self.inner.names.take(key.clone()).await;
+        if self.read().clusters.contains_key(name) {
+            return Err(ClusterError::AlreadyExists);
+        }
+        let (record, outcome) = match self.store_create(&key, data).await? {
+            Created::New(record) => (record, Ok(())),
+            Created::Found(record) => (record, Err(ClusterError::AlreadyExists)),
+        };
+        self.write().clusters.insert(name.to_owned(), record);
+        outcome
+    }
+
+    /// Replaces what is known about a cluster.
+    ///
+    /// # Errors
+    /// `NotFound`, `Store`.
+    pub async fn update_cluster(&self, name: &str, data: ClusterData) -> Result<(), ClusterError> {
+        let key = keys::cluster(name);
+        let _guard = self.inner.names.take(key.clone()).await;
+        let known = self.read().clusters.get(name).cloned();
+        let known = known.ok_or(ClusterError::NotFound)?;
+        let missing = || ClusterError::NotFound;
+        let record = self
+            .store_update(&key, known, missing, |_| Ok::<_, ClusterError>(data.clone()))
+            .await?;
+        self.write().clusters.insert(name.to_owned(), record);
+        Ok(())
+    }
+
+    /// Forgets a cluster.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotEmpty` while a namespace is replicated to it; `Store`.
+    pub async fn delete_cluster(&self, name: &str) -> Result<(), ClusterError> {
+        let key = keys::cluster(name);
+        let _guard = self.inner.names.take(key.clone()).await;
+        {
+            let state = self.read();
+            if !state.clusters.contains_key(name) {
+                return Err(ClusterError::NotFound);
+            }
+            let uses = |clusters: &[String]| clusters.iter().any(|cluster| cluster == name);
+            let mut namespaces = state.namespaces.values();
+            if namespaces.any(|namespace| uses(&namespace.policies.value.replication_clusters())) {
+                return Err(ClusterError::NotEmpty);
+            }
+        }
+        self.store_delete(&key).await?;
+        self.write().clusters.remove(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! May this topic be used, and is it made when it does not exist: what a producer, a consumer and a lookup ask first.
+
+use std::collections::BTreeMap;
+
+use pharos_types::TopicName;
+
+use super::store::StoreError;
+use super::topics::{Homeless, TopicError};
+use super::{AutoTopicType, Catalog, Namespace, PartitionedTopicError};
+
+/// Why a topic may not be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EnsureTopicError {
+    /// It does not exist and may not be made.
+    #[error("Topic {0} not found")]
+    TopicNotFound(TopicName),
+    /// No such namespace.
+    #[error("Namespace not found")]
+    NamespaceNotFound,
+    /// No such tenant.
+    #[error("Tenant not found")]
+    TenantNotFound,
+    /// The name contradicts the partitions that are on record, or a limit is in the way.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The store failed; try again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Homeless> for EnsureTopicError {
+    fn from(missing: Homeless) -> Self {
+        match missing {
+            Homeless::Tenant => Self::TenantNotFound,
+            Homeless::Namespace => Self::NamespaceNotFound,
+        }
+    }
+}
+
+impl From<TopicError> for EnsureTopicError {
+    fn from(error: TopicError) -> Self {
+        match error {
+            TopicError::TopicNotFound(name) => Self::TopicNotFound(name),
+            TopicError::NamespaceNotFound => Self::NamespaceNotFound,
+            TopicError::TenantNotFound => Self::TenantNotFound,
+            TopicError::NotAPartition(reason) | TopicError::NotAllowed(reason) => Self::NotAllowed(reason),
+            // Only a partitioned topic of that name can stand in the way of a topic that does not exist.
+            error @ TopicError::AlreadyExists => Self::NotAllowed(error.to_string()),
+            TopicError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// Why the number of partitions is not known.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PartitionedMetadataError {
+    /// Neither such a topic nor the permission to make it.
+    #[error("Topic {0} not found")]
+    TopicNotFound(TopicName),
+    /// No such namespace. On the wire this is TopicNotFound as well.
+    #[error("Namespace not found")]
+    NamespaceNotFound,
+    /// No such tenant. On the wire this is TopicNotFound as well.
+    #[error("Tenant not found")]
+    TenantNotFound,
+    /// A limit is in the way of making it.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The store failed; try again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Homeless> for PartitionedMetadataError {
+    fn from(missing: Homeless) -> Self {
+        match missing {
+            Homeless::Tenant => Self::TenantNotFound,
+            Homeless::Namespace => Self::NamespaceNotFound,
+        }
+    }
+}
+
+/// What automatic creation would make.
+enum AutoCreation {
+    Off,
+    Topic,
+    Partitioned(u32),
+}
+
+impl Catalog {
+    /// Checks that a topic may be used, and makes it when it does not exist, `may_create` is set and automatic creation
+    /// is allowed here. Says whether it was made now; then it has no ledgers yet.
+    ///
+    /// A plain name is made a plain topic even where automatic topics are partitioned: the client has asked
+    /// [`Catalog::partitioned_metadata`] before and was told that there are no partitions.
+    ///
+    /// # Errors
+    /// [`EnsureTopicError`]. `NotAllowed`: a `-partition-N` name without such a partition on record, or the plain name
+    /// of a partitioned topic; also when the topic exists.
+    ///
+    /// Cancel safety: the topic may or may not exist then; asking again is fine.
+    pub async fn ensure_topic(&self, name: &TopicName, may_create: bool) -> Result<bool, EnsureTopicError> {
+        {
+            let state = self.read();
+            let namespace = state.namespace(name)?;
+            if !self.is_heartbeat(name.namespace()) {
+                namespace
+                    .check_partition(name)
+                    .map_err(EnsureTopicError::NotAllowed)?;
+                if namespace.partitioned.contains_key(name) {
+                    let reason = format!("{name} is a partitioned topic; use its partitions");
+                    return Err(EnsureTopicError::NotAllowed(reason));
+                }
+            }
+            if namespace.has_topic(name) {
+                return Ok(false);
+            }
+            let off = matches!(self.auto_creation(namespace, name), AutoCreation::Off);
+            if !may_create || off {
+                return Err(EnsureTopicError::TopicNotFound(name.clone()));
+            }
+        }
+        Ok(self.create_record(name, BTreeMap::new()).await?)
+    }
+
+    /// How many partitions a topic has; 0 for one that is not partitioned, or that will be made plain when it is first
+    /// used. With `auto_create` (`metadata_auto_creation_enabled`) a partitioned topic is made when that is what
+    /// automatic creation makes here.
+    ///
+    /// # Errors
+    /// [`PartitionedMetadataError`].
+    pub async fn partitioned_metadata(
+        &self,
+        name: &TopicName,
+        auto_create: bool,
+    ) -> Result<u32, PartitionedMetadataError> {
+        let partitions = {
+            let state = self.read();
+            let namespace = state.namespace(name)?;
+            if name.partition().is_some() {
+                return Ok(0);
+            }
+            match namespace.partitioned.get(name) {
+                Some(whole) if whole.value.deleted => {
+                    return Err(PartitionedMetadataError::TopicNotFound(name.clone()));
+                }
+                Some(whole) => return Ok(whole.value.partitions),
+                None if namespace.has_topic(name) => return Ok(0),
+                None => {}
+            }
+            match self.auto_creation(namespace, name) {
+                AutoCreation::Topic if auto_create => return Ok(0),
+                AutoCreation::Partitioned(partitions) if auto_create => partitions,
+                _ => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
+            }
+        };
+        let made = self
+            .create_partitioned(name, partitions, BTreeMap::new(), false)
+            .await;
+        match made {
+            Ok(()) => Ok(partitions),
+            // Somebody else was faster, maybe with another kind.
+            Err(PartitionedTopicError::AlreadyExists) => {
+                Ok(self.partitioned_topic(name).map_or(0, |whole| whole.partitions))
+            }
+            Err(PartitionedTopicError::TenantNotFound) => Err(PartitionedMetadataError::TenantNotFound),
+            Err(PartitionedTopicError::NamespaceNotFound) => Err(PartitionedMetadataError::NamespaceNotFound),
+            Err(PartitionedTopicError::Store(error)) => Err(error.into()),
+            Err(error) => Err(PartitionedMetadataError::NotAllowed(error.to_string())),
+        }
+    }
+
+    /// The broker's word on automatic creation, the namespace's over it, and over both that system topics are always
+    /// made plain and nothing is made in a namespace that is going.
+    fn auto_creation(&self, namespace: &Namespace, name: &TopicName) -> AutoCreation {
+        if namespace.is_leaving() {
+            return AutoCreation::Off;
+        }
+        if name.is_system() || self.is_heartbeat(name.namespace()) {
+            return AutoCreation::Topic;
+        }
+        let options = &self.inner.options;
+        let Some(word) = namespace.policies.value.auto_topic_creation() else {
+            return match (options.allow_auto_topic_creation, options.auto_topic_type) {
+                (false, _) => AutoCreation::Off,
+                (true, AutoTopicType::NonPartitioned) => AutoCreation::Topic,
+                (true, AutoTopicType::Partitioned) => {
+                    AutoCreation::Partitioned(options.default_num_partitions)
+                }
+            };
+        };
+        if !word.allow_auto_topic_creation {
+            return AutoCreation::Off;
+        }
+        match word.topic_type.as_deref() {
+            Some("partitioned") => {
+                let partitions = word.default_num_partitions.and_then(|n| u32::try_from(n).ok());
+                AutoCreation::Partitioned(partitions.filter(|n| *n > 0).unwrap_or(1))
+            }
+            _ => AutoCreation::Topic,
+        }
+    }
+}

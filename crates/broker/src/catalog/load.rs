@@ -1,0 +1,218 @@
+//! Opening: reading every fact once, and making the first ones on a fresh store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use pharos_admin_api::{ClusterData, TenantInfo};
+use pharos_metadata::{Item, MetadataStore, Version};
+use pharos_types::{NamespaceName, TopicName};
+use serde::de::DeserializeOwned;
+use tokio::sync::broadcast;
+use tracing::warn;
+
+use super::names::NameLocks;
+use super::store::{StoreError, decode};
+use super::{Catalog, CatalogOptions, Inner, Namespace, Policies, Record, State, TOPIC_EVENTS, keys, schema};
+
+/// Why a catalog could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenCatalogError {
+    /// The store failed, or holds something that no release wrote.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An option is out of range.
+    #[error("invalid catalog option {option}: {reason}")]
+    Option {
+        /// Its name in the configuration.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+impl Catalog {
+    /// Loads every fact from `store`. A store without any cluster is fresh: it gets the cluster of the options, the
+    /// tenants `public` and `pulsar`, and the namespaces `public/default` and `pulsar/system`.
+    ///
+    /// # Errors
+    /// [`OpenCatalogError`]; the process should not start.
+    pub async fn open(
+        store: Arc<dyn MetadataStore>,
+        options: CatalogOptions,
+    ) -> Result<Self, OpenCatalogError> {
+        check(&options)?;
+        let state = load(&*store, &options).await?;
+        let is_fresh = state.clusters.is_empty();
+        let catalog = Self {
+            inner: Arc::new(Inner {
+                store,
+                options,
+                state: RwLock::new(state),
+                names: NameLocks::default(),
+                topic_events: broadcast::Sender::new(TOPIC_EVENTS),
+            }),
+        };
+        if is_fresh {
+            catalog.make_first_facts().await?;
+        }
+        Ok(catalog)
+    }
+
+    /// Repeatable: what a crash left of an earlier attempt is found and kept. The cluster comes last because it is
+    /// the sign that the store is no longer fresh.
+    async fn make_first_facts(&self) -> Result<(), StoreError> {
+        let cluster = self.inner.options.cluster_name.clone();
+        for (tenant, namespace) in [("public", "default"), ("pulsar", "system")] {
+            let info = TenantInfo {
+                admin_roles: Vec::new(),
+                allowed_clusters: vec![cluster.clone()],
+            };
+            let tenant_name = tenant.to_owned();
+            let record = self.create_or_find(&keys::tenant(tenant), info).await?;
+            self.write().tenants.insert(tenant_name, record);
+            let Ok(name) = NamespaceName::new(tenant, namespace) else {
+                continue;
+            };
+            let policies = Policies::first(&[cluster.as_str()], self.inner.options.default_num_bundles);
+            let record = self.create_or_find(&keys::namespace(&name), policies).await?;
+            let mut state = self.write();
+            state
+                .namespaces
+                .entry(name)
+                .or_insert_with(|| Namespace::new(record));
+        }
+        let url = |url: &str| (!url.is_empty()).then(|| url.to_owned());
+        let data = ClusterData {
+            service_url: url(&self.inner.options.web_service_url),
+            broker_service_url: url(&self.inner.options.broker_service_url),
+            ..ClusterData::default()
+        };
+        let record = self.create_or_find(&keys::cluster(&cluster), data).await?;
+        self.write().clusters.insert(cluster, record);
+        Ok(())
+    }
+
+    async fn create_or_find<T>(&self, key: &str, value: T) -> Result<Record<T>, StoreError>
+    where
+        T: serde::Serialize + DeserializeOwned,
+    {
+        use super::store::Created;
+        Ok(match self.store_create(key, value).await? {
+            Created::New(record) | Created::Found(record) => record,
+        })
+    }
+}
+
+fn check(options: &CatalogOptions) -> Result<(), OpenCatalogError> {
+    let at_least_one = |option, value: u32| match value {
+        0 => Err(OpenCatalogError::Option {
+            option,
+            reason: "must be at least 1",
+        }),
+        _ => Ok(()),
+    };
+    at_least_one("defaultNumPartitions", options.default_num_partitions)?;
+    at_least_one("defaultNumberOfNamespaceBundles", options.default_num_bundles)?;
+    if NamespaceName::new(&options.cluster_name, "x").is_err() {
+        return Err(OpenCatalogError::Option {
+            option: "clusterName",
+            reason: "must be letters, digits and -=:._ only",
+        });
+    }
+    Ok(())
+}
+
+async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<State, StoreError> {
+    let mut state = State::default();
+    for item in store.scan(keys::CLUSTERS).await? {
+        let name = item
+            .key
+            .strip_prefix(keys::CLUSTERS)
+            .unwrap_or_default()
+            .to_owned();
+        state.clusters.insert(name, record(&item)?);
+    }
+    load_policies(store, &mut state).await?;
+    if let Some(name) = &options.heartbeat_namespace {
+        let unstored = Record {
+            value: Arc::new(Policies::default()),
+            version: Version(0),
+        };
+        let namespaces = &mut state.namespaces;
+        namespaces
+            .entry(name.clone())
+            .or_insert_with(|| Namespace::new(unstored));
+    }
+    for item in store.scan(keys::PARTITIONED).await? {
+        let value = record(&item)?;
+        if let Some((topic, namespace)) = home(&mut state, keys::PARTITIONED, &item.key) {
+            namespace.partitioned.insert(topic, value);
+        }
+    }
+    for item in store.scan(keys::TOPICS).await? {
+        let value = record(&item)?;
+        if let Some((topic, namespace)) = home(&mut state, keys::TOPICS, &item.key) {
+            namespace.topics.insert(topic, value);
+        }
+    }
+    for item in store.scan(keys::TOPIC_POLICIES).await? {
+        let value = record(&item)?;
+        if let Some((topic, namespace)) = home(&mut state, keys::TOPIC_POLICIES, &item.key) {
+            namespace.topic_policies.insert(topic, value);
+        }
+    }
+    state.schemas = load_schemas(store).await?;
+    Ok(state)
+}
+
+async fn load_policies(store: &dyn MetadataStore, state: &mut State) -> Result<(), StoreError> {
+    for item in store.scan(keys::POLICIES).await? {
+        let path = item.key.strip_prefix(keys::POLICIES).unwrap_or_default();
+        match path.parse::<NamespaceName>() {
+            Ok(name) => {
+                state.namespaces.insert(name, Namespace::new(record(&item)?));
+            }
+            Err(_) if !path.contains('/') => {
+                state.tenants.insert(path.to_owned(), record(&item)?);
+            }
+            Err(_) => warn!(key = item.key, "metadata key is no namespace, ignored"),
+        }
+    }
+    Ok(())
+}
+
+async fn load_schemas(
+    store: &dyn MetadataStore,
+) -> Result<HashMap<String, Arc<schema::History>>, StoreError> {
+    let mut histories: HashMap<String, schema::History> = HashMap::new();
+    for item in store.scan(keys::SCHEMAS).await? {
+        let Some((id, version)) = keys::schema_of(&item.key) else {
+            warn!(key = item.key, "metadata key is no schema, ignored");
+            continue;
+        };
+        let entry = schema::SchemaEntry::decode(&item.key, version, &item.value)?;
+        histories.entry(id.to_owned()).or_default().push(entry);
+    }
+    let shared = histories.into_iter().map(|(id, history)| (id, Arc::new(history)));
+    Ok(shared.collect())
+}
+
+fn record<T: DeserializeOwned>(item: &Item) -> Result<Record<T>, StoreError> {
+    Ok(Record {
+        value: Arc::new(decode(&item.key, &item.value)?),
+        version: item.version,
+    })
+}
+
+/// The topic of a key and its namespace; nothing, and a warning, when either is unknown.
+fn home<'a>(state: &'a mut State, prefix: &str, key: &str) -> Option<(TopicName, &'a mut Namespace)> {
+    let topic = keys::topic_of(prefix, key);
+    let namespace = topic
+        .as_ref()
+        .and_then(|topic| state.namespaces.get_mut(topic.namespace()));
+    if let (Some(topic), Some(namespace)) = (topic, namespace) {
+        return Some((topic, namespace));
+    }
+    warn!(key, "metadata key belongs to no known namespace, ignored");
+    None
+}

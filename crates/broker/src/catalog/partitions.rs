@@ -1,0 +1,351 @@
+//! Partitioned topics: how many partitions, growing, going.
+//!
+//! The base name owns the metadata; every partition is a topic of its own. Base and plain topic share one name lock,
+//! so that a name is never both.
+//!
+//! Deletion has two steps, because the partitions' data goes in between: [`Catalog::begin_delete_partitioned`] marks the
+//! metadata (no partition can be loaded or made any more), [`Catalog::delete_partitioned`] forgets it. A crash in
+//! between leaves the mark, and deleting again finishes.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::Poll;
+
+use pharos_admin_api::PartitionedTopicMetadata;
+use pharos_types::{Domain, NamespaceName, TopicName};
+
+use super::store::{Created, StoreError};
+use super::topics::{Homeless, TopicError};
+use super::{Catalog, Record, keys};
+
+/// How many partition records are under way at once; enough to fill a group commit of the store.
+const BATCH: usize = 256;
+
+/// The most partitions when the options set no limit: every one is a topic of its own.
+const PARTITIONS_MAX: u32 = 100_000;
+
+/// Why something with a partitioned topic was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PartitionedTopicError {
+    /// No partitioned topic of that name.
+    #[error("Partitioned Topic not found: {0} has zero partitions")]
+    NotPartitioned(TopicName),
+    /// It, or a plain topic of that name, exists.
+    #[error("This topic already exists")]
+    AlreadyExists,
+    /// No such namespace.
+    #[error("Namespace not found")]
+    NamespaceNotFound,
+    /// No such tenant.
+    #[error("Tenant not found")]
+    TenantNotFound,
+    /// Zero, or more than the limit.
+    #[error("Number of partitions should be between 1 and {max}")]
+    OutOfRange {
+        /// The limit.
+        max: u32,
+    },
+    /// Fewer than there are; partitions never go away.
+    #[error("Desired partitions {wanted} can't be less than the current partitions {current}")]
+    Fewer {
+        /// How many there are.
+        current: u32,
+        /// How many were asked for.
+        wanted: u32,
+    },
+    /// The name is itself that of a partition, or the namespace or the topic is on its way out.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Homeless> for PartitionedTopicError {
+    fn from(missing: Homeless) -> Self {
+        match missing {
+            Homeless::Tenant => Self::TenantNotFound,
+            Homeless::Namespace => Self::NamespaceNotFound,
+        }
+    }
+}
+
+impl From<TopicError> for PartitionedTopicError {
+    fn from(error: TopicError) -> Self {
+        match error {
+            TopicError::NamespaceNotFound => Self::NamespaceNotFound,
+            TopicError::TenantNotFound => Self::TenantNotFound,
+            TopicError::AlreadyExists => Self::AlreadyExists,
+            TopicError::Store(error) => Self::Store(error),
+            error @ (TopicError::TopicNotFound(_)
+            | TopicError::NotAPartition(_)
+            | TopicError::NotAllowed(_)) => Self::NotAllowed(error.to_string()),
+        }
+    }
+}
+
+impl Catalog {
+    /// What is on record about a partitioned topic, also while it is being deleted.
+    #[must_use]
+    pub fn partitioned_topic(&self, name: &TopicName) -> Option<PartitionedTopicMetadata> {
+        self.partitioned_record(name)
+            .map(|record| (*record.value).clone())
+    }
+
+    /// Base names of the partitioned topics of a namespace, sorted.
+    #[must_use]
+    pub fn partitioned_topics(&self, namespace: &NamespaceName, domain: Domain) -> Vec<TopicName> {
+        let state = self.read();
+        let Some(namespace) = state.namespaces.get(namespace) else {
+            return Vec::new();
+        };
+        let names = namespace.partitioned.keys();
+        names.filter(|name| name.domain() == domain).cloned().collect()
+    }
+
+    /// Partitions on record that do not exist as topics.
+    ///
+    /// # Errors
+    /// `NotPartitioned`.
+    pub fn missing_partitions(&self, name: &TopicName) -> Result<Vec<TopicName>, PartitionedTopicError> {
+        let whole = self
+            .partitioned_topic(name)
+            .ok_or_else(|| PartitionedTopicError::NotPartitioned(name.clone()))?;
+        let partitions = (0..whole.partitions).map(|index| name.with_partition(index));
+        Ok(partitions.filter(|name| !self.topic_exists(name)).collect())
+    }
+
+    /// Makes a partitioned topic, and its partitions when `with_partitions` is set; otherwise they are made when they
+    /// are first used.
+    ///
+    /// # Errors
+    /// [`PartitionedTopicError`]. After `Store` the metadata may be there without all partitions: see
+    /// [`Catalog::create_missing_partitions`].
+    pub async fn create_partitioned(
+        &self,
+        name: &TopicName,
+        partitions: u32,
+        properties: BTreeMap<String, String>,
+        with_partitions: bool,
+    ) -> Result<(), PartitionedTopicError> {
+        self.check_count(partitions)?;
+        if name.partition().is_some() {
+            let reason = format!("{name} is the name of a partition");
+            return Err(PartitionedTopicError::NotAllowed(reason));
+        }
+        let _guard = self.inner.names.take(keys::topic(name)).await;
+        // As a topic does, it holds the namespace until it is in the copy.
+        let _held = self.hold_namespace(name)?;
+        {
+            let state = self.read();
+            let namespace = state.namespace(name)?;
+            if namespace.has_topic(name) || namespace.partitioned.contains_key(name) {
+                return Err(PartitionedTopicError::AlreadyExists);
+            }
+        }
+        let metadata = PartitionedTopicMetadata {
+            partitions,
+            deleted: false,
+            properties: (!properties.is_empty()).then_some(properties),
+        };
+        let (record, outcome) = match self.store_create(&keys::partitioned(name), metadata).await? {
+            Created::New(record) => (record, Ok(())),
+            Created::Found(record) => (record, Err(PartitionedTopicError::AlreadyExists)),
+        };
+        self.put_partitioned(name, record);
+        outcome?;
+        if with_partitions {
+            self.create_missing_partitions(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the partitions on record that do not exist. Those of a non-persistent topic exist once they are loaded.
+    ///
+    /// # Errors
+    /// `NotPartitioned`, `NotAllowed` when a limit is hit, `Store`; some partitions may have been made.
+    pub async fn create_missing_partitions(&self, name: &TopicName) -> Result<(), PartitionedTopicError> {
+        if name.domain() == Domain::NonPersistent {
+            return Ok(());
+        }
+        let missing = self.missing_partitions(name)?;
+        for batch in missing.chunks(BATCH) {
+            let creations = batch.iter().map(|name| self.create_record(name, BTreeMap::new()));
+            for outcome in join(creations).await {
+                outcome?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Grows a partitioned topic to `partitions` and makes the new ones. The same number again is fine.
+    ///
+    /// So that no message is missed, subscriptions must be on the new partitions' ledgers before this is called: from
+    /// here on producers may use them.
+    ///
+    /// # Errors
+    /// `NotPartitioned`, `OutOfRange`, `Fewer`, `NotAllowed` while it is being deleted, `Store`.
+    pub async fn grow_partitioned(
+        &self,
+        name: &TopicName,
+        partitions: u32,
+    ) -> Result<(), PartitionedTopicError> {
+        self.check_count(partitions)?;
+        let _guard = self.inner.names.take(keys::topic(name)).await;
+        self.change_partitioned(name, |whole| {
+            if whole.deleted {
+                let reason = format!("{name} is being deleted");
+                return Err(PartitionedTopicError::NotAllowed(reason));
+            }
+            if partitions < whole.partitions {
+                return Err(PartitionedTopicError::Fewer {
+                    current: whole.partitions,
+                    wanted: partitions,
+                });
+            }
+            whole.partitions = partitions;
+            Ok(())
+        })
+        .await?;
+        self.create_missing_partitions(name).await
+    }
+
+    /// First step of deletion: from here on its partitions can be neither loaded nor made. Repeatable. Says how many
+    /// partitions there are.
+    ///
+    /// # Errors
+    /// `NotPartitioned`, `Store`.
+    pub async fn begin_delete_partitioned(&self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
+        let _guard = self.inner.names.take(keys::topic(name)).await;
+        self.mark_deleted(name).await
+    }
+
+    /// Last step of deletion: forgets the metadata, what is left of the partitions' records, the schemas and the
+    /// policies. The partitions' data must be gone already.
+    ///
+    /// # Errors
+    /// `NotPartitioned`, `Store`; then it is still marked and this can be called again.
+    pub async fn delete_partitioned(&self, name: &TopicName) -> Result<(), PartitionedTopicError> {
+        let _guard = self.inner.names.take(keys::topic(name)).await;
+        let partitions = self.mark_deleted(name).await?;
+        let names: Vec<TopicName> = (0..partitions)
+            .map(|index| name.with_partition(index))
+            .filter(|name| self.topic_exists(name))
+            .collect();
+        for batch in names.chunks(BATCH) {
+            let deletions = batch.iter().map(|name| self.delete_topic(name));
+            for outcome in join(deletions).await {
+                match outcome {
+                    Ok(()) | Err(TopicError::TopicNotFound(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        self.delete_schemas(name).await?;
+        self.delete_topic_policies(name).await?;
+        self.store_delete(&keys::partitioned(name)).await?;
+        if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
+            namespace.partitioned.remove(name);
+        }
+        Ok(())
+    }
+
+    async fn mark_deleted(&self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
+        let known = self.partitioned_record(name);
+        if let Some(known) = known.filter(|known| known.value.deleted) {
+            return Ok(known.value.partitions);
+        }
+        let record = self
+            .change_partitioned(name, |whole| {
+                whole.deleted = true;
+                Ok::<_, PartitionedTopicError>(())
+            })
+            .await?;
+        Ok(record.value.partitions)
+    }
+
+    /// Changes the properties of a partitioned topic. Its name is held by the caller.
+    pub(super) async fn change_partitioned_properties(
+        &self,
+        name: &TopicName,
+        change: impl Fn(&mut BTreeMap<String, String>),
+    ) -> Result<(), TopicError> {
+        let changed = self.change_partitioned(name, |whole| {
+            let mut properties = whole.properties.take().unwrap_or_default();
+            change(&mut properties);
+            whole.properties = (!properties.is_empty()).then_some(properties);
+            Ok::<_, PartitionedTopicError>(())
+        });
+        match changed.await {
+            Ok(_) => Ok(()),
+            Err(PartitionedTopicError::Store(error)) => Err(error.into()),
+            Err(_) => Err(TopicError::TopicNotFound(name.clone())),
+        }
+    }
+
+    /// Rewrites the metadata. The name is held by the caller.
+    async fn change_partitioned(
+        &self,
+        name: &TopicName,
+        change: impl Fn(&mut PartitionedTopicMetadata) -> Result<(), PartitionedTopicError>,
+    ) -> Result<Record<PartitionedTopicMetadata>, PartitionedTopicError> {
+        let missing = || PartitionedTopicError::NotPartitioned(name.clone());
+        let known = self.partitioned_record(name).ok_or_else(missing)?;
+        let record = self
+            .store_update(&keys::partitioned(name), known, missing, |whole| {
+                let mut whole: PartitionedTopicMetadata = whole.clone();
+                change(&mut whole)?;
+                Ok(whole)
+            })
+            .await?;
+        self.put_partitioned(name, record.clone());
+        Ok(record)
+    }
+
+    fn partitioned_record(&self, name: &TopicName) -> Option<Record<PartitionedTopicMetadata>> {
+        let state = self.read();
+        let namespace = state.namespaces.get(name.namespace())?;
+        namespace.partitioned.get(name).cloned()
+    }
+
+    fn put_partitioned(&self, name: &TopicName, record: Record<PartitionedTopicMetadata>) {
+        if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
+            namespace.partitioned.insert(name.clone(), record);
+        }
+    }
+
+    fn check_count(&self, partitions: u32) -> Result<(), PartitionedTopicError> {
+        let max = match self.inner.options.max_num_partitions {
+            0 => PARTITIONS_MAX,
+            max => max.min(PARTITIONS_MAX),
+        };
+        if (1..=max).contains(&partitions) {
+            Ok(())
+        } else {
+            Err(PartitionedTopicError::OutOfRange { max })
+        }
+    }
+}
+
+/// Polls a batch of futures until all are done; the outcomes in their order. Any wake polls all that are left, which
+/// is fine for a batch that the store commits as one.
+async fn join<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outcomes: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, outcome) in futures.iter_mut().zip(&mut outcomes) {
+            if outcome.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *outcome = Some(value);
+            }
+        }
+        if outcomes.iter().all(Option::is_some) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    outcomes.into_iter().flatten().collect()
+}

@@ -1,0 +1,271 @@
+//! The policies of a namespace: kept whole as REST has them, understood as far as something acts on them.
+
+use std::collections::BTreeMap;
+
+use pharos_admin_api::{AutoSubscriptionCreationOverride, AutoTopicCreationOverride, RetentionPolicies};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::schema::SchemaCompatibilityStrategy;
+
+/// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
+/// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
+/// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
+pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
+
+/// All policies of a namespace, by their REST names (`retention_policies`, `autoTopicCreationOverride`, ...).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Policies {
+    members: Map<String, Value>,
+}
+
+impl From<Map<String, Value>> for Policies {
+    fn from(members: Map<String, Value>) -> Self {
+        Self { members }
+    }
+}
+
+impl Policies {
+    /// What a new namespace has: where it is replicated to, and its bundles.
+    #[must_use]
+    pub fn first(replication_clusters: &[&str], num_bundles: u32) -> Self {
+        let mut policies = Self::default();
+        policies.set("replication_clusters", json!(replication_clusters));
+        policies.set_bundles(num_bundles);
+        policies
+    }
+
+    /// Cuts the hash space into `count` even bundles.
+    pub fn set_bundles(&mut self, count: u32) {
+        self.set("bundles", bundles(count));
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn members(&self) -> &Map<String, Value> {
+        &self.members
+    }
+
+    /// One policy as it was set.
+    #[must_use]
+    pub fn get(&self, policy: &str) -> Option<&Value> {
+        self.members.get(policy).filter(|value| !value.is_null())
+    }
+
+    /// One policy in its own shape; `None` when it is not set or has another shape.
+    #[must_use]
+    pub fn get_as<T: DeserializeOwned>(&self, policy: &str) -> Option<T> {
+        T::deserialize(self.get(policy)?).ok()
+    }
+
+    /// Sets one policy; null removes it.
+    pub fn set(&mut self, policy: &str, value: Value) {
+        if value.is_null() {
+            self.members.remove(policy);
+        } else {
+            self.members.insert(policy.to_owned(), value);
+        }
+    }
+
+    /// Removes one policy.
+    pub fn remove(&mut self, policy: &str) {
+        self.members.remove(policy);
+    }
+
+    /// Whether the namespace is being deleted.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.get_as("deleted").unwrap_or(false)
+    }
+
+    /// What is kept although acknowledged; `None` leaves it to the broker's default.
+    #[must_use]
+    pub fn retention(&self) -> Option<RetentionPolicies> {
+        self.get_as("retention_policies")
+    }
+
+    /// Seconds after which an unacknowledged message expires; `None` leaves it to the broker's default, 0 is never.
+    #[must_use]
+    pub fn message_ttl_seconds(&self) -> Option<u32> {
+        self.get_as("message_ttl_in_seconds")
+    }
+
+    /// The clusters it is replicated to.
+    #[must_use]
+    pub fn replication_clusters(&self) -> Vec<String> {
+        self.get_as("replication_clusters").unwrap_or_default()
+    }
+
+    /// Its word on automatic topic creation; `None` leaves it to the broker.
+    #[must_use]
+    pub fn auto_topic_creation(&self) -> Option<AutoTopicCreationOverride> {
+        self.get_as("autoTopicCreationOverride")
+    }
+
+    /// Its word on automatic subscription creation; `None` leaves it to the broker.
+    #[must_use]
+    pub fn auto_subscription_creation(&self) -> Option<bool> {
+        self.get_as("autoSubscriptionCreationOverride")
+            .map(|word: AutoSubscriptionCreationOverride| word.allow_auto_subscription_creation)
+    }
+
+    /// The most topics it may hold; `None` leaves it to the broker, 0 is no limit.
+    #[must_use]
+    pub fn max_topics(&self) -> Option<u32> {
+        self.get_as("max_topics_per_namespace")
+    }
+
+    /// How schemas may change; `None` leaves it to the broker. The older setting counts when the newer is not set.
+    #[must_use]
+    pub fn schema_compatibility_strategy(&self) -> Option<SchemaCompatibilityStrategy> {
+        self.get_as("schema_compatibility_strategy")
+            .filter(|strategy| *strategy != SchemaCompatibilityStrategy::Undefined)
+            .or_else(|| {
+                let older = self.get("schema_auto_update_compatibility_strategy")?;
+                SchemaCompatibilityStrategy::from_auto_update(older.as_str()?)
+            })
+    }
+
+    /// Whether producers may bring new schemas; `None` leaves it to the broker.
+    #[must_use]
+    pub fn allow_auto_update_schema(&self) -> Option<bool> {
+        self.get_as("is_allow_auto_update_schema")
+    }
+
+    /// Whether producers without a schema are refused on a topic that has one.
+    #[must_use]
+    pub fn schema_validation_enforced(&self) -> bool {
+        self.get_as("schema_validation_enforced").unwrap_or(false)
+    }
+
+    /// Names and patterns of the subscriptions that are broadcast; see [`BROADCAST_SUBSCRIPTIONS`].
+    #[must_use]
+    pub fn broadcast_subscriptions(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.get_as(BROADCAST_SUBSCRIPTIONS).unwrap_or_default();
+        let properties: BTreeMap<String, String> = self.get_as("properties").unwrap_or_default();
+        if let Some(listed) = properties.get(BROADCAST_SUBSCRIPTIONS) {
+            let listed = listed.split(',').map(str::trim).filter(|name| !name.is_empty());
+            names.extend(listed.map(str::to_owned));
+        }
+        names
+    }
+
+    /// Whether a subscription of this name is broadcast here.
+    #[must_use]
+    pub fn is_broadcast_subscription(&self, subscription: &str) -> bool {
+        self.broadcast_subscriptions()
+            .iter()
+            .any(|pattern| glob_matches(pattern, subscription))
+    }
+}
+
+/// `count` equal bundles of the 32-bit hash space: borders, first and last included.
+fn bundles(count: u32) -> Value {
+    let count = u64::from(count.max(1));
+    let border = |index: u64| match (index << 32) / count {
+        border if index < count => format!("{border:#010x}"),
+        _ => "0xffffffff".to_owned(),
+    };
+    json!({
+        "boundaries": (0..=count).map(border).collect::<Vec<_>>(),
+        "numBundles": count,
+    })
+}
+
+/// Whether `text` fits `pattern`, where `*` is any text and `?` any one character. Linear but for stars: after a
+/// mismatch the last star takes one character more.
+fn glob_matches(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut last_star = None;
+    while let Some(found) = text.get(t) {
+        match pattern.get(p) {
+            Some('*') => {
+                last_star = Some((p, t));
+                p += 1;
+            }
+            Some(wanted) if *wanted == '?' || wanted == found => {
+                p += 1;
+                t += 1;
+            }
+            _ => match last_star {
+                Some((star, from)) => {
+                    last_star = Some((star, from + 1));
+                    p = star + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern.iter().skip(p).all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_policies_are_kept_as_they_are() {
+        let text =
+            r#"{"retention_policies":{"retentionTimeInMinutes":-1,"retentionSizeInMB":7},"x":{"y":[1]}}"#;
+        let policies: Policies = serde_json::from_str(text).unwrap();
+        let retention = policies.retention().unwrap();
+        assert_eq!(
+            (
+                retention.retention_time_in_minutes,
+                retention.retention_size_in_mb
+            ),
+            (-1, 7)
+        );
+        let back: Value = serde_json::to_value(&policies).unwrap();
+        assert_eq!(back, serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    #[test]
+    fn new_namespaces_have_four_even_bundles() {
+        let policies = Policies::first(&["standalone"], 4);
+        assert_eq!(policies.replication_clusters(), ["standalone"]);
+        assert_eq!(
+            policies.get("bundles"),
+            Some(&json!({
+                "boundaries": ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
+                "numBundles": 4
+            }))
+        );
+    }
+
+    #[test]
+    fn broadcast_subscriptions_come_from_either_place() {
+        let mut policies = Policies::default();
+        assert!(!policies.is_broadcast_subscription("cars"));
+        policies.set(BROADCAST_SUBSCRIPTIONS, json!(["cars", "fleet-*"]));
+        policies.set("properties", json!({BROADCAST_SUBSCRIPTIONS: "boats, ?x*z"}));
+        for (name, is_broadcast) in [
+            ("cars", true),
+            ("fleet-7", true),
+            ("fleet-", true),
+            ("fleet", false),
+            ("boats", true),
+            ("axyzz", true),
+            ("axy", false),
+            ("cars2", false),
+        ] {
+            assert_eq!(policies.is_broadcast_subscription(name), is_broadcast, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_older_schema_setting_counts_when_the_newer_is_not_set() {
+        let mut policies = Policies::default();
+        policies.set("schema_auto_update_compatibility_strategy", json!("Forward"));
+        policies.set("schema_compatibility_strategy", json!("UNDEFINED"));
+        let strategy = |policies: &Policies| policies.schema_compatibility_strategy();
+        assert_eq!(strategy(&policies), Some(SchemaCompatibilityStrategy::Forward));
+        policies.set("schema_compatibility_strategy", json!("BACKWARD"));
+        assert_eq!(strategy(&policies), Some(SchemaCompatibilityStrategy::Backward));
+    }
+}

@@ -1,0 +1,17 @@
+//! Schemas: what they are, whether they are valid, whether one may follow another, and which ones a topic has.
+//!
+//! Pure parts first (types, avro, validate, compat, history); the registry keeps what they let through.
+
+mod avro;
+mod compat;
+mod history;
+mod registry;
+mod types;
+mod validate;
+
+pub use avro::{AvroError, AvroSchema};
+pub use compat::{Incompatible, SchemaCompatibilityStrategy, UnknownStrategy, check_compatible};
+pub use history::{History, SchemaEntry};
+pub use registry::{AddedSchema, SchemaError};
+pub use types::{KeyValueData, SchemaInfo, SchemaType, SchemaVersion, UnknownSchemaType, key_value_sides};
+pub use validate::{InvalidSchema, validate};

@@ -1,0 +1,324 @@
+//! The schemas that topics have: adding under the rules, looking up, deleting.
+//!
+//! All partitions of a topic share one history, by schema id. Writes of one history go one after the other.
+
+use std::sync::Arc;
+
+use pharos_metadata::{Expect, WriteError};
+use pharos_types::TopicName;
+use serde_json::Value;
+
+use super::super::store::StoreError;
+use super::super::{Catalog, keys};
+use super::compat::{Incompatible, SchemaCompatibilityStrategy, check_compatible};
+use super::history::{History, SchemaEntry};
+use super::types::{SchemaInfo, SchemaType, SchemaVersion};
+use super::validate::{InvalidSchema, validate};
+
+/// Why a schema was not accepted.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// The definition does not fit its type (422 in REST).
+    #[error(transparent)]
+    Invalid(#[from] InvalidSchema),
+    /// It may not follow the ones that are there (409 in REST).
+    #[error(transparent)]
+    Incompatible(#[from] Incompatible),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What became of a schema that was handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddedSchema {
+    /// Its version.
+    pub version: SchemaVersion,
+    /// Whether it was stored now; if not, the same one was there before.
+    pub is_new: bool,
+}
+
+impl Catalog {
+    /// The schema id of a topic and all its partitions, which is also `Schema.name` on the wire.
+    #[must_use]
+    pub fn schema_id(&self, topic: &TopicName) -> String {
+        keys::schema_id(topic)
+    }
+
+    /// All versions of a topic's schema, as of now. Cheap.
+    #[must_use]
+    pub fn schema_history(&self, topic: &TopicName) -> Arc<History> {
+        let state = self.read();
+        let history = state.schemas.get(&keys::schema_id(topic));
+        history.map(Arc::clone).unwrap_or_default()
+    }
+
+    /// The schema of a topic; `None` when it has none.
+    #[must_use]
+    pub fn latest_schema(&self, topic: &TopicName) -> Option<Arc<SchemaEntry>> {
+        self.schema_history(topic).latest().map(Arc::clone)
+    }
+
+    /// One version of it.
+    #[must_use]
+    pub fn schema(&self, topic: &TopicName, version: SchemaVersion) -> Option<Arc<SchemaEntry>> {
+        self.schema_history(topic).get(version).map(Arc::clone)
+    }
+
+    /// The version that says the same as `schema`, if there is one.
+    #[must_use]
+    pub fn find_schema(&self, topic: &TopicName, schema: &SchemaInfo) -> Option<SchemaVersion> {
+        self.schema_history(topic).find(schema).map(|entry| entry.version)
+    }
+
+    /// How the schema of a topic may change: the topic's word, the namespace's, the broker's. System topics take
+    /// anything.
+    #[must_use]
+    pub fn schema_strategy(&self, topic: &TopicName) -> SchemaCompatibilityStrategy {
+        if topic.is_system() {
+            return SchemaCompatibilityStrategy::AlwaysCompatible;
+        }
+        let of_topic = self.topic_policies(topic);
+        let of_topic = of_topic.0.get("schemaCompatibilityStrategy");
+        let of_topic = of_topic
+            .and_then(Value::as_str)
+            .and_then(|text| text.parse().ok());
+        of_topic
+            .filter(|strategy| *strategy != SchemaCompatibilityStrategy::Undefined)
+            .or_else(|| self.policies(topic.namespace())?.schema_compatibility_strategy())
+            .unwrap_or(self.options().schema_compatibility_strategy)
+    }
+
+    /// Adds a schema if it may follow the ones that are there, or finds the version that says the same. This is what
+    /// REST does, and GET_OR_CREATE_SCHEMA.
+    ///
+    /// `user`: the role that brings it, empty without authentication.
+    ///
+    /// # Errors
+    /// [`SchemaError`].
+    ///
+    /// Cancel safety: it may or may not have been stored then; asking again is fine.
+    pub async fn add_schema(
+        &self,
+        topic: &TopicName,
+        schema: SchemaInfo,
+        user: &str,
+    ) -> Result<AddedSchema, SchemaError> {
+        let strategy = self.schema_strategy(topic);
+        self.add_schema_under(topic, schema, user, strategy).await
+    }
+
+    /// As [`Catalog::add_schema`], for a producer that brings `schema`; none (also NONE and BYTES) is fine unless
+    /// schemas are enforced and the topic has one. Where producers may not bring new schemas, it must be there already.
+    ///
+    /// Answers the version to put into PRODUCER_SUCCESS; `None` is "no schema", an empty byte string there.
+    ///
+    /// # Errors
+    /// [`SchemaError`]; all but `Store` are IncompatibleSchema on the wire.
+    pub async fn add_producer_schema(
+        &self,
+        topic: &TopicName,
+        schema: Option<SchemaInfo>,
+        user: &str,
+    ) -> Result<Option<SchemaVersion>, SchemaError> {
+        let policies = self.policies(topic.namespace()).unwrap_or_default();
+        let Some(schema) = schema.filter(says_something) else {
+            let enforced = self.options().schema_validation_enforced || policies.schema_validation_enforced();
+            return match enforced && self.latest_schema(topic).is_some() {
+                true => Err(refusal(
+                    "Producers cannot connect or send message without a schema to topics with a schema",
+                )),
+                false => Ok(None),
+            };
+        };
+        let may_add = policies
+            .allow_auto_update_schema()
+            .unwrap_or(self.options().allow_auto_update_schema);
+        if may_add || topic.is_system() {
+            let added = self.add_schema(topic, schema, user).await?;
+            return Ok(Some(added.version));
+        }
+        validate(&schema)?;
+        match self.find_schema(topic, &schema) {
+            Some(version) => Ok(Some(version)),
+            None => Err(refusal("Schema not found and schema auto updating is disabled.")),
+        }
+    }
+
+    /// Checks the schema that a consumer brings; on a topic that nobody uses yet it becomes the topic's.
+    ///
+    /// `is_idle`: the topic has no data, no producers and no consumers with a schema. AUTO_CONSUME, NONE and BYTES are
+    /// not checked.
+    ///
+    /// # Errors
+    /// [`SchemaError`]; all but `Store` are IncompatibleSchema on the wire. Also when the topic is in use and has no
+    /// schema.
+    pub async fn check_consumer_schema(
+        &self,
+        topic: &TopicName,
+        schema: SchemaInfo,
+        user: &str,
+        is_idle: bool,
+    ) -> Result<(), SchemaError> {
+        if schema.kind == SchemaType::AutoConsume || !says_something(&schema) {
+            return Ok(());
+        }
+        let history = self.schema_history(topic);
+        if history.latest().is_none() && is_idle {
+            self.add_schema(topic, schema, user).await?;
+            return Ok(());
+        }
+        if history.latest().is_none() {
+            return Err(refusal("Topic does not have a schema to check"));
+        }
+        validate(&schema)?;
+        let strategy = self.schema_strategy(topic).for_consumer();
+        check_compatible(strategy, live(&history), &schema)?;
+        Ok(())
+    }
+
+    /// Whether `schema` would be accepted now, and under which strategy. For REST.
+    ///
+    /// # Errors
+    /// `Invalid`, `Incompatible`.
+    pub fn test_schema(
+        &self,
+        topic: &TopicName,
+        schema: &SchemaInfo,
+    ) -> Result<SchemaCompatibilityStrategy, SchemaError> {
+        let strategy = self.schema_strategy(topic);
+        validate(schema)?;
+        check_compatible(strategy, live(&self.schema_history(topic)), schema)?;
+        Ok(strategy)
+    }
+
+    /// Deletes the schema of a topic: a tombstone follows the versions so far, which can still be fetched by number.
+    /// Answers the tombstone's version, or `None` when there is nothing to delete.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn delete_schema(
+        &self,
+        topic: &TopicName,
+        user: &str,
+    ) -> Result<Option<SchemaVersion>, StoreError> {
+        let id = keys::schema_id(topic);
+        let _guard = self.inner.names.take(schema_lock(&id)).await;
+        let history = self.schema_history(topic);
+        if history.latest().is_none() {
+            return Ok(None);
+        }
+        let nothing = SchemaInfo::new(SchemaType::None, "");
+        let version = self.append(&id, history, nothing, user, true).await?;
+        Ok(Some(version))
+    }
+
+    /// Forgets every version of a topic's schema, because the topic goes or somebody forces it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; some versions may be gone, calling again finishes.
+    pub async fn delete_schemas(&self, topic: &TopicName) -> Result<(), StoreError> {
+        let id = keys::schema_id(topic);
+        let _guard = self.inner.names.take(schema_lock(&id)).await;
+        // Newest first, so that a crash in between leaves a history without holes.
+        let versions: Vec<SchemaVersion> = self.schema_history(topic).versions().collect();
+        for version in versions.into_iter().rev() {
+            self.store_delete(&keys::schema(&id, version)).await?;
+        }
+        self.write().schemas.remove(&id);
+        Ok(())
+    }
+
+    async fn add_schema_under(
+        &self,
+        topic: &TopicName,
+        schema: SchemaInfo,
+        user: &str,
+        strategy: SchemaCompatibilityStrategy,
+    ) -> Result<AddedSchema, SchemaError> {
+        validate(&schema)?;
+        // Most producers bring what is there; they need no turn.
+        let same = |version| AddedSchema {
+            version,
+            is_new: false,
+        };
+        if let Some(version) = self.find_schema(topic, &schema) {
+            return Ok(same(version));
+        }
+        let id = keys::schema_id(topic);
+        let _guard = self.inner.names.take(schema_lock(&id)).await;
+        let history = self.schema_history(topic);
+        if let Some(found) = history.find(&schema) {
+            return Ok(same(found.version));
+        }
+        check_compatible(strategy, live(&history), &schema)?;
+        let version = self.append(&id, history, schema, user, false).await?;
+        Ok(AddedSchema {
+            version,
+            is_new: true,
+        })
+    }
+
+    /// Stores the next version and puts it into the copy. The history is held by the caller.
+    async fn append(
+        &self,
+        id: &str,
+        history: Arc<History>,
+        schema: SchemaInfo,
+        user: &str,
+        deleted: bool,
+    ) -> Result<SchemaVersion, StoreError> {
+        let entry = SchemaEntry {
+            version: history.next_version(),
+            schema,
+            timestamp_ms: pharos_runtime::clock::wall_ms(),
+            user: user.to_owned(),
+            deleted,
+        };
+        let version = entry.version;
+        let key = keys::schema(id, version);
+        let bytes = entry.encode(&key)?;
+        if let Err(error) = self.inner.store.put(&key, bytes, Expect::Absent).await {
+            if matches!(error, WriteError::Conflict { .. }) {
+                self.adopt(id, version, &key).await?;
+            }
+            return Err(error.into());
+        }
+        self.push(id, entry);
+        Ok(version)
+    }
+
+    /// A version was in the store although not in the copy: its writer went away before it was told. It joins the
+    /// history, and the caller may try again.
+    async fn adopt(&self, id: &str, version: SchemaVersion, key: &str) -> Result<(), StoreError> {
+        if let Some(found) = self.inner.store.get(key).await? {
+            self.push(id, SchemaEntry::decode(key, version, &found.value)?);
+        }
+        Ok(())
+    }
+
+    fn push(&self, id: &str, entry: SchemaEntry) {
+        let mut state = self.write();
+        let history = state.schemas.entry(id.to_owned()).or_default();
+        Arc::make_mut(history).push(entry);
+    }
+}
+
+fn schema_lock(id: &str) -> String {
+    format!("{}{id}", keys::SCHEMAS)
+}
+
+fn live(history: &History) -> impl DoubleEndedIterator<Item = &SchemaInfo> {
+    history.live().iter().map(|entry| &entry.schema)
+}
+
+/// NONE and BYTES are the absence of a schema.
+fn says_something(schema: &SchemaInfo) -> bool {
+    !matches!(schema.kind, SchemaType::None | SchemaType::Bytes)
+}
+
+fn refusal(reason: &str) -> SchemaError {
+    SchemaError::Incompatible(Incompatible {
+        reason: reason.to_owned(),
+    })
+}

@@ -1,0 +1,129 @@
+//! Facts to bytes and back, and the one error that every family shares.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_metadata::{Expect, ReadError, WriteError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Catalog, Record};
+
+/// The metadata store did not do its part. The fact may or may not have changed when a write failed with a fault.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It could not be written. A conflict means that another process changed it at the same time: try again.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// What is stored is not what this release writes.
+    #[error("metadata key {key} holds no valid value: {cause}")]
+    Damaged {
+        /// The key.
+        key: String,
+        /// What the decoder said.
+        cause: String,
+    },
+}
+
+pub(super) fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| damaged(key, &error))
+}
+
+pub(super) fn damaged(key: &str, cause: &impl ToString) -> StoreError {
+    StoreError::Damaged {
+        key: key.to_owned(),
+        cause: cause.to_string(),
+    }
+}
+
+impl Catalog {
+    /// Writes a fact; the record to put into the copy comes back.
+    pub(super) async fn store_put<T: Serialize>(
+        &self,
+        key: &str,
+        value: T,
+        expect: Expect,
+    ) -> Result<Record<T>, StoreError> {
+        let bytes = serde_json::to_vec(&value).map_err(|error| damaged(key, &error))?;
+        let version = self.inner.store.put(key, Bytes::from(bytes), expect).await?;
+        Ok(Record {
+            value: Arc::new(value),
+            version,
+        })
+    }
+
+    /// Reads a fact past the copy: after a conflict, or after a write whose outcome nobody waited for.
+    pub(super) async fn store_get<T: DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<Record<T>>, StoreError> {
+        match self.inner.store.get(key).await? {
+            None => Ok(None),
+            Some(found) => Ok(Some(Record {
+                value: Arc::new(decode(key, &found.value)?),
+                version: found.version,
+            })),
+        }
+    }
+
+    pub(super) async fn store_delete(&self, key: &str) -> Result<(), StoreError> {
+        self.inner.store.delete(key, Expect::Any).await?;
+        Ok(())
+    }
+}
+
+/// The outcome of creating a key that should not exist yet.
+pub(super) enum Created<T> {
+    /// It is new.
+    New(Record<T>),
+    /// It was in the store although not in the copy: a creation whose caller went away, or another process.
+    Found(Record<T>),
+}
+
+impl Catalog {
+    /// Writes a new fact, or adopts the one that is there.
+    pub(super) async fn store_create<T: Serialize + DeserializeOwned>(
+        &self,
+        key: &str,
+        value: T,
+    ) -> Result<Created<T>, StoreError> {
+        match self.store_put(key, value, Expect::Absent).await {
+            Ok(record) => Ok(Created::New(record)),
+            Err(StoreError::Write(error @ WriteError::Conflict { .. })) => match self.store_get(key).await? {
+                Some(found) => Ok(Created::Found(found)),
+                None => Err(error.into()),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Rewrites a fact from what the copy has of it. On a conflict the copy was behind: `change` is asked again with
+    /// what the store has, once.
+    ///
+    /// `change` answers the new value, or an error that ends the attempt.
+    pub(super) async fn store_update<T, E>(
+        &self,
+        key: &str,
+        known: Record<T>,
+        missing: impl FnOnce() -> E,
+        change: impl Fn(&T) -> Result<T, E>,
+    ) -> Result<Record<T>, E>
+    where
+        T: Serialize + DeserializeOwned,
+        E: From<StoreError>,
+    {
+        let value = change(&known.value)?;
+        match self.store_put(key, value, Expect::Version(known.version)).await {
+            Err(StoreError::Write(WriteError::Conflict { .. })) => {}
+            outcome => return Ok(outcome?),
+        }
+        let Some(found) = self.store_get::<T>(key).await? else {
+            return Err(missing());
+        };
+        let value = change(&found.value)?;
+        Ok(self.store_put(key, value, Expect::Version(found.version)).await?)
+    }
+}

@@ -1,0 +1,140 @@
+//! Topic lists, patterns and watchers.
+
+use pharos_wire::hash::topics_hash;
+
+use super::*;
+
+async fn make(catalog: &Catalog, names: &[&str]) {
+    for name in names {
+        catalog.ensure_topic(&topic(name), true).await.unwrap();
+    }
+}
+
+fn names(topics: &[&str]) -> Vec<String> {
+    topics.iter().map(|name| topic(name).to_string()).collect()
+}
+
+#[tokio::test]
+async fn lists_follow_mode_and_leave_out_system_topics() {
+    let catalog = Bench::new().open().await;
+    let here = namespace("public/default");
+    catalog
+        .create_partitioned(&topic("p"), 2, no_properties(), true)
+        .await
+        .unwrap();
+    make(
+        &catalog,
+        &["b", "a", "__change_events", "non-persistent://public/default/n"],
+    )
+    .await;
+    let list = |mode| catalog.list_topics(&here, mode, None, None).topics;
+    assert_eq!(
+        list(ListMode::Persistent),
+        names(&["a", "b", "p-partition-0", "p-partition-1"])
+    );
+    assert_eq!(
+        list(ListMode::NonPersistent),
+        ["non-persistent://public/default/n"]
+    );
+    assert_eq!(list(ListMode::All).len(), 5);
+    assert_eq!(catalog.topics(&here, ListMode::Persistent, true).len(), 5);
+    assert!(
+        catalog
+            .list_topics(&namespace("public/none"), ListMode::All, None, None)
+            .topics
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_the_client_has_is_not_sent() {
+    let catalog = Bench::new().open().await;
+    make(&catalog, &["a", "b"]).await;
+    let here = namespace("public/default");
+    let first = catalog.list_topics(&here, ListMode::Persistent, None, None);
+    assert_eq!(first.hash, topics_hash(&names(&["b", "a"])));
+    assert!(first.changed && !first.filtered);
+    let again = catalog.list_topics(&here, ListMode::Persistent, None, Some(&first.hash));
+    assert!(!again.changed && again.topics.is_empty());
+    assert_eq!(again.hash, first.hash);
+}
+
+#[tokio::test]
+async fn patterns_fit_whole_base_names() {
+    let catalog = Bench::new().open().await;
+    catalog
+        .create_partitioned(&topic("car-p"), 1, no_properties(), true)
+        .await
+        .unwrap();
+    make(&catalog, &["car", "cars", "bus"]).await;
+    let here = namespace("public/default");
+    let list = |pattern: &str| catalog.list_topics(&here, ListMode::Persistent, Some(pattern), None);
+    let cars = list("public/default/car.*");
+    assert!(cars.filtered);
+    assert_eq!(cars.topics, names(&["car", "car-p-partition-0", "cars"]));
+    assert_eq!(list("persistent://public/default/car").topics, names(&["car"]));
+    assert_eq!(list("default/car").topics, Vec::<String>::new());
+    // What cannot be evaluated here is left to the client, whole.
+    for pattern in ["public/default/(?=car).*", "(((", &"x".repeat(51)] {
+        let listing = list(pattern);
+        assert!(!listing.filtered, "{pattern}");
+        assert_eq!(listing.topics.len(), 4);
+    }
+    assert_eq!(
+        catalog.watch_topics(&here, "(((").err(),
+        Some(PatternError::Invalid)
+    );
+    assert!(matches!(
+        catalog.watch_topics(&here, &"x".repeat(51)).err(),
+        Some(PatternError::TooLong { length: 51, .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_watcher_hears_what_concerns_it() {
+    let catalog = Bench::new().open().await;
+    make(&catalog, &["car-1"]).await;
+    let here = namespace("public/default");
+    let mut watcher = catalog.watch_topics(&here, "public/default/car.*").unwrap();
+    assert_eq!(watcher.topics(), names(&["car-1"]));
+    make(
+        &catalog,
+        &[
+            "bus",
+            "car-2",
+            "car-3",
+            "pulsar/system/car",
+            "non-persistent://public/default/car-9",
+        ],
+    )
+    .await;
+    let update = watcher.next().await;
+    assert_eq!(update.new, names(&["car-2", "car-3"]));
+    assert_eq!(update.hash, topics_hash(&names(&["car-1", "car-2", "car-3"])));
+    catalog.delete_topic(&topic("car-1")).await.unwrap();
+    // Came and went between two words: nothing to say about it.
+    make(&catalog, &["car-4"]).await;
+    catalog.delete_topic(&topic("car-4")).await.unwrap();
+    let update = watcher.next().await;
+    assert_eq!((update.new, update.deleted), (Vec::new(), names(&["car-1"])));
+    assert_eq!(update.hash, watcher.hash());
+}
+
+#[tokio::test]
+async fn a_watcher_that_fell_behind_catches_up() {
+    let catalog = Bench::new().open().await;
+    make(&catalog, &["first"]).await;
+    let here = namespace("public/default");
+    let mut watcher = catalog.watch_topics(&here, "public/default/.*").unwrap();
+    catalog.delete_topic(&topic("first")).await.unwrap();
+    let partitions = u32::try_from(TOPIC_EVENTS).unwrap() * 2;
+    catalog
+        .create_partitioned(&topic("p"), partitions, no_properties(), true)
+        .await
+        .unwrap();
+    let update = watcher.next().await;
+    assert_eq!(update.new.len(), TOPIC_EVENTS * 2);
+    assert_eq!(update.deleted, names(&["first"]));
+    let listing = catalog.list_topics(&here, ListMode::Persistent, None, None);
+    assert_eq!(update.hash, listing.hash);
+}

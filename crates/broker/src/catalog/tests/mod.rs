@@ -1,0 +1,52 @@
+//! The catalog over the memory store; reopening on the same store stands for a restart.
+
+use std::sync::Arc;
+
+use pharos_metadata::Memory;
+
+use super::*;
+
+mod ensure;
+mod lists;
+mod places;
+mod schemas;
+mod topics;
+
+/// A catalog on a store that outlives it.
+struct Bench {
+    store: Arc<Memory>,
+    options: CatalogOptions,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut CatalogOptions)) -> Self {
+        let mut options = CatalogOptions::default();
+        change(&mut options);
+        Self {
+            store: Arc::new(Memory::new()),
+            options,
+        }
+    }
+
+    /// Opens, or opens again.
+    async fn open(&self) -> Catalog {
+        let store: Arc<dyn MetadataStore> = Arc::<Memory>::clone(&self.store);
+        Catalog::open(store, self.options.clone()).await.unwrap()
+    }
+}
+
+fn topic(text: &str) -> TopicName {
+    text.parse().unwrap()
+}
+
+fn namespace(text: &str) -> NamespaceName {
+    text.parse().unwrap()
+}
+
+fn no_properties() -> BTreeMap<String, String> {
+    BTreeMap::new()
+}

@@ -1,0 +1,170 @@
+//! The registry: adding under the rules, versions, deletion.
+
+use serde_json::json;
+
+use super::schema::*;
+use super::*;
+
+fn record(fields: &str) -> SchemaInfo {
+    let text = format!(r#"{{"type":"record","name":"R","fields":[{fields}]}}"#);
+    SchemaInfo::new(SchemaType::Avro, text)
+}
+
+fn one() -> SchemaInfo {
+    record(r#"{"name":"a","type":"int"}"#)
+}
+
+fn two() -> SchemaInfo {
+    record(r#"{"name":"a","type":"int"},{"name":"b","type":"int","default":0}"#)
+}
+
+fn other() -> SchemaInfo {
+    record(r#"{"name":"a","type":"string"}"#)
+}
+
+async fn add(catalog: &Catalog, name: &str, schema: SchemaInfo) -> Result<u64, SchemaError> {
+    let added = catalog.add_schema(&topic(name), schema, "").await?;
+    Ok(added.version.0)
+}
+
+#[tokio::test]
+async fn versions_count_up_and_survive() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    assert_eq!(add(&catalog, "a", one()).await.unwrap(), 0);
+    assert_eq!(add(&catalog, "a-partition-3", two()).await.unwrap(), 1);
+    // The same, written differently.
+    let mut spaced = one();
+    spaced.data = [b" ".as_slice(), &spaced.data].concat().into();
+    assert_eq!(add(&catalog, "a", spaced).await.unwrap(), 0);
+    assert!(matches!(
+        add(&catalog, "a", other()).await,
+        Err(SchemaError::Incompatible(_))
+    ));
+    let again = bench.open().await;
+    let latest = again.latest_schema(&topic("a-partition-0")).unwrap();
+    assert_eq!((latest.version, &latest.schema), (SchemaVersion(1), &two()));
+    assert_eq!(again.schema(&topic("a"), SchemaVersion(0)).unwrap().schema, one());
+    assert!(again.schema(&topic("a"), SchemaVersion(9)).is_none());
+    assert_eq!(again.schema_id(&topic("a-partition-0")), "public/default/a");
+    assert_eq!(again.schema_history(&topic("a")).live().len(), 2);
+    assert!(again.latest_schema(&topic("b")).is_none());
+}
+
+#[tokio::test]
+async fn a_deleted_schema_leaves_room_for_any_other() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    let name = topic("a");
+    assert_eq!(catalog.delete_schema(&name, "").await.unwrap(), None);
+    add(&catalog, "a", one()).await.unwrap();
+    assert_eq!(
+        catalog.delete_schema(&name, "").await.unwrap(),
+        Some(SchemaVersion(1))
+    );
+    assert!(catalog.latest_schema(&name).is_none());
+    let again = bench.open().await;
+    assert_eq!(add(&again, "a", other()).await.unwrap(), 2);
+    // Messages of the old one can still be read.
+    assert_eq!(again.schema(&name, SchemaVersion(0)).unwrap().schema, one());
+    again.delete_schemas(&name).await.unwrap();
+    assert_eq!(add(&again, "a", one()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_topic_takes_its_schemas_with_it() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    catalog.ensure_topic(&topic("a"), true).await.unwrap();
+    add(&catalog, "a", one()).await.unwrap();
+    catalog.delete_topic(&topic("a")).await.unwrap();
+    assert!(bench.open().await.latest_schema(&topic("a")).is_none());
+}
+
+#[tokio::test]
+async fn the_narrowest_strategy_counts() {
+    let catalog = Bench::new().open().await;
+    let name = topic("a");
+    add(&catalog, "a", one()).await.unwrap();
+    assert_eq!(catalog.schema_strategy(&name), SchemaCompatibilityStrategy::Full);
+    assert!(catalog.test_schema(&name, &other()).is_err());
+    catalog
+        .set_policy(
+            &namespace("public/default"),
+            "schema_compatibility_strategy",
+            json!("ALWAYS_COMPATIBLE"),
+        )
+        .await
+        .unwrap();
+    catalog.test_schema(&name, &other()).unwrap();
+    catalog
+        .set_topic_policy(&name, "schemaCompatibilityStrategy", json!("ALWAYS_INCOMPATIBLE"))
+        .await
+        .unwrap();
+    assert!(catalog.test_schema(&name, &two()).is_err());
+    assert_eq!(
+        catalog.schema_strategy(&topic("__change_events")),
+        SchemaCompatibilityStrategy::AlwaysCompatible
+    );
+}
+
+#[tokio::test]
+async fn producers_bring_schemas_where_they_may() {
+    let catalog = Bench::new().open().await;
+    let name = topic("a");
+    let here = namespace("public/default");
+    let bring = |schema| catalog.add_producer_schema(&name, schema, "role");
+    assert_eq!(bring(None).await.unwrap(), None);
+    assert_eq!(bring(Some(one())).await.unwrap(), Some(SchemaVersion(0)));
+    assert_eq!(catalog.latest_schema(&name).unwrap().user, "role");
+    let bytes = SchemaInfo::new(SchemaType::Bytes, "");
+    assert_eq!(bring(Some(bytes)).await.unwrap(), None);
+    assert!(matches!(
+        bring(Some(SchemaInfo::new(SchemaType::Avro, "{"))).await,
+        Err(SchemaError::Invalid(_))
+    ));
+    catalog
+        .set_policy(&here, "schema_validation_enforced", json!(true))
+        .await
+        .unwrap();
+    assert!(matches!(bring(None).await, Err(SchemaError::Incompatible(_))));
+    catalog
+        .set_policy(&here, "is_allow_auto_update_schema", json!(false))
+        .await
+        .unwrap();
+    assert_eq!(bring(Some(one())).await.unwrap(), Some(SchemaVersion(0)));
+    assert!(matches!(
+        bring(Some(two())).await,
+        Err(SchemaError::Incompatible(_))
+    ));
+}
+
+#[tokio::test]
+async fn consumers_must_be_able_to_read() {
+    let catalog = Bench::new().open().await;
+    let name = topic("a");
+    let check = |schema, is_idle| catalog.check_consumer_schema(&name, schema, "", is_idle);
+    check(SchemaInfo::new(SchemaType::AutoConsume, ""), false)
+        .await
+        .unwrap();
+    assert!(matches!(
+        check(one(), false).await,
+        Err(SchemaError::Incompatible(_))
+    ));
+    check(one(), true).await.unwrap();
+    assert_eq!(catalog.latest_schema(&name).unwrap().schema, one());
+    // Reads what is there; that the other way round fails does not matter to a consumer.
+    check(record(r#"{"name":"a","type":"long"}"#), false)
+        .await
+        .unwrap();
+    assert!(check(other(), false).await.is_err());
+}
+
+#[tokio::test]
+async fn one_schema_brought_by_many_is_stored_once() {
+    let catalog = Bench::new().open().await;
+    let bring = || add(&catalog, "a", one());
+    let (a, b, c) = tokio::join!(bring(), bring(), bring());
+    assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (0, 0, 0));
+    assert_eq!(catalog.schema_history(&topic("a")).live().len(), 1);
+}

@@ -1,0 +1,210 @@
+//! Topics and partitioned topics.
+
+use pharos_types::Domain;
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test]
+async fn topics_come_once_and_go_with_what_is_theirs() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    let name = topic("persistent://public/default/a b%c");
+    let properties = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    catalog.create_topic(&name, properties.clone()).await.unwrap();
+    assert!(matches!(
+        catalog.create_topic(&name, no_properties()).await,
+        Err(TopicError::AlreadyExists)
+    ));
+    catalog
+        .set_topic_policy(&name, "retention", json!(1))
+        .await
+        .unwrap();
+    let again = bench.open().await;
+    assert_eq!(again.topic_properties(&name).unwrap(), properties);
+    assert!(again.topic(&name).unwrap().created_ms > 0);
+    assert_eq!(again.topic_policies(&name).0.get("retention"), Some(&json!(1)));
+    let set = BTreeMap::from([("l".to_owned(), "w".to_owned())]);
+    again
+        .update_topic_properties(&name, set.clone(), &["k".into()])
+        .await
+        .unwrap();
+    assert_eq!(bench.open().await.topic_properties(&name).unwrap(), set);
+    again.delete_topic(&name).await.unwrap();
+    assert!(matches!(
+        again.delete_topic(&name).await,
+        Err(TopicError::TopicNotFound(_))
+    ));
+    let after = bench.open().await;
+    assert!(!after.topic_exists(&name));
+    assert!(after.topic_policies(&name).0.is_empty());
+}
+
+#[tokio::test]
+async fn ten_thousand_topics_are_made_side_by_side() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    let name = topic("many");
+    catalog
+        .create_partitioned(&name, 10_000, no_properties(), true)
+        .await
+        .unwrap();
+    assert!(catalog.missing_partitions(&name).unwrap().is_empty());
+    let listed = bench
+        .open()
+        .await
+        .topics(&namespace("public/default"), ListMode::All, false);
+    assert_eq!(listed.len(), 10_000);
+}
+
+#[tokio::test]
+async fn partitioned_topics_grow_and_never_shrink() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    let name = topic("p");
+    assert!(matches!(
+        catalog.grow_partitioned(&name, 3).await,
+        Err(PartitionedTopicError::NotPartitioned(_))
+    ));
+    assert!(matches!(
+        catalog.create_partitioned(&name, 0, no_properties(), true).await,
+        Err(PartitionedTopicError::OutOfRange { .. })
+    ));
+    let partition = name.with_partition(0);
+    assert!(matches!(
+        catalog
+            .create_partitioned(&partition, 2, no_properties(), true)
+            .await,
+        Err(PartitionedTopicError::NotAllowed(_))
+    ));
+    catalog
+        .create_partitioned(&name, 2, no_properties(), true)
+        .await
+        .unwrap();
+    assert!(matches!(
+        catalog.create_partitioned(&name, 2, no_properties(), true).await,
+        Err(PartitionedTopicError::AlreadyExists)
+    ));
+    assert!(matches!(
+        catalog.create_topic(&name, no_properties()).await,
+        Err(TopicError::AlreadyExists)
+    ));
+    catalog.grow_partitioned(&name, 4).await.unwrap();
+    catalog.grow_partitioned(&name, 4).await.unwrap();
+    assert!(matches!(
+        catalog.grow_partitioned(&name, 3).await,
+        Err(PartitionedTopicError::Fewer {
+            current: 4,
+            wanted: 3
+        })
+    ));
+    let properties = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    catalog
+        .update_topic_properties(&name, properties.clone(), &[])
+        .await
+        .unwrap();
+    let again = bench.open().await;
+    let whole = again.partitioned_topic(&name).unwrap();
+    assert_eq!((whole.partitions, whole.properties), (4, Some(properties)));
+    assert!(again.topic_exists(&name.with_partition(3)));
+    let names = again.partitioned_topics(&namespace("public/default"), Domain::Persistent);
+    assert_eq!(names, [name]);
+}
+
+#[tokio::test]
+async fn a_deletion_in_two_steps_lets_no_partition_slip_back() {
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    let name = topic("p");
+    catalog
+        .create_partitioned(&name, 2, no_properties(), false)
+        .await
+        .unwrap();
+    assert!(catalog.ensure_topic(&name.with_partition(1), true).await.unwrap());
+    assert_eq!(catalog.begin_delete_partitioned(&name).await.unwrap(), 2);
+    for index in [0, 1] {
+        assert!(matches!(
+            catalog.ensure_topic(&name.with_partition(index), true).await,
+            Err(EnsureTopicError::NotAllowed(_))
+        ));
+    }
+    assert!(matches!(
+        catalog.grow_partitioned(&name, 5).await,
+        Err(PartitionedTopicError::NotAllowed(_))
+    ));
+    // A restart in between keeps the mark.
+    let again = bench.open().await;
+    assert!(again.partitioned_topic(&name).unwrap().deleted);
+    again.delete_partitioned(&name).await.unwrap();
+    assert_eq!(again.partitioned_topic(&name), None);
+    assert!(!again.topic_exists(&name.with_partition(1)));
+    assert!(matches!(
+        again.delete_partitioned(&name).await,
+        Err(PartitionedTopicError::NotPartitioned(_))
+    ));
+    assert!(bench.store.scan("admin/topics/").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn explicit_creation_of_a_partition_must_fit() {
+    let catalog = Bench::new().open().await;
+    assert!(matches!(
+        catalog
+            .create_topic(&topic("p-partition-0"), no_properties())
+            .await,
+        Err(TopicError::NotAPartition(_))
+    ));
+    catalog
+        .create_partitioned(&topic("p"), 1, no_properties(), false)
+        .await
+        .unwrap();
+    catalog
+        .create_topic(&topic("p-partition-0"), no_properties())
+        .await
+        .unwrap();
+    assert!(matches!(
+        catalog
+            .create_topic(&topic("p-partition-1"), no_properties())
+            .await,
+        Err(TopicError::NotAPartition(_))
+    ));
+}
+
+#[tokio::test]
+async fn one_of_many_creators_wins() {
+    let catalog = Bench::new().open().await;
+    let name = topic("a");
+    let make = || catalog.ensure_topic(&name, true);
+    let (a, b, c) = tokio::join!(make(), make(), make());
+    let made = [a.unwrap(), b.unwrap(), c.unwrap()];
+    assert_eq!(made.iter().filter(|made| **made).count(), 1);
+    // A plain and a partitioned topic of one name exclude each other.
+    let other = topic("b");
+    let (plain, partitioned) = tokio::join!(
+        catalog.create_topic(&other, no_properties()),
+        catalog.create_partitioned(&other, 2, no_properties(), false),
+    );
+    assert!(plain.is_ok() != partitioned.is_ok());
+}
+
+#[tokio::test]
+async fn the_limit_of_a_namespace_counts_topics_of_users() {
+    let catalog = Bench::with(|options| options.max_topics_per_namespace = 2)
+        .open()
+        .await;
+    catalog.ensure_topic(&topic("__system"), true).await.unwrap();
+    for name in ["a", "b"] {
+        catalog.ensure_topic(&topic(name), true).await.unwrap();
+    }
+    assert!(matches!(
+        catalog.ensure_topic(&topic("c"), true).await,
+        Err(EnsureTopicError::NotAllowed(_))
+    ));
+    catalog.ensure_topic(&topic("__other"), true).await.unwrap();
+    let name = namespace("public/default");
+    catalog
+        .set_policy(&name, "max_topics_per_namespace", json!(3))
+        .await
+        .unwrap();
+    catalog.ensure_topic(&topic("c"), true).await.unwrap();
+}

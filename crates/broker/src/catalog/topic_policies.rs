@@ -1,0 +1,86 @@
+//! Policies of single topics, which override those of the namespace. Kept as REST has them, by base name.
+
+use std::sync::Arc;
+
+use pharos_types::TopicName;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::store::{Created, StoreError};
+use super::topics::TopicError;
+use super::{Catalog, keys};
+
+/// Policies of one topic by name, not looked into.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TopicPolicies(pub Map<String, Value>);
+
+impl Catalog {
+    /// The policies set on a topic; those of a partition are its partitioned topic's. Empty when there are none.
+    #[must_use]
+    pub fn topic_policies(&self, name: &TopicName) -> Arc<TopicPolicies> {
+        let base = name.base();
+        let state = self.read();
+        let namespace = state.namespaces.get(base.namespace());
+        namespace
+            .and_then(|namespace| namespace.topic_policies.get(&base))
+            .map(|record| Arc::clone(&record.value))
+            .unwrap_or_default()
+    }
+
+    /// Sets one policy of a topic; null removes it. The topic need not exist.
+    ///
+    /// # Errors
+    /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
+    pub async fn set_topic_policy(
+        &self,
+        name: &TopicName,
+        policy: &str,
+        value: Value,
+    ) -> Result<(), TopicError> {
+        let base = name.base();
+        let key = keys::topic_policies(&base);
+        let _guard = self.inner.names.take(key.clone()).await;
+        let known = {
+            let state = self.read();
+            state.namespace(&base)?.topic_policies.get(&base).cloned()
+        };
+        let known = match known {
+            Some(known) => known,
+            None => match self.store_create(&key, TopicPolicies::default()).await? {
+                Created::New(record) | Created::Found(record) => record,
+            },
+        };
+        let missing = || TopicError::TopicNotFound(base.clone());
+        let record = self
+            .store_update(&key, known, missing, |policies: &TopicPolicies| {
+                let mut policies = policies.clone();
+                match &value {
+                    Value::Null => policies.0.remove(policy),
+                    value => policies.0.insert(policy.to_owned(), value.clone()),
+                };
+                Ok::<_, TopicError>(policies)
+            })
+            .await?;
+        if let Some(namespace) = self.write().namespaces.get_mut(base.namespace()) {
+            namespace.topic_policies.insert(base, record);
+        }
+        Ok(())
+    }
+
+    /// Removes all policies of a topic. Its name is held by the caller.
+    pub(super) async fn delete_topic_policies(&self, base: &TopicName) -> Result<(), StoreError> {
+        let is_known = {
+            let state = self.read();
+            let namespace = state.namespaces.get(base.namespace());
+            namespace.is_some_and(|namespace| namespace.topic_policies.contains_key(base))
+        };
+        if is_known {
+            self.store_delete(&keys::topic_policies(base)).await?;
+            if let Some(namespace) = self.write().namespaces.get_mut(base.namespace()) {
+                namespace.topic_policies.remove(base);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,384 @@
+//! Which topics exist: one small record per persistent topic, partitions one by one.
+//!
+//! The record says that the topic exists and carries its properties; its ledgers are the managed ledger's business.
+//! Non-persistent topics exist while they are loaded and are only noted here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pharos_types::{Domain, NamespaceName, TopicName};
+use serde::{Deserialize, Serialize};
+
+use super::store::{Created, StoreError};
+use super::{Catalog, Namespace, Record, State, TopicEvent, keys};
+
+/// Why something with a topic was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TopicError {
+    /// No such topic.
+    #[error("Topic {0} not found")]
+    TopicNotFound(TopicName),
+    /// It, or a partitioned topic of that name, exists.
+    #[error("This topic already exists")]
+    AlreadyExists,
+    /// No such namespace.
+    #[error("Namespace not found")]
+    NamespaceNotFound,
+    /// No such tenant.
+    #[error("Tenant not found")]
+    TenantNotFound,
+    /// A partition name that does not fit the partitioned topic.
+    #[error("{0}")]
+    NotAPartition(String),
+    /// A rule or limit is in the way.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What is stored about a topic that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopicRecord {
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// What its makers noted about it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, String>,
+}
+
+impl Catalog {
+    /// Whether a topic exists: a persistent one in the store, a non-persistent one on some shard. A partitioned topic
+    /// as a whole is no topic; see [`Catalog::partitioned_topic`].
+    #[must_use]
+    pub fn topic_exists(&self, name: &TopicName) -> bool {
+        let state = self.read();
+        let namespace = state.namespaces.get(name.namespace());
+        namespace.is_some_and(|namespace| namespace.has_topic(name))
+    }
+
+    /// The record of a persistent topic.
+    #[must_use]
+    pub fn topic(&self, name: &TopicName) -> Option<Arc<TopicRecord>> {
+        let state = self.read();
+        let namespace = state.namespaces.get(name.namespace())?;
+        namespace.topics.get(name).map(|record| Arc::clone(&record.value))
+    }
+
+    /// Makes a topic on somebody's order, whatever the rules of automatic creation say. A non-persistent topic is
+    /// only checked, it exists once it is loaded.
+    ///
+    /// # Errors
+    /// [`TopicError`]; `NotAPartition` for a partition name that does not fit its partitioned topic.
+    ///
+    /// Cancel safety: the topic may or may not exist then; asking again is fine.
+    pub async fn create_topic(
+        &self,
+        name: &TopicName,
+        properties: BTreeMap<String, String>,
+    ) -> Result<(), TopicError> {
+        match self.create_record(name, properties).await? {
+            true => Ok(()),
+            false => Err(TopicError::AlreadyExists),
+        }
+    }
+
+    /// Forgets a topic; its data and cursors must be gone already. Unless it is a partition, its schemas and policies go
+    /// with it.
+    ///
+    /// # Errors
+    /// `TopicNotFound`; `NotAllowed` for a partitioned topic; `Store`.
+    pub async fn delete_topic(&self, name: &TopicName) -> Result<(), TopicError> {
+        let key = keys::topic(name);
+        let _guard = self.inner.names.take(key.clone()).await;
+        {
+            let state = self.read();
+            let namespace = state.namespace(name)?;
+            if namespace.partitioned.contains_key(name) {
+                return Err(TopicError::NotAllowed(format!("{name} is a partitioned topic")));
+            }
+            if !namespace.has_topic(name) {
+                return Err(TopicError::TopicNotFound(name.clone()));
+            }
+        }
+        if name.partition().is_none() {
+            // Before the record: a crash in between must not leave them to a later topic of the same name.
+            self.delete_schemas(name).await?;
+            self.delete_topic_policies(name).await?;
+        }
+        if name.domain() == Domain::Persistent {
+            self.store_delete(&key).await?;
+        }
+        self.remove_topic(name);
+        Ok(())
+    }
+
+    /// The properties of a topic, or of a partitioned topic as a whole.
+    ///
+    /// # Errors
+    /// `TopicNotFound`.
+    pub fn topic_properties(&self, name: &TopicName) -> Result<BTreeMap<String, String>, TopicError> {
+        let state = self.read();
+        let namespace = state.namespace(name)?;
+        if let Some(whole) = namespace.partitioned.get(name) {
+            return Ok(whole.value.properties.clone().unwrap_or_default());
+        }
+        match namespace.topics.get(name) {
+            Some(record) => Ok(record.value.properties.clone()),
+            None => Err(TopicError::TopicNotFound(name.clone())),
+        }
+    }
+
+    /// Adds or replaces the properties in `set` and removes those in `remove`; the others stay.
+    ///
+    /// # Errors
+    /// `TopicNotFound`, `Store`.
+    pub async fn update_topic_properties(
+        &self,
+        name: &TopicName,
+        set: BTreeMap<String, String>,
+        remove: &[String],
+    ) -> Result<(), TopicError> {
+        let change = |properties: &mut BTreeMap<String, String>| {
+            properties.extend(set.clone());
+            properties.retain(|property, _| !remove.contains(property));
+        };
+        let key = keys::topic(name);
+        let _guard = self.inner.names.take(key.clone()).await;
+        if self.partitioned_topic(name).is_some() {
+            return self.change_partitioned_properties(name, change).await;
+        }
+        let known = {
+            let state = self.read();
+            state.namespace(name)?.topics.get(name).cloned()
+        };
+        let missing = || TopicError::TopicNotFound(name.clone());
+        let record = self
+            .store_update(&key, known.ok_or_else(missing)?, missing, |record| {
+                let mut record = record.clone();
+                change(&mut record.properties);
+                Ok::<_, TopicError>(record)
+            })
+            .await?;
+        if let Some(known) = self.write().topic_mut(name) {
+            *known = record;
+        }
+        Ok(())
+    }
+
+    /// Notes that a non-persistent topic was unloaded; from now on it does not exist.
+    pub fn note_unloaded(&self, name: &TopicName) {
+        if name.domain() == Domain::NonPersistent {
+            self.remove_topic(name);
+        }
+    }
+
+    /// Makes the record of a topic unless it exists. Says whether it is new.
+    ///
+    /// Rules of automatic creation are the caller's; everything else that may speak against it is checked here.
+    pub(super) async fn create_record(
+        &self,
+        name: &TopicName,
+        properties: BTreeMap<String, String>,
+    ) -> Result<bool, TopicError> {
+        let key = keys::topic(name);
+        let _guard = self.inner.names.take(key.clone()).await;
+        let Some(_announced) = self.announce(name)? else {
+            return Ok(false);
+        };
+        if name.domain() == Domain::NonPersistent {
+            let mut state = self.write();
+            if let Some(namespace) = state.namespaces.get_mut(name.namespace()) {
+                namespace.loaded.insert(name.clone());
+            }
+            return Ok(true);
+        }
+        let record = TopicRecord {
+            created_ms: pharos_runtime::clock::wall_ms(),
+            properties,
+        };
+        let (record, is_new) = match self.store_create(&key, record).await? {
+            Created::New(record) => (record, true),
+            Created::Found(record) => (record, false),
+        };
+        if self.insert_topic(name, record) {
+            return Ok(is_new);
+        }
+        // The partitioned topic went away while its partition was being written.
+        self.store_delete(&key).await?;
+        Err(TopicError::TopicNotFound(name.clone()))
+    }
+
+    /// Checks that `name` may be made and holds its namespace; `None` when it exists.
+    fn announce(&self, name: &TopicName) -> Result<Option<Announced<'_>>, TopicError> {
+        let exempt = self.is_heartbeat(name.namespace());
+        let mut state = self.write();
+        let namespace = state.namespace_mut(name)?;
+        if namespace.has_topic(name) {
+            return Ok(None);
+        }
+        if namespace.partitioned.contains_key(name) {
+            return Err(TopicError::AlreadyExists);
+        }
+        if !exempt {
+            namespace
+                .check_partition(name)
+                .map_err(TopicError::NotAPartition)?;
+        }
+        if namespace.is_leaving() {
+            return Err(TopicError::NotAllowed("Namespace is being deleted".into()));
+        }
+        if !name.is_system() {
+            self.check_room(namespace)?;
+        }
+        namespace.creating += 1;
+        Ok(Some(Announced {
+            catalog: self,
+            namespace: name.namespace().clone(),
+        }))
+    }
+
+    /// Keeps the namespace of `name` from being deleted until the answer is dropped.
+    pub(super) fn hold_namespace(&self, name: &TopicName) -> Result<Announced<'_>, TopicError> {
+        let mut state = self.write();
+        let namespace = state.namespace_mut(name)?;
+        if namespace.is_leaving() {
+            return Err(TopicError::NotAllowed("Namespace is being deleted".into()));
+        }
+        namespace.creating += 1;
+        Ok(Announced {
+            catalog: self,
+            namespace: name.namespace().clone(),
+        })
+    }
+
+    fn check_room(&self, namespace: &Namespace) -> Result<(), TopicError> {
+        let broker_wide = self.inner.options.max_topics_per_namespace;
+        let limit = namespace.policies.value.max_topics().unwrap_or(broker_wide);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        // Counting leaves out system topics and walks all names, so it is only done near the limit.
+        if limit == 0 || namespace.topics.len() + namespace.creating < limit {
+            return Ok(());
+        }
+        let topics = namespace.topics.keys().filter(|topic| !topic.is_system());
+        if topics.count() + namespace.creating < limit {
+            return Ok(());
+        }
+        let reason = "Exceed maximum number of topics in namespace.";
+        Err(TopicError::NotAllowed(reason.into()))
+    }
+
+    /// Puts a stored topic into the copy, unless its partitioned topic is gone meanwhile.
+    fn insert_topic(&self, name: &TopicName, record: Record<TopicRecord>) -> bool {
+        let exempt = self.is_heartbeat(name.namespace());
+        let mut state = self.write();
+        let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
+            return false;
+        };
+        if !exempt && namespace.check_partition(name).is_err() {
+            return false;
+        }
+        if namespace.topics.insert(name.clone(), record).is_none() {
+            self.tell(TopicEvent::Created(name.clone()));
+        }
+        true
+    }
+
+    pub(super) fn remove_topic(&self, name: &TopicName) {
+        let mut state = self.write();
+        let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
+            return;
+        };
+        namespace.loaded.remove(name);
+        if namespace.topics.remove(name).is_some() {
+            self.tell(TopicEvent::Deleted(name.clone()));
+        }
+    }
+}
+
+/// Holds a namespace while a topic is being made in it.
+pub(super) struct Announced<'a> {
+    catalog: &'a Catalog,
+    namespace: NamespaceName,
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        if let Some(namespace) = self.catalog.write().namespaces.get_mut(&self.namespace) {
+            namespace.creating = namespace.creating.saturating_sub(1);
+        }
+    }
+}
+
+impl Namespace {
+    pub(super) fn has_topic(&self, name: &TopicName) -> bool {
+        match name.domain() {
+            Domain::Persistent => self.topics.contains_key(name),
+            Domain::NonPersistent => self.loaded.contains(name),
+        }
+    }
+
+    /// The rule for names that end in `-partition-N`: a partitioned topic must have such a partition. Other names pass.
+    pub(super) fn check_partition(&self, name: &TopicName) -> Result<(), String> {
+        let Some(index) = name.partition() else {
+            return Ok(());
+        };
+        match self.partitioned.get(&name.base()) {
+            None => Err(format!("Partition metadata not found for the partition {name}")),
+            Some(whole) if whole.value.deleted => Err(format!("{} is being deleted", name.base())),
+            Some(whole) if index >= whole.value.partitions => Err(format!(
+                "{name} is not one of the {} partitions of its topic",
+                whole.value.partitions
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Which part of a topic's home is missing.
+pub(super) enum Homeless {
+    Tenant,
+    Namespace,
+}
+
+impl From<Homeless> for TopicError {
+    fn from(missing: Homeless) -> Self {
+        match missing {
+            Homeless::Tenant => Self::TenantNotFound,
+            Homeless::Namespace => Self::NamespaceNotFound,
+        }
+    }
+}
+
+impl State {
+    /// The namespace of a topic.
+    pub(super) fn namespace(&self, topic: &TopicName) -> Result<&Namespace, Homeless> {
+        match self.namespaces.get(topic.namespace()) {
+            Some(namespace) => Ok(namespace),
+            None => Err(self.homeless(topic)),
+        }
+    }
+
+    pub(super) fn namespace_mut(&mut self, topic: &TopicName) -> Result<&mut Namespace, Homeless> {
+        if !self.namespaces.contains_key(topic.namespace()) {
+            return Err(self.homeless(topic));
+        }
+        self.namespaces
+            .get_mut(topic.namespace())
+            .ok_or(Homeless::Namespace)
+    }
+
+    fn topic_mut(&mut self, topic: &TopicName) -> Option<&mut Record<TopicRecord>> {
+        self.namespaces.get_mut(topic.namespace())?.topics.get_mut(topic)
+    }
+
+    fn homeless(&self, topic: &TopicName) -> Homeless {
+        if self.tenants.contains_key(topic.namespace().tenant()) {
+            Homeless::Namespace
+        } else {
+            Homeless::Tenant
+        }
+    }
+}
