@@ -62,7 +62,7 @@ run_java() {
 
 install_go() {
   GO_PROGRAM="$CACHE/go-clients"
-  (cd "$HERE/go" && go build -mod=readonly -o "$GO_PROGRAM" .)
+  (cd "$HERE/go" && go build -mod=readonly -buildvcs=false -o "$GO_PROGRAM" .)
 }
 run_go() { timeout "$RUN_SECONDS" "$GO_PROGRAM"; }
 

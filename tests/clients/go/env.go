@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apache/pulsar-client-go/pulsar"
+	"github.com/apache/pulsar-client-go/pulsar/log"
+)
+
+// receiveTime is how long to wait for a message that must come.
+const receiveTime = 15 * time.Second
+
+type clientLogger = log.Logger
+
+// failure is what a failed expectation panics with.
+type failure string
+
+// env is what a test works with: a client of its own, names nobody else has, and ways to say what must be true.
+type env struct {
+	client pulsar.Client
+	admin  string
+}
+
+func newLogger() clientLogger {
+	var to io.Writer = io.Discard
+	if path := os.Getenv("PHAROS_LOG"); path != "" {
+		file, err := os.Create(path)
+		if err != nil {
+			panic(err)
+		}
+		to = file
+	}
+	return log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(to, nil)))
+}
+
+func newEnv(logger clientLogger) *env {
+	client, err := pulsar.NewClient(pulsar.ClientOptions{
+		URL: os.Getenv("PHAROS_URL"), OperationTimeout: 15 * time.Second, ConnectionTimeout: 10 * time.Second, Logger: logger,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return &env{client, strings.TrimSuffix(os.Getenv("PHAROS_ADMIN"), "/")}
+}
+
+func (e *env) topic(test string) string {
+	return "persistent://public/default/go-" + test + "-" + rand.Text()[:12]
+}
+
+func (e *env) createPartitioned(topic string, partitions int) {
+	url := e.admin + strings.Replace(topic, "persistent://", "/admin/v2/persistent/", 1) + "/partitions"
+	request, err := http.NewRequest(http.MethodPut, url, strings.NewReader(fmt.Sprint(partitions)))
+	must(err, "make a request")
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	must(err, "create partitions")
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body)
+	expect(answer.StatusCode/100 == 2, "create partitions: HTTP %d %s", answer.StatusCode, body)
+}
+
+func (e *env) subscribe(options pulsar.ConsumerOptions) pulsar.Consumer {
+	if options.SubscriptionName == "" {
+		options.SubscriptionName = "s"
+	}
+	consumer, err := e.client.Subscribe(options)
+	must(err, "subscribe")
+	return consumer
+}
+
+func (e *env) produce(options pulsar.ProducerOptions) pulsar.Producer {
+	producer, err := e.client.CreateProducer(options)
+	must(err, "create a producer")
+	return producer
+}
+
+// single makes a producer that sends each message alone.
+func (e *env) single(topic string) pulsar.Producer {
+	return e.produce(pulsar.ProducerOptions{Topic: topic, DisableBatching: true})
+}
+
+// batching makes a producer whose messages go as one batch when it is flushed, as long as they fit.
+func (e *env) batching(topic string) pulsar.Producer {
+	return e.produce(batchingOptions(topic))
+}
+
+func batchingOptions(topic string) pulsar.ProducerOptions {
+	return pulsar.ProducerOptions{Topic: topic, BatchingMaxPublishDelay: 5 * time.Second}
+}
+
+func expect(condition bool, what string, args ...any) {
+	if !condition {
+		panic(failure(at() + fmt.Sprintf(what, args...)))
+	}
+}
+
+func expectEqual(actual, expected any, what string, args ...any) {
+	if !reflect.DeepEqual(actual, expected) {
+		panic(failure(at() + fmt.Sprintf(what, args...) + ": expected " + brief(expected) + ", got " + brief(actual)))
+	}
+}
+
+func must(err error, what string) {
+	if err != nil {
+		panic(failure(at() + what + ": " + err.Error()))
+	}
+}
+
+// expectError wants an error that names `kind`, as the client prints the broker's error codes.
+func expectError(err error, kind, what string) {
+	if err == nil {
+		panic(failure(at() + what + ": expected " + kind + ", but it succeeded"))
+	}
+	expect(strings.Contains(err.Error(), kind), "%s: expected %s, got %v", what, kind, err)
+}
+
+// at names the line of the test that failed.
+func at() string {
+	for skip := 2; ; skip++ {
+		_, file, line, ok := runtime.Caller(skip)
+		if !ok {
+			return ""
+		}
+		if !strings.HasSuffix(file, "/env.go") {
+			return fmt.Sprintf("%s:%d: ", file[strings.LastIndex(file, "/")+1:], line)
+		}
+	}
+}
+
+func brief(value any) string {
+	text := fmt.Sprintf("%+v", value)
+	if len(text) > 200 {
+		text = text[:200] + "…"
+	}
+	return text
+}
+
+func waitUntil(what string, condition func() bool) {
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+		expect(time.Now().Before(end), "not within 20 s: %s", what)
+	}
+}
+
+// receive returns the next messages, which must come.
+func receive(consumer pulsar.Consumer, count int) []pulsar.Message {
+	var messages []pulsar.Message
+	for len(messages) < count {
+		ctx, cancel := context.WithTimeout(context.Background(), receiveTime)
+		message, err := consumer.Receive(ctx)
+		cancel()
+		expect(err == nil, "no message within %v after %d of %d: %v", receiveTime, len(messages), count, err)
+		messages = append(messages, message)
+	}
+	return messages
+}
+
+// receiveAck acknowledges each message and returns their contents.
+func receiveAck(consumer pulsar.Consumer, count int) []string {
+	messages := receive(consumer, count)
+	for _, message := range messages {
+		must(consumer.Ack(message), "ack")
+	}
+	return texts(messages)
+}
+
+// got is a message, and which of several consumers got it.
+type got struct {
+	consumer int
+	message  pulsar.Message
+}
+
+// collect polls all consumers until `count` messages came in all.
+func collect(consumers []pulsar.Consumer, count int, acknowledge bool) []got {
+	var all []got
+	end := time.Now().Add(20 * time.Second)
+	for len(all) < count {
+		expect(time.Now().Before(end), "only %d of %d messages within 20 s", len(all), count)
+		for index, consumer := range consumers {
+			for len(all) < count {
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+				message, err := consumer.Receive(ctx)
+				cancel()
+				if err != nil {
+					break
+				}
+				all = append(all, got{index, message})
+				if acknowledge {
+					must(consumer.Ack(message), "ack")
+				}
+			}
+		}
+	}
+	return all
+}
+
+// sendMessages sends without waiting for each, flushes, and returns the message ids in order.
+func sendMessages(producer pulsar.Producer, messages []*pulsar.ProducerMessage) []pulsar.MessageID {
+	ids := make([]pulsar.MessageID, len(messages))
+	var group sync.WaitGroup
+	var mutex sync.Mutex
+	var failed error
+	for index, message := range messages {
+		group.Add(1)
+		producer.SendAsync(context.Background(), message, func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
+			defer group.Done()
+			mutex.Lock()
+			defer mutex.Unlock()
+			ids[index] = id
+			if err != nil {
+				failed = err
+			}
+		})
+	}
+	must(producer.Flush(), "flush")
+	group.Wait()
+	must(failed, "send")
+	return ids
+}
+
+func sendAll(producer pulsar.Producer, contents []string) []pulsar.MessageID {
+	var messages []*pulsar.ProducerMessage
+	for _, content := range contents {
+		messages = append(messages, &pulsar.ProducerMessage{Payload: []byte(content)})
+	}
+	return sendMessages(producer, messages)
+}
+
+func send(producer pulsar.Producer, message *pulsar.ProducerMessage) pulsar.MessageID {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	id, err := producer.Send(ctx, message)
+	must(err, "send")
+	return id
+}
+
+func texts(messages []pulsar.Message) []string {
+	var all []string
+	for _, message := range messages {
+		all = append(all, string(message.Payload()))
+	}
+	return all
+}
+
+func numbered(count int) []string { return named("m", count) }
+
+func named(prefix string, count int) []string {
+	var all []string
+	for index := range count {
+		all = append(all, fmt.Sprintf("%s-%d", prefix, index))
+	}
+	return all
+}
+
+func every[T any](all []T, step, from int) []T {
+	var some []T
+	for index := from; index < len(all); index += step {
+		some = append(some, all[index])
+	}
+	return some
+}
