@@ -63,12 +63,18 @@ fn check(shape: &'static Shape, bytes: &[u8], depth_left: u8) -> Result<(), Deco
     let mut seen = 0_u32;
     let mut reader = Reader::new(bytes);
     while let Some((number, value)) = reader.field().map_err(malformed)? {
-        if let Some(at) = shape
+        // The last occurrence counts, as in the decoder that runs afterwards.
+        if let Some((at, field)) = shape
             .required
             .iter()
-            .position(|field| field.number == number && field.accepts(value))
+            .enumerate()
+            .find(|(_, field)| field.number == number)
         {
-            seen |= 1 << at;
+            seen = if field.accepts(value) {
+                seen | (1 << at)
+            } else {
+                seen & !(1 << at)
+            };
         }
         if let Value::Bytes(inner) = value
             && let Some(nested) = shape.nested.iter().find(|nested| nested.number == number)

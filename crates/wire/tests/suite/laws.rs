@@ -1,6 +1,7 @@
 //! What holds for all bytes and all commands.
 
 use bytes::{Bytes, BytesMut};
+use pharos_wire::Frame;
 use pharos_wire::ack::Ack;
 use pharos_wire::command::Command;
 use pharos_wire::proto::command_ack::AckType;
@@ -150,6 +151,10 @@ fn command() -> impl Strategy<Value = Command> {
     prop_oneof![ack(), send, message, receipt, flow, subscribe]
 }
 
+fn encoded(frame: &Frame) -> Bytes {
+    encode::encode_frame(&frame.command, frame.payload.as_deref().unwrap_or_default())
+}
+
 /// Good frames with some bytes changed, some lost and some put in.
 fn damaged_frame() -> impl Strategy<Value = Vec<u8>> {
     let frames: Vec<Vec<u8>> = fixtures::frames().into_iter().map(|(_, bytes)| bytes).collect();
@@ -206,8 +211,9 @@ proptest! {
         match frame::decode(&mut buffer, frame::frame_bytes_max(frame::MESSAGE_BYTES_MAX_DEFAULT)) {
             Ok(None) => prop_assert_eq!(buffer.len(), before),
             Ok(Some(first)) => {
-                let again = encode::encode_frame(&first.command, first.payload.as_deref().unwrap_or_default());
-                prop_assert_eq!(decode_whole(&again), first);
+                // Bytes are compared, because a number that is not a number does not equal itself.
+                let again = encoded(&first);
+                prop_assert_eq!(encoded(&decode_whole(&again)), again);
             }
             Err(_) => {}
         }

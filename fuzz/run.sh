@@ -1,0 +1,34 @@
+#!/bin/sh
+# Runs each fuzz target for a number of seconds: fuzz/run.sh [seconds=60] [target...]
+#
+# Works with the pinned stable toolchain: RUSTC_BOOTSTRAP opens the two compiler switches that libFuzzer's coverage needs, for
+# this build alone. New inputs go to fuzz/corpus, which is not checked in; the seeds are fixtures/wire.
+set -eu
+
+seconds=${1:-60}
+[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- frame command message
+
+cd "$(dirname "$0")"
+target_dir=${CARGO_TARGET_DIR:-$PWD/target}
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+export RUSTC_BOOTSTRAP=1
+export CARGO_TARGET_DIR="$target_dir"
+export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
+
+# Naming the target triple keeps the flags away from build scripts and macros.
+cargo build --release --target "$host" --bins
+
+for name in "$@"; do
+    case $name in
+        message) seeds=../fixtures/wire/entries ;;
+        *) seeds=../fixtures/wire/frames ;;
+    esac
+    mkdir -p "corpus/$name" "artifacts/$name"
+    echo "== $name for $seconds s"
+    "$target_dir/$host/release/$name" "corpus/$name" "$seeds" -max_total_time="$seconds" -max_len=4096 \
+        -rss_limit_mb=512 -timeout=5 -artifact_prefix="artifacts/$name/" -print_final_stats=1
+done
