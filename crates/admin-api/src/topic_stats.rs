@@ -223,6 +223,12 @@ pub struct SubscriptionStats {
 }
 
 impl SubscriptionStats {
+    /// What a broadcast subscription says of its listeners; `None` for other kinds.
+    #[must_use]
+    pub fn broadcast(&self) -> Option<&BroadcastSummary> {
+        self.pharos_broadcast.as_ref()
+    }
+
     /// Sets durability under both of its names.
     pub fn set_durable(&mut self, durable: bool) {
         self.is_durable = durable;

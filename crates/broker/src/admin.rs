@@ -2,7 +2,7 @@
 //!
 //! The HTTP server holds an `Arc<dyn AdminBackend>` and speaks only in these verbs; the broker implements them by
 //! asking the home shards. Whatever is a stored fact (tenants, namespaces, partitioned metadata, schemas, policies) is
-//! read and written through the catalog without passing here.
+//! read and written through [`AdminBackend::catalog`] without passing here.
 //!
 //! Always true: every verb takes one *topic*, never a partitioned one; a call on a partitioned topic is made once per
 //! partition by the front door. The verbs named `…partitioned…` are the exception. Verbs with a default body answer
@@ -16,8 +16,11 @@ use pharos_admin_api::{
     AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, PersistentTopicInternalStats, TopicStats,
 };
 use pharos_ledger::BoxFuture;
-use pharos_types::{NamespaceName, Position, SubscriptionName, TopicName};
+use pharos_types::{Position, SubscriptionName, TopicName};
 
+use crate::catalog::{BROADCAST_SUBSCRIPTIONS, Catalog};
+
+mod errors;
 mod metrics;
 
 pub use metrics::{
@@ -62,6 +65,21 @@ pub enum AdminError {
     #[error("{0}")]
     Internal(String),
 }
+
+/// Namespace policies that the catalog itself acts on.
+pub const ENFORCED_BY_CATALOG: &[&str] = &[
+    "autoSubscriptionCreationOverride",
+    "autoTopicCreationOverride",
+    "bundles",
+    "is_allow_auto_update_schema",
+    "max_topics_per_namespace",
+    "properties",
+    "replication_clusters",
+    "schema_auto_update_compatibility_strategy",
+    "schema_compatibility_strategy",
+    "schema_validation_enforced",
+    BROADCAST_SUBSCRIPTIONS,
+];
 
 /// Short for the answer of a verb.
 pub type AdminResult<'a, T> = BoxFuture<'a, Result<T, AdminError>>;
@@ -154,6 +172,20 @@ pub struct BroadcastQuery {
 /// Callable from any thread. Cancel safety: dropping a future does not undo what it began; a write may or may not have
 /// happened.
 pub trait AdminBackend: Send + Sync {
+    /// The shared facts.
+    fn catalog(&self) -> &Catalog;
+
+    /// Namespace policies that are acted on, by their names in [`Policies`](crate::catalog::Policies). Others cannot be
+    /// set, but to a value that means "off".
+    fn enforced_namespace_policies(&self) -> &'static [&'static str] {
+        ENFORCED_BY_CATALOG
+    }
+
+    /// Topic policies that are acted on, by the last part of their path (`retention`, `maxProducers`, …).
+    fn enforced_topic_policies(&self) -> &'static [&'static str] {
+        &["schemaCompatibilityStrategy"]
+    }
+
     /// Creates a topic that is no partitioned one.
     ///
     /// # Errors
@@ -216,19 +248,6 @@ pub trait AdminBackend: Send + Sync {
     /// # Errors
     /// `NotAllowed` on a non-persistent topic; `NotFound`.
     fn last_message(&self, topic: TopicName) -> AdminResult<'_, LastMessage>;
-
-    /// Properties given to the topic.
-    fn topic_properties(&self, topic: TopicName) -> AdminResult<'_, BTreeMap<String, String>>;
-
-    /// Adds or changes the given properties; the others stay.
-    fn set_topic_properties(
-        &self,
-        topic: TopicName,
-        properties: BTreeMap<String, String>,
-    ) -> AdminResult<'_, ()>;
-
-    /// Removes one property; fine when it is not there.
-    fn remove_topic_property(&self, topic: TopicName, key: String) -> AdminResult<'_, ()>;
 
     /// Refuses appends from now on; says the last message.
     fn terminate(&self, topic: TopicName) -> AdminResult<'_, LastMessage>;
@@ -383,9 +402,6 @@ pub trait AdminBackend: Send + Sync {
         drop((topic, timestamp_ms));
         not_implemented("finding messages by time")
     }
-
-    /// Topics with persistence off that are loaded; nothing else knows of them.
-    fn non_persistent_topics(&self, namespace: NamespaceName) -> AdminResult<'_, Vec<TopicName>>;
 
     /// Publishes one message to the heartbeat topic and reads it back.
     ///
