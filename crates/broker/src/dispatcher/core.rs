@@ -1,0 +1,332 @@
+//! The dispatcher itself: its parts, and its consumers coming and going.
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_types::Ordinal;
+
+use super::chunks::ChunkPins;
+use super::consumers::{Consumer, Consumers, Slot};
+use super::delayed::Delayed;
+use super::key_shared::KeyShared;
+use super::ordinal_map::OrdinalMap;
+use super::pending::{Pending, PendingEntry};
+use super::replay::{Group, Place, Replay};
+use super::round_robin::RoundRobin;
+use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, EntryRef, Limits, Options};
+
+/// Deals the entries of one subscription to its consumers. See the module for how it is driven.
+///
+/// ```
+/// use pharos_broker::dispatcher::*;
+/// use pharos_types::Ordinal;
+///
+/// let mut dispatcher = Dispatcher::shared(AckState::default(), Options::default(), Limits::default());
+/// let (key, tail_end, now_ms) = (ConsumerKey(1), Ordinal(1), 0);
+/// let spec = ConsumerSpec { name: "a".into(), priority_level: 0, key_shared: None, window_bytes: 1 << 20 };
+/// dispatcher.add_consumer(key, spec)?;
+/// dispatcher.flow(key, 1000);
+/// assert!(matches!(dispatcher.next(now_ms, tail_end), Next::Read { from: Ordinal(0), .. }));
+///
+/// let entry = EntryRef {
+///     ordinal: Ordinal(0), message_count: 1, bytes: 300, key_hash: 0, deliver_at: None, chunk: None, is_marker: false,
+/// };
+/// let mut deliveries = Vec::new();
+/// dispatcher.on_entries(now_ms, &[entry], &mut deliveries);
+/// assert_eq!(deliveries[0].consumer, key);
+/// dispatcher.written(key, 300);
+/// assert!(dispatcher.ack(Ordinal(0)).outcome.advanced());
+/// # Ok::<(), AddConsumerError>(())
+/// ```
+#[derive(Debug)]
+pub struct Dispatcher {
+    pub(super) options: Options,
+    pub(super) limits: Limits,
+    pub(super) mode: Mode,
+    pub(super) consumers: Consumers,
+    /// What is acknowledged: the part that outlives this object.
+    pub(super) acks: AckState,
+    pub(super) pending: Pending,
+    pub(super) replay: Replay,
+    pub(super) delayed: Delayed,
+    /// How often a message was asked for again; only of messages that were, until they are acknowledged.
+    pub(super) redeliveries: OrdinalMap<u32>,
+    /// The next entry to read, if it is not acknowledged.
+    pub(super) read_position: u64,
+    /// Entries from here on have never been read, so they are in no other place.
+    pub(super) fresh_from: u64,
+    /// The read the topic has been asked for and has not answered.
+    pub(super) reading: Option<Reading>,
+    /// Where the next replay begins among the consumers, so that each has its turn.
+    pub(super) replay_turn: Slot,
+    /// Messages delivered and not acknowledged, over all consumers.
+    pub(super) unacked: u64,
+    /// The subscription reached its limit of unacknowledged messages.
+    pub(super) is_blocked: bool,
+    /// Average messages of an entry, to turn permits into entries.
+    pub(super) messages_per_entry: f64,
+}
+
+/// What differs between the kinds.
+#[derive(Debug)]
+pub(super) enum Mode {
+    Shared { turns: RoundRobin, chunks: ChunkPins },
+    KeyShared(KeyShared),
+}
+
+/// A read under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Entries from the read position.
+    New,
+    /// Entries in replay.
+    Replay,
+    /// Asked for before everything was reset; its entries are of no use.
+    Stale,
+}
+
+impl Dispatcher {
+    /// A dispatcher of a Shared subscription that has acknowledged `acks`.
+    #[must_use]
+    pub fn shared(acks: AckState, options: Options, limits: Limits) -> Self {
+        let turns = RoundRobin::new(options.round_robin_messages_max);
+        let chunks = ChunkPins::default();
+        Self::new(Mode::Shared { turns, chunks }, acks, options, limits)
+    }
+
+    /// A dispatcher of a Key_Shared subscription that has acknowledged `acks`.
+    #[must_use]
+    pub fn key_shared(acks: AckState, options: Options, limits: Limits) -> Self {
+        let mode = Mode::KeyShared(KeyShared::new(options.key_shared));
+        Self::new(mode, acks, options, limits)
+    }
+
+    fn new(mode: Mode, acks: AckState, options: Options, limits: Limits) -> Self {
+        Self {
+            options,
+            limits,
+            mode,
+            consumers: Consumers::default(),
+            pending: Pending::new(),
+            replay: Replay::default(),
+            delayed: Delayed::new(options.delay),
+            redeliveries: OrdinalMap::default(),
+            read_position: acks.acked_to().0,
+            fresh_from: acks.acked_to().0,
+            reading: None,
+            replay_turn: Slot(0),
+            unacked: 0,
+            is_blocked: false,
+            messages_per_entry: 1.0,
+            acks,
+        }
+    }
+
+    /// What is acknowledged, for persisting and for counting the backlog.
+    #[must_use]
+    pub fn acks(&self) -> &AckState {
+        &self.acks
+    }
+
+    /// Whether no consumer is attached.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.consumers.is_empty()
+    }
+
+    /// A consumer joins, with no permits yet.
+    ///
+    /// # Errors
+    /// `ModeMismatch`, `OrderMismatch`: answer `ConsumerBusy`. `Assign`: answer `ConsumerAssignError`. `DuplicateKey` is a bug of
+    /// the caller. After an error nothing has changed.
+    pub fn add_consumer(&mut self, key: ConsumerKey, spec: ConsumerSpec) -> Result<(), AddConsumerError> {
+        if self.consumers.slot(key).is_some() {
+            return Err(AddConsumerError::DuplicateKey(key));
+        }
+        if let Mode::KeyShared(keys) = &mut self.mode {
+            keys.add(self.consumers.next_slot(), &spec)?;
+        }
+        self.consumers.insert(key, &spec);
+        self.reassign();
+        Ok(())
+    }
+
+    /// A consumer leaves. What was pending at it is delivered to others, before anything new; that is no redelivery, so the
+    /// counts stay. When the last one leaves, delivery will begin again at the first unacknowledged entry.
+    ///
+    /// Returns whether it was there.
+    pub fn remove_consumer(&mut self, key: ConsumerKey) -> bool {
+        let Some(slot) = self.consumers.slot(key) else {
+            return false;
+        };
+        let Some(consumer) = self.consumers.remove(slot) else {
+            return false;
+        };
+        match &mut self.mode {
+            Mode::Shared { turns, chunks } => {
+                turns.remove(slot, consumer.priority_level);
+                chunks.drop_consumer(slot);
+            }
+            Mode::KeyShared(keys) => keys.remove(slot),
+        }
+        if self.consumers.is_empty() {
+            self.rewind();
+            if let Mode::KeyShared(keys) = &mut self.mode {
+                keys.clear();
+            }
+            return true;
+        }
+        self.reassign();
+        while let Some((ordinal, entry)) = self.pending.pop_of(slot) {
+            self.on_released(&entry);
+            self.put_in_replay(ordinal, entry.group);
+        }
+        self.unblock_subscription();
+        true
+    }
+
+    /// The consumer will take `permits` more messages. Unknown consumers are ignored.
+    pub fn flow(&mut self, key: ConsumerKey, permits: u32) {
+        self.update(key, |consumer| {
+            let to = match consumer.blocked {
+                true => &mut consumer.permits_parked,
+                false => &mut consumer.permits,
+            };
+            *to = to.saturating_add(i64::from(permits));
+        });
+    }
+
+    /// `bytes` that were handed to the consumer have gone to its socket. Unknown consumers are ignored.
+    pub fn written(&mut self, key: ConsumerKey, bytes: u64) {
+        self.update(key, |consumer| {
+            consumer.bytes_unwritten = consumer.bytes_unwritten.saturating_sub(bytes);
+        });
+    }
+
+    /// Changes the limits; consumers that are below the new ones go on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        let slots: Vec<Slot> = self.consumers.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.release_from(slot, 0);
+        }
+        self.unblock_subscription();
+    }
+
+    /// Forgets all but what is acknowledged, so that everything else is read and delivered again.
+    pub(super) fn rewind(&mut self) {
+        self.pending.clear();
+        self.replay.clear();
+        self.delayed.clear();
+        match &mut self.mode {
+            Mode::Shared { chunks, .. } => chunks.clear(),
+            Mode::KeyShared(keys) => keys.clear_holders(),
+        }
+        self.unacked = 0;
+        self.is_blocked = false;
+        let slots: Vec<Slot> = self.consumers.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let unacked = self.consumers.get(slot).map_or(0, |consumer| consumer.unacked);
+            self.release_from(slot, unacked);
+        }
+        self.read_position = self.acks.acked_to().0;
+        self.fresh_from = self.read_position;
+        if self.reading.is_some() {
+            self.reading = Some(Reading::Stale);
+        }
+    }
+
+    /// Changes a consumer, and gives it its turn if it is available then.
+    fn update(&mut self, key: ConsumerKey, change: impl FnOnce(&mut Consumer)) {
+        if let Some(slot) = self.consumers.slot(key) {
+            self.update_slot(slot, change);
+        }
+    }
+
+    pub(super) fn update_slot(&mut self, slot: Slot, change: impl FnOnce(&mut Consumer)) {
+        let is_available = self.consumers.update(slot, change);
+        if is_available
+            && let Mode::Shared { turns, .. } = &mut self.mode
+            && let Some(consumer) = self.consumers.get(slot)
+        {
+            turns.offer(slot, consumer.priority_level);
+        }
+    }
+
+    /// Takes `messages` off what a consumer has not acknowledged, and lets it go on when that is at most half of the limit.
+    pub(super) fn release_from(&mut self, slot: Slot, messages: u64) {
+        let limit = u64::from(self.limits.unacked_per_consumer_max);
+        self.update_slot(slot, |consumer| {
+            consumer.unacked = consumer.unacked.saturating_sub(messages);
+            if consumer.blocked && (limit == 0 || consumer.unacked <= limit / 2) {
+                consumer.unblock();
+            }
+        });
+    }
+
+    /// Lets new reads go on when what is unacknowledged is below half of the limit.
+    pub(super) fn unblock_subscription(&mut self) {
+        let limit = u64::from(self.limits.unacked_per_subscription_max);
+        if limit == 0 || self.unacked < limit / 2 || self.unacked == 0 {
+            self.is_blocked = false;
+        }
+    }
+
+    /// Takes an entry out of pending and off its owner's counters.
+    pub(super) fn release(&mut self, ordinal: u64) -> Option<PendingEntry> {
+        let entry = self.pending.remove(ordinal)?;
+        self.release_from(entry.owner, u64::from(entry.messages));
+        self.on_released(&entry);
+        self.unblock_subscription();
+        Some(entry)
+    }
+
+    /// An entry stopped being pending: the subscription's counters, and the key that may have drained.
+    fn on_released(&mut self, entry: &PendingEntry) {
+        self.unacked -= u64::from(entry.messages);
+        if let Mode::KeyShared(keys) = &mut self.mode
+            && let Some(group) = entry.group
+            && keys.on_released(group)
+        {
+            let place = keys.place(group);
+            self.replay.move_group(group, place);
+        }
+    }
+
+    /// Puts an entry, which is nowhere else, in replay.
+    pub(super) fn put_in_replay(&mut self, ordinal: u64, group: Option<Group>) {
+        let place = self.place(group);
+        self.replay.insert(ordinal, group, place);
+    }
+
+    /// Moves everything in replay to where it belongs after consumers have come or gone.
+    fn reassign(&mut self) {
+        let (mode, replay) = (&self.mode, &mut self.replay);
+        replay.move_groups(|group| place_in(mode, Some(group)));
+    }
+
+    /// What an entry must stay together with.
+    pub(super) fn group(&self, entry: &EntryRef) -> Option<Group> {
+        match &self.mode {
+            Mode::Shared { .. } => entry.chunk.map(|chunk| Group(chunk.uuid_hash)),
+            Mode::KeyShared(keys) => Some(keys.group(entry.key_hash)),
+        }
+    }
+
+    /// Who may get entries of a group now.
+    pub(super) fn place(&self, group: Option<Group>) -> Place {
+        place_in(&self.mode, group)
+    }
+
+    /// Where everything before this is acknowledged.
+    #[must_use]
+    pub fn acked_to(&self) -> Ordinal {
+        self.acks.acked_to()
+    }
+}
+
+fn place_in(mode: &Mode, group: Option<Group>) -> Place {
+    let Some(group) = group else { return Place::Any };
+    match mode {
+        Mode::Shared { chunks, .. } => chunks.get(group).map_or(Place::Any, Place::Consumer),
+        Mode::KeyShared(keys) => keys.place(group),
+    }
+}
