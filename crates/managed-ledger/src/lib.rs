@@ -1,9 +1,54 @@
 //! A topic's endless log: an ordered chain of ledgers, and the places of its readers in it.
+//!
+//! - [`ManagedLedger`] appends, reads, rolls over and trims; one per topic, owned by one task.
+//! - [`cursor::AckState`] is what one cursor has acknowledged.
+//! - [`orphans`] finds ledgers that nobody names, at start.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use bytes::Bytes;
+//! use pharos_ledger::memory::MemoryEngine;
+//! use pharos_managed_ledger::{ManagedLedger, OpenMode, Options};
+//! use pharos_metadata::Memory;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let (engine, metadata) = (Arc::new(MemoryEngine::new()), Arc::new(Memory::new()));
+//! let name = "public/default/persistent/notices";
+//! let mut log =
+//!     ManagedLedger::open(name, engine, metadata, Options::default(), OpenMode::Create, 0).await.unwrap();
+//! let appended = log.append(Bytes::from("ship ahoy")).unwrap();
+//! log.durable_watch().reaches(appended.ordinal).await.unwrap();
+//! let entries = log.read(log.first(), 100, 1 << 20).await.unwrap();
+//! assert_eq!(entries[0].payload, "ship ahoy");
+//! # });
+//! ```
 
 #![forbid(unsafe_code)]
 
 pub mod cursor;
+mod ledger;
+mod table;
+
+mod cache;
+mod durable;
+mod error;
+mod info;
+mod options;
+mod orphans;
 #[expect(dead_code, reason = "the cursor log uses the rest")]
 mod varint;
 
+pub use cache::CacheBudget;
 pub use cursor::AckState;
+pub use durable::DurableWatch;
+pub use error::{
+    AppendError, CloseError, CommitError, DeleteError, DurableError, InfoError, OpenError, ReadError,
+};
+pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
+pub use ledger::{
+    Appended, Entry, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError, MaintenanceEvent,
+    ManagedLedger, OpenMode, ReadTo, delete, exists,
+};
+pub use options::{Options, Retention};
+pub use orphans::{OrphanError, orphans};
+pub use table::{LedgerRow, LedgerTable, Lookup, MarkDelete};

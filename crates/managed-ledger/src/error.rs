@@ -1,0 +1,143 @@
+//! What can go wrong, one enum per operation.
+
+use std::sync::Arc;
+
+use pharos_ledger::StorageFault;
+use pharos_types::{LedgerId, Position};
+
+pub use crate::info::InfoError;
+
+/// Why a managed ledger could not be opened.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OpenError {
+    /// It does not exist and was not to be created.
+    #[error("no managed ledger {0}")]
+    NotFound(String),
+    /// Others kept changing its info meanwhile; whoever they are, one of us should not own it.
+    #[error("managed ledger {0} is being opened elsewhere")]
+    Contended(String),
+    /// Its info cannot be read or written.
+    #[error("cannot open the managed ledger's info")]
+    Info(#[from] InfoError),
+    /// One of its ledgers cannot be recovered; retry later.
+    #[error("cannot recover a ledger of the managed ledger")]
+    Recover(#[from] pharos_ledger::OpenError),
+    /// No ledger to write to can be created.
+    #[error("cannot create a ledger for the managed ledger")]
+    Create(#[from] pharos_ledger::CreateError),
+    /// The cursor ledger cannot be read.
+    #[error("cannot read the cursor ledger")]
+    ReadCursors(#[from] pharos_ledger::ReadError),
+    /// The cursor ledger holds what this release does not understand.
+    #[error("cursor ledger {ledger}, entry {entry}")]
+    CursorRecord {
+        /// The ledger.
+        ledger: LedgerId,
+        /// The entry.
+        entry: u64,
+        /// What is wrong with it.
+        #[source]
+        cause: crate::cursor::Malformed,
+    },
+    /// The cursor state could not be written back.
+    #[error("cannot write the cursor ledger")]
+    WriteCursors(#[from] CommitError),
+}
+
+/// Why an append was refused. The entry has no position and was not queued.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AppendError {
+    /// Another owner took over; reopen the managed ledger, do not retry here.
+    #[error("managed ledger is fenced")]
+    Fenced,
+    /// It was terminated: it takes no more entries for ever.
+    #[error("managed ledger is terminated")]
+    Terminated,
+    /// The entry is empty or too large.
+    #[error("entry of {bytes} bytes; 1 to {bytes_max} are taken")]
+    BadSize {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The device has no room; retry when there is some.
+    #[error("no space left")]
+    NoSpace,
+    /// More is queued than is taken, because callers did not bound what they have in flight; retry after the durable end moved.
+    #[error("too much is queued")]
+    Overloaded,
+    /// The log failed; entries not yet durable may be lost. Final: reopen the managed ledger.
+    #[error("managed ledger has failed")]
+    Failed(#[source] Arc<StorageFault>),
+}
+
+/// Why the durable end will not move any more.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DurableError {
+    /// The log failed. Entries beyond the last durable end were not acknowledged and may be lost.
+    #[error("managed ledger has failed")]
+    Failed(#[source] Arc<StorageFault>),
+    /// The managed ledger was closed or dropped.
+    #[error("managed ledger was closed")]
+    Closed,
+}
+
+/// Why entries could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReadError {
+    /// The ledger was trimmed meanwhile: go on at the managed ledger's first entry.
+    #[error("ledger {0} was trimmed")]
+    Trimmed(LedgerId),
+    /// The chain went on beyond the reader's table: take a new one and read again.
+    #[error("the reader's table of ledgers is old")]
+    StaleTable,
+    /// An entry below the durable end is not there: the store lost it.
+    #[error("entry {0} is missing")]
+    Missing(Position),
+    /// The engine cannot read it.
+    #[error("cannot read from the ledger")]
+    Engine(#[source] pharos_ledger::ReadError),
+}
+
+/// Why a managed ledger could not be closed. Opening it again recovers what this left undone.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CloseError {
+    /// Its last entries may not be durable.
+    #[error("cannot close the ledger")]
+    Ledger(#[from] pharos_ledger::AppendError),
+    /// Its end could not be recorded.
+    #[error("cannot record the closed ledger")]
+    Info(#[from] InfoError),
+}
+
+/// Why a managed ledger could not be deleted.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DeleteError {
+    /// Its info cannot be read or removed: it still exists, or may.
+    #[error("cannot delete the managed ledger's info")]
+    Info(#[from] InfoError),
+    /// It is gone, but some of its ledgers are still there; the clean-up at start finds them.
+    #[error("cannot delete a ledger of the managed ledger")]
+    Ledger(#[from] pharos_ledger::DeleteError),
+}
+
+/// Why a group of cursor records did not become durable.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CommitError {
+    /// The cursor ledger failed; final: reopen the topic.
+    #[error("cursor log has failed")]
+    Failed(#[source] Arc<StorageFault>),
+    /// The engine refused the records.
+    #[error("cannot append to the cursor ledger")]
+    Append(#[from] pharos_ledger::AppendError),
+    /// No cursor ledger can be created.
+    #[error("cannot create a cursor ledger")]
+    Create(#[from] pharos_ledger::CreateError),
+    /// The new cursor ledger cannot be named.
+    #[error("cannot name the cursor ledger")]
+    Info(#[from] InfoError),
+    /// The cursor log was dropped first.
+    #[error("cursor log was closed")]
+    Closed,
+}

@@ -1,0 +1,257 @@
+//! What the metadata store knows about one managed ledger: its ledgers, in order, and who may write.
+//!
+//! `docs/formats/managed-ledger-info.md` draws the bytes. The info is one value under one key, changed only by
+//! compare-and-set, so every step of a rollover, trim or cursor roll is atomic.
+//!
+//! Always true:
+//! - the ordinals of all entries follow from `first_ordinal` and the entry counts of the rows before;
+//! - only the last rows may be open (no `closed_at_ms`), and they hold no entry that an earlier open row lacks;
+//! - `writer_epoch` rises with each opening, so an owner that was replaced finds out at its next change.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
+use prost::Message;
+
+/// Where all infos are.
+pub const INFO_PREFIX: &str = "managed-ledgers/";
+/// The layout this release writes and the only one it reads.
+const FORMAT_KNOWN: u32 = 1;
+
+/// The info, as stored.
+#[derive(Clone, PartialEq, Message)]
+pub struct ManagedLedgerInfo {
+    /// Layout number; a reader that does not know it must refuse the value.
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    /// Raised by each opening.
+    #[prost(uint64, tag = "2")]
+    pub writer_epoch: u64,
+    /// Ordinal of the first entry of the first ledger that is left.
+    #[prost(uint64, tag = "3")]
+    pub first_ordinal: u64,
+    /// The chain, oldest first.
+    #[prost(message, repeated, tag = "4")]
+    pub ledgers: Vec<LedgerInfo>,
+    /// The topic's own facts.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub properties: BTreeMap<String, String>,
+    /// Once set, no entry is ever appended again.
+    #[prost(bool, tag = "6")]
+    pub terminated: bool,
+    /// The ledger of the cursor log, once there are cursors.
+    #[prost(uint64, optional, tag = "7")]
+    pub cursor_ledger: Option<u64>,
+    /// When it was created, in milliseconds since 1970.
+    #[prost(uint64, tag = "8")]
+    pub created_ms: u64,
+}
+
+/// One ledger of the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct LedgerInfo {
+    /// Its id in the engine.
+    #[prost(uint64, tag = "1")]
+    pub ledger_id: u64,
+    /// Entries; meaningless while it is open.
+    #[prost(uint64, tag = "2")]
+    pub entries: u64,
+    /// Payload bytes; meaningless while it is open.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// When it was closed, in milliseconds since 1970; absent while its end is not known.
+    #[prost(uint64, optional, tag = "4")]
+    pub closed_at_ms: Option<u64>,
+}
+
+/// Why an info could not be read or changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum InfoError {
+    /// Another owner opened the managed ledger; this one is finished.
+    #[error("managed ledger {0} has another owner")]
+    Fenced(String),
+    /// The managed ledger was deleted.
+    #[error("managed ledger {0} was deleted")]
+    Gone(String),
+    /// The stored value is not an info, or one of another release.
+    #[error("info of managed ledger {name} is not readable: {cause}")]
+    Malformed {
+        /// The managed ledger.
+        name: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The metadata store cannot read.
+    #[error("metadata store")]
+    Read(#[from] pharos_metadata::ReadError),
+    /// The metadata store cannot write; whether it did is unknown.
+    #[error("metadata store")]
+    Write(#[source] WriteError),
+}
+
+impl ManagedLedgerInfo {
+    /// The info of a new managed ledger.
+    pub(crate) fn new(created_ms: u64) -> Self {
+        Self {
+            format: FORMAT_KNOWN,
+            created_ms,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a stored value.
+    ///
+    /// # Errors
+    /// [`InfoError::Malformed`] also for a layout of another release.
+    pub fn parse(name: &str, value: &[u8]) -> Result<Self, InfoError> {
+        let malformed = |cause: String| InfoError::Malformed {
+            name: name.to_owned(),
+            cause,
+        };
+        let info = Self::decode(value).map_err(|error| malformed(error.to_string()))?;
+        if info.format != FORMAT_KNOWN {
+            return Err(malformed(format!(
+                "format {} where {FORMAT_KNOWN} is known",
+                info.format
+            )));
+        }
+        let is_rising = info
+            .ledgers
+            .is_sorted_by(|one, two| one.ledger_id < two.ledger_id);
+        let entries = info
+            .ledgers
+            .iter()
+            .try_fold(info.first_ordinal, |sum, row| sum.checked_add(row.entries));
+        if !is_rising || entries.is_none() {
+            return Err(malformed(
+                "ledgers do not rise or count beyond 64 bits".to_owned(),
+            ));
+        }
+        Ok(info)
+    }
+
+    /// Every ledger it names, the cursor ledger included.
+    pub fn ledger_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ledgers
+            .iter()
+            .map(|row| row.ledger_id)
+            .chain(self.cursor_ledger)
+    }
+
+    /// The row of a ledger.
+    pub(crate) fn row_mut(&mut self, ledger: u64) -> Option<&mut LedgerInfo> {
+        self.ledgers.iter_mut().find(|row| row.ledger_id == ledger)
+    }
+}
+
+/// The key of a managed ledger's info.
+pub(crate) fn key_of(name: &str) -> String {
+    format!("{INFO_PREFIX}{name}")
+}
+
+/// Reads an info and its version; `None` when there is no such managed ledger.
+pub(crate) async fn load(
+    store: &dyn MetadataStore,
+    name: &str,
+) -> Result<Option<(ManagedLedgerInfo, Version)>, InfoError> {
+    let Some(found) = store.get(&key_of(name)).await? else {
+        return Ok(None);
+    };
+    Ok(Some((
+        ManagedLedgerInfo::parse(name, &found.value)?,
+        found.version,
+    )))
+}
+
+/// The info of an open managed ledger, shared by it and its cursor log.
+pub(crate) struct InfoHandle {
+    store: Arc<dyn MetadataStore>,
+    name: String,
+    /// Ours; another one in the store means that we are no longer the owner.
+    writer_epoch: u64,
+    /// The newest that was read or written. Locked for a copy only, never over an await.
+    seen: Mutex<(ManagedLedgerInfo, Version)>,
+}
+
+impl InfoHandle {
+    pub(crate) fn new(
+        store: Arc<dyn MetadataStore>,
+        name: &str,
+        info: ManagedLedgerInfo,
+        version: Version,
+    ) -> Self {
+        Self {
+            store,
+            name: name.to_owned(),
+            writer_epoch: info.writer_epoch,
+            seen: Mutex::new((info, version)),
+        }
+    }
+
+    /// The newest info that is known to be stored.
+    pub(crate) fn seen(&self) -> ManagedLedgerInfo {
+        self.lock().0.clone()
+    }
+
+    /// Changes the info durably. `change` may run several times and must give the same result for the same input; it
+    /// sees every earlier change, also concurrent ones of this owner.
+    ///
+    /// Cancel safety: the change may or may not be stored.
+    pub(crate) async fn update(
+        &self,
+        mut change: impl FnMut(&mut ManagedLedgerInfo),
+    ) -> Result<(), InfoError> {
+        loop {
+            let (before, version) = self.lock().clone();
+            let mut info = before.clone();
+            change(&mut info);
+            if info == before {
+                return Ok(());
+            }
+            let value = Bytes::from(info.encode_to_vec());
+            match self
+                .store
+                .put(&key_of(&self.name), value, Expect::Version(version))
+                .await
+            {
+                Ok(version) => {
+                    self.learn(info, version);
+                    return Ok(());
+                }
+                // Either our own concurrent change or an outcome we were not told: both are fine to build on.
+                Err(WriteError::Conflict { .. }) => self.reload().await?,
+                Err(error) => return Err(InfoError::Write(error)),
+            }
+        }
+    }
+
+    async fn reload(&self) -> Result<(), InfoError> {
+        let Some((info, version)) = load(&*self.store, &self.name).await? else {
+            return Err(InfoError::Gone(self.name.clone()));
+        };
+        if info.writer_epoch != self.writer_epoch {
+            return Err(InfoError::Fenced(self.name.clone()));
+        }
+        self.learn(info, version);
+        Ok(())
+    }
+
+    /// Answers of concurrent changes may come in any order; versions rise, so the newest wins.
+    fn learn(&self, info: ManagedLedgerInfo, version: Version) {
+        let mut seen = self.lock();
+        if version > seen.1 {
+            *seen = (info, version);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (ManagedLedgerInfo, Version)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an error means that this owner is finished, rather than that the store is unwell.
+pub(crate) fn is_final(error: &InfoError) -> bool {
+    matches!(error, InfoError::Fenced(_) | InfoError::Gone(_))
+}

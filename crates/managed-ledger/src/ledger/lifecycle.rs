@@ -1,0 +1,122 @@
+//! Ends of a managed ledger: termination, closing, deletion.
+
+use std::sync::Arc;
+
+use pharos_ledger::{BoxFuture, LedgerEngine};
+use pharos_metadata::{Expect, MetadataStore, WriteError};
+use pharos_types::LedgerId;
+
+use super::maintain::recorded;
+use super::{End, ManagedLedger, Next};
+use crate::error::{CloseError, DeleteError};
+use crate::info::{self, InfoError, LedgerInfo};
+use crate::table::LedgerRow;
+
+impl ManagedLedger {
+    /// Refuses appends from now on, for ever. Durable when [`MaintenanceEvent::Terminated`](super::MaintenanceEvent::Terminated)
+    /// comes, which says the last position. Doing it again changes nothing.
+    pub fn terminate(&mut self) {
+        if self.end == End::Endless {
+            self.end = End::Asked;
+        }
+    }
+
+    /// Closes for an orderly unload: everything appended becomes durable and the next opening has nothing to recover. Without
+    /// it (a drop, a crash) nothing durable is lost either.
+    ///
+    /// # Errors
+    /// [`CloseError`]; opening again recovers.
+    ///
+    /// Cancel safety: as for a drop.
+    pub fn close(mut self) -> BoxFuture<'static, Result<(), CloseError>> {
+        self.cache.clear();
+        Box::pin(async move {
+            let Some(mut writer) = self.writer.take() else {
+                return Ok(());
+            };
+            if let Some(handover) = self.handover.take() {
+                writer.close().await?;
+                writer = handover.writer;
+            }
+            for payload in std::mem::take(&mut self.waiting) {
+                writer.append(payload)?;
+            }
+            writer.close().await?;
+            let spare = match &self.next {
+                Next::Ready(spare) => Some(spare.id()),
+                Next::None | Next::Preparing => None,
+            };
+            self.record_close(spare).await
+        })
+    }
+
+    /// Records the ends of the last ledgers and drops the empty ones from the chain.
+    async fn record_close(&self, spare: Option<LedgerId>) -> Result<(), CloseError> {
+        let closed_at_ms = Some(self.now_ms);
+        let close = |row: &LedgerRow| match row.closed_at_ms {
+            Some(_) => recorded(row),
+            None => recorded(&LedgerRow { closed_at_ms, ..*row }),
+        };
+        // Steps that were under way may have recorded some of these; recording them again is the same.
+        let closed: Vec<LedgerInfo> = self.rows.iter().rev().take(3).map(close).collect();
+        let mut empty: Vec<u64> = closed
+            .iter()
+            .filter(|row| row.entries == 0)
+            .map(|row| row.ledger_id)
+            .collect();
+        empty.extend(spare.map(|spare| spare.0));
+        let change = |info: &mut info::ManagedLedgerInfo| {
+            for closed in &closed {
+                if let Some(row) = info.row_mut(closed.ledger_id) {
+                    *row = *closed;
+                }
+            }
+            info.ledgers.retain(|row| !empty.contains(&row.ledger_id));
+        };
+        self.info.update(change).await?;
+        for ledger in empty {
+            let _ = self.engine.delete(LedgerId(ledger)).await;
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is a managed ledger of this name.
+///
+/// # Errors
+/// [`InfoError`].
+pub async fn exists(name: &str, metadata: &dyn MetadataStore) -> Result<bool, InfoError> {
+    Ok(metadata.get(&info::key_of(name)).await?.is_some())
+}
+
+/// Deletes a managed ledger with its cursors, for good. Its owner must have closed or dropped it. Returns whether it was
+/// there.
+///
+/// The info goes first, in one step: a crash leaves either everything or ledgers that nobody names.
+///
+/// # Errors
+/// [`DeleteError`].
+pub async fn delete(
+    name: &str,
+    engine: Arc<dyn LedgerEngine>,
+    metadata: &dyn MetadataStore,
+) -> Result<bool, DeleteError> {
+    loop {
+        let Some((info, version)) = info::load(metadata, name).await? else {
+            return Ok(false);
+        };
+        match metadata
+            .delete(&info::key_of(name), Expect::Version(version))
+            .await
+        {
+            Ok(_) => {
+                for ledger in info.ledger_ids() {
+                    engine.delete(LedgerId(ledger)).await?;
+                }
+                return Ok(true);
+            }
+            Err(WriteError::Conflict { .. }) => {}
+            Err(error) => return Err(InfoError::Write(error).into()),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Reading: from the entry cache at once, or from the engine as a future that borrows nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_ledger::{BoxFuture, LedgerEngine};
+use pharos_types::{EntryId, Ordinal, Position};
+
+use super::ManagedLedger;
+use crate::error::ReadError;
+use crate::table::LedgerTable;
+
+/// An entry as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// In the broker.
+    pub ordinal: Ordinal,
+    /// On the wire and on disk.
+    pub position: Position,
+    /// The bytes that were appended.
+    pub payload: Bytes,
+}
+
+/// How far a cached read may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadTo {
+    /// Durable entries only: what may be delivered.
+    Durable,
+    /// Also entries that a crash may still take back; for the broker's own look at its tail.
+    Appended,
+}
+
+/// Reads entries through a table, on any shard. Clones are cheap.
+#[derive(Clone)]
+pub struct LedgerReader {
+    engine: Arc<dyn LedgerEngine>,
+    table: LedgerTable,
+}
+
+impl ManagedLedger {
+    /// Entries from `from` on out of the entry cache: at least one, then as many as fit in `entries_max` and `bytes_max`. `None`
+    /// when the first is not cached or not there yet; then ask [`read`](Self::read).
+    #[must_use]
+    pub fn cached(
+        &self,
+        from: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+        to: ReadTo,
+    ) -> Option<Vec<Entry>> {
+        let end = match to {
+            ReadTo::Durable => self.durable_end(),
+            ReadTo::Appended => self.end(),
+        };
+        if from >= end || !self.cache.holds(from) {
+            return None;
+        }
+        let found = self.cache.get(from, end, entries_max.max(1), bytes_max);
+        let entry = |(ordinal, payload): (Ordinal, &Bytes)| {
+            Some(Entry {
+                ordinal,
+                position: self.table.position_of(ordinal)?,
+                payload: payload.clone(),
+            })
+        };
+        let entries: Vec<_> = found.map_while(entry).collect();
+        (!entries.is_empty()).then_some(entries)
+    }
+
+    /// Durable entries from `from` on, from the cache or the engine: at least one when there is one, then as many as fit in
+    /// `entries_max` and `bytes_max`, possibly fewer (a read ends with its ledger). `from` before the first entry means the
+    /// first. Empty at the durable end.
+    ///
+    /// # Errors
+    /// [`ReadError::Trimmed`]: trimmed meanwhile; read again, from the first entry.
+    ///
+    /// Cancel safety: dropping the future is fine.
+    pub fn read(
+        &self,
+        from: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'static, Result<Vec<Entry>, ReadError>> {
+        let from = from.max(self.first);
+        if let Some(cached) = self.cached(from, entries_max, bytes_max, ReadTo::Durable) {
+            return Box::pin(std::future::ready(Ok(cached)));
+        }
+        let (reader, end) = (self.reader(), self.durable_end());
+        Box::pin(async move { reader.read(from, end, entries_max, bytes_max).await })
+    }
+
+    /// A reader of the chain as it is now, for other shards and for searches.
+    #[must_use]
+    pub fn reader(&self) -> LedgerReader {
+        LedgerReader {
+            engine: Arc::clone(&self.engine),
+            table: self.table.clone(),
+        }
+    }
+
+    /// The first durable entry for which `is_found` holds, or the durable end. `is_found` must be false for all entries before
+    /// some point and true after it, as "published at or after T" is; it is asked for about log2 of the entries.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn find_first(
+        &self,
+        is_found: impl FnMut(&Bytes) -> bool + Send + 'static,
+    ) -> BoxFuture<'static, Result<Ordinal, ReadError>> {
+        let (reader, end) = (self.reader(), self.durable_end());
+        Box::pin(async move { reader.find_first(end, is_found).await })
+    }
+}
+
+impl LedgerReader {
+    /// The table it reads through.
+    #[must_use]
+    pub fn table(&self) -> &LedgerTable {
+        &self.table
+    }
+
+    /// Entries of `from..end`, as [`ManagedLedger::read`] but without its cache. `end`: at most the durable end.
+    ///
+    /// # Errors
+    /// [`ReadError::StaleTable`]: the chain went on beyond this reader's table; take a new reader.
+    pub async fn read(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let from = from.max(self.table.first());
+        if from >= end {
+            return Ok(Vec::new());
+        }
+        let Some((index, row)) = self.table.row_of(from) else {
+            return Err(ReadError::StaleTable);
+        };
+        let is_open = self.table.is_open_row(index);
+        let row_end = if is_open { end } else { row.end().min(end) };
+        if from >= row_end {
+            return Err(ReadError::StaleTable);
+        }
+        let entries_max = entries_max.clamp(1, usize::try_from(from.count_to(row_end)).unwrap_or(usize::MAX));
+        let first = EntryId(row.first.count_to(from));
+        let found = self
+            .engine
+            .read(row.id, first, entries_max, bytes_max)
+            .await
+            .map_err(|error| match error {
+                pharos_ledger::ReadError::NoSuchLedger(ledger) => ReadError::Trimmed(ledger),
+                other => ReadError::Engine(other),
+            })?;
+        let mut entries = Vec::with_capacity(found.len());
+        // Engines may give more than asked for when entries are small; never beyond the durable end.
+        for (index, read) in found.into_iter().take(entries_max).enumerate() {
+            let position = Position {
+                ledger: row.id,
+                entry: EntryId(first.0 + index as u64),
+            };
+            if read.id != position.entry {
+                return Err(ReadError::Missing(position));
+            }
+            entries.push(Entry {
+                ordinal: from.plus(index as u64),
+                position,
+                payload: read.payload,
+            });
+        }
+        match entries.is_empty() {
+            false => Ok(entries),
+            true if is_open => Err(ReadError::StaleTable),
+            true => Err(ReadError::Missing(Position {
+                ledger: row.id,
+                entry: first,
+            })),
+        }
+    }
+
+    /// As [`ManagedLedger::find_first`], before `end`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn find_first(
+        &self,
+        end: Ordinal,
+        mut is_found: impl FnMut(&Bytes) -> bool,
+    ) -> Result<Ordinal, ReadError> {
+        let (mut low, mut high) = (self.table.first().0, end.0);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.read(Ordinal(middle), end, 1, 1).await {
+                Ok(entries) if entries.first().is_some_and(|entry| is_found(&entry.payload)) => high = middle,
+                // What is trimmed meanwhile lies before everything that is left.
+                Ok(_) | Err(ReadError::Trimmed(_)) => low = middle + 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Ordinal(low))
+    }
+}

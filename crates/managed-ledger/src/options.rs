@@ -1,0 +1,63 @@
+//! Settings of a managed ledger.
+
+use pharos_ledger::Durability;
+
+use crate::cache::CacheBudget;
+
+/// When a managed ledger rolls over, what it caches, how durable it is. Names as in the field's configuration.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Entries of a ledger after which the next one is begun (`managedLedgerMaxEntriesPerLedger`). Default 50,000.
+    pub ledger_entries_max: u64,
+    /// Payload bytes of a ledger after which the next one is begun (`managedLedgerMaxSizePerLedgerMbytes`). Default
+    /// 256 MiB: trimming frees space in these steps.
+    pub ledger_bytes_max: u64,
+    /// Age after which a ledger that is not empty is followed by the next one (`managedLedgerMaxLedgerRolloverTimeMinutes`),
+    /// in milliseconds. Default 240 minutes.
+    pub ledger_age_ms_max: u64,
+    /// Age before which no ledger is rolled over (`managedLedgerMinLedgerRolloverTimeMinutes`), in milliseconds. Default 10 minutes.
+    pub ledger_age_ms_min: u64,
+    /// Largest entry, in bytes; at most what the engine takes. Default 16 MiB.
+    pub entry_bytes_max: usize,
+    /// What this managed ledger may cache, in bytes. Default 32 MiB.
+    pub cache_bytes_max: usize,
+    /// Age after which cached entries give way to other managed ledgers when the budget is more than half used. Default 10 s.
+    pub cache_age_ms: u64,
+    /// The bytes that all managed ledgers may cache together. Default 256 MiB, of its own.
+    pub cache_budget: CacheBudget,
+    /// How durable appends are.
+    pub durability: Durability,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ledger_entries_max: 50_000,
+            ledger_bytes_max: 256 << 20,
+            ledger_age_ms_max: 240 * 60_000,
+            ledger_age_ms_min: 10 * 60_000,
+            entry_bytes_max: 16 << 20,
+            cache_bytes_max: 32 << 20,
+            cache_age_ms: 10_000,
+            cache_budget: CacheBudget::new(256 << 20),
+            durability: Durability::Sync,
+        }
+    }
+}
+
+/// How long acknowledged data is kept. A ledger may go when *either* is exceeded (semantics as the field has them).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Milliseconds since a ledger was closed; 0 keeps nothing, `None` (-1 on the wire) never expires.
+    pub time_ms: Option<u64>,
+    /// Bytes of the topic that are kept; 0 keeps nothing, `None` (-1 on the wire) is unlimited.
+    pub bytes: Option<u64>,
+}
+
+impl Retention {
+    /// Delete as soon as acknowledged.
+    pub const NONE: Self = Self {
+        time_ms: Some(0),
+        bytes: Some(0),
+    };
+}
