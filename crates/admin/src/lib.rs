@@ -1,1 +1,34 @@
-//! See ARCHITECTURE.md.
+//! The admin front door: the REST API that existing admin tools speak, lookups over HTTP, metrics, and status.
+//!
+//! Stateless: every request is answered from the [`Catalog`](pharos_broker::catalog::Catalog) (stored facts) and the
+//! [`AdminBackend`](pharos_broker::admin::AdminBackend) (what the broker does). Paths, codes and JSON keys are those of
+//! the reference broker; every error is JSON with a `reason`.
+//!
+//! What is deliberately absent: policies that no part of the broker acts on. Setting one is refused with 501 and a
+//! reason, because a policy that is stored and ignored is worse than none.
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod brokers;
+mod clusters;
+mod error;
+mod lookup;
+mod metrics;
+mod namespace_policies;
+mod namespaces;
+mod partitions;
+mod paths;
+mod policy_table;
+mod router;
+mod schemas;
+mod server;
+mod state;
+mod subscriptions;
+mod tenants;
+mod topic_policies;
+mod topics;
+
+pub use router::router;
+pub use server::serve;
+pub use state::{Admin, AdminOptions};

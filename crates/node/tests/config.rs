@@ -1,5 +1,7 @@
 //! Where a setting's value comes from, and what is refused.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::path::PathBuf;
 use std::time::Duration;
 

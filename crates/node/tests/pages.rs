@@ -1,5 +1,7 @@
 //! Help texts and the reference page are what the code says. `PHAROS_TEST_UPDATE=1 cargo test -p pharos` writes them anew.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::path::{Path, PathBuf};
 
 fn check(path: &Path, now: &str) {

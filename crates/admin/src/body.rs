@@ -1,0 +1,69 @@
+//! Reading requests: JSON bodies and query parameters, with errors as everywhere else.
+//!
+//! The content type is not looked at: tools send JSON under several names, or under none.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The body as JSON; `None` when it is empty or `null`.
+pub(crate) struct OptionalJson<T>(pub(crate) Option<T>);
+
+/// The body as JSON; an empty one is a bad request.
+pub(crate) struct RequiredJson<T>(pub(crate) T);
+
+/// Query parameters; what the type does not name is ignored.
+pub(crate) struct QueryOf<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let read = axum::body::Bytes::from_request(request, state);
+        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(rejection)) => return Err(ApiError::new(rejection.status(), rejection.body_text())),
+            Err(_) => {
+                return Err(ApiError::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "the body did not arrive in time",
+                ));
+            }
+        };
+        if bytes.trim_ascii().is_empty() {
+            return Ok(Self(None));
+        }
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("the body is not what was expected: {error}")))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for RequiredJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let OptionalJson(value) = OptionalJson::from_request(request, state).await?;
+        value
+            .map(Self)
+            .ok_or_else(|| ApiError::bad_request("a body is expected"))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryOf<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Query::try_from_uri(&parts.uri)
+            .map(|Query(query)| Self(query))
+            .map_err(|rejection| ApiError::bad_request(rejection.body_text()))
+    }
+}

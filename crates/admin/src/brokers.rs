@@ -1,0 +1,156 @@
+//! The broker about itself: health, readiness, version, settings.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use pharos_admin_api::{BrokerInfo, InternalConfigurationData};
+use pharos_broker::catalog::ListMode;
+use pharos_types::NamespaceName;
+
+use crate::error::{ApiError, ApiResult};
+use crate::paths::PathParts;
+use crate::state::Admin;
+
+pub(crate) fn routes() -> Router<Admin> {
+    let at = |rest: &str| format!("/admin/v2/brokers{rest}");
+    Router::new()
+        .route(&at(""), get(list))
+        .route(&at("/{cluster}"), get(of_cluster))
+        .route(&at("/{cluster}/{broker}/ownedNamespaces"), get(owned_namespaces))
+        .route(&at("/health"), get(health))
+        .route(&at("/ready"), get(ready))
+        .route(&at("/version"), get(version))
+        .route(&at("/leaderBroker"), get(leader))
+        .route(&at("/configuration"), get(dynamic_names))
+        .route(&at("/configuration/values"), get(dynamic_values))
+        .route(&at("/configuration/runtime"), get(settings))
+        .route(&at("/internal-configuration"), get(internal_configuration))
+        .route("/admin/v2/broker-stats/topics", get(all_stats))
+        .route("/status.html", get(status))
+}
+
+async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
+    Json(vec![admin.options.broker_id().to_owned()])
+}
+
+async fn of_cluster(State(admin): State<Admin>, parts: PathParts) -> ApiResult<Json<Vec<String>>> {
+    let cluster = parts.get(0);
+    if admin.catalog.cluster(cluster).is_none() {
+        return Err(ApiError::not_found("Cluster does not exist"));
+    }
+    let here = cluster == admin.options.cluster_name;
+    Ok(Json(
+        here.then(|| admin.options.broker_id().to_owned())
+            .into_iter()
+            .collect(),
+    ))
+}
+
+/// Every bundle is here: there is one broker.
+async fn owned_namespaces(State(admin): State<Admin>) -> Json<BTreeMap<String, Value>> {
+    let status = json!({"broker_assignment": "shared", "is_controlled": false, "is_active": true});
+    let mut owned = BTreeMap::new();
+    for namespace in all_namespaces(&admin) {
+        owned.insert(format!("{namespace}/0x00000000_0xffffffff"), status.clone());
+    }
+    Json(owned)
+}
+
+fn all_namespaces(admin: &Admin) -> Vec<NamespaceName> {
+    admin
+        .catalog
+        .tenants()
+        .iter()
+        .flat_map(|tenant| admin.catalog.namespaces_of(tenant))
+        .collect()
+}
+
+async fn health(State(admin): State<Admin>) -> ApiResult<&'static str> {
+    admin.backend.health().await?;
+    Ok("ok")
+}
+
+async fn ready(State(admin): State<Admin>) -> ApiResult<&'static str> {
+    is_ready(&admin).map(|()| "ok")
+}
+
+/// Answers 200 when the broker takes work. Load balancers and container probes ask here.
+async fn status(State(admin): State<Admin>) -> ApiResult<&'static str> {
+    is_ready(&admin).map(|()| "OK")
+}
+
+fn is_ready(admin: &Admin) -> ApiResult<()> {
+    if admin.backend.is_ready() {
+        Ok(())
+    } else {
+        Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the broker is starting or stopping",
+        ))
+    }
+}
+
+/// The release of the API that this door speaks, in the form that tools parse, and ours behind it.
+async fn version() -> &'static str {
+    concat!("4.2.4-pharos-", env!("CARGO_PKG_VERSION"))
+}
+
+async fn leader(State(admin): State<Admin>) -> Json<BrokerInfo> {
+    let options = &admin.options;
+    Json(BrokerInfo {
+        service_url: options.http_url.clone(),
+        broker_id: options.broker_id().to_owned(),
+    })
+}
+
+/// No setting can be changed while the broker runs.
+async fn dynamic_names() -> Json<[String; 0]> {
+    Json([])
+}
+
+async fn dynamic_values() -> Json<Value> {
+    Json(json!({}))
+}
+
+async fn settings(State(admin): State<Admin>) -> Json<BTreeMap<String, String>> {
+    Json(admin.options.settings.iter().cloned().collect())
+}
+
+async fn internal_configuration() -> Json<InternalConfigurationData> {
+    let store = "embedded".to_owned();
+    Json(InternalConfigurationData {
+        metadata_store_url: store.clone(),
+        configuration_metadata_store_url: store,
+        ledgers_root_path: "/ledgers".into(),
+        ..Default::default()
+    })
+}
+
+/// Stats of every topic: namespace → bundle → domain → topic.
+async fn all_stats(State(admin): State<Admin>) -> ApiResult<Json<Value>> {
+    let mut namespaces = serde_json::Map::new();
+    for namespace in all_namespaces(&admin) {
+        let mut domains = serde_json::Map::new();
+        for topic in admin.catalog.topics(&namespace, ListMode::All, false) {
+            let stats = match admin.backend.stats(topic.clone(), Default::default()).await {
+                Ok(stats) => stats,
+                // It was deleted since it was listed.
+                Err(pharos_broker::admin::AdminError::NotFound(_)) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let of_domain = domains
+                .entry(topic.domain().as_str())
+                .or_insert_with(|| json!({}));
+            if let (Some(topics), Ok(stats)) = (of_domain.as_object_mut(), serde_json::to_value(stats)) {
+                topics.insert(topic.to_string(), stats);
+            }
+        }
+        namespaces.insert(namespace.to_string(), json!({ "0x00000000_0xffffffff": domains }));
+    }
+    Ok(Json(Value::Object(namespaces)))
+}

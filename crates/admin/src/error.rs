@@ -1,0 +1,84 @@
+//! Errors as HTTP answers: a status and `{"reason": …}`.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use pharos_admin_api::ErrorData;
+use pharos_broker::admin::AdminError;
+
+/// Why a request failed. Every failure the door answers with is one of these.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) reason: String,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, reason: impl Into<String>) -> Self {
+        Self {
+            status,
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn bad_request(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, reason)
+    }
+
+    pub(crate) fn not_found(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, reason)
+    }
+
+    pub(crate) fn not_allowed(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, reason)
+    }
+
+    pub(crate) fn conflict(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, reason)
+    }
+
+    pub(crate) fn precondition(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, reason)
+    }
+
+    pub(crate) fn not_implemented(reason: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, reason)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() && self.status != StatusCode::NOT_IMPLEMENTED {
+            tracing::warn!(
+                status = self.status.as_u16(),
+                reason = self.reason,
+                "admin request failed"
+            );
+        }
+        (self.status, Json(ErrorData { reason: self.reason })).into_response()
+    }
+}
+
+/// Everything the catalog and the broker answer with; the one place that turns it into a status.
+impl<E: Into<AdminError>> From<E> for ApiError {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        let status = match &error {
+            AdminError::Invalid(_) => StatusCode::BAD_REQUEST,
+            AdminError::Forbidden(_) => StatusCode::FORBIDDEN,
+            AdminError::NotFound(_) => StatusCode::NOT_FOUND,
+            AdminError::NotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            AdminError::NotAcceptable(_) => StatusCode::NOT_ACCEPTABLE,
+            AdminError::Conflict(_) => StatusCode::CONFLICT,
+            AdminError::Precondition(_) => StatusCode::PRECONDITION_FAILED,
+            AdminError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            AdminError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            AdminError::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
+            AdminError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}

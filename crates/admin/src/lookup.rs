@@ -1,0 +1,64 @@
+//! Lookups over HTTP, for clients with an `http://` service URL.
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+
+use pharos_admin_api::LookupData;
+use pharos_broker::catalog::Catalog;
+use pharos_types::TopicName;
+
+use crate::error::ApiResult;
+use crate::namespaces::policies_of;
+use crate::paths::TopicPath;
+use crate::state::Admin;
+
+pub(crate) fn routes() -> Router<Admin> {
+    let topic = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}";
+    Router::new()
+        .route(topic, get(lookup))
+        .route(&format!("{topic}/bundle"), get(bundle))
+}
+
+/// Who serves a topic: this broker, there is no other. As with the binary lookup, a topic that does not exist is
+/// answered too, as long as it may be made; making it is left to the producer or consumer.
+async fn lookup(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<LookupData>> {
+    policies_of(&admin, topic.namespace())?;
+    // The base of a partitioned topic and partitions not yet made have no record; only plain names can be missing.
+    if admin.catalog.partitioned_topic(&topic.base()).is_none() && !admin.catalog.topic_exists(&topic) {
+        admin.catalog.partitioned_metadata(&topic, true).await?;
+    }
+    let options = &admin.options;
+    Ok(Json(LookupData {
+        broker_url: options.broker_url.clone(),
+        broker_url_tls: None,
+        http_url: options.http_url.clone(),
+        http_url_tls: None,
+        native_url: options.broker_url.clone(),
+        broker_url_ssl: String::new(),
+    }))
+}
+
+/// The bundle that a topic falls into, as `0x40000000_0x80000000`.
+async fn bundle(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<String> {
+    policies_of(&admin, topic.namespace())?;
+    Ok(bundle_of(&admin.catalog, &topic).unwrap_or_else(|| "0x00000000_0xffffffff".to_owned()))
+}
+
+fn bundle_of(catalog: &Catalog, topic: &TopicName) -> Option<String> {
+    let policies = catalog.policies(topic.namespace())?;
+    let borders = policies.get("bundles")?.get("boundaries")?.as_array()?;
+    let hash = pharos_wire::hash::bundle_hash(&topic.to_string());
+    let texts: Vec<&str> = borders.iter().filter_map(serde_json::Value::as_str).collect();
+    let upper = texts
+        .iter()
+        .skip(1)
+        .position(|border| number(border).is_none_or(|border| hash < border));
+    // The last bundle has its upper border as well.
+    let index = upper.unwrap_or(texts.len().checked_sub(2)?);
+    Some(format!("{}_{}", texts.get(index)?, texts.get(index + 1)?))
+}
+
+fn number(border: &str) -> Option<u32> {
+    u32::from_str_radix(border.strip_prefix("0x")?, 16).ok()
+}

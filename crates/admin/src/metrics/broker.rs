@@ -1,0 +1,254 @@
+//! Metrics of the broker as a whole: sums over topics, connections, lookups, and the stages of a message's way.
+
+use pharos_broker::admin::MetricsSnapshot;
+
+use super::page::Page;
+
+#[expect(clippy::cast_precision_loss, reason = "the format has floating point only")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+/// `namespaces`: name and number of topics.
+pub(super) fn write(
+    page: &mut Page,
+    cluster: &str,
+    namespaces: &[(&str, usize)],
+    snapshot: &MetricsSnapshot,
+) {
+    let labels = [("cluster", cluster.to_owned())];
+    if !namespaces.is_empty() {
+        page.family("pulsar_topics_count", "Loaded topics of a namespace.", "gauge");
+        for (namespace, count) in namespaces {
+            let labels = [
+                ("cluster", cluster.to_owned()),
+                ("namespace", (*namespace).to_owned()),
+            ];
+            page.sample("pulsar_topics_count", &labels, number(*count as u64));
+        }
+    }
+    write_sums(page, &labels, snapshot);
+    write_connections(page, &labels, snapshot);
+    write_lookups(page, &labels, snapshot);
+    page.family(
+        "pulsar_broker_publish_latency",
+        "Milliseconds from a message's arrival to its receipt.",
+        "summary",
+    );
+    page.summary(
+        "pulsar_broker_publish_latency",
+        &labels,
+        &snapshot.publish_latency,
+        1000.0,
+    );
+    page.family(
+        "pulsar_topic_load_times",
+        "Milliseconds to load a topic.",
+        "summary",
+    );
+    page.summary("pulsar_topic_load_times", &labels, &snapshot.topic_load, 1000.0);
+    let name = "pharos_stage_seconds";
+    page.family(
+        name,
+        "Time that messages spend in each stage of their way, over all topics.",
+        "summary",
+    );
+    for (stage, histogram) in &snapshot.stages {
+        let labels = [
+            ("cluster", cluster.to_owned()),
+            ("stage", stage.as_str().to_owned()),
+        ];
+        page.summary(name, &labels, histogram, 1.0);
+    }
+    let labels = [
+        ("cluster", cluster.to_owned()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    page.single(
+        "pulsar_version_info",
+        "The release that runs.",
+        "gauge",
+        &labels,
+        1.0,
+    );
+}
+
+fn write_sums(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
+    let stats = || snapshot.topics.iter().map(|metrics| &metrics.stats);
+    let subscriptions = || stats().flat_map(|stats| stats.subscriptions.values());
+    let rows: [(&str, &str, &str, f64); 14] = [
+        (
+            "topics_count",
+            "gauge",
+            "Loaded topics.",
+            number(snapshot.topics.len() as u64),
+        ),
+        (
+            "subscriptions_count",
+            "gauge",
+            "Subscriptions of loaded topics.",
+            number(subscriptions().count() as u64),
+        ),
+        (
+            "producers_count",
+            "gauge",
+            "Connected producers.",
+            number(stats().map(|s| s.publisher_count).sum()),
+        ),
+        (
+            "consumers_count",
+            "gauge",
+            "Connected consumers.",
+            number(subscriptions().map(|s| s.consumer_count).sum()),
+        ),
+        (
+            "rate_in",
+            "gauge",
+            "Messages published a second.",
+            stats().map(|s| s.msg_rate_in).sum(),
+        ),
+        (
+            "rate_out",
+            "gauge",
+            "Messages sent a second.",
+            stats().map(|s| s.msg_rate_out).sum(),
+        ),
+        (
+            "throughput_in",
+            "gauge",
+            "Bytes published a second.",
+            stats().map(|s| s.msg_throughput_in).sum(),
+        ),
+        (
+            "throughput_out",
+            "gauge",
+            "Bytes sent a second.",
+            stats().map(|s| s.msg_throughput_out).sum(),
+        ),
+        (
+            "storage_size",
+            "gauge",
+            "Bytes of all ledgers of loaded topics.",
+            number(stats().map(|s| s.storage_size).sum()),
+        ),
+        (
+            "storage_logical_size",
+            "gauge",
+            "The same, copies not counted.",
+            number(stats().map(|s| s.storage_size).sum()),
+        ),
+        (
+            "msg_backlog",
+            "gauge",
+            "Entries not yet acknowledged.",
+            number(subscriptions().map(|s| s.msg_backlog).sum()),
+        ),
+        (
+            "in_bytes_total",
+            "counter",
+            "Bytes published.",
+            number(stats().map(|s| s.bytes_in_counter).sum()),
+        ),
+        (
+            "out_bytes_total",
+            "counter",
+            "Bytes sent.",
+            number(stats().map(|s| s.bytes_out_counter).sum()),
+        ),
+        (
+            "pending_bytes_to_dispatch",
+            "gauge",
+            "Bytes on their way to sockets.",
+            number(snapshot.pending_bytes_to_dispatch),
+        ),
+    ];
+    for (name, kind, help, value) in rows {
+        page.single(&format!("pulsar_broker_{name}"), help, kind, labels, value);
+    }
+}
+
+fn write_connections(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
+    let connections = &snapshot.connections;
+    let rows = [
+        (
+            "pulsar_active_connections",
+            "gauge",
+            "Open connections.",
+            connections.active,
+        ),
+        (
+            "pulsar_connection_created_total_count",
+            "counter",
+            "Connections accepted.",
+            connections.created_total,
+        ),
+        (
+            "pulsar_connection_create_success_count",
+            "counter",
+            "Connections that said a good CONNECT.",
+            connections.create_success_total,
+        ),
+        (
+            "pulsar_connection_create_fail_count",
+            "counter",
+            "Connections that did not.",
+            connections.create_fail_total,
+        ),
+        (
+            "pulsar_connection_closed_total_count",
+            "counter",
+            "Connections closed.",
+            connections.closed_total,
+        ),
+        (
+            "pulsar_broker_throttled_connections",
+            "counter",
+            "Connections turned away because of a limit.",
+            connections.throttled_total,
+        ),
+    ];
+    for (name, kind, help, value) in rows {
+        page.single(name, help, kind, labels, number(value));
+    }
+}
+
+fn write_lookups(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
+    let lookups = &snapshot.lookups;
+    page.family("pulsar_broker_lookup", "Milliseconds of a lookup.", "summary");
+    page.summary("pulsar_broker_lookup", labels, &lookups.latency, 1000.0);
+    let rows = [
+        (
+            "pulsar_broker_lookup_answers",
+            "counter",
+            "Lookups answered.",
+            lookups.answers_total,
+        ),
+        (
+            "pulsar_broker_lookup_failures",
+            "counter",
+            "Lookups failed.",
+            lookups.failures_total,
+        ),
+        (
+            "pulsar_broker_lookup_redirects",
+            "counter",
+            "Lookups answered with another broker.",
+            lookups.redirects_total,
+        ),
+        (
+            "pulsar_broker_lookup_pending_requests",
+            "gauge",
+            "Lookups under way.",
+            lookups.pending,
+        ),
+        (
+            "pulsar_topic_load_failed_total",
+            "counter",
+            "Topics that failed to load.",
+            snapshot.topic_load_failed_total,
+        ),
+    ];
+    for (name, kind, help, value) in rows {
+        page.single(name, help, kind, labels, number(value));
+    }
+}

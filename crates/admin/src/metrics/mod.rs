@@ -1,0 +1,125 @@
+//! The metrics page, in the Prometheus text format 0.0.4.
+//!
+//! Names are the reference broker's where there is such a thing, so that stock dashboards work; what only Pharos has is
+//! called `pharos_…`. Every broker sample carries `cluster`. Topics can be left out
+//! ([`AdminOptions::topic_metrics`](crate::AdminOptions)), which keeps the page small on brokers with very many; their
+//! sums per namespace are shown instead.
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+use pharos_admin_api::TopicStats;
+use pharos_broker::admin::{MetricKind, MetricSample, MetricsSnapshot, TopicMetrics};
+
+use crate::error::ApiResult;
+use crate::partitions::add_topic;
+use crate::state::Admin;
+
+mod broker;
+mod page;
+mod process;
+mod topic;
+
+use page::Page;
+
+pub(crate) fn routes() -> Router<Admin> {
+    Router::new()
+        .route("/metrics", get(show))
+        .route("/metrics/", get(show))
+}
+
+async fn show(State(admin): State<Admin>) -> ApiResult<impl IntoResponse> {
+    let snapshot = admin.backend.metrics().await?;
+    let text = render(
+        &admin.options.cluster_name,
+        admin.options.topic_metrics,
+        &snapshot,
+    );
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> String {
+    let mut page = Page::default();
+    let namespaces = by_namespace(&snapshot.topics);
+    if single_topics {
+        let topics: Vec<topic::Row<'_>> = snapshot
+            .topics
+            .iter()
+            .map(|metrics| topic::Row {
+                labels: vec![
+                    ("cluster", cluster.to_owned()),
+                    ("namespace", metrics.topic.namespace().to_string()),
+                    ("topic", metrics.topic.to_string()),
+                ],
+                stats: &metrics.stats,
+            })
+            .collect();
+        topic::write(&mut page, &topics);
+        topic::write_stages(&mut page, cluster, &snapshot.topics);
+    } else {
+        let sums: Vec<topic::Row<'_>> = namespaces
+            .iter()
+            .map(|(namespace, (_, stats))| topic::Row {
+                labels: vec![("cluster", cluster.to_owned()), ("namespace", namespace.clone())],
+                stats,
+            })
+            .collect();
+        topic::write(&mut page, &sums);
+    }
+    let counts: Vec<_> = namespaces
+        .iter()
+        .map(|(name, (count, _))| (name.as_str(), *count))
+        .collect();
+    broker::write(&mut page, cluster, &counts, snapshot);
+    for family in &snapshot.families {
+        write_family(&mut page, cluster, family);
+    }
+    process::write(&mut page);
+    page.into_text()
+}
+
+/// Topics per namespace, and the sum of their numbers. Lists of clients are dropped; only numbers are shown.
+fn by_namespace(topics: &[TopicMetrics]) -> BTreeMap<String, (usize, TopicStats)> {
+    let mut sums: BTreeMap<String, (usize, TopicStats)> = BTreeMap::new();
+    for metrics in topics {
+        let (count, sum) = sums.entry(metrics.topic.namespace().to_string()).or_default();
+        *count += 1;
+        let sum_publishers = std::mem::take(&mut sum.publishers);
+        add_topic(sum, &metrics.stats);
+        sum.publishers = sum_publishers;
+        for subscription in sum.subscriptions.values_mut() {
+            subscription.consumers.clear();
+        }
+    }
+    sums
+}
+
+fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker::admin::MetricFamily) {
+    let kind = match family.kind {
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Summary => "summary",
+    };
+    page.family(family.name, family.help, kind);
+    for sample in &family.samples {
+        let with_cluster = |labels: &[(&'static str, String)]| {
+            let mut all = vec![("cluster", cluster.to_owned())];
+            all.extend(labels.iter().cloned());
+            all
+        };
+        match sample {
+            MetricSample::Value { labels, value } => page.sample(family.name, &with_cluster(labels), *value),
+            MetricSample::Durations { labels, histogram } => {
+                page.summary(family.name, &with_cluster(labels), histogram, 1.0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use std::collections::{BTreeMap, HashSet};
+
+use pharos_admin_api::{BroadcastSummary, SubscriptionStats, TopicStats};
+use pharos_broker::admin::{MetricFamily, Stage};
+use pharos_runtime::Histogram;
+
+use super::*;
+
+fn durations() -> Histogram {
+    let mut histogram = Histogram::default();
+    histogram.record(2_000_000);
+    histogram
+}
+
+fn snapshot() -> MetricsSnapshot {
+    let topic = |name: &str| {
+        let subscription = SubscriptionStats {
+            msg_backlog: 7,
+            consumer_count: 3,
+            pharos_broadcast: Some(BroadcastSummary {
+                consumers_connected: 3,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        TopicMetrics {
+            topic: name.parse().unwrap(),
+            stats: TopicStats {
+                msg_in_counter: 5,
+                publisher_count: 2,
+                subscriptions: BTreeMap::from([("quote\"d".to_owned(), subscription)]),
+                ..Default::default()
+            },
+            stages: vec![(Stage::Persistence, durations())],
+            storage_write_latency: durations(),
+        }
+    };
+    MetricsSnapshot {
+        topics: vec![topic("a"), topic("b")],
+        stages: vec![(Stage::Broadcasting, durations())],
+        families: vec![MetricFamily {
+            name: "pharos_journal_syncs_total",
+            help: "Syncs.",
+            kind: MetricKind::Counter,
+            samples: vec![MetricSample::Value {
+                labels: vec![("journal", "0".into())],
+                value: 9.0,
+            }],
+        }],
+        ..Default::default()
+    }
+}
+
+/// The format wants each family once, its samples right below its head.
+fn check_format(page: &str) {
+    let mut seen = HashSet::new();
+    let mut current = "";
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            current = rest.split(' ').next().unwrap();
+            assert!(seen.insert(current), "{current} appears twice");
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let base = name
+                .strip_suffix("_sum")
+                .or_else(|| name.strip_suffix("_count"))
+                .unwrap_or(name);
+            assert!(name == current || base == current, "{name} under {current}");
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_page_keeps_to_the_format_and_shows_topics() {
+    let page = render("c", true, &snapshot());
+    check_format(&page);
+    for line in [
+        r#"pulsar_in_messages_total{cluster="c",namespace="public/default",topic="persistent://public/default/a"} 5"#,
+        r#"pulsar_subscription_back_log{cluster="c",namespace="public/default",topic="persistent://public/default/b",subscription="quote\"d"} 7"#,
+        r#"pulsar_broker_producers_count{cluster="c"} 4"#,
+        r#"pulsar_topics_count{cluster="c",namespace="public/default"} 2"#,
+        r#"pharos_stage_seconds_count{cluster="c",stage="broadcasting"} 1"#,
+        r#"pharos_stage_seconds{cluster="c",stage="broadcasting",quantile="0.99"} 0.002"#,
+        r#"pharos_journal_syncs_total{cluster="c",journal="0"} 9"#,
+    ] {
+        assert!(
+            page.lines().any(|found| found == line),
+            "{line} is missing in\n{page}"
+        );
+    }
+    assert!(page.contains("pharos_broadcast_consumers_connected"));
+    assert!(page.contains("process_resident_memory_bytes"));
+}
+
+#[test]
+fn topics_can_be_left_out() {
+    let page = render("c", false, &snapshot());
+    check_format(&page);
+    assert!(!page.contains("topic=\""), "{page}");
+    assert!(
+        page.lines()
+            .any(|line| line == r#"pulsar_in_messages_total{cluster="c",namespace="public/default"} 10"#)
+    );
+}

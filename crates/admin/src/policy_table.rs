@@ -1,0 +1,349 @@
+//! The policies that namespaces and topics have: one row each, with the shape of its value.
+//!
+//! A policy that nothing acts on can only be set to a value that means "off"; anything else is refused, because a
+//! policy that is stored and ignored is worse than none. What is acted on, the broker says
+//! ([`AdminBackend::enforced_namespace_policies`](pharos_broker::admin::AdminBackend::enforced_namespace_policies)).
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use pharos_admin_api::{
+    AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
+    DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate, RetentionPolicies, SubscribeRate,
+};
+use pharos_broker::catalog::schema::SchemaCompatibilityStrategy;
+
+use crate::error::{ApiError, ApiResult};
+
+/// One policy.
+pub(crate) struct Policy {
+    /// Last part of its path under a namespace; empty when namespaces do not have it.
+    pub(crate) namespace_path: &'static str,
+    /// Its member in the namespace's policies.
+    pub(crate) member: &'static str,
+    /// Last part of its path under a topic, and its name among the topic's policies; empty when topics do not have it.
+    pub(crate) topic_path: &'static str,
+    /// Which method sets it on a namespace.
+    pub(crate) set: Method,
+    /// Where in the member it is.
+    pub(crate) place: Place,
+    /// Checks a value that came in and gives it the shape that is stored.
+    pub(crate) check: fn(Value) -> ApiResult<Value>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Post,
+    Put,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The member is the value.
+    Whole,
+    /// The member maps cluster names to values.
+    ByCluster,
+}
+
+const fn row(
+    namespace_path: &'static str,
+    member: &'static str,
+    topic_path: &'static str,
+    check: fn(Value) -> ApiResult<Value>,
+) -> Policy {
+    Policy {
+        namespace_path,
+        member,
+        topic_path,
+        set: Method::Post,
+        place: Place::Whole,
+        check,
+    }
+}
+
+const fn put(policy: Policy) -> Policy {
+    Policy {
+        set: Method::Put,
+        ..policy
+    }
+}
+
+const fn by_cluster(policy: Policy) -> Policy {
+    Policy {
+        place: Place::ByCluster,
+        ..policy
+    }
+}
+
+/// All of them. Backlog quotas are apart: they are one member with a value per type.
+#[rustfmt::skip]
+pub(crate) static POLICIES: &[Policy] = &[
+    row("retention", "retention_policies", "retention", retention),
+    row("messageTTL", "message_ttl_in_seconds", "messageTTL", count),
+    row("autoTopicCreation", "autoTopicCreationOverride", "", auto_topic_creation),
+    row("autoSubscriptionCreation", "autoSubscriptionCreationOverride", "autoSubscriptionCreation", shape::<AutoSubscriptionCreationOverride>),
+    row("deduplication", "deduplicationEnabled", "deduplicationEnabled", shape::<bool>),
+    row("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotInterval", count),
+    row("delayedDelivery", "delayed_delivery_policies", "delayedDelivery", shape::<DelayedDeliveryPolicies>),
+    row("inactiveTopicPolicies", "inactive_topic_policies", "inactiveTopicPolicies", shape::<InactiveTopicPolicies>),
+    row("persistence", "persistence", "persistence", persistence),
+    row("maxProducersPerTopic", "max_producers_per_topic", "maxProducers", count),
+    row("maxConsumersPerTopic", "max_consumers_per_topic", "maxConsumers", count),
+    row("maxConsumersPerSubscription", "max_consumers_per_subscription", "maxConsumersPerSubscription", count),
+    row("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", "maxSubscriptionsPerTopic", count),
+    row("maxTopicsPerNamespace", "max_topics_per_namespace", "", count),
+    row("maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer", "maxUnackedMessagesOnConsumer", count),
+    row("maxUnackedMessagesPerSubscription", "max_unacked_messages_per_subscription", "maxUnackedMessagesOnSubscription", count),
+    row("", "", "maxMessageSize", count),
+    row("subscriptionExpirationTime", "subscription_expiration_time_minutes", "subscriptionExpirationTime", count),
+    row("subscriptionTypesEnabled", "subscription_types_enabled", "subscriptionTypesEnabled", subscription_types),
+    row("subscriptionAuthMode", "subscription_auth_mode", "", auth_mode),
+    row("encryptionRequired", "encryption_required", "", shape::<bool>),
+    row("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", "", shape::<bool>),
+    row("schemaValidationEnforced", "schema_validation_enforced", "schemaValidationEnforced", shape::<bool>),
+    put(row("schemaCompatibilityStrategy", "schema_compatibility_strategy", "schemaCompatibilityStrategy", strategy)),
+    put(row("schemaAutoUpdateCompatibilityStrategy", "schema_auto_update_compatibility_strategy", "", old_strategy)),
+    put(row("compactionThreshold", "compaction_threshold", "compactionThreshold", count)),
+    put(row("offloadThreshold", "offload_threshold", "", shape::<i64>)),
+    put(row("offloadThresholdInSeconds", "offload_threshold_in_seconds", "", shape::<i64>)),
+    put(row("offloadDeletionLagMs", "offload_deletion_lag_ms", "", shape::<i64>)),
+    row("offloadPolicies", "offload_policies", "offloadPolicies", any),
+    row("entryFilters", "entryFilters", "entryFilters", any),
+    row("antiAffinity", "anti_affinity_group", "", shape::<String>),
+    row("replication", "replication_clusters", "replication", shape::<Vec<String>>),
+    row("allowedClusters", "allowed_clusters", "", shape::<Vec<String>>),
+    row("dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled", "dispatcherPauseOnAckStatePersistent", any),
+    by_cluster(row("dispatchRate", "topicDispatchRate", "dispatchRate", shape::<DispatchRate>)),
+    by_cluster(row("subscriptionDispatchRate", "subscriptionDispatchRate", "subscriptionDispatchRate", shape::<DispatchRate>)),
+    by_cluster(row("replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate", shape::<DispatchRate>)),
+    by_cluster(row("subscribeRate", "clusterSubscribeRate", "subscribeRate", shape::<SubscribeRate>)),
+    by_cluster(row("publishRate", "publishMaxMessageRate", "publishRate", shape::<PublishRate>)),
+];
+
+/// Whether a value means "off", so that not acting on the policy is just what was asked for.
+pub(crate) fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64().is_some_and(|number| number <= 0.0),
+        Value::String(text) => matches!(text.as_str(), "" | "None" | "UNDEFINED"),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.iter().all(|(name, value)| is_off(value) || is_unit(name)),
+    }
+}
+
+/// Members that qualify a limit and say nothing by themselves.
+fn is_unit(name: &str) -> bool {
+    matches!(
+        name,
+        "ratePeriodInSecond"
+            | "policy"
+            | "tickTime"
+            | "inactiveTopicDeleteMode"
+            | "maxInactiveDurationSeconds"
+    )
+}
+
+/// Refuses a policy that nothing acts on.
+pub(crate) fn check_enforced(name: &str, enforced: &[&str], value: &Value) -> ApiResult<()> {
+    if enforced.contains(&name) || is_off(value) {
+        return Ok(());
+    }
+    Err(ApiError::not_implemented(format!(
+        "policy {name} is not enforced in this release, so it cannot be set"
+    )))
+}
+
+fn invalid(error: &serde_json::Error) -> ApiError {
+    ApiError::bad_request(format!(
+        "the value of the policy is not what was expected: {error}"
+    ))
+}
+
+fn parse<T: DeserializeOwned>(value: Value) -> ApiResult<T> {
+    serde_json::from_value(value).map_err(|error| invalid(&error))
+}
+
+fn shape<T: DeserializeOwned + serde::Serialize>(value: Value) -> ApiResult<Value> {
+    serde_json::to_value(parse::<T>(value)?).map_err(|error| invalid(&error))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "one signature for all rows")]
+fn any(value: Value) -> ApiResult<Value> {
+    Ok(value)
+}
+
+/// A number of things or seconds; 0 is "no limit".
+fn count(value: Value) -> ApiResult<Value> {
+    let number: i64 = parse(value)?;
+    if (0..=i64::from(i32::MAX)).contains(&number) {
+        Ok(number.into())
+    } else {
+        Err(ApiError::precondition(
+            "the value must be a whole number of at least 0",
+        ))
+    }
+}
+
+/// -1 is no limit, 0 nothing. One of them 0 and the other above 0 would keep nothing and looks as if it kept something.
+fn retention(value: Value) -> ApiResult<Value> {
+    let policy: RetentionPolicies = parse(value.clone())?;
+    let (minutes, mebibytes) = (
+        i64::from(policy.retention_time_in_minutes),
+        policy.retention_size_in_mb,
+    );
+    if minutes < -1 || mebibytes < -1 {
+        return Err(ApiError::precondition(
+            "Invalid retention policy: time and size must be at least -1",
+        ));
+    }
+    if (minutes == 0) != (mebibytes == 0) {
+        let reason = "Invalid retention policy: setting a single time or size limit to 0 is invalid when the other is not 0";
+        return Err(ApiError::precondition(reason));
+    }
+    shape::<RetentionPolicies>(value)
+}
+
+fn auto_topic_creation(value: Value) -> ApiResult<Value> {
+    let word: AutoTopicCreationOverride = parse(value.clone())?;
+    if word.allow_auto_topic_creation {
+        let partitions = word.default_num_partitions;
+        match word.topic_type.as_deref() {
+            Some("partitioned") if partitions.is_some_and(|count| count > 0) => {}
+            Some("partitioned") => {
+                return Err(ApiError::precondition(
+                    "[defaultNumPartitions] must be more than 0 when the type is partitioned",
+                ));
+            }
+            Some("non-partitioned") if partitions.is_none_or(|count| count <= 0) => {}
+            Some("non-partitioned") => {
+                return Err(ApiError::precondition(
+                    "[defaultNumPartitions] is not allowed to be set when the type is non-partitioned",
+                ));
+            }
+            other => {
+                let reason = format!("Unknown topic type [{}]", other.unwrap_or_default());
+                return Err(ApiError::precondition(reason));
+            }
+        }
+    }
+    shape::<AutoTopicCreationOverride>(value)
+}
+
+fn persistence(value: Value) -> ApiResult<Value> {
+    let policy: PersistencePolicies = parse(value.clone())?;
+    let (ensemble, write, ack) = (
+        policy.bookkeeper_ensemble,
+        policy.bookkeeper_write_quorum,
+        policy.bookkeeper_ack_quorum,
+    );
+    if ack <= 0 || write < ack || ensemble < write {
+        let reason = format!(
+            "Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack}), all > 0, does not hold"
+        );
+        return Err(ApiError::bad_request(reason));
+    }
+    shape::<PersistencePolicies>(value)
+}
+
+fn subscription_types(value: Value) -> ApiResult<Value> {
+    let types: Vec<String> = parse(value)?;
+    for name in &types {
+        if !matches!(name.as_str(), "Exclusive" | "Shared" | "Failover" | "Key_Shared") {
+            return Err(ApiError::precondition(format!("{name} is no subscription type")));
+        }
+    }
+    Ok(types.into())
+}
+
+fn auth_mode(value: Value) -> ApiResult<Value> {
+    match value.as_str() {
+        Some("None" | "Prefix") => Ok(value),
+        _ => Err(ApiError::bad_request("None or Prefix is expected")),
+    }
+}
+
+fn strategy(value: Value) -> ApiResult<Value> {
+    shape::<SchemaCompatibilityStrategy>(value)
+}
+
+fn old_strategy(value: Value) -> ApiResult<Value> {
+    let text: String = parse(value)?;
+    match SchemaCompatibilityStrategy::from_auto_update(&text) {
+        Some(_) => Ok(text.into()),
+        None => Err(ApiError::bad_request(format!(
+            "{text} is no compatibility strategy"
+        ))),
+    }
+}
+
+/// Checks a backlog quota; the old member `limit` becomes `limitSize`.
+pub(crate) fn backlog_quota(value: Value) -> ApiResult<Value> {
+    let mut quota: BacklogQuota = parse(value)?;
+    if quota.limit_size == 0 {
+        quota.limit_size = quota.limit.unwrap_or_default();
+    }
+    quota.limit = Some(quota.limit_size);
+    let known = [
+        "producer_request_hold",
+        "producer_exception",
+        "consumer_backlog_eviction",
+    ];
+    if !known.contains(&quota.policy.as_str()) {
+        return Err(ApiError::bad_request(format!(
+            "policy is none of {}",
+            known.join(", ")
+        )));
+    }
+    serde_json::to_value(quota).map_err(|error| invalid(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn off_is_told_from_on() {
+        for off in [
+            json!(null),
+            json!(false),
+            json!(0),
+            json!(-1),
+            json!({}),
+            json!([]),
+            json!("None"),
+            json!({"a": -1, "ratePeriodInSecond": 1}),
+        ] {
+            assert!(is_off(&off), "{off}");
+        }
+        for on in [
+            json!(true),
+            json!(1),
+            json!("Prefix"),
+            json!(["x"]),
+            json!({"a": 5}),
+        ] {
+            assert!(!is_off(&on), "{on}");
+        }
+    }
+
+    #[test]
+    fn retention_of_one_dimension_only_is_refused() {
+        let of = |minutes: i32, size: i64| {
+            retention(json!({"retentionTimeInMinutes": minutes, "retentionSizeInMB": size})).is_ok()
+        };
+        assert!(of(0, 0) && of(-1, -1) && of(10, -1) && of(5, 5));
+        assert!(!of(0, 5) && !of(5, 0) && !of(0, -1) && !of(-2, 1));
+    }
+
+    #[test]
+    fn paths_are_unique() {
+        let mut seen = std::collections::HashSet::new();
+        for policy in POLICIES {
+            assert!(policy.namespace_path.is_empty() || seen.insert(("n", policy.namespace_path)));
+            assert!(policy.topic_path.is_empty() || seen.insert(("t", policy.topic_path)));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! All groups under one router, and JSON answers for what is not there.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+
+use crate::error::ApiError;
+use crate::state::Admin;
+use crate::{
+    brokers, clusters, lookup, metrics, namespace_policies, namespaces, schemas, subscriptions, tenants,
+    topic_policies, topics,
+};
+
+/// Largest request body. Schemas are the largest thing that comes in.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Everything the door answers.
+pub fn router(admin: Admin) -> Router {
+    let mut router = Router::new()
+        .merge(clusters::routes())
+        .merge(tenants::routes())
+        .merge(namespaces::routes())
+        .merge(namespace_policies::routes())
+        .merge(schemas::routes())
+        .merge(brokers::routes())
+        .merge(lookup::routes())
+        .merge(metrics::routes());
+    for domain in ["persistent", "non-persistent"] {
+        let base = format!("/admin/v2/{domain}/{{tenant}}/{{namespace}}");
+        router = router
+            .merge(topics::routes(&base))
+            .merge(subscriptions::routes(&base))
+            .merge(topic_policies::routes(&base));
+    }
+    router
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(admin)
+}
+
+async fn unknown(uri: Uri) -> ApiError {
+    ApiError::not_found(format!("there is nothing at {}", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::not_allowed(format!("{method} is not possible on {}", uri.path()))
+}

@@ -1,0 +1,372 @@
+//! Subscriptions of a topic: making, moving, emptying, deleting, and who listens on a broadcast one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use serde::Deserialize;
+
+use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
+use pharos_broker::admin::{AdminError, BroadcastQuery, Place};
+use pharos_types::{Position, SubscriptionName, TopicName};
+
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::error::{ApiError, ApiResult};
+use crate::partitions::{single, target};
+use crate::paths::{PathParts, SubscriptionPath, TopicPath, invalid_name};
+use crate::state::Admin;
+use crate::topics::stored_only;
+
+/// How many of the slowest listeners are shown unless asked otherwise, and at most.
+const SLOWEST_DEFAULT: usize = 10;
+const SLOWEST_MAX: usize = 1000;
+
+/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
+pub(crate) fn routes(base: &str) -> Router<Admin> {
+    let topic = |rest: &str| format!("{base}/{{topic}}{rest}");
+    let at = |rest: &str| format!("{base}/{{topic}}/subscription/{{subscription}}{rest}");
+    Router::new()
+        .route(&topic("/subscriptions"), get(list))
+        .route(
+            &topic("/all_subscription/expireMessages/{seconds}"),
+            post(expire_all_older),
+        )
+        .route(&topic("/backlogSize"), put(backlog_size))
+        .route(&at(""), put(create).delete(remove))
+        .route(&at("/resetcursor"), post(reset_to))
+        .route(&at("/resetcursor/{timestamp}"), post(reset_to_time))
+        .route(&at("/skip/{count}"), post(skip))
+        .route(&at("/skip_all"), post(skip_all))
+        .route(&at("/expireMessages"), post(expire_to))
+        .route(&at("/expireMessages/{seconds}"), post(expire_older))
+        .route(&at("/analyzeBacklog"), post(analyze_backlog))
+        .route(&at("/properties"), get(properties).put(set_properties))
+        .route(&at("/broadcast"), get(broadcast))
+}
+
+async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<BTreeSet<String>>> {
+    let target = target(&admin, &topic);
+    let mut names = BTreeSet::new();
+    for topic in target.topics {
+        match admin.backend.subscriptions(topic).await {
+            Ok(more) => names.extend(more),
+            Err(AdminError::NotFound(_)) if target.is_partitioned => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Json(names))
+}
+
+/// The place that a client names.
+fn place(data: &ResetCursorData) -> ApiResult<Place> {
+    if data.is_earliest() {
+        return Ok(Place::Earliest);
+    }
+    if data.is_latest() {
+        return Ok(Place::Latest);
+    }
+    let positive = |number: i64| u64::try_from(number).ok();
+    let (Some(ledger), Some(entry)) = (positive(data.ledger_id), positive(data.entry_id)) else {
+        return Err(ApiError::precondition(
+            "Invalid parameter for resetting cursor: the entry id is negative",
+        ));
+    };
+    Ok(Place::At {
+        position: Position::new(ledger, entry),
+        batch_index: u32::try_from(data.batch_index).ok(),
+        excluded: data.excluded,
+    })
+}
+
+#[derive(Deserialize)]
+struct CreateQuery {
+    #[serde(default)]
+    replicated: bool,
+}
+
+async fn create(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    QueryOf(query): QueryOf<CreateQuery>,
+    OptionalJson(data): OptionalJson<ResetCursorData>,
+) -> ApiResult<StatusCode> {
+    stored_only(&topic, "Creating a durable subscription")?;
+    if subscription.is_reserved() {
+        return Err(ApiError::precondition(format!(
+            "{subscription} is a name that the broker keeps for itself"
+        )));
+    }
+    let data = data.unwrap_or_else(ResetCursorData::latest);
+    let place = place(&data)?;
+    let target = target(&admin, &topic);
+    if target.is_partitioned && matches!(place, Place::At { .. }) {
+        return Err(ApiError::not_allowed(
+            "a position belongs to one partition; name the partition",
+        ));
+    }
+    let properties = data.properties.unwrap_or_default();
+    // On a partitioned topic an earlier attempt may have got half way; it is finished rather than refused.
+    let (mut made, mut conflict) = (false, None);
+    for topic in target.topics {
+        let created = admin.backend.create_subscription(
+            topic,
+            subscription.clone(),
+            place,
+            properties.clone(),
+            query.replicated,
+        );
+        match created.await {
+            Ok(()) => made = true,
+            Err(error @ AdminError::Conflict(_)) => conflict = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match conflict {
+        Some(error) if !made => Err(error.into()),
+        _ => Ok(StatusCode::NO_CONTENT),
+    }
+}
+
+#[derive(Deserialize)]
+struct RemoveQuery {
+    #[serde(default)]
+    force: bool,
+}
+
+async fn remove(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    QueryOf(query): QueryOf<RemoveQuery>,
+) -> ApiResult<StatusCode> {
+    let target = target(&admin, &topic);
+    let is_partitioned = target.is_partitioned;
+    let mut outcomes = Outcomes::new(is_partitioned);
+    for topic in target.topics {
+        outcomes.add(
+            admin
+                .backend
+                .delete_subscription(topic, subscription.clone(), query.force)
+                .await,
+        )?;
+    }
+    outcomes.answer()
+}
+
+/// Outcomes of the same call on every partition: a partition that lacks the subscription is passed over, unless all do.
+struct Outcomes {
+    is_partitioned: bool,
+    done: bool,
+    missing: Option<AdminError>,
+}
+
+impl Outcomes {
+    fn new(is_partitioned: bool) -> Self {
+        Self {
+            is_partitioned,
+            done: false,
+            missing: None,
+        }
+    }
+
+    fn add(&mut self, outcome: Result<(), AdminError>) -> ApiResult<()> {
+        match outcome {
+            Ok(()) => self.done = true,
+            Err(error @ AdminError::NotFound(_)) if self.is_partitioned => self.missing = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn answer(self) -> ApiResult<StatusCode> {
+        match self.missing {
+            Some(error) if !self.done => Err(error.into()),
+            _ => Ok(StatusCode::NO_CONTENT),
+        }
+    }
+}
+
+async fn reset_to(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    RequiredJson(data): RequiredJson<ResetCursorData>,
+) -> ApiResult<StatusCode> {
+    stored_only(&topic, "Reset-cursor")?;
+    single(&admin, &topic, "Reset-cursor at position")?;
+    admin.backend.reset_to(topic, subscription, place(&data)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn reset_to_time(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    stored_only(&topic, "Reset-cursor")?;
+    let timestamp = parts.number(5)?;
+    let target = target(&admin, &topic);
+    let mut outcomes = Outcomes::new(target.is_partitioned);
+    for topic in target.topics {
+        outcomes.add(
+            admin
+                .backend
+                .reset_to_time(topic, subscription.clone(), timestamp)
+                .await,
+        )?;
+    }
+    outcomes.answer()
+}
+
+async fn skip(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    single(&admin, &topic, "Skipping messages")?;
+    admin.backend.skip(topic, subscription, parts.number(5)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn skip_all(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+) -> ApiResult<StatusCode> {
+    let target = target(&admin, &topic);
+    let mut outcomes = Outcomes::new(target.is_partitioned);
+    for topic in target.topics {
+        outcomes.add(admin.backend.skip_all(topic, subscription.clone()).await)?;
+    }
+    outcomes.answer()
+}
+
+async fn expire_older(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    let seconds = parts.number(5)?;
+    let target = target(&admin, &topic);
+    let mut outcomes = Outcomes::new(target.is_partitioned);
+    for topic in target.topics {
+        outcomes.add(
+            admin
+                .backend
+                .expire_older(topic, subscription.clone(), seconds)
+                .await,
+        )?;
+    }
+    outcomes.answer()
+}
+
+async fn expire_all_older(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    let seconds = parts.number(5)?;
+    for topic in target(&admin, &topic).topics {
+        for name in admin.backend.subscriptions(topic.clone()).await? {
+            let subscription = SubscriptionName::new(&name).map_err(invalid_name)?;
+            admin
+                .backend
+                .expire_older(topic.clone(), subscription, seconds)
+                .await?;
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn expire_to(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    RequiredJson(data): RequiredJson<ResetCursorData>,
+) -> ApiResult<StatusCode> {
+    single(&admin, &topic, "Expiring messages up to a position")?;
+    admin
+        .backend
+        .expire_to(topic, subscription, place(&data)?)
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn analyze_backlog(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    OptionalJson(data): OptionalJson<ResetCursorData>,
+) -> ApiResult<Json<AnalyzeBacklogResult>> {
+    single(&admin, &topic, "Analyzing a backlog")?;
+    let from = data.as_ref().map(place).transpose()?;
+    Ok(Json(
+        admin.backend.analyze_backlog(topic, subscription, from).await?,
+    ))
+}
+
+async fn backlog_size(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    RequiredJson(data): RequiredJson<ResetCursorData>,
+) -> ApiResult<Json<u64>> {
+    single(&admin, &topic, "Backlog size")?;
+    Ok(Json(admin.backend.backlog_bytes(topic, place(&data)?).await?))
+}
+
+type Properties = BTreeMap<String, String>;
+
+async fn properties(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+) -> ApiResult<Json<Properties>> {
+    let first = first_of(&admin, &topic)?;
+    Ok(Json(
+        admin.backend.subscription_properties(first, subscription).await?,
+    ))
+}
+
+/// The partitions of a subscription have the same properties, so one can speak for all.
+fn first_of(admin: &Admin, topic: &TopicName) -> ApiResult<TopicName> {
+    let first = target(admin, topic).topics.into_iter().next();
+    first.ok_or_else(|| ApiError::not_found(format!("{topic} has no partitions")))
+}
+
+async fn set_properties(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    OptionalJson(properties): OptionalJson<Properties>,
+) -> ApiResult<StatusCode> {
+    let properties = properties.unwrap_or_default();
+    let target = target(&admin, &topic);
+    let mut outcomes = Outcomes::new(target.is_partitioned);
+    for topic in target.topics {
+        let set = admin
+            .backend
+            .set_subscription_properties(topic, subscription.clone(), properties.clone());
+        outcomes.add(set.await)?;
+    }
+    outcomes.answer()
+}
+
+#[derive(Deserialize)]
+struct DetailsQuery {
+    #[serde(default)]
+    consumers: bool,
+    slowest: Option<usize>,
+}
+
+async fn broadcast(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    QueryOf(query): QueryOf<DetailsQuery>,
+) -> ApiResult<Json<BroadcastDetails>> {
+    single(&admin, &topic, "Broadcast details")?;
+    let query = BroadcastQuery {
+        slowest: query.slowest.unwrap_or(SLOWEST_DEFAULT).min(SLOWEST_MAX),
+        consumers: query.consumers,
+    };
+    Ok(Json(
+        admin
+            .backend
+            .broadcast_details(topic, subscription, query)
+            .await?,
+    ))
+}

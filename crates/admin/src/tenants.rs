@@ -1,0 +1,86 @@
+//! Tenants.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+
+use pharos_admin_api::TenantInfo;
+
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::error::{ApiError, ApiResult};
+use crate::paths::PathParts;
+use crate::state::Admin;
+
+pub(crate) fn routes() -> Router<Admin> {
+    let one = get(read).put(create).post(update).delete(remove);
+    Router::new()
+        .route("/admin/v2/tenants", get(list))
+        .route("/admin/v2/tenants/{tenant}", one)
+}
+
+async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
+    Json(admin.catalog.tenants())
+}
+
+async fn read(State(admin): State<Admin>, parts: PathParts) -> ApiResult<Json<TenantInfo>> {
+    let tenant = admin.catalog.tenant(parts.get(0));
+    tenant
+        .map(Json)
+        .ok_or_else(|| ApiError::not_found("Tenant does not exist"))
+}
+
+async fn create(
+    State(admin): State<Admin>,
+    parts: PathParts,
+    OptionalJson(info): OptionalJson<TenantInfo>,
+) -> ApiResult<StatusCode> {
+    let info = with_clusters(info.unwrap_or_default())?;
+    admin.catalog.create_tenant(parts.get(0), info).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn update(
+    State(admin): State<Admin>,
+    parts: PathParts,
+    RequiredJson(info): RequiredJson<TenantInfo>,
+) -> ApiResult<StatusCode> {
+    admin
+        .catalog
+        .update_tenant(parts.get(0), with_clusters(info)?)
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A tenant that may live nowhere could not have namespaces, so an empty list is taken for a mistake.
+fn with_clusters(info: TenantInfo) -> ApiResult<TenantInfo> {
+    if info
+        .allowed_clusters
+        .iter()
+        .all(|cluster| cluster.trim().is_empty())
+    {
+        return Err(ApiError::precondition("Clusters can not be empty"));
+    }
+    Ok(info)
+}
+
+#[derive(Deserialize)]
+struct RemoveQuery {
+    #[serde(default)]
+    force: bool,
+}
+
+async fn remove(
+    State(admin): State<Admin>,
+    parts: PathParts,
+    QueryOf(query): QueryOf<RemoveQuery>,
+) -> ApiResult<StatusCode> {
+    if query.force {
+        return Err(ApiError::not_allowed(
+            "Broker doesn't allow forced deletion of tenants",
+        ));
+    }
+    admin.catalog.delete_tenant(parts.get(0)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

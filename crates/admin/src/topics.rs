@@ -1,0 +1,538 @@
+//! Topics: making, listing, deleting, looking at, and what one does to a whole topic.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post, put};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::Value;
+
+use pharos_admin_api::{
+    ManagedLedgerInfo, MessageIdJson, PartitionedManagedLedgerInfo, PartitionedTopicInternalStats,
+    PartitionedTopicMetadata, PartitionedTopicStats, PersistentTopicInternalStats, TopicStats,
+};
+use pharos_broker::admin::{AdminError, LastMessage, StatsFlags};
+use pharos_broker::catalog::ListMode;
+use pharos_types::{Domain, TopicName};
+
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::error::{ApiError, ApiResult};
+use crate::namespaces::policies_of;
+use crate::partitions::{add_topic, single, target};
+use crate::paths::{NamespacePath, PathParts, TopicPath};
+use crate::state::Admin;
+
+/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
+pub(crate) fn routes(base: &str) -> Router<Admin> {
+    let at = |rest: &str| format!("{base}/{{topic}}{rest}");
+    let domain = if base.contains("/non-persistent/") {
+        Domain::NonPersistent
+    } else {
+        Domain::Persistent
+    };
+    let partitions = get(partition_count)
+        .put(create_partitioned)
+        .post(grow_partitioned)
+        .delete(delete_partitioned);
+    Router::new()
+        .route(
+            base,
+            get(move |state, path, query| list(domain, state, path, query)),
+        )
+        .route(
+            &format!("{base}/partitioned"),
+            get(move |state, path, query| list_partitioned(domain, state, path, query)),
+        )
+        .route(&at(""), put(create).delete(remove))
+        .route(&at("/partitions"), partitions)
+        .route(&at("/createMissedPartitions"), post(create_missed_partitions))
+        .route(&at("/stats"), get(stats))
+        .route(&at("/partitioned-stats"), get(partitioned_stats))
+        .route(&at("/internalStats"), get(internal_stats))
+        .route(&at("/partitioned-internalStats"), get(partitioned_internal_stats))
+        .route(&at("/internal-info"), get(internal_info))
+        .route(&at("/lastMessageId"), get(last_message_id))
+        .route(&at("/messageid/{timestamp}"), get(message_id_by_time))
+        .route(&at("/terminate"), post(terminate))
+        .route(&at("/terminate/partitions"), post(terminate_partitions))
+        .route(&at("/unload"), put(unload))
+        .route(&at("/trim"), post(trim))
+        .route(&at("/truncate"), delete(truncate))
+        .route(
+            &at("/properties"),
+            get(properties).put(set_properties).delete(remove_property),
+        )
+        .route(&at("/permissions"), get(permissions))
+        .route(&at("/compaction"), get(compaction_status).put(compact))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListQuery {
+    #[serde(default)]
+    include_system_topic: bool,
+}
+
+async fn list(
+    domain: Domain,
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    QueryOf(query): QueryOf<ListQuery>,
+) -> ApiResult<Json<Vec<String>>> {
+    policies_of(&admin, &name)?;
+    let mode = match domain {
+        Domain::Persistent => ListMode::Persistent,
+        Domain::NonPersistent => ListMode::NonPersistent,
+    };
+    Ok(names(&admin.catalog.topics(
+        &name,
+        mode,
+        query.include_system_topic,
+    )))
+}
+
+async fn list_partitioned(
+    domain: Domain,
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    QueryOf(query): QueryOf<ListQuery>,
+) -> ApiResult<Json<Vec<String>>> {
+    policies_of(&admin, &name)?;
+    let mut topics = admin.catalog.partitioned_topics(&name, domain);
+    topics.retain(|topic| query.include_system_topic || !topic.is_system());
+    Ok(names(&topics))
+}
+
+fn names(topics: &[TopicName]) -> Json<Vec<String>> {
+    Json(topics.iter().map(ToString::to_string).collect())
+}
+
+type Properties = BTreeMap<String, String>;
+
+async fn create(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    OptionalJson(properties): OptionalJson<Properties>,
+) -> ApiResult<StatusCode> {
+    admin
+        .backend
+        .create_topic(topic, properties.unwrap_or_default())
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+struct RemoveQuery {
+    #[serde(default)]
+    force: bool,
+}
+
+async fn remove(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<RemoveQuery>,
+) -> ApiResult<StatusCode> {
+    if admin.catalog.partitioned_topic(&topic).is_some() {
+        return Err(ApiError::conflict(format!(
+            "{topic} is a partitioned topic; delete it through …/partitions"
+        )));
+    }
+    admin.backend.delete_topic(topic, query.force).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CountQuery {
+    #[serde(default)]
+    check_allow_auto_creation: bool,
+}
+
+async fn partition_count(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<CountQuery>,
+) -> ApiResult<Json<PartitionedTopicMetadata>> {
+    let partitions = admin
+        .catalog
+        .partitioned_metadata(&topic, query.check_allow_auto_creation)
+        .await?;
+    let stored = admin.catalog.partitioned_topic(&topic);
+    Ok(Json(stored.unwrap_or(PartitionedTopicMetadata {
+        partitions,
+        ..Default::default()
+    })))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CreatePartitionedQuery {
+    #[serde(default)]
+    create_local_topic_only: bool,
+}
+
+/// The body is a number, or an object with properties as well.
+async fn create_partitioned(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<CreatePartitionedQuery>,
+    RequiredJson(body): RequiredJson<Value>,
+) -> ApiResult<StatusCode> {
+    let (count, properties) = match &body {
+        Value::Object(members) => {
+            let properties = members.get("properties").filter(|value| !value.is_null());
+            let properties = properties.map(Properties::deserialize).transpose();
+            let properties =
+                properties.map_err(|error| ApiError::bad_request(format!("properties: {error}")))?;
+            (
+                members.get("partitions").unwrap_or(&Value::Null),
+                properties.unwrap_or_default(),
+            )
+        }
+        number => (number, Properties::new()),
+    };
+    let count = partition_number(count)?;
+    admin
+        .backend
+        .create_partitioned(topic, count, properties, query.create_local_topic_only)
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn grow_partitioned(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    RequiredJson(body): RequiredJson<Value>,
+) -> ApiResult<StatusCode> {
+    let count = partition_number(&body)?;
+    if admin.catalog.partitioned_topic(&topic).is_none() {
+        return Err(ApiError::conflict(format!(
+            "Topic {topic} is not the partitioned topic."
+        )));
+    }
+    admin.backend.grow_partitioned(topic, count).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn partition_number(value: &Value) -> ApiResult<u32> {
+    let number = value
+        .as_i64()
+        .ok_or_else(|| ApiError::bad_request("the number of partitions is expected"))?;
+    let range = || {
+        ApiError::new(
+            StatusCode::NOT_ACCEPTABLE,
+            "Number of partitions should be more than 0",
+        )
+    };
+    u32::try_from(number)
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(range)
+}
+
+async fn delete_partitioned(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<RemoveQuery>,
+) -> ApiResult<StatusCode> {
+    admin.backend.delete_partitioned(topic, query.force).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn create_missed_partitions(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<StatusCode> {
+    admin.backend.create_missed_partitions(topic).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatsQuery {
+    #[serde(default = "yes")]
+    per_partition: bool,
+    #[serde(default)]
+    get_precise_backlog: bool,
+    #[serde(default = "yes")]
+    subscription_backlog_size: bool,
+    #[serde(default)]
+    get_earliest_time_in_backlog: bool,
+    #[serde(default)]
+    exclude_publishers: bool,
+    #[serde(default)]
+    exclude_consumers: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl StatsQuery {
+    fn flags(&self) -> StatsFlags {
+        StatsFlags {
+            precise_backlog: self.get_precise_backlog,
+            subscription_backlog_size: self.subscription_backlog_size,
+            earliest_time_in_backlog: self.get_earliest_time_in_backlog,
+            exclude_publishers: self.exclude_publishers,
+            exclude_consumers: self.exclude_consumers,
+        }
+    }
+}
+
+async fn stats(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<StatsQuery>,
+) -> ApiResult<Json<TopicStats>> {
+    if admin.catalog.partitioned_topic(&topic).is_some() {
+        return Err(ApiError::not_found(format!(
+            "{topic} is a partitioned topic; ask for …/partitioned-stats"
+        )));
+    }
+    Ok(Json(admin.backend.stats(topic, query.flags()).await?))
+}
+
+async fn partitioned_stats(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<StatsQuery>,
+) -> ApiResult<Json<PartitionedTopicStats>> {
+    let metadata = partitioned(&admin, &topic)?;
+    let mut answer = PartitionedTopicStats {
+        metadata,
+        ..Default::default()
+    };
+    for partition in target(&admin, &topic).topics {
+        let Some(stats) = found(admin.backend.stats(partition.clone(), query.flags()).await)? else {
+            continue;
+        };
+        add_topic(&mut answer.total, &stats);
+        if query.per_partition {
+            answer.partitions.insert(partition.to_string(), stats);
+        }
+    }
+    Ok(Json(answer))
+}
+
+fn partitioned(admin: &Admin, topic: &TopicName) -> ApiResult<PartitionedTopicMetadata> {
+    let metadata = admin.catalog.partitioned_topic(topic);
+    metadata.ok_or_else(|| ApiError::not_found(format!("Partitioned Topic not found: {topic}")))
+}
+
+/// `None` for a partition that has not been made yet; it has nothing to add.
+fn found<T>(outcome: Result<T, AdminError>) -> ApiResult<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(AdminError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[derive(Deserialize)]
+struct InternalQuery {
+    #[serde(default)]
+    metadata: bool,
+}
+
+async fn internal_stats(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<InternalQuery>,
+) -> ApiResult<Json<PersistentTopicInternalStats>> {
+    if admin.catalog.partitioned_topic(&topic).is_some() {
+        return Err(ApiError::not_found(format!(
+            "{topic} is a partitioned topic; ask for …/partitioned-internalStats"
+        )));
+    }
+    Ok(Json(admin.backend.internal_stats(topic, query.metadata).await?))
+}
+
+async fn partitioned_internal_stats(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<PartitionedTopicInternalStats>> {
+    let metadata = partitioned(&admin, &topic)?;
+    let mut answer = PartitionedTopicInternalStats {
+        metadata,
+        ..Default::default()
+    };
+    for partition in target(&admin, &topic).topics {
+        if let Some(stats) = found(admin.backend.internal_stats(partition.clone(), false).await)? {
+            answer.partitions.insert(partition.to_string(), stats);
+        }
+    }
+    Ok(Json(answer))
+}
+
+async fn internal_info(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Response> {
+    let target = target(&admin, &topic);
+    if !target.is_partitioned {
+        let info: ManagedLedgerInfo = admin.backend.internal_info(topic).await?;
+        return Ok(Json(info).into_response());
+    }
+    let mut answer = PartitionedManagedLedgerInfo::default();
+    for partition in target.topics {
+        if let Some(info) = found(admin.backend.internal_info(partition.clone()).await)? {
+            answer.partitions.insert(partition.to_string(), info);
+        }
+    }
+    Ok(Json(answer).into_response())
+}
+
+async fn last_message_id(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<MessageIdJson>> {
+    single(&admin, &topic, "GetLastMessageId")?;
+    stored_only(&topic, "GetLastMessageId")?;
+    let last = admin.backend.last_message(topic.clone()).await?;
+    Ok(Json(message_id(&topic, &last)))
+}
+
+async fn message_id_by_time(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    parts: PathParts,
+) -> ApiResult<Json<MessageIdJson>> {
+    single(&admin, &topic, "Finding a message id")?;
+    stored_only(&topic, "Finding a message id")?;
+    let message = admin
+        .backend
+        .message_at_time(topic.clone(), parts.number(4)?)
+        .await?;
+    Ok(Json(message_id(&topic, &message)))
+}
+
+/// Refuses a topic that stores nothing.
+pub(crate) fn stored_only(topic: &TopicName, what: &str) -> ApiResult<()> {
+    match topic.domain() {
+        Domain::Persistent => Ok(()),
+        Domain::NonPersistent => Err(ApiError::not_allowed(format!(
+            "{what} on a non-persistent topic is not allowed"
+        ))),
+    }
+}
+
+fn message_id(topic: &TopicName, message: &LastMessage) -> MessageIdJson {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let small = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    MessageIdJson {
+        ledger_id: message.position.map_or(-1, |position| signed(position.ledger.0)),
+        entry_id: message.position.map_or(-1, |position| signed(position.entry.0)),
+        partition_index: topic.partition().map_or(-1, small),
+        batch_index: message.batch_index.map(small),
+        batch_size: message.batch_size.map(small),
+    }
+}
+
+async fn terminate(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<MessageIdJson>> {
+    single(&admin, &topic, "Termination")?;
+    stored_only(&topic, "Termination")?;
+    let last = admin.backend.terminate(topic.clone()).await?;
+    Ok(Json(message_id(&topic, &last)))
+}
+
+async fn terminate_partitions(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<BTreeMap<u32, MessageIdJson>>> {
+    stored_only(&topic, "Termination")?;
+    partitioned(&admin, &topic)?;
+    let mut answer = BTreeMap::new();
+    for partition in target(&admin, &topic).topics {
+        let last = admin.backend.terminate(partition.clone()).await?;
+        answer.insert(
+            partition.partition().unwrap_or_default(),
+            message_id(&partition, &last),
+        );
+    }
+    Ok(Json(answer))
+}
+
+async fn unload(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    let target = target(&admin, &topic);
+    for topic in target.topics {
+        match admin.backend.unload(topic).await {
+            // A partition that has not been made yet is as unloaded as can be.
+            Err(AdminError::NotFound(_)) if target.is_partitioned => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn trim(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    stored_only(&topic, "Trimming")?;
+    for topic in target(&admin, &topic).topics {
+        admin.backend.trim(topic).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn truncate(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    if topic.domain() == Domain::NonPersistent {
+        return Err(ApiError::precondition("unsupport truncate"));
+    }
+    for topic in target(&admin, &topic).topics {
+        admin.backend.truncate(topic).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn properties(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<Properties>> {
+    Ok(Json(admin.catalog.topic_properties(&topic)?))
+}
+
+async fn set_properties(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    RequiredJson(properties): RequiredJson<Properties>,
+) -> ApiResult<StatusCode> {
+    admin
+        .catalog
+        .update_topic_properties(&topic, properties, &[])
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize)]
+struct KeyQuery {
+    key: String,
+}
+
+async fn remove_property(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<KeyQuery>,
+) -> ApiResult<StatusCode> {
+    admin
+        .catalog
+        .update_topic_properties(&topic, Properties::new(), &[query.key])
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Nobody is granted anything: there is no authorization yet, everybody may do everything.
+async fn permissions(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<Value>> {
+    policies_of(&admin, topic.namespace())?;
+    Ok(Json(serde_json::json!({})))
+}
+
+async fn compaction_status(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<Value>> {
+    policies_of(&admin, topic.namespace())?;
+    Ok(Json(serde_json::json!({"status": "NOT_RUN", "lastError": ""})))
+}
+
+async fn compact() -> ApiError {
+    ApiError::not_implemented("topic compaction is not available in this release")
+}
