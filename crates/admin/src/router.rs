@@ -2,17 +2,16 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{Method, Uri};
+use axum::http::{Method, StatusCode, Uri};
+use axum::routing::any;
 
+use crate::body::BODY_BYTES_MAX;
 use crate::error::ApiError;
 use crate::state::Admin;
 use crate::{
     brokers, clusters, lookup, metrics, namespace_policies, namespaces, schemas, subscriptions, tenants,
     topic_policies, topics,
 };
-
-/// Largest request body. Schemas are the largest thing that comes in.
-const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Everything the door answers.
 pub fn router(admin: Admin) -> Router {
@@ -32,11 +31,22 @@ pub fn router(admin: Admin) -> Router {
             .merge(subscriptions::routes(&base))
             .merge(topic_policies::routes(&base));
     }
+    let functions = "/admin/v3/{kind}/{*rest}";
     router
+        .route(functions, any(no_functions))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(admin)
+}
+
+/// Functions, connectors, packages and transactions are other programs' or later releases' business.
+async fn no_functions(uri: Uri) -> ApiError {
+    let reason = format!(
+        "{} needs a function worker, package store or coordinator, which this broker has not",
+        uri.path()
+    );
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason)
 }
 
 async fn unknown(uri: Uri) -> ApiError {

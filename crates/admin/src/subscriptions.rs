@@ -204,7 +204,7 @@ async fn reset_to_time(
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
     stored_only(&topic, "Reset-cursor")?;
-    let timestamp = parts.number(5)?;
+    let timestamp = parts.number(6)?;
     let target = target(&admin, &topic);
     let mut outcomes = Outcomes::new(target.is_partitioned);
     for topic in target.topics {
@@ -224,7 +224,7 @@ async fn skip(
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
     single(&admin, &topic, "Skipping messages")?;
-    admin.backend.skip(topic, subscription, parts.number(5)?).await?;
+    admin.backend.skip(topic, subscription, parts.number(6)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -245,7 +245,7 @@ async fn expire_older(
     SubscriptionPath(topic, subscription): SubscriptionPath,
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
-    let seconds = parts.number(5)?;
+    let seconds = parts.number(6)?;
     let target = target(&admin, &topic);
     let mut outcomes = Outcomes::new(target.is_partitioned);
     for topic in target.topics {
