@@ -48,8 +48,12 @@ impl BrokerProcess {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start a broker")?;
-        let mut broker =
-            Self { child, _data: data, pulsar_url: String::new(), http_url: String::new() };
+        let mut broker = Self {
+            child,
+            _data: data,
+            pulsar_url: String::new(),
+            http_url: String::new(),
+        };
         broker.await_addresses(stop)?;
         Ok(broker)
     }
@@ -129,18 +133,20 @@ fn follow(
     sender: SyncSender<String>,
     tail: Arc<Mutex<Vec<String>>>,
 ) -> anyhow::Result<()> {
-    std::thread::Builder::new().name("broker-output".to_owned()).spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-            if tail.len() == TAIL_LINES {
-                tail.remove(0);
+    std::thread::Builder::new()
+        .name("broker-output".to_owned())
+        .spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+                if tail.len() == TAIL_LINES {
+                    tail.remove(0);
+                }
+                tail.push(line.clone());
+                drop(tail);
+                // Nobody listens any more once the addresses are known.
+                let _ = sender.try_send(line);
             }
-            tail.push(line.clone());
-            drop(tail);
-            // Nobody listens any more once the addresses are known.
-            let _ = sender.try_send(line);
-        }
-    })?;
+        })?;
     Ok(())
 }
 
@@ -176,10 +182,19 @@ mod tests {
     #[test]
     fn addresses_are_found_anywhere_in_a_line() {
         let line = "INFO ready pulsar=pulsar://127.0.0.1:41234 http=\"http://127.0.0.1:41235\" in 12 ms";
-        assert_eq!(find_url(line, "pulsar://").as_deref(), Some("pulsar://127.0.0.1:41234"));
-        assert_eq!(find_url(line, "http://").as_deref(), Some("http://127.0.0.1:41235"));
+        assert_eq!(
+            find_url(line, "pulsar://").as_deref(),
+            Some("pulsar://127.0.0.1:41234")
+        );
+        assert_eq!(
+            find_url(line, "http://").as_deref(),
+            Some("http://127.0.0.1:41235")
+        );
         assert_eq!(find_url("listening on pulsar://127.0.0.1:0", "pulsar://"), None);
         assert_eq!(find_url("nothing here", "http://"), None);
-        assert_eq!(find_url("\u{1b}[1mhttp://127.0.0.1:80\u{1b}[0m", "http://").as_deref(), Some("http://127.0.0.1:80"));
+        assert_eq!(
+            find_url("\u{1b}[1mhttp://127.0.0.1:80\u{1b}[0m", "http://").as_deref(),
+            Some("http://127.0.0.1:80")
+        );
     }
 }

@@ -3,6 +3,8 @@
 //! `CLOCK_MONOTONIC` is one clock for every process of a machine, so a publisher and consumers in other processes may
 //! subtract each other's readings. Source: clock_getres(2).
 
+use std::sync::OnceLock;
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds on the machine's monotonic clock; comparable between processes of one machine.
@@ -13,6 +15,14 @@ pub(crate) fn monotonic_ns() -> u64 {
 /// Nanoseconds since the Unix epoch; comparable between machines as far as their clocks agree.
 pub(crate) fn realtime_ns() -> u64 {
     read(ClockId::Realtime)
+}
+
+/// Wall-clock time of a monotonic reading, nanoseconds since the Unix epoch.
+///
+/// The distance between the two clocks is taken once, so that a step of the wall clock during a run tears no latency.
+pub(crate) fn wall_ns(monotonic: u64) -> u64 {
+    static DISTANCE: OnceLock<u64> = OnceLock::new();
+    *DISTANCE.get_or_init(|| realtime_ns().wrapping_sub(monotonic_ns())) + monotonic
 }
 
 /// CPU time this process has used so far, user and system together.

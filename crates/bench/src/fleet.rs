@@ -5,7 +5,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -45,7 +45,10 @@ impl<R: DeserializeOwned + Send + 'static> Fleet<R> {
     /// Starts this binary once per plan with the hidden subcommand, giving each its plan as the first line.
     pub(crate) fn start<P: Serialize>(subcommand: &str, plans: &[P]) -> anyhow::Result<Self> {
         let (sender, reports) = sync_channel(1024);
-        let mut fleet = Self { members: Vec::new(), reports };
+        let mut fleet = Self {
+            members: Vec::new(),
+            reports,
+        };
         for plan in plans {
             let mut child = Command::new(std::env::current_exe()?)
                 .args(["bench", subcommand])
@@ -72,17 +75,19 @@ impl<R: DeserializeOwned + Send + 'static> Fleet<R> {
     pub(crate) fn tell<T: Serialize>(&mut self, number: usize, value: &T) -> anyhow::Result<()> {
         let mut line = serde_json::to_string(value)?;
         line.push('\n');
-        let stdin = self.members.get_mut(number).and_then(|member| member.stdin.as_mut());
+        let stdin = self
+            .members
+            .get_mut(number)
+            .and_then(|member| member.stdin.as_mut());
         let stdin = stdin.context("no such process")?;
-        stdin.write_all(line.as_bytes()).context("a consumer process is gone")
+        stdin
+            .write_all(line.as_bytes())
+            .context("a consumer process is gone")
     }
 
     /// The next thing any process says, if it comes in time.
     pub(crate) fn hear(&self, timeout: Duration) -> Option<(usize, Said<R>)> {
-        match self.reports.recv_timeout(timeout) {
-            Ok(heard) => Some(heard),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.reports.recv_timeout(timeout).ok()
     }
 }
 
@@ -113,25 +118,29 @@ fn listen<R: DeserializeOwned + Send + 'static>(
     stdout: impl std::io::Read + Send + 'static,
     sender: SyncSender<(usize, Said<R>)>,
 ) -> anyhow::Result<()> {
-    std::thread::Builder::new().name(format!("process-{number}")).spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let said = match serde_json::from_str(&line) {
-                Ok(report) => Said::Report(report),
-                Err(_) => Said::Garbled(line),
-            };
-            if sender.send((number, said)).is_err() {
-                return;
+    std::thread::Builder::new()
+        .name(format!("process-{number}"))
+        .spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let said = match serde_json::from_str(&line) {
+                    Ok(report) => Said::Report(report),
+                    Err(_) => Said::Garbled(line),
+                };
+                if sender.send((number, said)).is_err() {
+                    return;
+                }
             }
-        }
-        let _ = sender.send((number, Said::Gone));
-    })?;
+            let _ = sender.send((number, Said::Gone));
+        })?;
     Ok(())
 }
 
 /// Splits `total` into `parts` shares that differ by at most one: `(first, count)` of each.
 pub(crate) fn shares(total: u32, parts: u32) -> Vec<(u32, u32)> {
     let at = |part: u32| (u64::from(total) * u64::from(part) / u64::from(parts.max(1))) as u32;
-    (0..parts).map(|part| (at(part), at(part + 1) - at(part))).collect()
+    (0..parts)
+        .map(|part| (at(part), at(part + 1) - at(part)))
+        .collect()
 }
 
 #[cfg(test)]

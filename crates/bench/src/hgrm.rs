@@ -13,21 +13,37 @@ const TICKS_PER_HALF: u32 = 5;
 /// Writes the distribution.
 pub(crate) fn write(latencies: &Latencies, out: &mut impl Write) -> std::io::Result<()> {
     let histogram = latencies.inner();
-    writeln!(out, "{:>12} {:>14} {:>10} {:>14}\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")?;
+    writeln!(
+        out,
+        "{:>12} {:>14} {:>10} {:>14}\n",
+        "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+    )?;
     let mut total = 0u64;
     for step in histogram.iter_quantiles(TICKS_PER_HALF) {
         total += step.count_since_last_iteration();
         let value = step.value_iterated_to() as f64 / 1e6;
         let quantile = step.quantile_iterated_to();
         if quantile < 1.0 {
-            writeln!(out, "{value:>12.3} {quantile:>14.12} {total:>10} {:>14.2}", 1.0 / (1.0 - quantile))?;
+            writeln!(
+                out,
+                "{value:>12.3} {quantile:>14.12} {total:>10} {:>14.2}",
+                1.0 / (1.0 - quantile)
+            )?;
         } else {
             writeln!(out, "{value:>12.3} {quantile:>14.12} {total:>10}")?;
         }
     }
     let (mean, deviation) = (histogram.mean() / 1e6, histogram.stdev() / 1e6);
-    writeln!(out, "#[Mean    = {mean:>12.3}, StdDeviation   = {deviation:>12.3}]")?;
-    writeln!(out, "#[Max     = {:>12.3}, Total count    = {:>12}]", latencies.max_ms(), histogram.len())?;
+    writeln!(
+        out,
+        "#[Mean    = {mean:>12.3}, StdDeviation   = {deviation:>12.3}]"
+    )?;
+    writeln!(
+        out,
+        "#[Max     = {:>12.3}, Total count    = {:>12}]",
+        latencies.max_ms(),
+        histogram.len()
+    )?;
     writeln!(
         out,
         "#[Buckets = {:>12}, SubBuckets     = {:>12}]",
@@ -42,7 +58,12 @@ pub(crate) fn curve(latencies: &Latencies) -> Vec<(f64, f64)> {
         .inner()
         .iter_quantiles(TICKS_PER_HALF)
         .filter(|step| step.quantile_iterated_to() < 1.0)
-        .map(|step| (1.0 / (1.0 - step.quantile_iterated_to()), step.value_iterated_to() as f64 / 1e6))
+        .map(|step| {
+            (
+                1.0 / (1.0 - step.quantile_iterated_to()),
+                step.value_iterated_to() as f64 / 1e6,
+            )
+        })
         .collect()
 }
 
@@ -59,8 +80,11 @@ mod tests {
         let mut out = Vec::new();
         write(&latencies, &mut out).expect("writes");
         let text = String::from_utf8(out).expect("text");
-        let rows: Vec<&str> =
-            text.lines().skip(2).filter(|line| !line.starts_with('#')).collect();
+        let rows: Vec<&str> = text
+            .lines()
+            .skip(2)
+            .filter(|line| !line.starts_with('#'))
+            .collect();
         let last: Vec<&str> = rows.last().expect("rows").split_whitespace().collect();
         assert_eq!(last[1], "1.000000000000");
         assert_eq!(last[2], "1000");

@@ -40,17 +40,29 @@ impl Latencies {
 
     /// Mean, milliseconds; 0 when empty.
     pub(crate) fn mean_ms(&self) -> f64 {
-        if self.0.is_empty() { 0.0 } else { self.0.mean() / 1e6 }
+        if self.0.is_empty() {
+            0.0
+        } else {
+            self.0.mean() / 1e6
+        }
     }
 
     /// The value at `percentile` (0 to 100), milliseconds; 0 when empty.
     pub(crate) fn percentile_ms(&self, percentile: f64) -> f64 {
-        if self.0.is_empty() { 0.0 } else { self.0.value_at_percentile(percentile) as f64 / 1e6 }
+        if self.0.is_empty() {
+            0.0
+        } else {
+            self.0.value_at_percentile(percentile) as f64 / 1e6
+        }
     }
 
     /// Largest value, milliseconds; 0 when empty.
     pub(crate) fn max_ms(&self) -> f64 {
-        if self.0.is_empty() { 0.0 } else { self.0.max() as f64 / 1e6 }
+        if self.0.is_empty() {
+            0.0
+        } else {
+            self.0.max() as f64 / 1e6
+        }
     }
 
     /// Forgets everything.
@@ -66,21 +78,29 @@ impl Latencies {
     /// HdrHistogram V2 encoding as hexadecimal text.
     pub(crate) fn to_text(&self) -> anyhow::Result<String> {
         let mut bytes = Vec::new();
-        V2Serializer::new().serialize(&self.0, &mut bytes).context("a histogram cannot be encoded")?;
-        Ok(bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }))
+        V2Serializer::new()
+            .serialize(&self.0, &mut bytes)
+            .context("a histogram cannot be encoded")?;
+        Ok(bytes
+            .iter()
+            .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            }))
     }
 
     /// What [`Latencies::to_text`] wrote.
     pub(crate) fn from_text(text: &str) -> anyhow::Result<Self> {
         let bytes = (0..text.len() / 2)
-            .map(|i| text.get(2 * i..2 * i + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
+            .map(|i| {
+                text.get(2 * i..2 * i + 2)
+                    .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+            })
             .collect::<Option<Vec<u8>>>()
             .context("a histogram is not hexadecimal")?;
-        let histogram =
-            Deserializer::new().deserialize(&mut &bytes[..]).context("a histogram cannot be decoded")?;
+        let histogram = Deserializer::new()
+            .deserialize(&mut &bytes[..])
+            .context("a histogram cannot be decoded")?;
         Ok(Self(histogram))
     }
 }

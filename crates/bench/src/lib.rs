@@ -1,7 +1,7 @@
 //! `pharos bench`: load and measurement over real sockets, for this broker and any other that speaks the Pulsar protocol.
 //!
 //! [`run`] does what the [`BenchArgs`] ask for. Reading order: [`args`] is the command line; [`broadcast`] the fan-out
-//! benchmark with its consumer processes; `perf` the throughput benchmarks; below them [`net`] (sockets and frames),
+//! benchmark with its consumer processes; [`perf`] the throughput benchmarks; below them [`net`] (sockets and frames),
 //! [`proto`] (the little of the protocol that is hot), [`order`] and [`histogram`] (what is counted).
 //!
 //! Always true: the tool is frugal, because it shares the machine with what it measures; it never leaves a process or a
@@ -19,9 +19,11 @@ mod clock;
 mod fleet;
 mod hgrm;
 mod histogram;
+mod http;
 mod metrics;
 mod net;
 mod order;
+mod perf;
 mod procfs;
 mod progress;
 mod proto;
@@ -46,9 +48,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         BenchCommand::Worker => broadcast::worker::run(),
         BenchCommand::Serve { arguments } => Err(broker_process::run_guarded(&arguments)),
         BenchCommand::Broadcast(args) => broadcast::run(&args, &signals::stop_flag()?),
-        BenchCommand::Produce(_) | BenchCommand::Consume(_) | BenchCommand::E2e(_) => {
-            anyhow::bail!("not here yet")
-        }
+        BenchCommand::Produce(args) => perf::produce(&args, &signals::stop_flag()?),
+        BenchCommand::Consume(args) => perf::consume(&args, &signals::stop_flag()?),
+        BenchCommand::E2e(args) => perf::e2e(&args, &signals::stop_flag()?),
     }
 }
 

@@ -1,14 +1,6 @@
 //! Reads a broker's Prometheus page, taking what it finds and missing nothing it does not.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::time::Duration;
-
-use anyhow::Context as _;
-
-use crate::session::resolve_with;
-
 /// One line of the page.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
@@ -37,49 +29,15 @@ const STAGES: &str = "pharos_stage_seconds";
 
 /// `GET {http_url}/metrics`.
 pub(crate) fn fetch(http_url: &str) -> anyhow::Result<Vec<Sample>> {
-    let address = resolve_with(http_url, "http://", 80)?;
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    // HTTP/1.0: the body ends with the connection, so no chunked encoding to undo.
-    write!(stream, "GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-    let status = head.split_whitespace().nth(1).unwrap_or_default();
-    if let Some(location) = redirect(head, status) {
-        return if location == http_url { anyhow::bail!("redirect loop") } else { fetch_path(&location) };
-    }
-    anyhow::ensure!(status == "200", "GET /metrics answered {status}");
-    Ok(parse(body))
-}
-
-/// A second request after a redirect (some brokers redirect `/metrics` to `/metrics/`).
-fn fetch_path(location: &str) -> anyhow::Result<Vec<Sample>> {
-    let address = resolve_with(location, "http://", 80)?;
-    let path = location.get("http://".len()..).and_then(|rest| rest.find('/').map(|at| &rest[at..]));
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    write!(stream, "GET {} HTTP/1.0\r\nHost: {address}\r\n\r\n", path.unwrap_or("/metrics/"))?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    let answer = String::from_utf8_lossy(&answer);
-    Ok(parse(answer.split_once("\r\n\r\n").context("no HTTP answer")?.1))
-}
-
-fn redirect(head: &str, status: &str) -> Option<String> {
-    if !status.starts_with('3') {
-        return None;
-    }
-    head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
-    })
+    Ok(parse(&crate::http::get(http_url, "/metrics")?))
 }
 
 /// Parses a Prometheus text page; lines that do not parse are left out.
 pub(crate) fn parse(page: &str) -> Vec<Sample> {
-    page.lines().filter(|line| !line.starts_with('#')).filter_map(parse_line).collect()
+    page.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(parse_line)
+        .collect()
 }
 
 fn parse_line(line: &str) -> Option<Sample> {
@@ -91,7 +49,11 @@ fn parse_line(line: &str) -> Option<Sample> {
         rest = parse_labels(inside, &mut labels)?;
     }
     let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name: name.to_owned(), labels, value })
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
 }
 
 /// Reads `a="x",b="y"}` and gives what follows the brace.
@@ -147,7 +109,10 @@ fn stage(samples: &[Sample], name: &str) -> Stage {
             .filter(move |sample| sample.name == full)
             .filter(|sample| sample.labels.get("stage").is_some_and(|stage| stage == name))
     };
-    let mut found = Stage { stage: name.to_owned(), ..Stage::default() };
+    let mut found = Stage {
+        stage: name.to_owned(),
+        ..Stage::default()
+    };
     for sample in of_stage("") {
         if let Some(quantile) = sample.labels.get("quantile")
             && sample.value.is_finite()
@@ -181,7 +146,11 @@ fn stage(samples: &[Sample], name: &str) -> Stage {
 }
 
 fn parse_bound(text: &str) -> Option<f64> {
-    if text == "+Inf" { Some(f64::INFINITY) } else { text.parse().ok() }
+    if text == "+Inf" {
+        Some(f64::INFINITY)
+    } else {
+        text.parse().ok()
+    }
 }
 
 /// The upper bound of the bucket that holds the quantile; cumulative buckets of several series are added up.
@@ -194,8 +163,15 @@ fn bucket_quantile(buckets: &[(f64, f64)], quantile: f64) -> Option<f64> {
         }
     }
     sums.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let total = sums.last().map(|(_, count)| *count).filter(|total| *total > 0.0)?;
-    let largest_finite = sums.iter().rev().map(|(bound, _)| *bound).find(|bound| bound.is_finite())?;
+    let total = sums
+        .last()
+        .map(|(_, count)| *count)
+        .filter(|total| *total > 0.0)?;
+    let largest_finite = sums
+        .iter()
+        .rev()
+        .map(|(bound, _)| *bound)
+        .find(|bound| bound.is_finite())?;
     let holding = sums.iter().find(|(_, count)| *count >= total * quantile)?;
     Some(holding.0.min(largest_finite))
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -25,6 +26,9 @@ pub(crate) struct Ready {
     pub(crate) writable: bool,
 }
 
+/// Shorter waits than this are measured in nanoseconds.
+const FINE_NS: u64 = 10_000_000;
+
 /// An epoll set, level triggered.
 pub(crate) struct Poller {
     epoll: OwnedFd,
@@ -34,17 +38,30 @@ pub(crate) struct Poller {
 impl Poller {
     /// An empty set.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, events: Vec::with_capacity(512) })
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(512),
+        })
     }
 
     /// Watches `source` for reading, and for writing too if `write`.
     pub(crate) fn add(&self, source: impl AsFd, token: u64, write: bool) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token), interest(write))?)
+        Ok(epoll::add(
+            &self.epoll,
+            source,
+            EventData::new_u64(token),
+            interest(write),
+        )?)
     }
 
     /// Changes whether `source` is also watched for writing.
     pub(crate) fn set(&self, source: impl AsFd, token: u64, write: bool) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), interest(write))?)
+        Ok(epoll::modify(
+            &self.epoll,
+            source,
+            EventData::new_u64(token),
+            interest(write),
+        )?)
     }
 
     /// Stops watching `source`.
@@ -59,6 +76,19 @@ impl Poller {
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout_ns / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: (timeout_ns % 1_000_000_000) as _,
+        };
+        // The system call counts whole milliseconds; pacing needs finer ones.
+        let timeout = if (1..FINE_NS).contains(&timeout_ns) {
+            let mut readable = [PollFd::new(&self.epoll, PollFlags::IN)];
+            match poll(&mut readable, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                },
+                Err(error) => return Err(error.into()),
+            }
+        } else {
+            timeout
         };
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
             Ok(_) => {}
@@ -78,7 +108,11 @@ impl Poller {
 }
 
 fn interest(write: bool) -> EventFlags {
-    if write { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN }
+    if write {
+        EventFlags::IN | EventFlags::OUT
+    } else {
+        EventFlags::IN
+    }
 }
 
 /// Begins a TCP connect; the socket becomes writable when it has ended one way or the other.
@@ -123,7 +157,7 @@ pub(crate) trait FrameSink {
 pub(crate) enum Received {
     /// The socket held less than was asked for.
     Drained,
-    /// There is probably more.
+    /// There may be more. Answers can wait a little for those to what follows, but not for ever: nothing may follow.
     More,
     /// The peer closed, or the connection broke.
     Closed,
@@ -142,6 +176,11 @@ pub(crate) struct Inbound {
 const COMPLETE_IN_PLACE: usize = 64 << 10;
 
 impl Inbound {
+    /// Begins with bytes that were read before.
+    pub(crate) fn starting_with(carry: Vec<u8>) -> Self {
+        Self { carry, skip: 0 }
+    }
+
     /// Forgets a torn frame; for a new connection.
     pub(crate) fn reset(&mut self) {
         self.carry = Vec::new();
@@ -169,7 +208,9 @@ impl Inbound {
         if scratch.len() < kept + read_bytes {
             scratch.resize(kept + read_bytes, 0);
         }
-        let Some(room) = scratch.get_mut(kept..kept + read_bytes) else { return Ok(Received::Closed) };
+        let Some(room) = scratch.get_mut(kept..kept + read_bytes) else {
+            return Ok(Received::Closed);
+        };
         let read = match stream.read(room) {
             Ok(0) => return Ok(Received::Closed),
             Ok(read) => read,
@@ -178,7 +219,11 @@ impl Inbound {
         scratch[..kept].copy_from_slice(&self.carry);
         self.carry.clear();
         self.cut(&scratch[..kept + read], sink, out)?;
-        Ok(if read < read_bytes { Received::Drained } else { Received::More })
+        Ok(if read < read_bytes {
+            Received::Drained
+        } else {
+            Received::More
+        })
     }
 
     fn cut(
@@ -236,7 +281,8 @@ impl Inbound {
             let frame = std::mem::take(&mut self.carry);
             sink.on_frame(&frame, out)?;
         }
-        Ok(Received::More)
+        // Often true, and never a lie that matters: the caller then writes its answers out now.
+        Ok(Received::Drained)
     }
 }
 

@@ -50,13 +50,19 @@ pub(crate) struct OrderCheck {
 impl OrderCheck {
     /// `consumers` consumers, each expecting sequence 0.
     pub(crate) fn new(consumers: usize) -> Self {
-        Self { expected: vec![0; consumers], missing: HashMap::new(), counts: OrderCounts::default() }
+        Self {
+            expected: vec![0; consumers],
+            missing: HashMap::new(),
+            counts: OrderCounts::default(),
+        }
     }
 
     /// One delivery. A consumer that does not exist counts as a duplicate of nothing and is ignored.
     #[inline]
     pub(crate) fn arrived(&mut self, consumer: u32, sequence: u32) -> Arrival {
-        let Some(expected) = self.expected.get_mut(consumer as usize) else { return Arrival::Duplicate };
+        let Some(expected) = self.expected.get_mut(consumer as usize) else {
+            return Arrival::Duplicate;
+        };
         if *expected == sequence {
             *expected += 1;
             return Arrival::New;
@@ -66,13 +72,22 @@ impl OrderCheck {
 
     #[cold]
     fn anomaly(&mut self, consumer: u32, sequence: u32) -> Arrival {
-        let Some(expected) = self.expected.get_mut(consumer as usize) else { return Arrival::Duplicate };
+        let Some(expected) = self.expected.get_mut(consumer as usize) else {
+            return Arrival::Duplicate;
+        };
         if sequence > *expected {
-            self.missing.entry(consumer).or_default().extend(*expected..sequence);
+            self.missing
+                .entry(consumer)
+                .or_default()
+                .extend(*expected..sequence);
             *expected = sequence + 1;
             return Arrival::New;
         }
-        if self.missing.get_mut(&consumer).is_some_and(|missing| missing.remove(&sequence)) {
+        if self
+            .missing
+            .get_mut(&consumer)
+            .is_some_and(|missing| missing.remove(&sequence))
+        {
             self.counts.out_of_order += 1;
             return Arrival::Late;
         }
@@ -83,14 +98,25 @@ impl OrderCheck {
 
     /// Messages not yet seen, if `total` were sent.
     pub(crate) fn outstanding(&self, total: u32) -> u64 {
-        let behind: u64 =
-            self.expected.iter().map(|expected| u64::from(total.saturating_sub(*expected))).sum();
-        behind + self.missing.values().map(|missing| missing.len() as u64).sum::<u64>()
+        let behind: u64 = self
+            .expected
+            .iter()
+            .map(|expected| u64::from(total.saturating_sub(*expected)))
+            .sum();
+        behind
+            + self
+                .missing
+                .values()
+                .map(|missing| missing.len() as u64)
+                .sum::<u64>()
     }
 
     /// The sums, with everything outstanding counted as lost.
     pub(crate) fn finish(&self, total: u32) -> OrderCounts {
-        OrderCounts { lost: self.outstanding(total), ..self.counts.clone() }
+        OrderCounts {
+            lost: self.outstanding(total),
+            ..self.counts.clone()
+        }
     }
 }
 
@@ -117,17 +143,36 @@ mod tests {
 
     #[test]
     fn a_gap_is_lost_and_so_is_the_tail() {
-        assert_eq!(check(&[0, 2], 4), OrderCounts { lost: 2, ..OrderCounts::default() });
+        assert_eq!(
+            check(&[0, 2], 4),
+            OrderCounts {
+                lost: 2,
+                ..OrderCounts::default()
+            }
+        );
     }
 
     #[test]
     fn a_gap_filled_later_is_out_of_order_not_lost() {
-        assert_eq!(check(&[0, 2, 1, 3], 4), OrderCounts { out_of_order: 1, ..OrderCounts::default() });
+        assert_eq!(
+            check(&[0, 2, 1, 3], 4),
+            OrderCounts {
+                out_of_order: 1,
+                ..OrderCounts::default()
+            }
+        );
     }
 
     #[test]
     fn a_replay_is_duplicates_and_says_how_far_back_it_went() {
         let counts = check(&[0, 1, 2, 1, 2, 3], 4);
-        assert_eq!(counts, OrderCounts { duplicates: 2, duplicate_reach: 2, ..OrderCounts::default() });
+        assert_eq!(
+            counts,
+            OrderCounts {
+                duplicates: 2,
+                duplicate_reach: 2,
+                ..OrderCounts::default()
+            }
+        );
     }
 }

@@ -34,7 +34,13 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 }
 
 fn rss_kib(status: &str) -> Option<u64> {
-    status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

@@ -18,14 +18,26 @@ pub(crate) struct Progress {
 impl Progress {
     /// Looks whether stderr is a terminal.
     pub(crate) fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), last_ns: 0, last: String::new() }
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            last_ns: 0,
+            last: String::new(),
+        }
     }
 
     /// Shows `done` of `total` as a bar with a text behind it.
     pub(crate) fn bar(&mut self, what: &str, done: u64, total: u64) {
-        let share = if total == 0 { 1.0 } else { done as f64 / total as f64 };
+        let share = if total == 0 {
+            1.0
+        } else {
+            done as f64 / total as f64
+        };
         let text = if self.terminal {
-            format!("{what} [{}] {:>3.0} % {done}/{total}", bar(share, 30), share * 100.0)
+            format!(
+                "{what} [{}] {:>3.0} % {done}/{total}",
+                bar(share, 30),
+                share * 100.0
+            )
         } else {
             format!("{what} {done}/{total}")
         };

@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use bytes::BytesMut;
 use pharos_wire::command::Command;
 use pharos_wire::proto::{
-    command_lookup_topic_response::LookupType, command_partitioned_topic_metadata_response::LookupType as Answer,
+    self, command_lookup_topic_response::LookupType,
+    command_partitioned_topic_metadata_response::LookupType as Answer,
 };
 use pharos_wire::{encode, frame, request};
 
@@ -33,7 +34,11 @@ impl Session {
             .with_context(|| format!("cannot connect to {broker}"))?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_nodelay(true)?;
-        let mut session = Self { stream, inbound: BytesMut::new(), next_request: 0 };
+        let mut session = Self {
+            stream,
+            inbound: BytesMut::new(),
+            next_request: 0,
+        };
         let mut hello = Vec::new();
         command::push_connect(&mut hello, token);
         session.stream.write_all(&hello)?;
@@ -65,7 +70,9 @@ impl Session {
         let id = self.request_id();
         self.send(&request::lookup(topic, id, authoritative).into())?;
         loop {
-            let Command::LookupResponse(answer) = self.next()? else { continue };
+            let Command::LookupResponse(answer) = self.next()? else {
+                continue;
+            };
             if answer.request_id != id {
                 continue;
             }
@@ -78,6 +85,48 @@ impl Session {
                 authoritative: answer.authoritative(),
             });
         }
+    }
+
+    /// Creates a producer under a name of our choice.
+    pub(crate) fn create_producer(
+        &mut self,
+        topic: &str,
+        producer_id: u64,
+        name: &str,
+    ) -> anyhow::Result<()> {
+        let id = self.request_id();
+        self.send(&request::producer(topic, producer_id, id, Some(name)).into())?;
+        loop {
+            match self.next()? {
+                Command::ProducerSuccess(answer) if answer.request_id == id => return Ok(()),
+                Command::Error(error) if error.request_id == id => {
+                    bail!("producer on {topic}: {}", command::refusal(&error))
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Subscribes; `subscribe` gets its request id here. No permits are granted.
+    pub(crate) fn subscribe(&mut self, mut subscribe: proto::CommandSubscribe) -> anyhow::Result<()> {
+        let id = self.request_id();
+        subscribe.request_id = id;
+        let what = format!("{} of {}", subscribe.subscription, subscribe.topic);
+        self.send(&subscribe.into())?;
+        loop {
+            match self.next()? {
+                Command::Success(answer) if answer.request_id == id => return Ok(()),
+                Command::Error(error) if error.request_id == id => {
+                    bail!("subscription {what}: {}", command::refusal(&error))
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The socket, and what was read beyond the last answer.
+    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.inbound.to_vec())
     }
 
     fn request_id(&mut self) -> u64 {
@@ -140,12 +189,22 @@ pub(crate) fn resolve(url: &str) -> anyhow::Result<SocketAddr> {
 
 /// The address in `<scheme>host[:port][/...]`.
 pub(crate) fn resolve_with(url: &str, scheme: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    let rest = url.strip_prefix(scheme).with_context(|| format!("`{url}` does not begin with {scheme}"))?;
+    let rest = url
+        .strip_prefix(scheme)
+        .with_context(|| format!("`{url}` does not begin with {scheme}"))?;
     let host = rest.split(['/', ',']).next().unwrap_or(rest);
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let target = if has_port { host.to_owned() } else { format!("{host}:{port}") };
-    let found: Vec<SocketAddr> =
-        target.to_socket_addrs().with_context(|| format!("cannot resolve {target}"))?.collect();
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let target = if has_port {
+        host.to_owned()
+    } else {
+        format!("{host}:{port}")
+    };
+    let found: Vec<SocketAddr> = target
+        .to_socket_addrs()
+        .with_context(|| format!("cannot resolve {target}"))?
+        .collect();
     found
         .iter()
         .find(|address| address.is_ipv4())
@@ -172,9 +231,15 @@ mod tests {
     #[test]
     fn urls_resolve_with_and_without_port() {
         let address = |text: &str| resolve(text).map(|found| found.to_string()).ok();
-        assert_eq!(address("pulsar://127.0.0.1:6651").as_deref(), Some("127.0.0.1:6651"));
+        assert_eq!(
+            address("pulsar://127.0.0.1:6651").as_deref(),
+            Some("127.0.0.1:6651")
+        );
         assert_eq!(address("pulsar://127.0.0.1").as_deref(), Some("127.0.0.1:6650"));
-        assert_eq!(address("pulsar://127.0.0.1:1,127.0.0.2:2/x").as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(
+            address("pulsar://127.0.0.1:1,127.0.0.2:2/x").as_deref(),
+            Some("127.0.0.1:1")
+        );
         assert_eq!(address("http://127.0.0.1:1"), None);
     }
 

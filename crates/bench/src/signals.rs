@@ -11,7 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&flag);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || runtime.block_on(watch(&told)))

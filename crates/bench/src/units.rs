@@ -7,7 +7,9 @@ use std::time::Duration;
 /// Parses `10KB`, `1m`, `300` into bytes.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -23,7 +25,9 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Parses `10`, `1.5s`, `250ms`, `2m` into a duration; a bare number is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let seconds = match unit.trim() {
         "us" => 1e-6,
@@ -33,7 +37,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         other => return Err(format!("unknown time unit `{other}`; use us, ms, s, m or h")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("`{text}` is not a duration"))?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is not a duration"))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is not a duration"))
 }
 

@@ -27,8 +27,8 @@ use crate::proto::payload::STAMP_BYTES;
 use crate::session::{self, Session};
 use crate::target::Target;
 
-pub(crate) use plan::Mode;
 use outcome::{Facts, Outcome};
+pub(crate) use plan::Mode;
 use plan::{Order, ReadyReport, Report, WorkerPlan, WorkerResult};
 use publisher::{Published, PublisherPlan};
 
@@ -50,22 +50,36 @@ pub(crate) fn run(args: &BroadcastArgs, stop: &Arc<AtomicBool>) -> anyhow::Resul
     drop(target);
     let (outcome, latencies) = outcome?;
     if let Some(path) = &args.hgrm {
-        let mut file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file =
+            std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         crate::hgrm::write(&latencies, &mut file)?;
     }
     match args.output {
         Output::Json => crate::print(&serde_json::to_string_pretty(&outcome)?)?,
         Output::Text => crate::print(&outcome.to_text())?,
     }
-    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outcome.passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn validate(args: &BroadcastArgs) -> anyhow::Result<()> {
-    ensure!(args.slow_consumers < args.consumers, "--slow-consumers must leave at least one consumer");
-    ensure!(args.connections > 0 && args.messages > 0, "--connections and --messages must be positive");
+    ensure!(
+        args.slow_consumers < args.consumers,
+        "--slow-consumers must leave at least one consumer"
+    );
+    ensure!(
+        args.connections > 0 && args.messages > 0,
+        "--connections and --messages must be positive"
+    );
     ensure!(args.rate > 0.0, "--rate must be positive");
     ensure!(args.receiver_queue > 0, "--receiver-queue must be positive");
-    ensure!(args.size >= STAMP_BYTES as u64, "--size must be at least {STAMP_BYTES} bytes");
+    ensure!(
+        args.size >= STAMP_BYTES as u64,
+        "--size must be at least {STAMP_BYTES} bytes"
+    );
     Ok(())
 }
 
@@ -75,16 +89,28 @@ fn measure(
     stop: &Arc<AtomicBool>,
     progress: &mut Progress,
 ) -> anyhow::Result<(Outcome, crate::histogram::Latencies)> {
-    let topic = args.topic.clone().unwrap_or_else(|| format!("bench-{:x}", clock::realtime_ns() / 1_000_000));
+    let topic = args
+        .topic
+        .clone()
+        .unwrap_or_else(|| format!("bench-{:x}", clock::realtime_ns() / 1_000_000));
     let topic = session::full_topic(&topic);
     let token = args.target.token.as_deref();
     let partitions = Session::open(session::resolve(&target.url)?, token)?.partitions(&topic)?;
-    ensure!(partitions == 0, "{topic} is partitioned; broadcast measures one topic");
+    ensure!(
+        partitions == 0,
+        "{topic} is partitioned; broadcast measures one topic"
+    );
     let broker = session::find_broker(&target.url, &topic, token)?;
 
     let started = target.sample();
     let plans = plans(args, broker, &topic);
-    let mut run = Run { fleet: Fleet::start("__worker", &plans)?, plans, stop, progress, delivered: Vec::new() };
+    let mut run = Run {
+        fleet: Fleet::start("__worker", &plans)?,
+        plans,
+        stop,
+        progress,
+        delivered: Vec::new(),
+    };
     run.delivered = vec![0; run.fleet.len()];
     let ready = run.await_ready()?;
     run.pause(args.settle)?;
@@ -104,7 +130,15 @@ fn measure(
     let results = run.finish(total)?;
     let end = target.sample();
     let stages = target.stages();
-    let facts = Facts { ready, results, published, started, idle, end, stages };
+    let facts = Facts {
+        ready,
+        results,
+        published,
+        started,
+        idle,
+        end,
+        stages,
+    };
     Outcome::new(args, topic, facts)
 }
 
@@ -144,7 +178,9 @@ fn plans(args: &BroadcastArgs, broker: std::net::SocketAddr, topic: &str) -> Vec
         connect_timeout_ms: args.connect_timeout.as_millis() as u64,
         drain_ms: args.drain.as_millis() as u64,
     };
-    let shares = shares(measured, processes).into_iter().zip(self::shares(connections, processes));
+    let shares = shares(measured, processes)
+        .into_iter()
+        .zip(self::shares(connections, processes));
     let mut plans: Vec<WorkerPlan> = shares
         .enumerate()
         .map(|(number, ((first, consumers), (_, connections)))| WorkerPlan {
@@ -213,14 +249,17 @@ impl Run<'_> {
         let mut ready: Vec<Option<ReadyReport>> = vec![None; self.fleet.len()];
         while ready.iter().any(Option::is_none) {
             match self.hear()? {
-                Some((number, Report::Progress { subscribed: now, .. })) => subscribed[number] = u64::from(now),
+                Some((number, Report::Progress { subscribed: now, .. })) => {
+                    subscribed[number] = u64::from(now)
+                }
                 Some((number, Report::Ready(report))) => {
                     subscribed[number] = u64::from(self.plans[number].consumers);
                     ready[number] = Some(report);
                 }
                 _ => {}
             }
-            self.progress.bar("subscribing", subscribed.iter().sum(), consumers);
+            self.progress
+                .bar("subscribing", subscribed.iter().sum(), consumers);
         }
         Ok(ready.into_iter().flatten().collect())
     }
@@ -255,7 +294,8 @@ impl Run<'_> {
         let measured = self.plans.iter().filter(|plan| !plan.slow);
         let consumers: u64 = measured.map(|plan| u64::from(plan.consumers)).sum();
         let what = format!("sent {sent}/{total}, delivered");
-        self.progress.bar(&what, self.delivered.iter().sum(), u64::from(total) * consumers);
+        self.progress
+            .bar(&what, self.delivered.iter().sum(), u64::from(total) * consumers);
     }
 
     fn finish(&mut self, total: u32) -> anyhow::Result<Vec<WorkerResult>> {
@@ -265,7 +305,11 @@ impl Run<'_> {
             }
         }
         let mut results: Vec<Option<WorkerResult>> = vec![None; self.fleet.len()];
-        while results.iter().zip(&self.plans).any(|(result, plan)| result.is_none() && !plan.slow) {
+        while results
+            .iter()
+            .zip(&self.plans)
+            .any(|(result, plan)| result.is_none() && !plan.slow)
+        {
             if let Some((number, Report::Done(result))) = self.hear()? {
                 results[number] = Some(*result);
             }
@@ -276,5 +320,7 @@ impl Run<'_> {
 }
 
 fn join(thread: JoinHandle<anyhow::Result<Published>>) -> anyhow::Result<Published> {
-    thread.join().map_err(|_| anyhow::anyhow!("the publisher's thread panicked"))?
+    thread
+        .join()
+        .map_err(|_| anyhow::anyhow!("the publisher's thread panicked"))?
 }

@@ -97,7 +97,11 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Adds up what all processes found.
-    pub(super) fn new(args: &BroadcastArgs, topic: String, facts: Facts) -> anyhow::Result<(Self, Latencies)> {
+    pub(super) fn new(
+        args: &BroadcastArgs,
+        topic: String,
+        facts: Facts,
+    ) -> anyhow::Result<(Self, Latencies)> {
         let mut subscribe = Latencies::default();
         let mut connected_per_second = Vec::new();
         let mut connect_ns = 0;
@@ -207,15 +211,35 @@ impl Outcome {
             name(&self.ack),
         )?;
         writeln!(out, "{:<34}{:>14}{:>14}", "", "measured", "study*")?;
-        let study = |key: &str| STUDY.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-        row(out, "connected and subscribed, s", self.connect_seconds, study("connect"))?;
+        let study = |key: &str| {
+            STUDY
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| *value)
+        };
+        row(
+            out,
+            "connected and subscribed, s",
+            self.connect_seconds,
+            study("connect"),
+        )?;
         row(out, "end-to-end latency avg, ms", self.avg_ms, study("avg"))?;
         row(out, "                   p50, ms", self.p50_ms, None)?;
         row(out, "                   p99, ms", self.p99_ms, study("p99"))?;
         row(out, "                 p99.9, ms", self.p999_ms, None)?;
         row(out, "                   max, ms", self.max_ms, None)?;
-        row(out, "to the last consumer, median, ms", self.last_consumer_median_ms, None)?;
-        row(out, "to the last consumer, worst, ms", self.last_consumer_max_ms, None)?;
+        row(
+            out,
+            "to the last consumer, median, ms",
+            self.last_consumer_median_ms,
+            None,
+        )?;
+        row(
+            out,
+            "to the last consumer, worst, ms",
+            self.last_consumer_max_ms,
+            None,
+        )?;
         row(out, "wire time, ms", self.wire_time_ms, None)?;
         row(out, "p99 / wire time", self.p99_over_wire_time, None)?;
         row(out, "publish to receipt p50, ms", self.publish_p50_ms, None)?;
@@ -223,11 +247,25 @@ impl Outcome {
         row(out, "subscribe p50, ms", self.subscribe_p50_ms, None)?;
         row(out, "          p99, ms", self.subscribe_p99_ms, None)?;
         row(out, "deliveries/s", self.deliveries_per_second, None)?;
-        row(out, "deliveries/s in a burst", self.burst_deliveries_per_second, None)?;
-        row(out, "client CPU, us per delivery", self.client_us_per_delivery, None)?;
+        row(
+            out,
+            "deliveries/s in a burst",
+            self.burst_deliveries_per_second,
+            None,
+        )?;
+        row(
+            out,
+            "client CPU, us per delivery",
+            self.client_us_per_delivery,
+            None,
+        )?;
         self.write_broker(out)?;
         self.write_stages(out)?;
-        writeln!(out, "\nsubscribed in each second: {}", seconds(&self.connected_per_second))?;
+        writeln!(
+            out,
+            "\nsubscribed in each second: {}",
+            seconds(&self.connected_per_second)
+        )?;
         writeln!(
             out,
             "delivered {}, lost {}, duplicates {}, out of order {}, bad checksums {}, foreign {}",
@@ -241,9 +279,16 @@ impl Outcome {
             )?;
         }
         if self.slow_consumers > 0 {
-            writeln!(out, "{} further consumers did not read; they are in none of these figures", self.slow_consumers)?;
+            writeln!(
+                out,
+                "{} further consumers did not read; they are in none of these figures",
+                self.slow_consumers
+            )?;
         }
-        writeln!(out, "\n* 100,000 consumers, 10 KB, 1/s, broker with 16 cores, clients on machines of their own")?;
+        writeln!(
+            out,
+            "\n* 100,000 consumers, 10 KB, 1/s, broker with 16 cores, clients on machines of their own"
+        )?;
         write!(out, "{}", if self.passed { "PASSED" } else { "FAILED" })
     }
 
@@ -277,7 +322,11 @@ impl Outcome {
         if self.stages.is_empty() {
             return Ok(());
         }
-        writeln!(out, "\n{:<34}{:>14}{:>14}{:>14}", "stage in the broker, ms", "avg", "p50", "p99")?;
+        writeln!(
+            out,
+            "\n{:<34}{:>14}{:>14}{:>14}",
+            "stage in the broker, ms", "avg", "p50", "p99"
+        )?;
         for stage in &self.stages {
             let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}"));
             let quantile = |key: &str| show(stage.quantiles_ms.get(key).copied());
@@ -301,11 +350,17 @@ fn row(out: &mut String, label: &str, value: f64, study: Option<f64>) -> std::fm
 }
 
 fn name(value: &impl clap::ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    value
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn seconds(per_second: &[u64]) -> String {
-    per_second.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+    per_second
+        .iter()
+        .map(u64::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn add_up(sums: &mut Vec<u64>, more: &[u64]) {
@@ -340,7 +395,9 @@ fn last_of_each(results: &[WorkerResult], published: &Published) -> Vec<u64> {
 
 fn times_to_last(last_ns: &[u64], published: &Published, warmup: u32) -> Vec<f64> {
     let pairs = last_ns.iter().zip(&published.sent_ns).skip(warmup as usize);
-    pairs.map(|(last, sent)| ns_to_ms(last.saturating_sub(*sent))).collect()
+    pairs
+        .map(|(last, sent)| ns_to_ms(last.saturating_sub(*sent)))
+        .collect()
 }
 
 /// Measured deliveries over the time from the first measured send to the last delivery.
@@ -350,7 +407,11 @@ fn deliveries_per_second(
     published: &Published,
     args: &BroadcastArgs,
 ) -> f64 {
-    let first = published.sent_ns.get(args.warmup_messages as usize).copied().unwrap_or(0);
+    let first = published
+        .sent_ns
+        .get(args.warmup_messages as usize)
+        .copied()
+        .unwrap_or(0);
     let last = last_ns.iter().copied().max().unwrap_or(0);
     ratio(latencies.count() as f64, last.saturating_sub(first) as f64 / 1e9)
 }
@@ -360,7 +421,10 @@ fn bytes_per_consumer(
     idle: &Option<ProcessSample>,
     consumers: u32,
 ) -> Option<f64> {
-    let grown = idle.as_ref()?.rss_bytes.saturating_sub(started.as_ref()?.rss_bytes);
+    let grown = idle
+        .as_ref()?
+        .rss_bytes
+        .saturating_sub(started.as_ref()?.rss_bytes);
     Some(grown as f64 / f64::from(consumers))
 }
 
@@ -371,10 +435,19 @@ mod tests {
     #[test]
     fn the_slowest_process_decides_when_a_message_is_everywhere() {
         let results = [
-            WorkerResult { last_ns: vec![5_000_000, 30_000_000], ..WorkerResult::default() },
-            WorkerResult { last_ns: vec![9_000_000, 20_000_000], ..WorkerResult::default() },
+            WorkerResult {
+                last_ns: vec![5_000_000, 30_000_000],
+                ..WorkerResult::default()
+            },
+            WorkerResult {
+                last_ns: vec![9_000_000, 20_000_000],
+                ..WorkerResult::default()
+            },
         ];
-        let published = Published { sent_ns: vec![1_000_000, 10_000_000], ..Published::default() };
+        let published = Published {
+            sent_ns: vec![1_000_000, 10_000_000],
+            ..Published::default()
+        };
         let last = last_of_each(&results, &published);
         assert_eq!(times_to_last(&last, &published, 0), [8.0, 20.0]);
         assert_eq!(times_to_last(&last, &published, 1), [20.0]);

@@ -12,15 +12,15 @@ use anyhow::{Context as _, bail};
 use bytes::BytesMut;
 use pharos_wire::command::Command;
 use pharos_wire::message::encode_entry;
-use pharos_wire::proto::MessageMetadata;
+use pharos_wire::proto::{MessageMetadata, command_lookup_topic_response::LookupType};
 use pharos_wire::{encode, frame as wire_frame, request};
 
 use crate::clock;
 use crate::histogram::Latencies;
 use crate::net::{FrameSink, Inbound, Outbound, Poller, Ready, Received, start_connect};
+use crate::proto::command;
 use crate::proto::frame::{self, FrameError};
 use crate::proto::payload::{Stamp, pattern};
-use crate::proto::command;
 
 /// The only producer of the connection.
 const PRODUCER_ID: u64 = 0;
@@ -95,7 +95,11 @@ struct Publisher<'a> {
 ///
 /// # Errors
 /// The connection is lost and reconnecting is off, the broker refuses for good, or receipts do not come.
-pub(crate) fn publish(plan: &PublisherPlan, sent: &AtomicU32, stop: &AtomicBool) -> anyhow::Result<Published> {
+pub(crate) fn publish(
+    plan: &PublisherPlan,
+    sent: &AtomicU32,
+    stop: &AtomicBool,
+) -> anyhow::Result<Published> {
     let mut publisher = Publisher {
         plan,
         name: format!("bench-publisher-{}", std::process::id()),
@@ -151,7 +155,11 @@ impl Publisher<'_> {
             let waits = !self.open || all_sent;
             let last = self.published.sent_ns.last().copied().unwrap_or(0).max(heard_ns);
             if waits && clock::monotonic_ns().saturating_sub(last) > self.plan.patience_ns {
-                bail!("{} of {} messages have a receipt; no more came", self.published.receipt_count, self.plan.total);
+                bail!(
+                    "{} of {} messages have a receipt; no more came",
+                    self.published.receipt_count,
+                    self.plan.total
+                );
             }
         }
     }
@@ -187,12 +195,22 @@ impl Publisher<'_> {
             }
             self.published.frame_bytes = frame.len();
             self.published.sent_ns.push(sent_ns);
-            self.pending.push_back(Pending { sequence: next, sent_ns, frame, handed: self.open });
+            self.pending.push_back(Pending {
+                sequence: next,
+                sent_ns,
+                frame,
+                handed: self.open,
+            });
         }
     }
 
     fn build(&mut self, sequence: u64, sent_ns: u64) -> anyhow::Result<Vec<u8>> {
-        Stamp { sequence, sent_ns, source: 0 }.write(&mut self.payload);
+        Stamp {
+            sequence,
+            sent_ns,
+            source: 0,
+        }
+        .write(&mut self.payload);
         let metadata = MessageMetadata {
             producer_name: self.name.clone(),
             sequence_id: sequence,
@@ -210,10 +228,13 @@ impl Publisher<'_> {
 
     fn flush(&mut self) {
         let Some(stream) = &self.stream else { return };
-        let outcome =
-            self.outbound.flush(stream).and_then(|all| self.poller.set(stream, 0, !all));
+        let outcome = self
+            .outbound
+            .flush(stream)
+            .and_then(|all| self.poller.set(stream, 0, !all));
         if let Err(error) = outcome {
-            self.trouble.get_or_insert((format!("connection lost: {error}"), true));
+            self.trouble
+                .get_or_insert((format!("connection lost: {error}"), true));
         }
     }
 
@@ -224,7 +245,9 @@ impl Publisher<'_> {
         inbound: &mut Inbound,
         scratch: &mut Vec<u8>,
     ) -> anyhow::Result<bool> {
-        let Some(stream) = self.stream.take() else { return Ok(false) };
+        let Some(stream) = self.stream.take() else {
+            return Ok(false);
+        };
         if self.connecting {
             match stream.take_error() {
                 Ok(None) if event.writable => {
@@ -233,7 +256,8 @@ impl Publisher<'_> {
                 }
                 Ok(None) => {}
                 Ok(Some(error)) | Err(error) => {
-                    self.trouble.get_or_insert((format!("cannot connect: {error}"), true));
+                    self.trouble
+                        .get_or_insert((format!("cannot connect: {error}"), true));
                 }
             }
             self.stream = Some(stream);
@@ -247,7 +271,8 @@ impl Publisher<'_> {
             let received = inbound.receive(&stream, scratch, 64 << 10, self, &mut answers)?;
             self.outbound.buf.extend_from_slice(&answers);
             if received == Received::Closed {
-                self.trouble.get_or_insert(("the broker closed the connection".to_owned(), true));
+                self.trouble
+                    .get_or_insert(("the broker closed the connection".to_owned(), true));
             }
             heard = received != Received::Closed;
         }
@@ -258,7 +283,9 @@ impl Publisher<'_> {
 
     /// After trouble: gives up, or drops the connection to open it again later.
     fn mend(&mut self) -> anyhow::Result<()> {
-        let Some((why, may_help)) = self.trouble.take() else { return Ok(()) };
+        let Some((why, may_help)) = self.trouble.take() else {
+            return Ok(());
+        };
         if !(self.plan.reconnect && may_help) {
             bail!("the publisher failed: {why}");
         }
@@ -288,10 +315,15 @@ impl Publisher<'_> {
 
     fn receipt(&mut self, sequence: u64) {
         // A receipt repeats after a resend; only the first one finds its message at the front.
-        if self.pending.front().is_some_and(|pending| pending.sequence == sequence)
+        if self
+            .pending
+            .front()
+            .is_some_and(|pending| pending.sequence == sequence)
             && let Some(pending) = self.pending.pop_front()
         {
-            self.published.receipts.record(clock::monotonic_ns() - pending.sent_ns, 1);
+            self.published
+                .receipts
+                .record(clock::monotonic_ns() - pending.sent_ns, 1);
             self.published.receipt_count += 1;
         }
     }
@@ -301,18 +333,29 @@ impl FrameSink for Publisher<'_> {
     fn on_frame(&mut self, whole: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         let (bytes, _) = frame::split(whole).ok_or(FrameError::Malformed)?;
         match wire_frame::decode_command(bytes).map_err(|_| FrameError::Malformed)? {
+            // A broker that comes back may have to take the topic first, and does so when it is looked up.
+            Command::Connected(_) if self.plan.reconnect => {
+                command::push(out, &request::lookup(&self.plan.topic, u64::MAX, false).into());
+            }
             Command::Connected(_) => self.create_producer(out),
+            Command::LookupResponse(answer) if answer.response() == LookupType::Failed => {
+                self.trouble
+                    .get_or_insert((format!("lookup failed: {}", answer.message()), true));
+            }
+            Command::LookupResponse(_) => self.create_producer(out),
             Command::ProducerSuccess(_) => self.opened(out),
             Command::SendReceipt(receipt) => self.receipt(receipt.sequence_id),
             Command::SendError(error) => {
-                self.trouble.get_or_insert((format!("a message was refused: {}", error.message), true));
+                self.trouble
+                    .get_or_insert((format!("a message was refused: {}", error.message), true));
             }
             Command::Error(error) => {
                 let may_help = command::is_transient(error.error);
                 self.trouble.get_or_insert((command::refusal(&error), may_help));
             }
             Command::CloseProducer(_) => {
-                self.trouble.get_or_insert(("the broker closed the producer".to_owned(), true));
+                self.trouble
+                    .get_or_insert(("the broker closed the producer".to_owned(), true));
             }
             Command::Ping(_) => command::push(out, &request::pong()),
             _ => {}

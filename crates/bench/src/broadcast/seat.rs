@@ -6,7 +6,9 @@
 use pharos_wire::NO_REQUEST_ID;
 use pharos_wire::command::Command;
 use pharos_wire::message::split_ref;
-use pharos_wire::proto::{self, MessageIdData, command_subscribe::InitialPosition};
+use pharos_wire::proto::{
+    self, MessageIdData, command_lookup_topic_response::LookupType, command_subscribe::InitialPosition,
+};
 use pharos_wire::{frame as wire_frame, request};
 
 use crate::clock;
@@ -56,6 +58,9 @@ pub(crate) struct Shared {
     /// Why the run cannot go on.
     pub(crate) fatal: Option<String>,
 }
+
+/// In place of a consumer id: the retry is about looking the topic up.
+const LOOKUP: u32 = u32::MAX;
 
 /// A refused subscribe is tried again after this long.
 const RETRY_NS: u64 = 200_000_000;
@@ -110,7 +115,11 @@ impl Shared {
             Some(&id) if id.0 != u64::MAX => id,
             _ => latest,
         };
-        MessageIdData { ledger_id, entry_id, ..MessageIdData::default() }
+        MessageIdData {
+            ledger_id,
+            entry_id,
+            ..MessageIdData::default()
+        }
     }
 
     fn fail(&mut self, message: String) {
@@ -168,9 +177,36 @@ impl Seat {
 
     /// A retry has come due.
     pub(crate) fn retry(&mut self, consumer_id: u32, shared: &mut Shared, out: &mut Vec<u8>) {
-        if self.phase == Phase::Open && consumer_id < self.next {
+        if consumer_id == LOOKUP {
+            self.begin(shared, out);
+        } else if self.phase == Phase::Open && consumer_id < self.next {
             self.again.push(consumer_id);
             self.pump(shared, out);
+        }
+    }
+
+    /// The handshake is done. A broker that comes back may have to take the topic first, and does so when it is looked up;
+    /// on a first connection the parent has done that for everybody.
+    fn begin(&mut self, shared: &mut Shared, out: &mut Vec<u8>) {
+        if shared.plan.reconnect {
+            command::push(
+                out,
+                &request::lookup(&shared.plan.topic, u64::from(LOOKUP), false).into(),
+            );
+        } else {
+            self.phase = Phase::Open;
+            self.pump(shared, out);
+        }
+    }
+
+    fn looked_up(&mut self, found: bool, shared: &mut Shared, out: &mut Vec<u8>) {
+        if found {
+            self.phase = Phase::Open;
+            self.pump(shared, out);
+        } else {
+            shared
+                .retries
+                .push((clock::monotonic_ns() + RETRY_NS, self.number, LOOKUP));
         }
     }
 
@@ -200,9 +236,13 @@ impl Seat {
             return;
         }
         let consumer = self.first as usize + request_id as usize;
-        let Some(asked) = shared.asked_us.get(consumer).copied() else { return };
+        let Some(asked) = shared.asked_us.get(consumer).copied() else {
+            return;
+        };
         let since_epoch = clock::monotonic_ns().saturating_sub(shared.plan.epoch_ns);
-        shared.subscribe.record(since_epoch.saturating_sub(u64::from(asked) * 1000), 1);
+        shared
+            .subscribe
+            .record(since_epoch.saturating_sub(u64::from(asked) * 1000), 1);
         let second = (since_epoch / 1_000_000_000) as usize;
         if shared.per_second.len() <= second {
             shared.per_second.resize(second + 1, 0);
@@ -227,7 +267,10 @@ impl Seat {
         }
         self.in_flight = self.in_flight.saturating_sub(1);
         if !command::is_transient(error.error) {
-            shared.fail(format!("consumer {} was refused: {text}", self.first + error.request_id as u32));
+            shared.fail(format!(
+                "consumer {} was refused: {text}",
+                self.first + error.request_id as u32
+            ));
             return;
         }
         let due = clock::monotonic_ns() + RETRY_NS;
@@ -240,12 +283,17 @@ impl Seat {
             return;
         }
         if !shared.plan.reconnect {
-            shared.fail(format!("the broker closed consumer {consumer_id} of connection {}", self.number));
+            shared.fail(format!(
+                "the broker closed consumer {consumer_id} of connection {}",
+                self.number
+            ));
             return;
         }
         self.subscribed = self.subscribed.saturating_sub(1);
         shared.subscribed = shared.subscribed.saturating_sub(1);
-        shared.retries.push((clock::monotonic_ns() + RETRY_NS, self.number, consumer_id as u32));
+        shared
+            .retries
+            .push((clock::monotonic_ns() + RETRY_NS, self.number, consumer_id as u32));
     }
 
     fn on_command(
@@ -255,9 +303,9 @@ impl Seat {
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
         match wire_frame::decode_command(command).map_err(|_| FrameError::Malformed)? {
-            Command::Connected(_) => {
-                self.phase = Phase::Open;
-                self.pump(shared, out);
+            Command::Connected(_) => self.begin(shared, out),
+            Command::LookupResponse(answer) => {
+                self.looked_up(answer.response() != LookupType::Failed, shared, out);
             }
             Command::Success(success) => self.subscribe_answered(success.request_id, shared, out),
             Command::Error(error) => self.refused(&error, shared, out),
@@ -280,7 +328,11 @@ pub(crate) struct SeatSink<'a> {
 impl<'a> SeatSink<'a> {
     /// For one read.
     pub(crate) fn new(seat: &'a mut Seat, shared: &'a mut Shared) -> Self {
-        Self { seat, shared, now_ns: 0 }
+        Self {
+            seat,
+            shared,
+            now_ns: 0,
+        }
     }
 
     #[inline]

@@ -98,11 +98,23 @@ mod tests {
         let mut tally = Tally::new(2, 1, 2);
         for sequence in 0..3 {
             for consumer in 0..2 {
-                let stamp = Stamp { sequence, sent_ns: 1_000_000 * sequence, source: 0 };
+                let stamp = Stamp {
+                    sequence,
+                    sent_ns: 1_000_000 * sequence,
+                    source: 0,
+                };
                 tally.delivered(consumer, &stamp, 1_000_000 * sequence + 500_000);
             }
         }
-        tally.delivered(0, &Stamp { sequence: 9, sent_ns: 0, source: 0 }, 1);
+        tally.delivered(
+            0,
+            &Stamp {
+                sequence: 9,
+                sent_ns: 0,
+                source: 0,
+            },
+            1,
+        );
         let result = tally.result(3).expect("encodes");
         assert_eq!(result.delivered, 6);
         assert_eq!(result.order.lost, 0);

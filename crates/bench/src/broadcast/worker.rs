@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::clock;
-use crate::net::{Outbound, Inbound, Poller, Ready, Received, start_connect};
+use crate::net::{Inbound, Outbound, Poller, Ready, Received, start_connect};
 
 use super::plan::{Order, ReadyReport, Report, WorkerPlan};
 use super::seat::{Phase, Seat, SeatSink, Shared};
@@ -29,7 +29,7 @@ const SETTLE_NS: u64 = 300_000_000;
 /// A lost or refused connection is tried again after this, doubling up to [`BACKOFF_MAX_NS`].
 const BACKOFF_MIN_NS: u64 = 50_000_000;
 const BACKOFF_MAX_NS: u64 = 2_000_000_000;
-/// Acknowledgements are written out when this many bytes have gathered or the socket has been read empty.
+/// Acknowledgements are written out when this many bytes have gathered, when the socket has been read empty, and on a tick.
 const FLUSH_BYTES: usize = 16 << 10;
 
 /// One connection with its socket.
@@ -57,6 +57,8 @@ struct Worker {
     next_conn: u32,
     /// Closed connections waiting for their time.
     waiting: Vec<u32>,
+    /// Connections whose answers wait for more to go with them.
+    unflushed: Vec<u32>,
     reconnects: u64,
     ready_told: bool,
     told_ns: u64,
@@ -74,7 +76,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let mut line = String::new();
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     // One byte at a time: what a larger buffer read ahead would be hidden from the event loop.
-    io::BufReader::with_capacity(1, &input).read_line(&mut line).context("no plan")?;
+    io::BufReader::with_capacity(1, &input)
+        .read_line(&mut line)
+        .context("no plan")?;
     let plan: WorkerPlan = serde_json::from_str(&line).context("the plan is damaged")?;
     let slow = plan.slow;
     let mut worker = Worker::new(plan, input)?;
@@ -83,7 +87,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Err(error) => {
             // A slow consumer that the broker throws out is part of the test, not a failure of it.
             if !(slow && worker.ready_told) {
-                tell(&Report::Failed { message: format!("{error:#}") })?;
+                tell(&Report::Failed {
+                    message: format!("{error:#}"),
+                })?;
             }
             Ok(ExitCode::FAILURE)
         }
@@ -107,7 +113,11 @@ impl Worker {
         let first_of = |conn: u64| (consumers * conn / connections.max(1)) as u32;
         let conns = (0..connections)
             .map(|number| Conn {
-                seat: Seat::new(number as u32, first_of(number), first_of(number + 1) - first_of(number)),
+                seat: Seat::new(
+                    number as u32,
+                    first_of(number),
+                    first_of(number + 1) - first_of(number),
+                ),
                 stream: None,
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
@@ -125,6 +135,7 @@ impl Worker {
             opening: 0,
             next_conn: 0,
             waiting: Vec::new(),
+            unflushed: Vec::new(),
             reconnects: 0,
             ready_told: false,
             told_ns: 0,
@@ -187,6 +198,9 @@ impl Worker {
     }
 
     fn on_tick(&mut self, now: u64) -> anyhow::Result<()> {
+        for number in std::mem::take(&mut self.unflushed) {
+            self.flush(number);
+        }
         self.open_more(now);
         self.retry_subscribes(now);
         let delivered = self.shared.tally.delivered;
@@ -199,12 +213,19 @@ impl Worker {
             if self.shared.subscribed == plan.consumers {
                 self.tell_ready(now)?;
             } else if now.saturating_sub(plan.epoch_ns) > plan.connect_timeout_ms * 1_000_000 {
-                anyhow::bail!("only {} of {} consumers subscribed in time", self.shared.subscribed, plan.consumers);
+                anyhow::bail!(
+                    "only {} of {} consumers subscribed in time",
+                    self.shared.subscribed,
+                    plan.consumers
+                );
             }
         }
         if now - self.told_ns >= PROGRESS_NS {
             self.told_ns = now;
-            tell(&Report::Progress { subscribed: self.shared.subscribed, delivered })?;
+            tell(&Report::Progress {
+                subscribed: self.shared.subscribed,
+                delivered,
+            })?;
         }
         self.finish_if_done(now)
     }
@@ -245,7 +266,10 @@ impl Worker {
     fn open_more(&mut self, now: u64) {
         while self.opening < self.shared.plan.connect_parallel {
             let conns = &self.conns;
-            let due = self.waiting.iter().position(|number| conns[*number as usize].due_ns <= now);
+            let due = self
+                .waiting
+                .iter()
+                .position(|number| conns[*number as usize].due_ns <= now);
             let number = if let Some(at) = due {
                 self.waiting.swap_remove(at)
             } else if (self.next_conn as usize) < self.conns.len() {
@@ -271,17 +295,24 @@ impl Worker {
     }
 
     fn retry_subscribes(&mut self, now: u64) {
-        let due: Vec<_> = self.shared.retries.extract_if(.., |(when, ..)| *when <= now).collect();
+        let due: Vec<_> = self
+            .shared
+            .retries
+            .extract_if(.., |(when, ..)| *when <= now)
+            .collect();
         for (_, number, consumer_id) in due {
             let conn = &mut self.conns[number as usize];
-            conn.seat.retry(consumer_id, &mut self.shared, &mut conn.outbound.buf);
+            conn.seat
+                .retry(consumer_id, &mut self.shared, &mut conn.outbound.buf);
             self.flush(number);
         }
     }
 
     fn on_ready(&mut self, event: &Ready) -> anyhow::Result<()> {
         let number = event.token as u32;
-        let Some(conn) = self.conns.get_mut(number as usize) else { return Ok(()) };
+        let Some(conn) = self.conns.get_mut(number as usize) else {
+            return Ok(());
+        };
         let Some(stream) = &conn.stream else { return Ok(()) };
         if conn.seat.phase == Phase::Connecting {
             if !event.writable {
@@ -309,12 +340,20 @@ impl Worker {
     /// One read of a connection; false when it turned out to be lost.
     fn read(&mut self, number: u32) -> anyhow::Result<bool> {
         let conn = &mut self.conns[number as usize];
-        let Some(stream) = &conn.stream else { return Ok(false) };
+        let Some(stream) = &conn.stream else {
+            return Ok(false);
+        };
         let read_bytes = self.shared.plan.read_bytes as usize;
         let mut sink = SeatSink::new(&mut conn.seat, &mut self.shared);
         let received = conn
             .inbound
-            .receive(stream, &mut self.scratch, read_bytes, &mut sink, &mut conn.outbound.buf)
+            .receive(
+                stream,
+                &mut self.scratch,
+                read_bytes,
+                &mut sink,
+                &mut conn.outbound.buf,
+            )
             .with_context(|| format!("connection {number}"))?;
         if received == Received::Closed {
             self.lost(number, "the broker closed the connection");
@@ -328,6 +367,8 @@ impl Worker {
         let waiting = conn.outbound.len();
         if waiting >= FLUSH_BYTES || (waiting > 0 && received == Received::Drained) {
             self.flush(number);
+        } else if waiting > 0 {
+            self.unflushed.push(number);
         }
         Ok(true)
     }
@@ -354,7 +395,9 @@ impl Worker {
     fn lost(&mut self, number: u32, why: &str) {
         let conn = &mut self.conns[number as usize];
         if !self.shared.plan.reconnect {
-            self.shared.fatal.get_or_insert_with(|| format!("connection {number}: {why}"));
+            self.shared
+                .fatal
+                .get_or_insert_with(|| format!("connection {number}: {why}"));
             return;
         }
         if conn.was_complete {

@@ -34,7 +34,14 @@ fn frames(count: u64) -> (Vec<u8>, Vec<Vec<u8>>) {
         if number % 2 == 0 {
             write_flow(&mut one, number, 1000);
         } else {
-            write_ack(&mut one, &Delivery { ledger_id: number, ..Delivery::default() }, AckMode::Individual);
+            write_ack(
+                &mut one,
+                &Delivery {
+                    ledger_id: number,
+                    ..Delivery::default()
+                },
+                AckMode::Individual,
+            );
         }
         all.extend_from_slice(&one);
         each.push(one);
@@ -50,7 +57,9 @@ fn frames_survive_any_way_of_being_torn() {
         for part in bytes.chunks(piece) {
             let mut joined = std::mem::take(&mut inbound.carry);
             joined.extend_from_slice(part);
-            inbound.cut(&joined, &mut sink, &mut out).expect("frames are whole");
+            inbound
+                .cut(&joined, &mut sink, &mut out)
+                .expect("frames are whole");
         }
         assert_eq!(sink.frames, expected, "in pieces of {piece}");
         assert!(inbound.carry.is_empty());
@@ -61,14 +70,23 @@ fn frames_survive_any_way_of_being_torn() {
 fn the_rest_of_a_frame_is_dropped_once_its_head_was_enough() {
     let (bytes, expected) = frames(5);
     for piece in 1..bytes.len() {
-        let mut sink = Collect { heads: true, ..Collect::default() };
+        let mut sink = Collect {
+            heads: true,
+            ..Collect::default()
+        };
         let (mut inbound, mut out) = (Inbound::default(), Vec::new());
         for part in bytes.chunks(piece) {
             let mut joined = std::mem::take(&mut inbound.carry);
             joined.extend_from_slice(part);
-            inbound.cut(&joined, &mut sink, &mut out).expect("frames are whole");
+            inbound
+                .cut(&joined, &mut sink, &mut out)
+                .expect("frames are whole");
         }
-        assert_eq!(sink.frames.len() + sink.rests, expected.len(), "in pieces of {piece}");
+        assert_eq!(
+            sink.frames.len() + sink.rests,
+            expected.len(),
+            "in pieces of {piece}"
+        );
         assert_eq!(inbound.skip, 0);
     }
 }
@@ -90,7 +108,9 @@ fn large_frames_are_completed_in_place() {
     let (mut inbound, mut sink, mut out) = (Inbound::default(), Collect::default(), Vec::new());
     let mut scratch = Vec::new();
     while sink.frames.len() < 3 {
-        let received = inbound.receive(&client, &mut scratch, 4096, &mut sink, &mut out).expect("frames");
+        let received = inbound
+            .receive(&client, &mut scratch, 4096, &mut sink, &mut out)
+            .expect("frames");
         assert_ne!(received, Received::Closed);
     }
     writer.join().expect("wrote");
@@ -107,7 +127,10 @@ fn what_a_full_socket_refuses_is_kept_and_sent_later() {
     let mut outbound = Outbound::default();
     let pattern: Vec<u8> = (0..16_000_000u32).map(|i| (i % 251) as u8).collect();
     outbound.buf.extend_from_slice(&pattern);
-    assert!(!outbound.flush(&client).expect("open"), "16 MB do not fit a socket");
+    assert!(
+        !outbound.flush(&client).expect("open"),
+        "16 MB do not fit a socket"
+    );
     let reader = std::thread::spawn(move || {
         let mut got = Vec::new();
         server.read_to_end(&mut got).expect("reads");

@@ -47,7 +47,11 @@ pub(crate) fn write_ack(out: &mut Vec<u8>, delivery: &Delivery, mode: AckMode) {
 /// Appends a `FLOW` that grants `permits` messages.
 #[inline]
 pub(crate) fn write_flow(out: &mut Vec<u8>, consumer_id: u64, permits: u32) {
-    begin(out, 11, 2 + varint::len(consumer_id) + varint::len(u64::from(permits)));
+    begin(
+        out,
+        11,
+        2 + varint::len(consumer_id) + varint::len(u64::from(permits)),
+    );
     out.push(0x08);
     varint::write(out, consumer_id);
     out.push(0x10);
@@ -72,7 +76,10 @@ mod tests {
     fn flow_matches_the_recorded_bytes() {
         let mut out = Vec::new();
         write_flow(&mut out, 3, 1000);
-        assert_eq!(out, [0, 0, 0, 0x0d, 0, 0, 0, 9, 8, 0x0b, 0x5a, 5, 8, 3, 0x10, 0xe8, 7]);
+        assert_eq!(
+            out,
+            [0, 0, 0, 0x0d, 0, 0, 0, 9, 8, 0x0b, 0x5a, 5, 8, 3, 0x10, 0xe8, 7]
+        );
     }
 
     #[test]

@@ -31,7 +31,10 @@ pub(crate) fn push_connect(out: &mut Vec<u8>, token: Option<&str>) {
 /// The properties that ask for a broadcast subscription.
 pub(crate) fn broadcast_properties() -> Vec<KeyValue> {
     let (key, value) = BROADCAST_PROPERTY;
-    vec![KeyValue { key: key.to_owned(), value: value.to_owned() }]
+    vec![KeyValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }]
 }
 
 /// Subscription types as people write them.

@@ -20,7 +20,9 @@ pub(crate) enum FrameError {
 /// The frame's whole length, its four length bytes included, once those four have arrived.
 #[inline]
 pub(crate) fn whole_len(buf: &[u8]) -> Result<Option<usize>, FrameError> {
-    let Some(size) = buf.first_chunk::<4>() else { return Ok(None) };
+    let Some(size) = buf.first_chunk::<4>() else {
+        return Ok(None);
+    };
     let size = u32::from_be_bytes(*size) as usize;
     if !(4..=MAX_FRAME).contains(&size) {
         return Err(FrameError::Size(size));

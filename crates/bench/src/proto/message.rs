@@ -95,7 +95,12 @@ pub(crate) fn parse_content(mut part: &[u8]) -> Option<Content<'_>> {
     let covered = part;
     let size = u32::from_be_bytes(*part.first_chunk::<4>()?) as usize;
     let (metadata, payload) = part.get(4..)?.split_at_checked(size)?;
-    Some(Content { checksum, covered, metadata, payload })
+    Some(Content {
+        checksum,
+        covered,
+        metadata,
+        payload,
+    })
 }
 
 /// What a consumer wants from `MessageMetadata`.
@@ -163,14 +168,24 @@ mod tests {
         let bytes = unhex(MESSAGE);
         let (command, part) = frame::split(&bytes).expect("complete");
         let delivery = parse_command(command).expect("a message");
-        assert_eq!((delivery.consumer_id, delivery.ledger_id, delivery.entry_id), (3, 12, 34));
+        assert_eq!(
+            (delivery.consumer_id, delivery.ledger_id, delivery.entry_id),
+            (3, 12, 34)
+        );
         assert!(delivery.has_partition);
         assert_eq!(delivery.partition, u64::MAX);
         let content = parse_content(part).expect("content");
         assert_eq!(content.payload, b"hello");
         assert_eq!(content.checksum, Some(0x153d_c301));
         let peek = peek_metadata(content.metadata).expect("metadata");
-        assert_eq!(peek, MetadataPeek { batch: None, publish_time_ms: 1_700_000_000_000, compression: 0 });
+        assert_eq!(
+            peek,
+            MetadataPeek {
+                batch: None,
+                publish_time_ms: 1_700_000_000_000,
+                compression: 0
+            }
+        );
     }
 
     #[test]

@@ -29,7 +29,11 @@ impl Stamp {
         }
         let word = |at: usize| u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i: usize| head[at + i]));
         let source = u32::from_be_bytes([head[24], head[25], head[26], head[27]]);
-        Some(Self { sequence: word(8), sent_ns: word(16), source })
+        Some(Self {
+            sequence: word(8),
+            sent_ns: word(16),
+            source,
+        })
     }
 
     /// Writes the stamp over the head of `payload`, which must hold [`STAMP_BYTES`].
@@ -65,7 +69,11 @@ mod tests {
     fn a_stamp_survives_the_trip() {
         let mut payload = pattern(100);
         assert_eq!(Stamp::read(&payload), None);
-        let stamp = Stamp { sequence: 7, sent_ns: u64::MAX - 3, source: 2 };
+        let stamp = Stamp {
+            sequence: 7,
+            sent_ns: u64::MAX - 3,
+            source: 2,
+        };
         stamp.write(&mut payload);
         assert_eq!(Stamp::read(&payload), Some(stamp));
         assert_eq!(Stamp::read(&payload[..STAMP_BYTES - 1]), None);

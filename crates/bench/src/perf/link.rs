@@ -1,0 +1,94 @@
+//! One connection of a throughput run, after the handshake, inside an event loop.
+
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context as _, bail};
+
+use crate::net::{FrameSink, Inbound, Outbound, Poller, Received};
+use crate::session::Session;
+
+/// A connection and its buffers.
+pub(super) struct Link {
+    stream: TcpStream,
+    inbound: Inbound,
+    /// Frames to send.
+    pub(super) outbound: Outbound,
+    token: u64,
+    watched_for_write: bool,
+}
+
+/// Bytes asked for per read.
+const READ_BYTES: usize = 256 << 10;
+
+impl Link {
+    /// Takes over a session's socket and adds it to `poller` under `token`.
+    pub(super) fn new(session: Session, poller: &Poller, token: u64) -> anyhow::Result<Self> {
+        let (stream, carry) = session.into_parts();
+        stream.set_nonblocking(true)?;
+        poller.add(&stream, token, false)?;
+        Ok(Self {
+            stream,
+            inbound: Inbound::starting_with(carry),
+            outbound: Outbound::default(),
+            token,
+            watched_for_write: false,
+        })
+    }
+
+    /// One read, its frames to `sink`; answers are collected in [`Link::outbound`]. True if the socket is read empty.
+    ///
+    /// # Errors
+    /// The connection is lost or the framing broken.
+    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, sink: &mut impl FrameSink) -> anyhow::Result<bool> {
+        let received =
+            self.inbound
+                .receive(&self.stream, scratch, READ_BYTES, sink, &mut self.outbound.buf)?;
+        if received == Received::Closed {
+            bail!("the broker closed the connection");
+        }
+        Ok(received == Received::Drained)
+    }
+
+    /// Writes what the socket takes and has the rest waited for.
+    pub(super) fn flush(&mut self, poller: &Poller) -> anyhow::Result<()> {
+        let done = self.outbound.flush(&self.stream).context("connection lost")?;
+        if done == self.watched_for_write {
+            self.watched_for_write = !done;
+            poller.set(&self.stream, self.token, !done)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sessions by broker, opened as they are needed.
+#[derive(Default)]
+pub(super) struct Sessions {
+    open: Vec<(SocketAddr, Session)>,
+}
+
+impl Sessions {
+    /// The number of the connection to `broker`, opened now if there is none yet.
+    pub(super) fn to(&mut self, broker: SocketAddr, token: Option<&str>) -> anyhow::Result<usize> {
+        if let Some(at) = self.open.iter().position(|(address, _)| *address == broker) {
+            return Ok(at);
+        }
+        self.open.push((broker, Session::open(broker, token)?));
+        Ok(self.open.len() - 1)
+    }
+
+    /// A session by its number.
+    pub(super) fn get(&mut self, number: usize) -> anyhow::Result<&mut Session> {
+        self.open
+            .get_mut(number)
+            .map(|(_, session)| session)
+            .context("no such session")
+    }
+
+    /// Turns all into links of `poller`; a link's token is its number.
+    pub(super) fn into_links(self, poller: &Poller) -> anyhow::Result<Vec<Link>> {
+        let sessions = self.open.into_iter().enumerate();
+        sessions
+            .map(|(number, (_, session))| Link::new(session, poller, number as u64))
+            .collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! When messages are due: an open loop that never forgets what it owes.
+//!
+//! Message `n` is due at `start + n / rate`, whatever happened to the ones before it. A load that waits for a slow broker
+//! therefore reports the wait as latency instead of omitting it.
+
+use super::batch::Due;
+
+/// The schedule of one producer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pacing {
+    start_ns: u64,
+    /// 0 when not paced.
+    step_ns: f64,
+    batch_delay_ns: u64,
+}
+
+/// What a producer should do now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Turn {
+    /// Send this many messages.
+    Send(u32, Due),
+    /// Nothing until then, monotonic nanoseconds.
+    WaitUntil(u64),
+}
+
+impl Pacing {
+    /// `rate` messages a second from `start_ns` on; 0 for as fast as it goes.
+    pub(super) fn new(start_ns: u64, rate: f64, batch_delay_ns: u64) -> Self {
+        let step_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
+        Self {
+            start_ns,
+            step_ns,
+            batch_delay_ns,
+        }
+    }
+
+    /// The turn of a producer that has sent `sent` messages and puts at most `capacity` into a batch.
+    pub(super) fn turn(&self, now_ns: u64, sent: u64, capacity: u32) -> Turn {
+        if self.step_ns == 0.0 {
+            return Turn::Send(
+                capacity,
+                Due {
+                    first_ns: now_ns,
+                    step_ns: 0.0,
+                },
+            );
+        }
+        let due_ns = |message: u64| self.start_ns + (message as f64 * self.step_ns) as u64;
+        let first_ns = due_ns(sent);
+        let full_ns = due_ns(sent + u64::from(capacity) - 1);
+        let close_ns = full_ns.min(first_ns + self.batch_delay_ns);
+        if now_ns < close_ns {
+            return Turn::WaitUntil(close_ns);
+        }
+        let owed = if now_ns >= full_ns {
+            capacity
+        } else {
+            ((now_ns - first_ns) as f64 / self.step_ns) as u32 + 1
+        };
+        Turn::Send(
+            owed.min(capacity),
+            Due {
+                first_ns,
+                step_ns: self.step_ns,
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_batch_leaves_when_it_is_full() {
+        // 10 messages per millisecond, batches of 5.
+        let pacing = Pacing::new(0, 10_000.0, 100 * MS);
+        assert_eq!(pacing.turn(0, 0, 5), Turn::WaitUntil(400_000));
+        let due = Due {
+            first_ns: 0,
+            step_ns: 100_000.0,
+        };
+        assert_eq!(pacing.turn(400_000, 0, 5), Turn::Send(5, due));
+    }
+
+    #[test]
+    fn a_batch_leaves_when_it_is_old() {
+        let pacing = Pacing::new(0, 10_000.0, MS);
+        let Turn::Send(count, _) = pacing.turn(MS, 0, 1000) else {
+            panic!("due")
+        };
+        assert_eq!(count, 11);
+        assert_eq!(pacing.turn(MS, 11, 1000), Turn::WaitUntil(2_100_000));
+    }
+
+    #[test]
+    fn what_was_held_up_is_still_owed_from_its_own_time() {
+        let pacing = Pacing::new(0, 1000.0, 0);
+        let due = Due {
+            first_ns: 3 * MS,
+            step_ns: 1e6,
+        };
+        assert_eq!(pacing.turn(50 * MS, 3, 10), Turn::Send(10, due));
+        assert_eq!(due.at(2), 5 * MS);
+    }
+
+    #[test]
+    fn without_a_rate_full_batches_leave_at_once() {
+        let pacing = Pacing::new(0, 0.0, MS);
+        assert_eq!(
+            pacing.turn(7, 99, 8),
+            Turn::Send(
+                8,
+                Due {
+                    first_ns: 7,
+                    step_ns: 0.0
+                }
+            )
+        );
+    }
+
+    #[test]
+    fn over_a_second_exactly_the_rate_is_sent() {
+        let pacing = Pacing::new(0, 12_345.0, MS);
+        let (mut now, mut sent) = (0, 0u64);
+        while now < 1_000 * MS {
+            match pacing.turn(now, sent, 64) {
+                Turn::Send(count, _) => sent += u64::from(count),
+                Turn::WaitUntil(until) => now = until.max(now + 1),
+            }
+        }
+        assert!((12_320..=12_360).contains(&sent), "{sent}");
+    }
+}
