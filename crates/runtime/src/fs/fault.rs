@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DIRECT_ALIGN, Fs, FsFile, FsLock, OpenHow};
 
-/// The faulty file system. Clones share the files.
+/// The faulty machine: it lives on over crashes. Clones share the files; a process sees them through [`FaultFs::mount`].
 #[derive(Clone, Debug)]
 pub struct FaultFs {
     pub(super) world: Arc<Mutex<World>>,
@@ -134,6 +134,16 @@ impl FaultFs {
                 bytes_max: None,
             })),
         }
+    }
+
+    /// The file system as the process sees it that runs now. Dead after the next crash or restart.
+    #[must_use]
+    pub fn mount(&self) -> Arc<dyn Fs> {
+        let life = self.lock_world().life;
+        Arc::new(Mount {
+            fs: self.clone(),
+            life,
+        })
     }
 
     /// An independent copy of everything.
@@ -384,13 +394,30 @@ impl Drop for FaultLock {
     }
 }
 
-impl Fs for FaultFs {
+#[derive(Debug)]
+struct Mount {
+    fs: FaultFs,
+    life: u64,
+}
+
+impl Mount {
+    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = self.fs.lock_world();
+        if world.life == self.life {
+            Ok(world)
+        } else {
+            Err(died())
+        }
+    }
+}
+
+impl Fs for Mount {
     fn create_dir_all(&self, _dir: &Path) -> io::Result<()> {
         Ok(())
     }
 
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn FsFile>> {
-        let mut world = self.lock_world();
+        let mut world = self.world()?;
         if world.dead {
             return Err(died());
         }
@@ -406,7 +433,7 @@ impl Fs for FaultFs {
             None => return Err(io::Error::from(io::ErrorKind::NotFound)),
         };
         Ok(Arc::new(FaultFile {
-            fs: self.clone(),
+            fs: self.fs.clone(),
             node,
             life: world.life,
             direct: how.direct,
@@ -415,7 +442,7 @@ impl Fs for FaultFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut world = self.lock_world();
+        let mut world = self.world()?;
         if !world.names.contains_key(from) {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
@@ -423,7 +450,7 @@ impl Fs for FaultFs {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.lock_world();
+        let mut world = self.world()?;
         if !world.names.contains_key(path) {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
@@ -431,7 +458,7 @@ impl Fs for FaultFs {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let world = self.lock_world();
+        let world = self.world()?;
         let inside = world.names.keys().filter(|path| path.parent() == Some(dir));
         Ok(inside
             .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
@@ -440,7 +467,7 @@ impl Fs for FaultFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let _ = dir;
-        let mut world = self.lock_world();
+        let mut world = self.world()?;
         if world.begin()? {
             return Err(died());
         }
@@ -451,14 +478,14 @@ impl Fs for FaultFs {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FsLock>>> {
-        let mut world = self.lock_world();
+        let mut world = self.world()?;
         if world.locks.contains_key(path) {
             return Ok(None);
         }
         let life = world.life;
         world.locks.insert(path.to_owned(), life);
         Ok(Some(Box::new(FaultLock {
-            fs: self.clone(),
+            fs: self.fs.clone(),
             path: path.to_owned(),
             life,
         })))

@@ -116,20 +116,20 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::fs::{Fs, OpenHow};
+    use crate::fs::OpenHow;
 
     const DIR: &str = "/d";
 
     fn after_crash(seed: u64, sync: bool, sync_dir: bool) -> Option<Vec<u8>> {
         let fs = FaultFs::new(seed);
         let path = Path::new(DIR).join("f");
-        let file = fs.open(&path, OpenHow::CREATE).unwrap();
+        let file = fs.mount().open(&path, OpenHow::CREATE).unwrap();
         file.write_all_at(&[7; 2000], 0).unwrap();
         if sync {
             file.sync_data().unwrap();
         }
         if sync_dir {
-            fs.sync_dir(Path::new(DIR)).unwrap();
+            fs.mount().sync_dir(Path::new(DIR)).unwrap();
         }
         fs.crash();
         assert!(file.read_at(&mut [0], 0).is_err(), "old handles are dead");
@@ -163,7 +163,7 @@ mod tests {
     fn it_dies_when_told_and_fills_up_and_fails_a_sync() {
         let fs = FaultFs::new(1);
         let path = Path::new(DIR).join("f");
-        let file = fs.open(&path, OpenHow::CREATE).unwrap();
+        let file = fs.mount().open(&path, OpenHow::CREATE).unwrap();
         fs.set_bytes_max(Some(100));
         let full = file.write_all_at(&[1; 101], 0).unwrap_err();
         assert!(crate::fs::is_no_space(&full));

@@ -1,0 +1,40 @@
+//! The bytes on disk: one file per kind, each with its layout, encoder and decoder. No I/O here.
+//!
+//! The whole picture, with the recovery cases, is drawn in `docs/formats/journal.md`. All numbers are little endian;
+//! every checksum is CRC-32C.
+
+pub(crate) mod group;
+pub(crate) mod record;
+pub(crate) mod segment_header;
+pub(crate) mod side_file;
+pub(crate) mod superblock;
+
+/// The version of the whole directory. A store with another one is refused.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Writes `value` at `at`. The caller sized the buffer; a place outside is a bug and panics.
+pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// As [`put_u32`].
+pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// `n` rounded up to a multiple of `to`, which is a power of two.
+pub(crate) const fn round_up(n: u64, to: u64) -> u64 {
+    (n + to - 1) & !(to - 1)
+}

@@ -1,0 +1,139 @@
+//! A record: one entry, or one fact about a ledger.
+//!
+//! ```text
+//!  0 crc of 4..32   4 salt   8 kind (high 4 bits) and body bytes (low 28)   12 crc of the body
+//! 16 ledger (8)     24 entry or value (8)     32 body …   then zeros up to a multiple of 8
+//! ```
+//! The header has its own checksum, so that a damaged body still says whose it was and where the next record begins.
+
+use super::{crc32c, get_u32, get_u64, put_u32, put_u64, round_up};
+
+/// Length of a record header.
+pub(crate) const RECORD_HEADER_BYTES: usize = 32;
+
+/// Records begin at multiples of this, counted from the start of the file.
+pub(crate) const RECORD_ALIGN: usize = 8;
+
+const BODY_BITS: u32 = 28;
+const BODY_MASK: u32 = (1 << BODY_BITS) - 1;
+
+/// What a record is. The numbers are on disk and are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// An entry as it was appended; value: the entry id.
+    Entry = 1,
+    /// An entry copied from an older segment; value: the entry id.
+    Moved = 2,
+    /// A ledger was created; value: 0 when its appends are synced, 1 when not.
+    Created = 3,
+    /// A ledger was fenced. Not written at present (a recovery seals at once); read and ignored.
+    Fenced = 4,
+    /// A ledger was sealed; value: its number of entries.
+    Sealed = 5,
+    /// A ledger was deleted, wherever its other records are; value: 0.
+    Deleted = 6,
+}
+
+impl Kind {
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Entry,
+            2 => Self::Moved,
+            3 => Self::Created,
+            4 => Self::Fenced,
+            5 => Self::Sealed,
+            6 => Self::Deleted,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn is_entry(self) -> bool {
+        matches!(self, Self::Entry | Self::Moved)
+    }
+}
+
+/// A decoded record header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub(crate) kind: Kind,
+    pub(crate) body_bytes: u32,
+    pub(crate) body_crc: u32,
+    pub(crate) ledger: u64,
+    pub(crate) value: u64,
+}
+
+/// Room a record takes, padding included.
+pub(crate) const fn record_bytes(body_bytes: usize) -> usize {
+    round_up((RECORD_HEADER_BYTES + body_bytes) as u64, RECORD_ALIGN as u64) as usize
+}
+
+/// Writes one record to the start of `room` and returns the bytes it takes.
+pub(crate) fn encode(room: &mut [u8], salt: u32, kind: Kind, ledger: u64, value: u64, body: &[u8]) -> usize {
+    let total = record_bytes(body.len());
+    let body_end = RECORD_HEADER_BYTES + body.len();
+    room[RECORD_HEADER_BYTES..body_end].copy_from_slice(body);
+    room[body_end..total].fill(0);
+    put_u32(room, 4, salt);
+    put_u32(room, 8, (kind as u32) << BODY_BITS | body.len() as u32);
+    put_u32(room, 12, crc32c(body));
+    put_u64(room, 16, ledger);
+    put_u64(room, 24, value);
+    let crc = crc32c(&room[4..RECORD_HEADER_BYTES]);
+    put_u32(room, 0, crc);
+    total
+}
+
+impl RecordHeader {
+    /// The header at the start of `bytes`, when it is whole and belongs to the segment.
+    pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Self> {
+        let header = bytes.get(..RECORD_HEADER_BYTES)?;
+        if get_u32(header, 4)? != salt || get_u32(header, 0)? != crc32c(header.get(4..)?) {
+            return None;
+        }
+        let word = get_u32(header, 8)?;
+        Some(Self {
+            kind: Kind::from_number((word >> BODY_BITS) as u8)?,
+            body_bytes: word & BODY_MASK,
+            body_crc: get_u32(header, 12)?,
+            ledger: get_u64(header, 16)?,
+            value: get_u64(header, 24)?,
+        })
+    }
+
+    /// Room the whole record takes.
+    pub(crate) fn total_bytes(&self) -> usize {
+        record_bytes(self.body_bytes as usize)
+    }
+
+    /// The body of this record, when it is whole. `record` begins with the header.
+    pub(crate) fn body<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+        let end = RECORD_HEADER_BYTES + self.body_bytes as usize;
+        let body = record.get(RECORD_HEADER_BYTES..end)?;
+        (crc32c(body) == self.body_crc).then_some(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_and_no_flipped_byte_passes() {
+        let mut room = vec![0xee; 64];
+        let total = encode(&mut room, 5, Kind::Entry, 7, 8, b"hello");
+        assert_eq!(total, 40);
+        let header = RecordHeader::decode(&room, 5).unwrap();
+        assert_eq!((header.kind, header.ledger, header.value), (Kind::Entry, 7, 8));
+        assert_eq!(header.body(&room), Some(&b"hello"[..]));
+        assert_eq!(header.total_bytes(), total);
+        for at in 0..RECORD_HEADER_BYTES + 5 {
+            room[at] ^= 0x20;
+            let body = RecordHeader::decode(&room, 5).and_then(|h| h.body(&room).map(<[u8]>::len));
+            assert_eq!(body, None, "byte {at}");
+            room[at] ^= 0x20;
+        }
+        assert_eq!(RecordHeader::decode(&room, 6), None, "another segment's salt");
+        assert_eq!(RecordHeader::decode(&room[..20], 5), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! The first block of a segment file.
+//!
+//! ```text
+//!  0 crc of 4..48   4 magic "PHSG"   8 salt   12 segment   16 previous segment   20 zero
+//! 24 previous end (8)   32 previous sequence (8)   40 next ledger id (8)
+//! ```
+//! Written twice in the block, at 0 and at its middle, when the segment is first used, together with its first group.
+//! Names where the segment before ended: what lies before that end was synced, what lies after it is no data.
+
+use super::{crc32c, get_u32, get_u64, put_u32, put_u64};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"PHSG");
+const BYTES: usize = 48;
+
+/// "There is no segment before."
+pub(crate) const NO_SEGMENT: u32 = u32::MAX;
+
+/// Where a segment stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentEnd {
+    /// The segment; [`NO_SEGMENT`] when there is none.
+    pub(crate) segment: u32,
+    /// The first byte that is no data.
+    pub(crate) end: u64,
+    /// The highest group sequence number used so far.
+    pub(crate) sequence: u64,
+}
+
+/// A decoded header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) segment: u32,
+    pub(crate) salt: u32,
+    pub(crate) previous: SegmentEnd,
+    /// All ledger ids given out so far are below this.
+    pub(crate) ledger_next: u64,
+}
+
+impl SegmentHeader {
+    /// Fills `block`, one whole block.
+    pub(crate) fn encode(&self, block: &mut [u8]) {
+        block.fill(0);
+        for at in [0, block.len() / 2] {
+            let copy = &mut block[at..at + BYTES];
+            put_u32(copy, 4, MAGIC);
+            put_u32(copy, 8, self.salt);
+            put_u32(copy, 12, self.segment);
+            put_u32(copy, 16, self.previous.segment);
+            put_u64(copy, 24, self.previous.end);
+            put_u64(copy, 32, self.previous.sequence);
+            put_u64(copy, 40, self.ledger_next);
+            let crc = crc32c(&copy[4..]);
+            put_u32(copy, 0, crc);
+        }
+    }
+
+    /// The header of segment `segment` in `block`, when either copy is whole and belongs to it.
+    pub(crate) fn decode(block: &[u8], segment: u32, salt: u32) -> Option<Self> {
+        [0, block.len() / 2].into_iter().find_map(|at| {
+            let copy = block.get(at..at + BYTES)?;
+            let whole = get_u32(copy, 0)? == crc32c(copy.get(4..)?) && get_u32(copy, 4)? == MAGIC;
+            let ours = get_u32(copy, 8)? == salt && get_u32(copy, 12)? == segment;
+            (whole && ours).then_some(Self {
+                segment,
+                salt,
+                previous: SegmentEnd {
+                    segment: get_u32(copy, 16)?,
+                    end: get_u64(copy, 24)?,
+                    sequence: get_u64(copy, 32)?,
+                },
+                ledger_next: get_u64(copy, 40)?,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_copy_is_enough_and_a_reused_file_has_no_header() {
+        let header = SegmentHeader {
+            segment: 5,
+            salt: 0xabcd,
+            previous: SegmentEnd {
+                segment: 4,
+                end: 9999,
+                sequence: 17,
+            },
+            ledger_next: 3,
+        };
+        let mut block = vec![1; 512];
+        header.encode(&mut block);
+        assert_eq!(SegmentHeader::decode(&block, 5, 0xabcd), Some(header));
+        block[30] ^= 4;
+        assert_eq!(SegmentHeader::decode(&block, 5, 0xabcd), Some(header));
+        assert_eq!(SegmentHeader::decode(&block, 6, 0xabcd), None);
+        block[256 + 30] ^= 4;
+        assert_eq!(SegmentHeader::decode(&block, 5, 0xabcd), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! The file `VERSION`: what a directory is and which format it has.
+//!
+//! ```text
+//!  0 crc of 4..32   4 magic "PHST"   8 version   12 block bytes   16 store id (8)   24 zero (8)
+//! ```
+//! Written twice, at 0 and at 512, so that one bad sector does not hide a whole store. Never changed after creation.
+
+use super::{FORMAT_VERSION, crc32c, get_u32, get_u64, put_u32, put_u64};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"PHST");
+const BYTES: usize = 32;
+const COPY_AT: usize = 512;
+
+/// Length of the file.
+pub(crate) const FILE_BYTES: usize = 1024;
+
+/// What is fixed for the life of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Groups start at multiples of this and no durable block is ever written again.
+    pub(crate) block_bytes: u32,
+    /// A random number that marks everything this store writes, so that bytes of another life of the same disk
+    /// blocks, or bytes a client sends, are never taken for its own.
+    pub(crate) store_id: u64,
+}
+
+/// Why a superblock was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Damaged,
+    Version(u32),
+}
+
+impl Superblock {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut file = vec![0; FILE_BYTES];
+        for at in [0, COPY_AT] {
+            let copy = &mut file[at..at + BYTES];
+            put_u32(copy, 4, MAGIC);
+            put_u32(copy, 8, FORMAT_VERSION);
+            put_u32(copy, 12, self.block_bytes);
+            put_u64(copy, 16, self.store_id);
+            let crc = crc32c(&copy[4..]);
+            put_u32(copy, 0, crc);
+        }
+        file
+    }
+
+    pub(crate) fn decode(file: &[u8]) -> Result<Self, Refused> {
+        let mut refused = Refused::Damaged;
+        for at in [0, COPY_AT] {
+            match file.get(at..at + BYTES).and_then(decode_copy) {
+                Some(Ok(found)) => return Ok(found),
+                Some(Err(version)) => refused = Refused::Version(version),
+                None => {}
+            }
+        }
+        Err(refused)
+    }
+
+    /// The mark that everything in one segment carries.
+    pub(crate) fn salt(self, segment: u32) -> u32 {
+        let mut seed = [0; 12];
+        put_u64(&mut seed, 0, self.store_id);
+        put_u32(&mut seed, 8, segment);
+        crc32c(&seed)
+    }
+}
+
+fn decode_copy(copy: &[u8]) -> Option<Result<Superblock, u32>> {
+    if get_u32(copy, 4)? != MAGIC || get_u32(copy, 0)? != crc32c(copy.get(4..)?) {
+        return None;
+    }
+    let version = get_u32(copy, 8)?;
+    if version != FORMAT_VERSION {
+        return Some(Err(version));
+    }
+    let block_bytes = get_u32(copy, 12)?;
+    matches!(block_bytes, 512 | 4096).then_some(Ok(Superblock {
+        block_bytes,
+        store_id: get_u64(copy, 16)?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_copy_is_enough_and_another_version_is_named() {
+        let block = Superblock {
+            block_bytes: 4096,
+            store_id: 77,
+        };
+        let file = block.encode();
+        for at in [0, COPY_AT] {
+            let mut hurt = file.clone();
+            hurt[at + 9] ^= 1;
+            assert_eq!(Superblock::decode(&hurt), Ok(block));
+        }
+        let mut newer = file.clone();
+        for at in [0, COPY_AT] {
+            put_u32(&mut newer, at + 8, 9);
+            let crc = crc32c(&newer[at + 4..at + BYTES]);
+            put_u32(&mut newer, at, crc);
+        }
+        assert_eq!(Superblock::decode(&newer), Err(Refused::Version(9)));
+        assert_eq!(Superblock::decode(b"short"), Err(Refused::Damaged));
+    }
+}

@@ -1,0 +1,291 @@
+//! What waits for the journal thread.
+//!
+//! Writers push without waiting; the journal thread takes everything there is. Bounded in bytes: what is queued and
+//! what the journal has taken but not finished count together.
+//!
+//! Lock order: a ledger's state before this lock.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use pharos_ledger::StorageFault;
+use pharos_types::LedgerId;
+
+use crate::format::record::{Kind, record_bytes};
+use crate::ledgers::{Ledger, Location};
+
+/// Why the journal did not do something.
+#[derive(Clone, Debug)]
+pub(crate) enum Refused {
+    Poisoned(Arc<StorageFault>),
+    NoSpace,
+}
+
+pub(crate) type Done = oneshot::Sender<Result<(), Refused>>;
+
+/// One thing for the journal to write.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Entry {
+        ledger: Arc<Ledger>,
+        entry: u64,
+        payload: Bytes,
+    },
+    Create {
+        ledger: Arc<Ledger>,
+        done: Done,
+    },
+    Seal {
+        ledger: Arc<Ledger>,
+        entry_count: u64,
+    },
+    Delete {
+        ledger: Arc<Ledger>,
+        done: Done,
+    },
+    /// Copies a live entry out of a segment that is to go.
+    Move {
+        ledger: Arc<Ledger>,
+        entry: u64,
+        from: Location,
+        payload: Bytes,
+        batch: Arc<MoveBatch>,
+    },
+    /// Writes a fact again that a segment to go has the record of.
+    Restate {
+        kind: Kind,
+        ledger: LedgerId,
+        value: u64,
+        from: u32,
+        batch: Arc<MoveBatch>,
+    },
+    /// Finish and stop. Nothing is queued after it.
+    Stop,
+}
+
+impl Op {
+    /// The room its record takes.
+    pub(crate) fn record_bytes(&self) -> usize {
+        match self {
+            Self::Entry { payload, .. } | Self::Move { payload, .. } => record_bytes(payload.len()),
+            _ => record_bytes(0),
+        }
+    }
+
+    /// Whether it adds no entry, so that it may use the reserve at the end of a segment.
+    pub(crate) fn is_fact(&self) -> bool {
+        !matches!(self, Self::Entry { .. } | Self::Move { .. })
+    }
+}
+
+/// How many copies of one round of the keeper are still on their way.
+#[derive(Debug, Default)]
+pub(crate) struct MoveBatch {
+    open: AtomicUsize,
+    failed: AtomicUsize,
+}
+
+impl MoveBatch {
+    pub(crate) fn expect(&self, count: usize) {
+        self.open.fetch_add(count, Ordering::AcqRel);
+    }
+
+    pub(crate) fn finish(&self, done: bool) {
+        if !done {
+            self.failed.fetch_add(1, Ordering::AcqRel);
+        }
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire) > 0
+    }
+}
+
+/// Why the queue took nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum NotQueued {
+    Poisoned(Arc<StorageFault>),
+    Overloaded,
+    NoSpace,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ops: VecDeque<Op>,
+    /// Record bytes of what is queued or taken and not finished.
+    bytes: usize,
+    /// How many ops `bytes` stands for.
+    count: usize,
+    /// Why nothing more is taken.
+    closed: Option<Arc<StorageFault>>,
+    /// No further segment can be had; only `room` is left.
+    no_space: bool,
+    /// Bytes that entries may still take in the segment being written.
+    room: usize,
+    /// Somebody wants the journal thread to look around.
+    rung: bool,
+    /// The journal thread sleeps.
+    sleeping: bool,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    bell: Condvar,
+    bytes_max: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            ..Self::default()
+        }
+    }
+
+    /// Queues an entry, if there is room.
+    pub(crate) fn push_entry(&self, op: Op) -> Result<(), NotQueued> {
+        let bytes = op.record_bytes();
+        let state = self.lock();
+        if let Some(fault) = &state.closed {
+            return Err(NotQueued::Poisoned(Arc::clone(fault)));
+        }
+        if state.no_space && state.bytes + bytes > state.room {
+            return Err(NotQueued::NoSpace);
+        }
+        // One entry is always taken, so that a small bound cannot lock out a large entry for ever.
+        if state.count > 0 && state.bytes + bytes > self.bytes_max {
+            return Err(NotQueued::Overloaded);
+        }
+        self.push_to(state, op);
+        Ok(())
+    }
+
+    /// Queues anything else. Facts are small and few; the keeper bounds its own copies. Gives the op back when the
+    /// queue is closed.
+    pub(crate) fn push(&self, op: Op) -> Result<(), (Op, Arc<StorageFault>)> {
+        let state = self.lock();
+        if let Some(fault) = &state.closed {
+            return Err((op, Arc::clone(fault)));
+        }
+        self.push_to(state, op);
+        Ok(())
+    }
+
+    /// Queues the last op and closes the queue with `fault` for everybody after. `false`: it was closed already.
+    pub(crate) fn push_stop(&self, fault: Arc<StorageFault>) -> bool {
+        let mut state = self.lock();
+        if state.closed.is_some() {
+            return false;
+        }
+        state.closed = Some(fault);
+        self.push_to(state, Op::Stop);
+        true
+    }
+
+    fn push_to(&self, mut state: MutexGuard<'_, State>, op: Op) {
+        state.bytes += op.record_bytes();
+        state.count += 1;
+        state.ops.push_back(op);
+        let wake = std::mem::take(&mut state.sleeping);
+        drop(state);
+        if wake {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Moves everything queued to the end of `pending`.
+    pub(crate) fn take(&self, pending: &mut VecDeque<Op>) {
+        let mut state = self.lock();
+        if pending.is_empty() {
+            std::mem::swap(pending, &mut state.ops);
+        } else {
+            pending.append(&mut state.ops);
+        }
+    }
+
+    /// The journal is done with some ops, and has `room` bytes left for entries.
+    pub(crate) fn finished(&self, count: usize, bytes: usize, room: usize) {
+        let mut state = self.lock();
+        state.count = state.count.saturating_sub(count);
+        state.bytes = state.bytes.saturating_sub(bytes);
+        state.room = room;
+    }
+
+    /// Closes the queue; the first reason wins.
+    pub(crate) fn close(&self, fault: &Arc<StorageFault>) {
+        self.lock().closed.get_or_insert_with(|| Arc::clone(fault));
+        self.ring();
+    }
+
+    /// Says whether a further segment can be had.
+    pub(crate) fn set_no_space(&self, no_space: bool) {
+        self.lock().no_space = no_space;
+        self.ring();
+    }
+
+    /// Whether entries are refused for want of space.
+    pub(crate) fn has_no_space(&self) -> bool {
+        self.lock().no_space
+    }
+
+    /// Ops and their bytes that are not finished.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.count, state.bytes)
+    }
+
+    /// Makes the journal thread look around.
+    pub(crate) fn ring(&self) {
+        let mut state = self.lock();
+        state.rung = true;
+        state.sleeping = false;
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    /// Waits until something is queued or the bell rings, at most `timeout` (`None`: for ever). `true`: nothing came.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
+        let mut state = self.lock();
+        if state.ops.is_empty() && !state.rung {
+            state.sleeping = true;
+            state = match timeout {
+                None => self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self.bell.wait_timeout(state, timeout);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+            state.sleeping = false;
+        }
+        let nothing = state.ops.is_empty() && !state.rung;
+        state.rung = false;
+        nothing
+    }
+
+    /// Waits for more company for a group: until `bytes_max` are there or `linger` is over. Rings at every push would
+    /// cost more than they gain, so it simply sleeps once.
+    pub(crate) fn linger(&self, linger: Duration, bytes_max: usize) {
+        let state = self.lock();
+        if state.bytes >= bytes_max || state.closed.is_some() {
+            return;
+        }
+        drop(state);
+        std::thread::sleep(linger);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
