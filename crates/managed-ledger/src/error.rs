@@ -137,6 +137,9 @@ pub enum CommitError {
     /// The new cursor ledger cannot be named.
     #[error("cannot name the cursor ledger")]
     Info(#[from] InfoError),
+    /// The engine takes no more at this moment, so an opening or closing gave up; try again.
+    #[error("too much is queued in the engine")]
+    Overloaded,
     /// The cursor log was dropped first.
     #[error("cursor log was closed")]
     Closed,

@@ -2,6 +2,7 @@
 //!
 //! - [`ManagedLedger`] appends, reads, rolls over and trims; one per topic, owned by one task.
 //! - [`cursor::AckState`] is what one cursor has acknowledged.
+//! - [`CursorLog`] keeps all cursors of a topic, however many, in one group-committed ledger.
 //! - [`orphans`] finds ledgers that nobody names, at start.
 //!
 //! ```
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cursor;
+pub mod cursor_log;
 mod ledger;
 mod table;
 
@@ -35,11 +37,11 @@ mod error;
 mod info;
 mod options;
 mod orphans;
-#[expect(dead_code, reason = "the cursor log uses the rest")]
 mod varint;
 
 pub use cache::CacheBudget;
 pub use cursor::AckState;
+pub use cursor_log::CursorLog;
 pub use durable::DurableWatch;
 pub use error::{
     AppendError, CloseError, CommitError, DeleteError, DurableError, InfoError, OpenError, ReadError,

@@ -11,12 +11,14 @@
 
 use pharos_types::Ordinal;
 
-use super::{AckState, BATCH_WORDS_MAX, BATCHES_PERSISTED_MAX, Malformed, RANGES_PERSISTED_MAX};
+use super::{
+    AckState, BATCH_WORDS_MAX, BATCHES_PERSISTED_MAX, Malformed, RANGES_PERSISTED_MAX, WORDS_PERSISTED_MAX,
+};
 use crate::varint::{put_u64, take_u64};
 
 impl AckState {
     /// Appends the state to `out`. Runs beyond the first [`RANGES_PERSISTED_MAX`] and batches beyond the first
-    /// [`BATCHES_PERSISTED_MAX`] are left out: those entries are delivered again.
+    /// [`BATCHES_PERSISTED_MAX`] (or [`WORDS_PERSISTED_MAX`] words of them) are left out: those entries are delivered again.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.acked_to);
         let Some(beyond) = &self.beyond else {
@@ -30,9 +32,21 @@ impl AckState {
             put_u64(out, end - start);
             before = end;
         }
-        put_u64(out, beyond.batches.len().min(BATCHES_PERSISTED_MAX) as u64);
+        let mut words_left = WORDS_PERSISTED_MAX;
+        let fits = |words: &[i64]| -> bool {
+            let left = words_left.checked_sub(words.len());
+            words_left = left.unwrap_or_default();
+            left.is_some()
+        };
+        let batches = beyond.batches.values().take(BATCHES_PERSISTED_MAX);
+        let batches = batches
+            .map(|words| &**words)
+            .map(fits)
+            .take_while(|fits| *fits)
+            .count();
+        put_u64(out, batches as u64);
         let mut before = self.acked_to;
-        for (&ordinal, words) in beyond.batches.iter().take(BATCHES_PERSISTED_MAX) {
+        for (&ordinal, words) in beyond.batches.iter().take(batches) {
             put_u64(out, ordinal - before);
             put_u64(out, words.len() as u64);
             for word in words {

@@ -32,6 +32,8 @@ mod tests;
 pub const RANGES_PERSISTED_MAX: usize = 10_000;
 /// Partly acknowledged batches that are kept when a state is encoded; the lowest win.
 pub const BATCHES_PERSISTED_MAX: usize = 10_000;
+/// Words of batch sets, all batches together, that are kept when a state is encoded (1 MiB); the lowest batches win.
+pub const WORDS_PERSISTED_MAX: usize = 131_072;
 /// Longest batch set that is taken, in words of 64 indexes; longer ones are ignored (so: delivered again).
 pub const BATCH_WORDS_MAX: usize = 8_192;
 

@@ -266,12 +266,10 @@ impl ManagedLedger {
         }
     }
 
-    #[expect(dead_code, reason = "for the cursor log")]
     pub(crate) fn engine(&self) -> &Arc<dyn LedgerEngine> {
         &self.engine
     }
 
-    #[expect(dead_code, reason = "for the cursor log")]
     pub(crate) fn info(&self) -> &Arc<InfoHandle> {
         &self.info
     }

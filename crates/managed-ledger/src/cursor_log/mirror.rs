@@ -1,0 +1,297 @@
+//! The state that a cursor ledger amounts to, in memory.
+//!
+//! Always true: every cursor's subscription exists and lists it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pharos_types::Ordinal;
+
+use super::QueueError;
+use super::record::{
+    Record, SNAPSHOT, Slot, Stored, SubscriptionId, decode, encode_cursor, encode_snapshot_end,
+    encode_subscription, take_part,
+};
+use crate::cursor::{AckState, Malformed};
+
+/// A subscription as persisted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Its name.
+    pub name: Box<str>,
+    /// What kind it is; the broker's business.
+    pub kind: u8,
+    /// Its properties.
+    pub properties: BTreeMap<String, String>,
+    /// Whatever else the broker must know again.
+    pub facts: Box<[u8]>,
+    /// Its cursors.
+    pub slots: BTreeSet<Slot>,
+}
+
+/// A cursor as persisted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Whose it is.
+    pub subscription: SubscriptionId,
+    /// Name of the consumer; empty for the subscription's main cursor.
+    pub consumer: Box<str>,
+    /// Whatever else the broker must know again.
+    pub facts: Box<[u8]>,
+    /// What it has acknowledged.
+    pub acks: AckState,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mirror {
+    pub(super) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    pub(super) cursors: BTreeMap<Slot, Cursor>,
+    /// Removed slots, to be used again.
+    slots_removed: BTreeSet<Slot>,
+}
+
+/// What a replay has seen so far.
+#[derive(Default)]
+pub(super) struct Replay {
+    pub(super) mirror: Mirror,
+    pub(super) is_snapshot_whole: bool,
+}
+
+impl Replay {
+    /// Applies one entry of a cursor ledger.
+    pub(super) fn on_entry(&mut self, mut input: &[u8]) -> Result<(), Malformed> {
+        let is_snapshot = take_part(&mut input)?;
+        if is_snapshot == self.is_snapshot_whole {
+            return Err(Malformed("snapshot and changes are out of order"));
+        }
+        while !input.is_empty() {
+            match decode(&mut input)? {
+                Stored::Record(record) => {
+                    self.mirror
+                        .check(&record)
+                        .map_err(|_| Malformed("record does not fit those before"))?;
+                    self.mirror.apply(record);
+                }
+                Stored::Advanced { slot, by } => self.mirror.advance(slot, by)?,
+                Stored::SnapshotEnd {
+                    subscriptions,
+                    cursors,
+                } => {
+                    let counts = (
+                        self.mirror.subscriptions.len() as u64,
+                        self.mirror.cursors.len() as u64,
+                    );
+                    if !is_snapshot || !input.is_empty() || counts != (subscriptions, cursors) {
+                        return Err(Malformed("snapshot ends early or late"));
+                    }
+                    self.is_snapshot_whole = true;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Mirror {
+    /// Whether `record` fits the state.
+    pub(super) fn check(&self, record: &Record) -> Result<(), QueueError> {
+        let subscription_exists = |id: &SubscriptionId| match self.subscriptions.contains_key(id) {
+            true => Ok(()),
+            false => Err(QueueError::NoSubscription(*id)),
+        };
+        match record {
+            Record::SubscriptionCreated { subscription, .. } => {
+                if self.subscriptions.contains_key(subscription) {
+                    Err(QueueError::InUse)
+                } else {
+                    Ok(())
+                }
+            }
+            Record::SubscriptionChanged { subscription, .. }
+            | Record::SubscriptionRemoved { subscription } => subscription_exists(subscription),
+            Record::CursorCreated {
+                slot, subscription, ..
+            } => {
+                subscription_exists(subscription)?;
+                if self.cursors.contains_key(slot) {
+                    Err(QueueError::InUse)
+                } else {
+                    Ok(())
+                }
+            }
+            Record::CursorMoved { slot, .. }
+            | Record::CursorFacts { slot, .. }
+            | Record::CursorRemoved { slot } => {
+                if self.cursors.contains_key(slot) {
+                    Ok(())
+                } else {
+                    Err(QueueError::NoCursor(*slot))
+                }
+            }
+        }
+    }
+
+    /// Applies a record that was checked.
+    pub(super) fn apply(&mut self, record: Record) {
+        match record {
+            Record::SubscriptionCreated {
+                subscription,
+                name,
+                kind,
+                properties,
+                facts,
+            } => {
+                let (name, facts) = (name.into_boxed_str(), facts.into_boxed_slice());
+                let created = Subscription {
+                    name,
+                    kind,
+                    properties,
+                    facts,
+                    slots: BTreeSet::new(),
+                };
+                self.subscriptions.insert(subscription, created);
+            }
+            Record::SubscriptionChanged {
+                subscription,
+                kind,
+                properties,
+                facts,
+            } => {
+                if let Some(changed) = self.subscriptions.get_mut(&subscription) {
+                    (changed.kind, changed.properties, changed.facts) = (kind, properties, facts.into());
+                }
+            }
+            Record::SubscriptionRemoved { subscription } => {
+                let removed = self.subscriptions.remove(&subscription);
+                for slot in removed.into_iter().flat_map(|removed| removed.slots) {
+                    self.remove_cursor(slot);
+                }
+            }
+            Record::CursorCreated {
+                slot,
+                subscription,
+                consumer,
+                facts,
+                acks,
+            } => {
+                if let Some(owner) = self.subscriptions.get_mut(&subscription) {
+                    owner.slots.insert(slot);
+                }
+                self.slots_removed.remove(&slot);
+                let (consumer, facts) = (consumer.into_boxed_str(), facts.into_boxed_slice());
+                self.cursors.insert(
+                    slot,
+                    Cursor {
+                        subscription,
+                        consumer,
+                        facts,
+                        acks,
+                    },
+                );
+            }
+            Record::CursorMoved { slot, acks } => {
+                if let Some(cursor) = self.cursors.get_mut(&slot) {
+                    cursor.acks = acks;
+                }
+            }
+            Record::CursorFacts { slot, facts } => {
+                if let Some(cursor) = self.cursors.get_mut(&slot) {
+                    cursor.facts = facts.into();
+                }
+            }
+            Record::CursorRemoved { slot } => self.remove_cursor(slot),
+        }
+    }
+
+    /// The state that a `CursorMoved` replaces.
+    pub(super) fn acks_before(&self, record: &Record) -> Option<&AckState> {
+        let Record::CursorMoved { slot, .. } = record else {
+            return None;
+        };
+        self.cursors.get(slot).map(|cursor| &cursor.acks)
+    }
+
+    fn advance(&mut self, slot: Slot, by: u64) -> Result<(), Malformed> {
+        let cursor = self
+            .cursors
+            .get_mut(&slot)
+            .ok_or(Malformed("an unknown cursor advances"))?;
+        let to = cursor
+            .acks
+            .acked_to()
+            .0
+            .checked_add(by)
+            .filter(|_| !cursor.acks.has_holes());
+        cursor.acks = AckState::new(Ordinal(to.ok_or(Malformed("a cursor cannot advance that way"))?));
+        Ok(())
+    }
+
+    fn remove_cursor(&mut self, slot: Slot) {
+        if let Some(cursor) = self.cursors.remove(&slot) {
+            self.slots_removed.insert(slot);
+            if let Some(owner) = self.subscriptions.get_mut(&cursor.subscription) {
+                owner.slots.remove(&slot);
+            }
+        }
+    }
+
+    pub(super) fn slot_free(&self) -> Slot {
+        let after_last = || self.cursors.last_key_value().map_or(0, |(last, _)| last.0 + 1);
+        self.slots_removed
+            .first()
+            .copied()
+            .unwrap_or_else(|| Slot(after_last()))
+    }
+
+    pub(super) fn subscription_free(&self) -> SubscriptionId {
+        SubscriptionId(
+            self.subscriptions
+                .last_key_value()
+                .map_or(0, |(last, _)| last.0 + 1),
+        )
+    }
+
+    /// Fits all cursors to a log of `first..end`. Whether a cursor knew something beyond the end.
+    pub(super) fn fit_to(&mut self, first: Ordinal, end: Ordinal) -> bool {
+        let mut is_clamped = false;
+        for cursor in self.cursors.values_mut() {
+            is_clamped |= cursor.acks.clamp_to(end);
+            cursor.acks.raise_to(first);
+        }
+        is_clamped
+    }
+
+    /// Everything, as entries of about `entry_bytes` each, at least one.
+    pub(super) fn snapshot(&self, entry_bytes: usize) -> Vec<Vec<u8>> {
+        let mut entries = Vec::new();
+        let mut entry = SNAPSHOT.to_vec();
+        let mut split = |entry: &mut Vec<u8>| {
+            if entry.len() >= entry_bytes {
+                entries.push(std::mem::replace(entry, SNAPSHOT.to_vec()));
+            }
+        };
+        for (id, subscription) in &self.subscriptions {
+            let Subscription {
+                name,
+                kind,
+                properties,
+                facts,
+                ..
+            } = subscription;
+            encode_subscription(*id, name, *kind, properties, facts, &mut entry);
+            split(&mut entry);
+        }
+        for (slot, cursor) in &self.cursors {
+            let Cursor {
+                subscription,
+                consumer,
+                facts,
+                acks,
+            } = cursor;
+            encode_cursor(*slot, *subscription, consumer, facts, acks, &mut entry);
+            split(&mut entry);
+        }
+        encode_snapshot_end(self.subscriptions.len(), self.cursors.len(), &mut entry);
+        entries.push(entry);
+        entries
+    }
+}

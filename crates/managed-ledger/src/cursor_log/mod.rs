@@ -1,0 +1,288 @@
+//! One log for all cursors of a topic: a hundred thousand of them are group-committed together.
+//!
+//! ```text
+//!   queue(record) ─► mirror (memory) and open chunk ─ commit ─► entry of ≤ 1 MiB ─► cursor ledger ─► ticket resolves
+//!                                                      └ while rolling also ─► next cursor ledger
+//! ```
+//!
+//! The log is a ledger of its own in the topic's engine, named in the managed ledger's info. It begins with a snapshot of
+//! everything and goes on with changes. When it has grown to several times its snapshot it *rolls*, in this order:
+//! 1. a new ledger is created;
+//! 2. a snapshot of the mirror is queued there, and from then on every change goes to both ledgers;
+//! 3. once the snapshot is durable the info names the new ledger, by compare-and-set;
+//! 4. the old ledger is deleted.
+//!
+//! A crash at any point leaves the info naming one ledger that is whole, whichever it is; that is also why a change that is
+//! made between 2 and 4 counts as durable only when it is durable in both, and why step 3 is tried again rather than
+//! given up when its outcome is unknown.
+//!
+//! Owned by the topic's task, like the managed ledger and in the same manner: nothing waits, nothing is spawned, the slow
+//! steps are futures that the owner runs. What records mean (kinds, facts) is the broker's business.
+//!
+//! Always true: the mirror is what a replay of everything queued would give.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_ledger::{Durability, LedgerEngine, StorageFault};
+use pharos_types::LedgerId;
+use tokio::sync::{oneshot, watch};
+
+mod commit;
+mod mirror;
+mod open;
+mod record;
+mod roll;
+#[cfg(test)]
+mod tests;
+
+pub use commit::CommitTicket;
+pub use mirror::{Cursor, Subscription};
+pub use record::{Record, Slot, SubscriptionId};
+pub use roll::{RollDone, RollEvent};
+
+use crate::cursor::AckState;
+use crate::error::CommitError;
+use crate::info::InfoHandle;
+use commit::{DurableAt, Target};
+use mirror::Mirror;
+use record::{CHANGES, encode};
+use roll::Roll;
+
+/// Settings of a cursor log.
+#[derive(Clone, Debug)]
+pub struct CursorLogOptions {
+    /// Size below which the log never rolls, in bytes. Default 1 MiB.
+    pub roll_bytes_min: u64,
+    /// Times its snapshot that the log may grow to before it rolls. Default 4.
+    pub roll_factor: u64,
+    /// Records are gathered into entries of about this many bytes. Default 1 MiB.
+    pub entry_bytes: usize,
+    /// What may be queued and not yet taken by the engine, in bytes. Default 64 MiB.
+    pub queue_bytes_max: usize,
+    /// How durable commits are.
+    pub durability: Durability,
+}
+
+impl Default for CursorLogOptions {
+    fn default() -> Self {
+        Self {
+            roll_bytes_min: 1 << 20,
+            roll_factor: 4,
+            entry_bytes: 1 << 20,
+            queue_bytes_max: 64 << 20,
+            durability: Durability::Sync,
+        }
+    }
+}
+
+/// Largest record, in bytes: below every engine's largest entry.
+pub const RECORD_BYTES_MAX: usize = 8 << 20;
+
+/// Why a record was not queued; nothing changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum QueueError {
+    /// No such subscription; a bug of the caller.
+    #[error("no subscription {0:?}")]
+    NoSubscription(SubscriptionId),
+    /// No such cursor; a bug of the caller.
+    #[error("no cursor {0:?}")]
+    NoCursor(Slot),
+    /// The subscription id or the cursor's slot is in use; a bug of the caller.
+    #[error("id is in use")]
+    InUse,
+    /// The record is larger than an entry may be.
+    #[error("cursor record of {bytes} bytes is larger than {RECORD_BYTES_MAX}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Too much is queued and not durable; try again later.
+    #[error("too much is queued for the cursor ledger")]
+    Full,
+    /// The cursor ledger failed; reopen the topic.
+    #[error("cursor log has failed")]
+    Failed(#[source] Arc<StorageFault>),
+}
+
+/// All cursors of one topic. See the module.
+pub struct CursorLog {
+    engine: Arc<dyn LedgerEngine>,
+    info: Arc<InfoHandle>,
+    options: CursorLogOptions,
+    /// The state that everything queued amounts to.
+    mirror: Mirror,
+    /// Records that are not yet part of an entry.
+    chunk: Vec<u8>,
+    /// The ledger that the info names, when this owner opened it for writing. Without one, nothing was queued since the opening,
+    /// or a roll is about to make it.
+    primary: Option<Target>,
+    /// The ledger that the info names.
+    named: Option<LedgerId>,
+    roll: Roll,
+    /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there.
+    is_unwritten: bool,
+    /// Tickets that wait for the first ledger to be named.
+    waiting: Vec<oneshot::Sender<DurableAt>>,
+    /// What a snapshot would take, about.
+    snapshot_bytes: u64,
+    /// A roll that could not begin waits until then.
+    retry_at_ms: u64,
+    /// The first failure, final; tickets watch it.
+    failure: watch::Sender<Option<CommitError>>,
+}
+
+impl CursorLog {
+    /// Queues a change: it is seen in the mirror at once, and durable after a [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// [`QueueError`]; nothing changed.
+    pub fn queue(&mut self, record: Record) -> Result<(), QueueError> {
+        if let Some(failure) = &*self.failure.borrow() {
+            return Err(QueueError::Failed(StorageFault::new("cursor log", failure)));
+        }
+        self.mirror.check(&record)?;
+        if self.queued_bytes() > self.options.queue_bytes_max {
+            return Err(QueueError::Full);
+        }
+        let start = self.chunk.len();
+        if start == 0 {
+            self.chunk.extend_from_slice(&CHANGES);
+        }
+        let body = self.chunk.len();
+        encode(&record, self.mirror.acks_before(&record), &mut self.chunk);
+        let bytes = self.chunk.len() - body;
+        if bytes > RECORD_BYTES_MAX {
+            self.chunk.truncate(start);
+            return Err(QueueError::TooLarge { bytes });
+        }
+        if matches!(
+            record,
+            Record::CursorCreated { .. } | Record::SubscriptionCreated { .. }
+        ) {
+            self.snapshot_bytes += bytes as u64;
+        }
+        self.mirror.apply(record);
+        if self.primary.is_none() && !matches!(self.roll, Roll::Copying { .. }) {
+            // No ledger to write to: the snapshot that begins it will hold the change.
+            self.chunk.clear();
+            self.is_unwritten = true;
+        } else if self.chunk.len() >= self.options.entry_bytes {
+            self.seal_chunk();
+        }
+        Ok(())
+    }
+
+    /// Sends what is queued to the ledger as one group. The ticket resolves when everything queued so far is durable.
+    ///
+    /// Never waits. Without anything queued the ticket resolves once earlier commits are durable.
+    pub fn commit(&mut self) -> CommitTicket {
+        self.seal_chunk();
+        self.flush();
+        if let Some(failure) = &*self.failure.borrow() {
+            return CommitTicket::failed(failure.clone());
+        }
+        if self.primary.is_none() {
+            if !self.is_unwritten && matches!(self.roll, Roll::Idle) {
+                return CommitTicket::at(Vec::new(), self.failure.subscribe());
+            }
+            let (answer, later) = oneshot::channel();
+            self.waiting.push(answer);
+            return CommitTicket::later(later, self.failure.subscribe());
+        }
+        let places = self.targets().map(Target::all).collect();
+        CommitTicket::at(places, self.failure.subscribe())
+    }
+
+    /// The cursors and what they belong to.
+    #[must_use]
+    pub fn cursor(&self, slot: Slot) -> Option<&Cursor> {
+        self.mirror.cursors.get(&slot)
+    }
+
+    /// A subscription.
+    #[must_use]
+    pub fn subscription(&self, subscription: SubscriptionId) -> Option<&Subscription> {
+        self.mirror.subscriptions.get(&subscription)
+    }
+
+    /// All subscriptions, by id.
+    #[must_use]
+    pub fn subscriptions(&self) -> &BTreeMap<SubscriptionId, Subscription> {
+        &self.mirror.subscriptions
+    }
+
+    /// All cursors, by slot.
+    #[must_use]
+    pub fn cursors(&self) -> &BTreeMap<Slot, Cursor> {
+        &self.mirror.cursors
+    }
+
+    /// A slot that no cursor has. Queue the cursor's creation before asking for another.
+    #[must_use]
+    pub fn slot_free(&self) -> Slot {
+        self.mirror.slot_free()
+    }
+
+    /// An id that no subscription has. Queue the subscription's creation before asking for another.
+    #[must_use]
+    pub fn subscription_free(&self) -> SubscriptionId {
+        self.mirror.subscription_free()
+    }
+
+    /// The state of a cursor as queued last.
+    #[must_use]
+    pub fn acks(&self, slot: Slot) -> Option<&AckState> {
+        self.cursor(slot).map(|cursor| &cursor.acks)
+    }
+
+    /// Makes an entry of the open chunk, for each ledger that is written.
+    fn seal_chunk(&mut self) {
+        if !self.chunk.is_empty() {
+            let entry = Bytes::from(std::mem::take(&mut self.chunk));
+            for target in self.targets_mut() {
+                target.push(entry.clone());
+            }
+        }
+    }
+
+    /// Gives entries to the engine as far as it takes them.
+    fn flush(&mut self) {
+        let refused = self.targets_mut().find_map(|target| target.flush().err());
+        if let Some(error) = refused {
+            self.fail(error.into());
+        }
+    }
+
+    fn fail(&mut self, error: CommitError) {
+        // Tickets that wait for a first ledger see the failure too.
+        self.waiting.clear();
+        self.failure.send_if_modified(|failure| {
+            let is_first = failure.is_none();
+            failure.get_or_insert(error);
+            is_first
+        });
+    }
+
+    fn is_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.chunk.len()
+            + self
+                .targets()
+                .map(|target| target.queued_bytes)
+                .max()
+                .unwrap_or_default()
+    }
+
+    fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.primary.iter().chain(self.roll.target())
+    }
+
+    fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
+        self.primary.iter_mut().chain(self.roll.target_mut())
+    }
+}
