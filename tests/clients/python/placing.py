@@ -4,7 +4,7 @@ import time
 
 from pulsar import InitialPosition, MessageId
 
-from harness import expect, expect_equal, numbered, receive, receive_ack, send_all, test
+from harness import expect, expect_equal, numbered, receive, send_all, test
 
 
 def read_all(reader):
@@ -68,6 +68,11 @@ def reader_seek(env):
     expect_equal(read_all(reader), numbered(20), "after seeking to earliest")
 
 
+def contents_of(consumer, count):
+    """The next messages, not acknowledged: a stock Pulsar may apply an ack that is under way after a seek, and undo it."""
+    return [receive(consumer).data().decode() for _ in range(count)]
+
+
 @test("seek-message-id")
 def seek_message_id(env):
     topic = env.topic("seek")
@@ -76,18 +81,18 @@ def seek_message_id(env):
     producer = env.client.create_producer(topic)
     ids = send_all(producer, numbered(20))
     for c in (consumer, inclusive):
-        expect_equal(receive_ack(c, 20), numbered(20), "contents at first")
+        expect_equal(contents_of(c, 20), numbered(20), "contents at first")
     consumer.seek(ids[7])
-    expect_equal(receive_ack(consumer, 12), numbered(20)[8:], "after seeking back, exclusive")
+    expect_equal(contents_of(consumer, 12), numbered(20)[8:], "after seeking back, exclusive")
     inclusive.seek(ids[7])
-    expect_equal(receive_ack(inclusive, 13), numbered(20)[7:], "after seeking back, inclusive")
+    expect_equal(contents_of(inclusive, 13), numbered(20)[7:], "after seeking back, inclusive")
     consumer.seek(MessageId.earliest)
-    expect_equal(receive_ack(consumer, 20), numbered(20), "after seeking to earliest")
+    expect_equal(contents_of(consumer, 20), numbered(20), "after seeking to earliest")
     consumer.seek(MessageId.earliest)
     receive(consumer)
     consumer.seek(MessageId.latest)
     send_all(producer, ["next"])
-    expect_equal(receive_ack(consumer, 1), ["next"], "after seeking to latest")
+    expect_equal(contents_of(consumer, 1), ["next"], "after seeking to latest")
 
 
 @test("seek-time")
@@ -103,9 +108,9 @@ def seek_time(env):
     second = [receive(consumer) for _ in range(10)]
     expect(second[0].publish_timestamp() > first[-1].publish_timestamp(), "publish times do not grow")
     consumer.seek(second[0].publish_timestamp())
-    expect_equal(receive_ack(consumer, 10), numbered(10, "new"), "after seeking by time")
+    expect_equal(contents_of(consumer, 10), numbered(10, "new"), "after seeking by time")
     consumer.seek(first[0].publish_timestamp() - 60_000)
-    expect_equal(receive_ack(consumer, 20), numbered(10, "old") + numbered(10, "new"), "after seeking to before it all")
+    expect_equal(contents_of(consumer, 20), numbered(10, "old") + numbered(10, "new"), "after seeking to before it all")
 
 
 @test("last-message-id")

@@ -75,13 +75,18 @@ async fn reader(env: Env) -> Outcome {
     Ok(())
 }
 
+/// The next messages, not acknowledged: a stock Pulsar may apply an ack that is under way after a seek, and undo it.
+async fn contents(consumer: &mut Listener, count: usize) -> Result<Vec<String>, Failure> {
+    Ok(receive(consumer, count).await?.iter().map(text).collect())
+}
+
 async fn seek_message_id(env: Env) -> Outcome {
     let topic = env.topic("seek");
     let mut consumer = env.subscribe(&topic, "s", SubType::Shared).await?;
     let mut producer = env.produce(&topic, ProducerOptions::default()).await?;
     let ids = send_all(&mut producer, &numbered(20)).await?;
     expect_equal(
-        &receive_ack(&mut consumer, 20).await?,
+        &contents(&mut consumer, 20).await?,
         &numbered(20),
         "contents at first",
     )?;
@@ -90,7 +95,7 @@ async fn seek_message_id(env: Env) -> Outcome {
         .seek(None, Some(ids[7].clone()), None, env.client.clone())
         .await?;
     expect_equal(
-        &receive_ack(&mut consumer, 13).await?,
+        &contents(&mut consumer, 13).await?,
         &numbered(20)[7..].to_vec(),
         "after seeking back",
     )?;
@@ -103,7 +108,7 @@ async fn seek_message_id(env: Env) -> Outcome {
         .seek(None, Some(earliest), None, env.client.clone())
         .await?;
     expect_equal(
-        &receive_ack(&mut consumer, 20).await?,
+        &contents(&mut consumer, 20).await?,
         &numbered(20),
         "after seeking to earliest",
     )
@@ -125,7 +130,7 @@ async fn seek_time(env: Env) -> Outcome {
     expect(first > last, "publish times do not grow")?;
     consumer.seek(None, None, Some(first), env.client.clone()).await?;
     expect_equal(
-        &receive_ack(&mut consumer, 10).await?,
+        &contents(&mut consumer, 10).await?,
         &named("new", 10),
         "after seeking by time",
     )
