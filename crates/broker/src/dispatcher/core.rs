@@ -285,6 +285,7 @@ impl Dispatcher {
         if let Mode::KeyShared(keys) = &mut self.mode
             && let Some(group) = entry.group
             && keys.on_released(group)
+            && self.replay.first_of(group).is_some()
         {
             let place = keys.place(group);
             self.replay.move_group(group, place);

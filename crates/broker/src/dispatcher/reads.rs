@@ -87,7 +87,7 @@ impl Dispatcher {
         let Choice::Give(slot) = self.choose(group, None) else {
             return None;
         };
-        self.charge(slot, entry, entry.message_count, group);
+        self.charge(slot, entry, entry.message_count.max(1), 0, group);
         self.consumers.get(slot).map(|consumer| consumer.key)
     }
 
@@ -269,12 +269,7 @@ impl Dispatcher {
         self.unacked += u64::from(messages);
         let limit = u64::from(self.limits.unacked_per_subscription_max);
         self.is_blocked |= limit > 0 && self.unacked >= limit;
-        let limit = u64::from(self.limits.unacked_per_consumer_max);
-        self.update_slot(slot, |consumer| {
-            consumer.unacked += u64::from(messages);
-            consumer.blocked |= limit > 0 && consumer.unacked >= limit;
-        });
-        self.charge(slot, entry, messages, group);
+        self.charge(slot, entry, messages, messages, group);
         if let Mode::KeyShared(keys) = &mut self.mode
             && let Some(group) = group
         {
@@ -295,11 +290,14 @@ impl Dispatcher {
         }
     }
 
-    /// Takes an entry off a consumer's permits, window and turn.
-    fn charge(&mut self, slot: Slot, entry: &EntryRef, messages: u32, group: Option<Group>) {
+    /// Takes an entry off a consumer's permits, window and turn. `unacked`: messages it will have to acknowledge.
+    fn charge(&mut self, slot: Slot, entry: &EntryRef, messages: u32, unacked: u32, group: Option<Group>) {
+        let limit = u64::from(self.limits.unacked_per_consumer_max);
         self.update_slot(slot, |consumer| {
             consumer.permits -= i64::from(messages);
             consumer.bytes_unwritten += u64::from(entry.bytes);
+            consumer.unacked += u64::from(unacked);
+            consumer.blocked |= limit > 0 && consumer.unacked >= limit;
         });
         let Mode::Shared { turns, chunks } = &mut self.mode else {
             return;

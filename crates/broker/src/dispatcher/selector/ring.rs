@@ -10,6 +10,8 @@ use pharos_wire::hash::{RING_SLOTS, ring_point};
 use super::ranges::HashRange;
 use crate::dispatcher::consumers::Slot;
 
+const _: () = assert!(RING_SLOTS <= u16::MAX as u32, "a place fits 16 bits");
+
 /// One point of one consumer. The order of the fields is the order on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Point {
@@ -25,6 +27,9 @@ pub(in crate::dispatcher) struct Ring {
     points_per_consumer: u32,
     /// Sorted.
     points: Vec<Point>,
+    /// The distinct places of points, rising, and who has each: `points` once more, in the shape that searches fast.
+    places: Vec<u16>,
+    owners: Vec<Slot>,
     members: HashMap<Slot, Member>,
     /// Indexes in use by each name; tells consumers of one name apart.
     name_indexes: HashMap<Arc<str>, BTreeSet<u32>>,
@@ -43,6 +48,8 @@ impl Ring {
         Self {
             points_per_consumer: points_per_consumer.max(1),
             points: Vec::new(),
+            places: Vec::new(),
+            owners: Vec::new(),
             members: HashMap::new(),
             name_indexes: HashMap::new(),
             joined: 0,
@@ -61,6 +68,7 @@ impl Ring {
         }
         // The old part is sorted already, which this sort makes use of.
         self.points.sort();
+        self.index();
         let name = Arc::clone(name);
         self.members.insert(slot, Member { name, name_index });
     }
@@ -76,28 +84,38 @@ impl Ring {
             }
         }
         self.points.retain(|point| point.slot != slot);
+        self.index();
+    }
+
+    /// Derives what is searched from the points.
+    fn index(&mut self) {
+        self.places.clear();
+        self.owners.clear();
+        for point in &self.points {
+            let place = point.at as u16;
+            if self.places.last() != Some(&place) {
+                self.places.push(place);
+                self.owners.push(point.slot);
+            }
+        }
     }
 
     pub(super) fn select(&self, slot_hash: u32) -> Option<Slot> {
-        let next = self.points.partition_point(|point| point.at < slot_hash);
-        let point = self.points.get(next).or(self.points.first())?;
-        Some(point.slot)
+        let next = self.places.partition_point(|&place| u32::from(place) < slot_hash);
+        self.owners.get(next).or(self.owners.first()).copied()
     }
 
     pub(super) fn ranges_of(&self, slot: Slot) -> Vec<HashRange> {
         let mut ranges = Vec::new();
         let mut start = 1;
-        for point in &self.points {
-            // A second point at the same place has nothing.
-            if point.at >= start {
-                if point.slot == slot {
-                    push_joined(&mut ranges, start, point.at);
-                }
-                start = point.at + 1;
+        for (&place, &owner) in self.places.iter().zip(&self.owners) {
+            let end = u32::from(place);
+            if owner == slot {
+                push_joined(&mut ranges, start, end);
             }
+            start = end + 1;
         }
-        let first = self.points.first();
-        if start <= RING_SLOTS && first.is_some_and(|point| point.slot == slot) {
+        if start <= RING_SLOTS && self.owners.first() == Some(&slot) {
             push_joined(&mut ranges, start, RING_SLOTS);
         }
         ranges

@@ -1,5 +1,6 @@
 //! The dispatcher as its topic drives it.
 
+mod checks;
 mod key_shared;
 mod model;
 mod properties;
