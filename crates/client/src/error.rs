@@ -1,0 +1,102 @@
+//! What can go wrong. One enum for the whole client, because nearly everything can fail in the same few ways; it is
+//! cloneable, since one broken connection is told to everyone on it.
+
+use std::io;
+use std::sync::Arc;
+
+use pharos_wire::CommandType;
+use pharos_wire::proto::ServerError;
+
+/// Why the client could not do what it was asked to.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Not an address the client understands.
+    #[error("invalid address '{0}': expected host:port or pulsar://host:port")]
+    Address(String),
+    /// No connection.
+    #[error("cannot connect to {address}")]
+    Connect {
+        /// Where to.
+        address: String,
+        /// The system's word.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+    /// The connection ended, here or there. Everything on it is finished; connect anew.
+    #[error("disconnected: {reason}")]
+    Disconnected {
+        /// What ended it.
+        reason: String,
+    },
+    /// The broker said no.
+    #[error("{code:?}: {message}")]
+    Refused {
+        /// Its code.
+        code: ServerError,
+        /// Its words.
+        message: String,
+    },
+    /// The broker closed this producer or consumer while the connection goes on. Make it again.
+    #[error("closed by the broker")]
+    ClosedByBroker,
+    /// The topic was terminated and every message of it has been received.
+    #[error("end of topic")]
+    EndOfTopic,
+    /// No answer in time. Whether it was done is unknown.
+    #[error("no answer to {what} in time")]
+    TimedOut {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// An answer, but to another question.
+    #[error("unexpected answer {got:?} to {what}")]
+    Unexpected {
+        /// What was asked.
+        what: &'static str,
+        /// What came.
+        got: CommandType,
+    },
+    /// Another broker serves the topic.
+    #[error("the topic is served by {url}")]
+    Redirected {
+        /// That broker.
+        url: String,
+    },
+    /// The message is larger than the broker takes.
+    #[error("message of {bytes} bytes is larger than {bytes_max}")]
+    TooLarge {
+        /// Metadata and payload.
+        bytes: usize,
+        /// What the broker said on connecting.
+        bytes_max: usize,
+    },
+    /// The broker sent a message that cannot be read.
+    #[error("malformed message: {0}")]
+    Malformed(String),
+}
+
+impl ClientError {
+    /// The broker's code, when it was the broker that refused.
+    #[must_use]
+    pub fn code(&self) -> Option<ServerError> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn disconnected(reason: impl ToString) -> Self {
+        Self::Disconnected {
+            reason: reason.to_string(),
+        }
+    }
+
+    /// An error as it stands in a command: number and message, either may be missing.
+    pub(crate) fn refused(code: Option<i32>, message: Option<String>) -> Self {
+        let code = code.and_then(|code| ServerError::try_from(code).ok());
+        Self::Refused {
+            code: code.unwrap_or(ServerError::UnknownError),
+            message: message.unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A small Pulsar client for tests, tools and the command line.
+//!
+//! One [`Connection`] is one TCP connection, shared by any number of producers and consumers. There is no pool, no
+//! reconnecting and no retrying: what happens on the wire happens to the caller, which is what a test wants to see.
+//! When the connection ends, everything on it says [`ClientError::Disconnected`]. [`RawConnection`] is for tests that
+//! must send what no client would.
+//!
+//! ```text
+//! Connection ── writer task ◄── bounded queue ◄── producers, consumers, requests
+//!     └──────── reader task ──► requests by request id
+//!                           ──► receipts by producer id        (bounded by max_pending)
+//!                           ──► messages by consumer id        (bounded queue; full: the reader waits, and TCP with it)
+//! ```
+//!
+//! Dropping closes: a producer or consumer tells the broker, the last handle of a connection ends both tasks.
+//! Works on any tokio runtime, single-threaded ones too. Messages are neither compressed nor decompressed.
+//!
+//! ```no_run
+//! use pharos_client::{Connection, ConsumerOptions, ConnectOptions, OutgoingMessage, ProducerOptions};
+//!
+//! # async fn example() -> Result<(), pharos_client::ClientError> {
+//! let connection = Connection::connect("pulsar://127.0.0.1:6650", ConnectOptions::default()).await?;
+//! let mut consumer = connection.subscribe("notices", ConsumerOptions::shared("cars")).await?;
+//! let producer = connection.producer("notices", ProducerOptions::default()).await?;
+//! producer.send(OutgoingMessage::new("road closed").key("A5")).await?;
+//! let message = consumer.receive().await?;
+//! consumer.ack(&message.id).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod options;
+
+mod raw;
+
+mod connection;
+mod driver;
+mod topics;
+
+mod message;
+
+mod producer;
+
+mod consumer;
+mod reader;
+
+pub use connection::Connection;
+pub use consumer::{Consumer, ConsumerEvent, ConsumerOptions};
+pub use error::ClientError;
+pub use message::{Message, OutgoingMessage, earliest, latest};
+pub use options::ConnectOptions;
+pub use pharos_wire::proto::MessageIdData as MessageId;
+pub use producer::{PendingSend, Producer, ProducerOptions, SendReceipt};
+pub use raw::RawConnection;
+pub use reader::Reader;
+pub use topics::{Lookup, TopicList, TopicWatcher};
