@@ -1,9 +1,30 @@
 //! Topics, producers, subscriptions, dispatch.
 //!
-//! See ARCHITECTURE.md for how shards, home shards and feeds fit together.
+//! ```text
+//!   connection shard                      home shard of the topic                listening shards
+//!   SEND ──► Shard::publish ──────────►   Topic: append, wait for durable  ───►  Feed: Groups of listeners, cohorts
+//!        ◄── Outlet::on_receipts ◄─────   receipts                                 │ acks end here
+//!                                         cursors, dispatchers, trimming   ◄───  Progress, once a second
+//! ```
+//!
+//! A front door implements [`shard::Outlet`] for its connections and calls the operations of [`shard::Shard`]; it never
+//! sees a topic. Reading order: `broker`, `shard`, `topic`, `feed`, `dispatcher`.
 
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod broker;
 pub mod catalog;
 pub mod dispatcher;
+pub mod entry;
+pub mod error;
+pub mod feed;
+pub mod ids;
+pub mod options;
+pub mod shard;
+mod time;
+pub mod topic;
+
+pub use broker::{Broker, Threads, start};
+pub use options::Options;
+pub use time::iso_time;

@@ -13,8 +13,7 @@ use pharos_broker::catalog::{AutoTopicType, Catalog, CatalogOptions};
 use pharos_broker::{Broker, Threads};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
-use pharos_metadata::MetadataStore;
-use pharos_metadata::embedded::{self, Embedded};
+use pharos_metadata::{Embedded, MetadataStore};
 use pharos_pulsar::Door;
 use pharos_storage::Storage;
 
@@ -51,21 +50,33 @@ impl RunningBroker {
 /// The data directory cannot be used, or the address is taken.
 pub(crate) async fn start_broker(settings: &Settings) -> anyhow::Result<RunningBroker> {
     let dir = &settings.data_dir;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create the data directory {}", dir.display()))?;
+    std::fs::create_dir_all(dir)
+        .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let storage = Storage::open(&dir.join("ledgers"), storage_options(settings))
         .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
     let metadata = open_metadata(&dir.join("metadata.redb"))?;
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings))
         .await
         .context("cannot load tenants, namespaces and topics")?;
-    let (broker, threads) = pharos_broker::start(broker_options(settings), catalog, storage.clone(), metadata.clone())
-        .context("cannot start the data threads")?;
+    let (broker, threads) = pharos_broker::start(
+        broker_options(settings),
+        catalog,
+        storage.clone(),
+        metadata.clone(),
+    )
+    .context("cannot start the data threads")?;
     let door = open_door(&broker, settings)?;
-    Ok(RunningBroker { broker, pulsar_address: door.local_address, threads, storage, metadata })
+    Ok(RunningBroker {
+        broker,
+        pulsar_address: door.local_address,
+        threads,
+        storage,
+        metadata,
+    })
 }
 
 fn open_metadata(path: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
-    let store = Embedded::open(path, &embedded::Options::default())
+    let store = Embedded::open(path, &pharos_metadata::Options::default())
         .with_context(|| format!("cannot open the metadata in {}", path.display()))?;
     Ok(Arc::new(store))
 }
@@ -79,7 +90,10 @@ fn open_door(broker: &Broker, settings: &Settings) -> anyhow::Result<Arc<Door>> 
         keep_alive_interval: settings.protocol.keep_alive_interval,
     };
     pharos_pulsar::open(broker, &options).with_context(|| {
-        format!("cannot listen on {} for Pulsar clients; choose another pulsar_listen", settings.pulsar_listen)
+        format!(
+            "cannot listen on {} for Pulsar clients; choose another pulsar_listen",
+            settings.pulsar_listen
+        )
     })
 }
 
@@ -112,7 +126,11 @@ fn catalog_options(settings: &Settings) -> CatalogOptions {
 fn broker_options(settings: &Settings) -> pharos_broker::Options {
     let (topics, ledger) = (&settings.topics, &settings.ledger);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let shards = if settings.shards == 0 { cores } else { settings.shards as usize };
+    let shards = if settings.shards == 0 {
+        cores
+    } else {
+        settings.shards as usize
+    };
     let bytes = |limit: &Limit<crate::settings::ByteSize>| limit.as_option().map(|size| size.0);
     pharos_broker::Options {
         cluster_name: settings.cluster_name.clone(),
@@ -120,7 +138,8 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         max_message_size: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),
         max_unacked_per_consumer: topics.max_unacked_messages_per_consumer,
         max_unacked_per_subscription: topics.max_unacked_messages_per_subscription,
-        max_consumer_metadata_bytes: usize::try_from(settings.protocol.max_consumer_metadata_size.0).unwrap_or(usize::MAX),
+        max_consumer_metadata_bytes: usize::try_from(settings.protocol.max_consumer_metadata_size.0)
+            .unwrap_or(usize::MAX),
         delayed_delivery_tick: topics.delayed_delivery_tick_time,
         failover_delay: topics.active_consumer_failover_delay,
         absent_retention: settings.broadcast.absent_retention.as_option().copied(),

@@ -1,1 +1,19 @@
-//! See ARCHITECTURE.md.
+//! The Pulsar binary protocol as a front door to the broker.
+//!
+//! [`open`] listens; each connection lives on one shard and translates commands into broker calls and what comes back
+//! into frames. Reading order: `door`, `reader`, `handlers`, `connection`, `outbound`.
+//!
+//! Facts of the protocol: `docs/protocols/pulsar.md`.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod consumer;
+mod door;
+mod handlers;
+mod outbound;
+mod producer;
+mod reader;
+mod refusal;
+
+pub use door::{Door, Options, open};

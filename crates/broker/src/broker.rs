@@ -1,0 +1,234 @@
+//! The broker as a whole: its shards, and the handle by which the rest of the process reaches them.
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pharos_ledger::LedgerEngine;
+use pharos_metadata::MetadataStore;
+use pharos_runtime::{Shutdown, ShutdownToken, clock, spawn_shard};
+use pharos_types::TopicName;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::catalog::Catalog;
+use crate::error::Gone;
+use crate::ids::ShardId;
+use crate::options::Options;
+use crate::shard::{INBOX_BATCHES, Message, Shard, job};
+
+/// Bytes of sends without a receipt that all connections together may have before each stops reading.
+const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;
+
+/// What all shards share. Immutable, or safe to share by its own means.
+pub struct Shared {
+    /// Settings.
+    pub options: Options,
+    /// Tenants, namespaces, topics that exist, schemas.
+    pub catalog: Catalog,
+    /// Where ledgers are.
+    pub engine: Arc<dyn LedgerEngine>,
+    /// Where the lists of ledgers are.
+    pub metadata: Arc<dyn MetadataStore>,
+    /// Says when to stop.
+    pub shutdown: ShutdownToken,
+    /// What publishers have in flight, over all connections.
+    pub publish_budget: Budget,
+    /// Tells this run of the broker from others in generated names.
+    pub instance: u64,
+    shard_count: u16,
+}
+
+impl Shared {
+    /// The shard on which a topic lives: a hash of its name, so that every shard agrees without asking.
+    #[must_use]
+    pub fn home_of(&self, topic: &TopicName) -> ShardId {
+        let hash = pharos_wire::hash::bundle_hash(&topic.to_string());
+        ShardId(u16::try_from(hash % u32::from(self.shard_count)).unwrap_or(0))
+    }
+}
+
+/// A count of bytes with a limit, shared by all threads.
+#[derive(Debug)]
+pub struct Budget {
+    bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+impl Budget {
+    fn new(bytes_max: u64) -> Self {
+        Self { bytes: AtomicU64::new(0), bytes_max }
+    }
+
+    /// Counts bytes as used; never waits, so the limit may be overrun by what was read already.
+    pub fn take(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes as free again.
+    pub fn give(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether nobody should take more now.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+    }
+}
+
+/// The running broker. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Broker {
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    inboxes: Arc<[mpsc::Sender<Vec<Message>>]>,
+}
+
+/// The threads of a broker, to be joined when it stops.
+pub struct Threads {
+    shutdown: Shutdown,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts the shards.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn start(
+    options: Options,
+    catalog: Catalog,
+    engine: Arc<dyn LedgerEngine>,
+    metadata: Arc<dyn MetadataStore>,
+) -> io::Result<(Broker, Threads)> {
+    let shutdown = Shutdown::default();
+    let shard_count = options.shards.max(1);
+    let shared = Arc::new(Shared {
+        options,
+        catalog,
+        engine,
+        metadata,
+        shutdown: shutdown.token(),
+        publish_budget: Budget::new(PUBLISH_BUDGET_BYTES),
+        instance: clock::wall_ms(),
+        shard_count,
+    });
+    let mut senders = Vec::new();
+    let mut receivers = Vec::new();
+    for _ in 0..shard_count {
+        let (sender, receiver) = mpsc::channel(INBOX_BATCHES);
+        senders.push(sender);
+        receivers.push(receiver);
+    }
+    let inboxes: Arc<[_]> = senders.into();
+    let mut threads = Vec::new();
+    for (index, inbox) in receivers.into_iter().enumerate() {
+        let id = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
+        let (shared, inboxes) = (shared.clone(), inboxes.clone());
+        threads.push(spawn_shard(format!("pharos-shard-{index}"), move || async move {
+            let mut token = shared.shutdown.clone();
+            // Kept until the end: the loops hold the shard as long as they run, which is as long as this thread.
+            let _shard = Shard::start(id, shared, &inboxes, inbox);
+            token.triggered().await;
+        })?);
+    }
+    Ok((Broker { shared, inboxes }, Threads { shutdown, threads }))
+}
+
+impl Broker {
+    /// How many shards there are.
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.inboxes.len()
+    }
+
+    /// Runs a piece of asynchronous work on a shard and waits for its result.
+    ///
+    /// # Errors
+    /// [`Gone`] when the broker stopped.
+    ///
+    /// Cancel safety: dropping the future does not stop work that was sent.
+    pub async fn call<R, W, F>(&self, shard: ShardId, work: W) -> Result<R, Gone>
+    where
+        R: Send + 'static,
+        W: FnOnce(Rc<Shard>) -> F + Send + 'static,
+        F: Future<Output = R> + 'static,
+    {
+        let (answer, result) = oneshot::channel();
+        let inbox = self.inboxes.get(shard.index()).ok_or(Gone)?;
+        inbox.send(vec![Message::Job(job(work, answer))]).await.map_err(|_| Gone)?;
+        result.await.map_err(|_| Gone)
+    }
+
+    /// Runs the same work on every shard, one after the other, and collects the results.
+    ///
+    /// # Errors
+    /// [`Gone`] when the broker stopped.
+    pub async fn call_all<R, W, F>(&self, work: W) -> Result<Vec<R>, Gone>
+    where
+        R: Send + 'static,
+        W: FnOnce(Rc<Shard>) -> F + Send + Clone + 'static,
+        F: Future<Output = R> + 'static,
+    {
+        let mut results = Vec::new();
+        for index in 0..self.inboxes.len() {
+            let id = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
+            results.push(self.call(id, work.clone()).await?);
+        }
+        Ok(results)
+    }
+
+    /// Runs something on a shard soon; waits while the shard's inbox is full.
+    pub async fn run_on(&self, shard: usize, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
+        let Some(inbox) = self.inboxes.get(shard) else { return };
+        // A closed inbox means that the broker stops, and the work with it.
+        let _ = inbox.send(vec![Message::Job(Box::new(work))]).await;
+    }
+
+    /// Runs something on a shard soon, without waiting. For start-up, when inboxes are empty.
+    fn on_shard(&self, shard: usize, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
+        let Some(inbox) = self.inboxes.get(shard) else { return };
+        if inbox.try_send(vec![Message::Job(Box::new(work))]).is_err() {
+            tracing::error!(shard, "a shard did not take its start-up work");
+        }
+    }
+
+    /// Runs something on the first shard.
+    pub fn on_first_shard(&self, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
+        self.on_shard(0, work);
+    }
+
+    /// Runs something on every shard.
+    pub fn on_every_shard(&self, work: impl FnOnce(&Rc<Shard>) + Send + Clone + 'static) {
+        for shard in 0..self.inboxes.len() {
+            self.on_shard(shard, work.clone());
+        }
+    }
+
+    /// Tells every client that the broker stops, waits for what is in flight, and makes all cursors durable.
+    pub async fn drain(&self) {
+        // A shard that is gone has drained.
+        let _ = self.call_all(|shard| async move { shard.shut_down_outlets() }).await;
+        // What connections gave back when they closed is on its way home; a second round comes after it.
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let _ = self.call_all(|shard| async move { shard.flush_progress() }).await;
+        }
+        let _ = self.call_all(|shard| async move { shard.close_topics().await }).await;
+    }
+}
+
+impl Threads {
+    /// Stops the shards and waits for their threads.
+    pub fn stop(self) {
+        self.shutdown.trigger();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a shard ended with a panic");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What can go wrong in the broker, one enum per operation. Front doors turn them into their protocol's codes.
+
+use std::sync::Arc;
+
+use pharos_ledger::{ReadError, StorageFault};
+
+/// The other side of a call stopped: the broker is shutting down.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the broker is shutting down")]
+pub struct Gone;
+
+/// Why a topic could not be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TopicError {
+    /// There is none, and none may be created.
+    #[error("topic {0} not found")]
+    NotFound(String),
+    /// The namespace or tenant does not exist.
+    #[error("{0}")]
+    NoNamespace(String),
+    /// The name and the partitioned metadata disagree, or the kind of topic is not served.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// It is being closed or deleted; try again.
+    #[error("topic {0} is being closed")]
+    Closing(String),
+    /// Metadata could not be read or written.
+    #[error("metadata: {0}")]
+    Metadata(String),
+    /// Its log could not be opened.
+    #[error("storage: {0}")]
+    Storage(String),
+    /// The broker is stopping.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+}
+
+/// Why a producer was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProducerError {
+    /// The topic cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// The name is taken, or an exclusive producer holds the topic.
+    #[error("{0}")]
+    Busy(String),
+    /// Exclusive access was lost or refused.
+    #[error("{0}")]
+    Fenced(String),
+    /// The topic is terminated.
+    #[error("topic {0} is terminated")]
+    Terminated(String),
+    /// The schema does not fit.
+    #[error("{0}")]
+    Schema(String),
+    /// The topic takes no writes.
+    #[error("storage: {0}")]
+    Storage(String),
+}
+
+/// Why one send failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The entry could not be made durable; the topic is closed for writes until it is loaded again.
+    #[error("cannot store the message: {0}")]
+    Storage(String),
+    /// No room on the device; the same send may succeed later.
+    #[error("no space left to store the message")]
+    NoSpace,
+    /// The topic is terminated.
+    #[error("topic is terminated")]
+    Terminated,
+    /// The producer was closed meanwhile.
+    #[error("producer is closed")]
+    Closed,
+}
+
+/// Why a consumer was refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SubscribeError {
+    /// The topic cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// Somebody else holds the subscription, or it is of another kind.
+    #[error("{0}")]
+    Busy(String),
+    /// The combination is not allowed.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// A Key_Shared assignment that cannot be made.
+    #[error("{0}")]
+    Assign(String),
+    /// There is no such subscription and none may be created.
+    #[error("subscription {0} not found")]
+    NotFound(String),
+    /// The schema does not fit.
+    #[error("{0}")]
+    Schema(String),
+    /// The subscription could not be stored.
+    #[error("storage: {0}")]
+    Storage(String),
+}
+
+/// Why an operation of an attached consumer, or of an administrator on a subscription, failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CursorError {
+    /// The topic cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// No such subscription.
+    #[error("subscription {0} not found")]
+    NoSubscription(String),
+    /// It exists already.
+    #[error("subscription {0} already exists")]
+    Exists(String),
+    /// No such consumer.
+    #[error("consumer not found")]
+    NoConsumer,
+    /// Others are attached.
+    #[error("{0}")]
+    Busy(String),
+    /// It makes no sense on this kind of subscription.
+    #[error("{0}")]
+    NotAllowed(String),
+    /// The log could not be read.
+    #[error("cannot read: {0}")]
+    Read(Arc<ReadError>),
+    /// The cursor could not be stored.
+    #[error("storage: {0}")]
+    Storage(String),
+}
+
+impl From<Gone> for SubscribeError {
+    fn from(gone: Gone) -> Self {
+        Self::Topic(gone.into())
+    }
+}
+
+impl From<Gone> for ProducerError {
+    fn from(gone: Gone) -> Self {
+        Self::Topic(gone.into())
+    }
+}
+
+impl From<Gone> for CursorError {
+    fn from(gone: Gone) -> Self {
+        Self::Topic(gone.into())
+    }
+}
+
+impl From<Arc<StorageFault>> for PublishError {
+    fn from(fault: Arc<StorageFault>) -> Self {
+        Self::Storage(fault.to_string())
+    }
+}
+
+impl From<crate::dispatcher::AddConsumerError> for SubscribeError {
+    fn from(error: crate::dispatcher::AddConsumerError) -> Self {
+        use crate::dispatcher::AddConsumerError as E;
+        match error {
+            E::ModeMismatch { .. } | E::OrderMismatch { .. } => Self::Busy(error.to_string()),
+            E::Assign(reason) => Self::Assign(reason),
+            E::DuplicateKey(_) => Self::Storage(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The listeners of one connection on one topic, and the loop that deals entries to them.
+//!
+//! Listeners that are due the same entry stand in one *cohort*. The cohort at the tail is where nearly all stand;
+//! one that fell behind (out of permits, full socket, late joiner) stands in a cohort further back, which is served
+//! with entries read back from the log until it meets the next cohort and merges with it. Nothing is queued per
+//! listener: a connection that cannot take more bytes just stops asking, so a slow one costs no memory.
+//!
+//! Always true: a listener stands in exactly one cohort (its `ticket` says which membership counts) or is parked
+//! without permits.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_types::Ordinal;
+
+use super::window::Found;
+use super::{Feed, Lease, Listener};
+use crate::entry::FeedEntry;
+use crate::ids::{ConnectionId, ConsumerKey};
+
+/// Where a connection takes the messages that are dealt to its consumers.
+pub trait DeliverySink {
+    /// Whether it takes one more message now.
+    fn has_room(&self) -> bool;
+    /// The following messages carry this entry.
+    fn begin(&mut self, entry: &Arc<FeedEntry>, partition: Option<u32>);
+    /// One message for one consumer. `ack_set`: batch indexes that are still to be acknowledged, empty for all.
+    fn message(&mut self, to: Recipient, ack_set: &[i64]);
+}
+
+/// For whom a message is, with what is particular to that delivery.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipient {
+    /// The consumer's id on its connection.
+    pub consumer_id: u64,
+    /// How often it was redelivered before.
+    pub redelivery_count: u32,
+    /// The consumer's epoch, if it set one.
+    pub epoch: Option<u64>,
+}
+
+/// Why [`Group::fill`] stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// The sink is full; call again when it has room.
+    Full,
+    /// Nothing to deliver now; the group will be woken when there is.
+    Drained,
+}
+
+/// The listeners of one connection on one topic.
+pub struct Group {
+    /// Their connection.
+    pub connection: ConnectionId,
+    feed: Rc<Feed>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    listeners: Vec<Option<Listener>>,
+    free: Vec<u32>,
+    count: usize,
+    cohorts: BTreeMap<Ordinal, Cohort>,
+    /// The place served last, so that cohorts take turns.
+    served: Ordinal,
+    /// Numbers every membership of a cohort, so that a void one is recognised even when its place is reused.
+    ticket: u32,
+}
+
+#[derive(Default)]
+struct Cohort {
+    members: Vec<Member>,
+    /// Members before this index have had the entry.
+    at: usize,
+    /// A read of this place was asked for.
+    waiting: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Member {
+    index: u32,
+    ticket: u32,
+}
+
+impl Group {
+    pub(super) fn new(connection: ConnectionId, feed: Rc<Feed>) -> Self {
+        Self { connection, feed, state: RefCell::default() }
+    }
+
+    /// The topic as this shard sees it.
+    #[must_use]
+    pub fn feed(&self) -> &Rc<Feed> {
+        &self.feed
+    }
+
+    /// How many listeners there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.borrow().count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes a listener in and returns its index here.
+    pub(super) fn add(&self, listener: Listener) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.count += 1;
+        let index = match state.free.pop() {
+            Some(index) => index,
+            None => {
+                state.listeners.push(None);
+                u32::try_from(state.listeners.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        let parked = listener.permits <= 0;
+        if let Some(place) = state.listeners.get_mut(index as usize) {
+            *place = Some(listener);
+        }
+        if !parked {
+            state.enqueue(index);
+        }
+        index
+    }
+
+    /// Lets a listener go and returns it.
+    pub(super) fn remove(&self, index: u32) -> Option<Listener> {
+        let mut state = self.state.borrow_mut();
+        let listener = state.listeners.get_mut(index as usize)?.take()?;
+        state.count -= 1;
+        state.free.push(index);
+        if state.count == 0 {
+            *state = State::default();
+        }
+        Some(listener)
+    }
+
+    /// Changes a listener; `None` when it is gone.
+    pub(super) fn with<R>(&self, index: u32, change: impl FnOnce(&mut Listener) -> R) -> Option<R> {
+        self.state.borrow_mut().listeners.get_mut(index as usize)?.as_mut().map(change)
+    }
+
+    /// Looks at every listener.
+    pub fn for_each(&self, mut look: impl FnMut(&Listener)) {
+        self.state.borrow().listeners.iter().flatten().for_each(&mut look);
+    }
+
+    /// Where a consumer sits.
+    pub(super) fn index_of(&self, key: ConsumerKey) -> Option<u32> {
+        let state = self.state.borrow();
+        let index = state.listeners.iter().position(|place| place.as_ref().is_some_and(|l| l.key == key))?;
+        u32::try_from(index).ok()
+    }
+
+    /// Gives a listener more permits. Returns whether it may now be due a message.
+    pub(super) fn add_permits(&self, index: u32, permits: u32) -> bool {
+        let mut state = self.state.borrow_mut();
+        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else { return false };
+        listener.permits = listener.permits.saturating_add(i64::from(permits));
+        if listener.permits <= 0 || listener.queued {
+            return false;
+        }
+        state.enqueue(index);
+        true
+    }
+
+    /// Moves a listener to another place; what it had in flight is void.
+    pub(super) fn rewind(&self, index: u32, to: Ordinal, epoch: Option<u64>) {
+        let mut state = self.state.borrow_mut();
+        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else { return };
+        listener.next = to;
+        if epoch.is_some() {
+            listener.epoch = epoch;
+        }
+        listener.queued = false;
+        if listener.permits > 0 {
+            state.enqueue(index);
+        }
+    }
+
+    /// Entries from `place` on are at hand, or will never be: `resume` is the first that exists.
+    pub(super) fn on_read(&self, place: Ordinal, resume: Ordinal) {
+        let mut state = self.state.borrow_mut();
+        let Some(mut cohort) = state.cohorts.remove(&place) else { return };
+        cohort.waiting = false;
+        if resume <= place {
+            state.cohorts.insert(place, cohort);
+            return;
+        }
+        // What lay between was trimmed: everyone here goes on at the next entry that exists.
+        for member in cohort.members.split_off(cohort.at) {
+            if state.valid(member) {
+                if let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) {
+                    listener.next = resume;
+                }
+                state.enqueue(member.index);
+            }
+        }
+    }
+
+    /// Deals what is due until the sink is full or nothing is due that is at hand.
+    pub fn fill(&self, sink: &mut dyn DeliverySink) -> Filled {
+        loop {
+            if !sink.has_room() {
+                return Filled::Full;
+            }
+            let Some((entry, cohort)) = self.state.borrow_mut().take_due(&self.feed, self.connection) else {
+                return Filled::Drained;
+            };
+            if self.deal(&entry, cohort, sink) == Filled::Full {
+                return Filled::Full;
+            }
+        }
+    }
+
+    /// Deals one entry to one cohort.
+    fn deal(&self, entry: &Arc<FeedEntry>, mut cohort: Cohort, sink: &mut dyn DeliverySink) -> Filled {
+        let mut state = self.state.borrow_mut();
+        let ordinal = entry.ordinal;
+        state.served = ordinal;
+        self.feed.on_prepared(entry);
+        sink.begin(entry, self.feed.partition);
+        while let Some(member) = cohort.members.get(cohort.at).copied() {
+            if !sink.has_room() {
+                state.put_back(ordinal, cohort);
+                return Filled::Full;
+            }
+            cohort.at += 1;
+            if !state.valid(member) {
+                continue;
+            }
+            let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) else { continue };
+            if entry.facts.is_marker {
+                Feed::acknowledge_marker(listener, ordinal);
+            } else if !listener.acks.is_acked(ordinal) {
+                if listener.permits <= 0 {
+                    listener.queued = false;
+                    continue;
+                }
+                send(listener, entry, sink);
+            }
+            listener.next = ordinal.next();
+            state.enqueue(member.index);
+        }
+        Filled::Drained
+    }
+}
+
+/// Hands one entry to one listener and counts it.
+fn send(listener: &mut Listener, entry: &Arc<FeedEntry>, sink: &mut dyn DeliverySink) {
+    let to = Recipient { consumer_id: listener.consumer_id, redelivery_count: 0, epoch: listener.epoch };
+    let count = entry.facts.message_count;
+    let remaining = listener.acks.remaining_batch(entry.ordinal).unwrap_or_default();
+    let cost = if remaining.is_empty() { count } else { remaining.iter().map(|word| word.count_ones()).sum() };
+    sink.message(to, remaining);
+    listener.permits -= i64::from(cost);
+    listener.messages_out += u64::from(cost);
+    listener.bytes_out += entry.payload.len() as u64;
+}
+
+impl State {
+    fn valid(&self, member: Member) -> bool {
+        matches!(self.listeners.get(member.index as usize),
+            Some(Some(listener)) if listener.queued && listener.ticket == member.ticket)
+    }
+
+    /// Stands a listener into the cohort of its next entry.
+    fn enqueue(&mut self, index: u32) {
+        let Some(Some(listener)) = self.listeners.get_mut(index as usize) else { return };
+        self.ticket = self.ticket.wrapping_add(1);
+        listener.ticket = self.ticket;
+        listener.queued = true;
+        let member = Member { index, ticket: listener.ticket };
+        self.cohorts.entry(listener.next).or_default().members.push(member);
+    }
+
+    fn put_back(&mut self, ordinal: Ordinal, mut cohort: Cohort) {
+        // Somebody may have joined this place meanwhile (a rewind): they go behind.
+        if let Some(newer) = self.cohorts.remove(&ordinal) {
+            cohort.members.extend(newer.members);
+        }
+        self.cohorts.insert(ordinal, cohort);
+    }
+
+    /// The next cohort, in turn, whose entry is at hand; asks for reads of those whose entry is not.
+    fn take_due(&mut self, feed: &Rc<Feed>, connection: ConnectionId) -> Option<(Arc<FeedEntry>, Cohort)> {
+        let after = self.cohorts.range((Bound::Excluded(self.served), Bound::Unbounded));
+        let before = self.cohorts.range(..=self.served);
+        let mut due = None;
+        let mut asks = Vec::new();
+        for (place, cohort) in after.chain(before) {
+            if cohort.waiting {
+                continue;
+            }
+            match feed.find(*place) {
+                Found::Entry(entry) => {
+                    due = Some(entry);
+                    break;
+                }
+                Found::AtTail => {}
+                Found::Elsewhere => asks.push(*place),
+            }
+        }
+        for place in asks {
+            if let Some(cohort) = self.cohorts.get_mut(&place) {
+                cohort.waiting = true;
+                feed.ask(place, connection);
+            }
+        }
+        let entry = due?;
+        let cohort = self.cohorts.remove(&entry.ordinal)?;
+        Some((entry, cohort))
+    }
+}
+
+/// A listener in its group: what a connection keeps per consumer.
+pub struct Seat {
+    group: Rc<Group>,
+    index: u32,
+}
+
+impl Seat {
+    pub(super) fn new(group: Rc<Group>, index: u32) -> Self {
+        Self { group, index }
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn group(&self) -> &Rc<Group> {
+        &self.group
+    }
+
+    /// More permits. Returns whether the connection should be pumped.
+    pub fn flow(&self, permits: u32) -> bool {
+        self.group.add_permits(self.index, permits)
+    }
+
+    /// Acknowledgements, see [`Feed::ack`].
+    pub fn ack(&self, acks: &mut dyn Iterator<Item = super::Ack<'_>>, cumulative: bool, now: pharos_runtime::Nanos) {
+        self.group.feed.ack(&self.group, self.index, acks, cumulative, now);
+    }
+
+    /// Delivers again from the first entry that is not acknowledged.
+    pub fn redeliver(&self, epoch: Option<u64>) {
+        let first = self.group.with(self.index, |listener| listener.acks.acked_to());
+        if let Some(first) = first {
+            self.group.rewind(self.index, first, epoch);
+        }
+    }
+
+    /// Looks at the listener.
+    pub fn with<R>(&self, look: impl FnOnce(&Listener) -> R) -> Option<R> {
+        self.group.with(self.index, |listener| look(listener))
+    }
+
+    /// Leaves the group and gives the lease back.
+    #[must_use]
+    pub fn leave(self) -> Option<Lease> {
+        self.group.feed.leave(&self.group, self.index)
+    }
+
+    /// Marks everything before `to` as acknowledged and goes on there.
+    pub fn skip_to(&self, to: Ordinal) {
+        self.group.feed.skip_to(&self.group, self.index, to);
+    }
+}

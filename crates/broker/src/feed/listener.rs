@@ -1,0 +1,81 @@
+//! One consumer that gets every message: of a broadcast, Exclusive or active Failover subscription, or a reader.
+//!
+//! Owned by its [`Group`](super::group::Group), on the shard of its connection. It is a hundred bytes or so, because
+//! there are a hundred thousand of them.
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_types::Ordinal;
+
+use crate::ids::{ConsumerKey, SlotId};
+
+/// The virtual cursor that the topic's home lends to a listener, and gets back when the listener leaves.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// Which place of the cursor log this is; `None` for a cursor that nobody persists.
+    pub slot: Option<SlotId>,
+    /// What is acknowledged.
+    pub acks: AckState,
+    /// The next entry to deliver.
+    pub read_from: Ordinal,
+    /// Whether the place holds back trimming.
+    pub durable: bool,
+}
+
+/// A listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// The consumer's id on its connection.
+    pub consumer_id: u64,
+    /// Who it is in the process.
+    pub key: ConsumerKey,
+    /// Where it is persisted.
+    pub slot: Option<SlotId>,
+    /// What it has acknowledged.
+    pub acks: AckState,
+    /// The next entry to deliver to it.
+    pub next: Ordinal,
+    /// How many more messages it accepts; below zero by at most one batch.
+    pub permits: i64,
+    /// The epoch to stamp on its messages, once it rewound with one.
+    pub epoch: Option<u64>,
+    /// The number of its membership of a cohort that counts; older ones are void.
+    pub ticket: u32,
+    /// Whether it stands in a cohort (else it is parked, out of permits).
+    pub queued: bool,
+    /// Whether its acknowledgements changed since they were last sent home.
+    pub dirty: bool,
+    /// Whether the place holds back trimming.
+    pub durable: bool,
+    /// Messages sent to it since it joined; for stats.
+    pub messages_out: u64,
+    /// Bytes sent to it since it joined; for stats.
+    pub bytes_out: u64,
+}
+
+impl Listener {
+    /// A listener that takes up a lease.
+    #[must_use]
+    pub fn new(consumer_id: u64, key: ConsumerKey, lease: Lease, permits: i64, epoch: Option<u64>) -> Self {
+        Self {
+            consumer_id,
+            key,
+            slot: lease.slot,
+            acks: lease.acks,
+            next: lease.read_from,
+            permits,
+            epoch,
+            ticket: 0,
+            queued: false,
+            dirty: false,
+            durable: lease.durable,
+            messages_out: 0,
+            bytes_out: 0,
+        }
+    }
+
+    /// The lease, to give back.
+    #[must_use]
+    pub fn into_lease(self) -> Lease {
+        Lease { slot: self.slot, read_from: self.acks.acked_to(), acks: self.acks, durable: self.durable }
+    }
+}

@@ -1,0 +1,365 @@
+//! A topic as one shard sees it: the entries at hand, and the listeners on the shard's connections.
+//!
+//! ```text
+//!   home shard ──Appended──► Feed ──┬─► Group (connection 1): cohorts of listeners ──► frames
+//!                  ◄──Read────      ├─► Group (connection 2)
+//!                  ◄──Progress──    └─► …
+//! ```
+//!
+//! Owned by its shard; nothing here locks, waits or spawns. Acknowledgements end here: they move the listener's
+//! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
+//! Always true: a seat whose cursor moved since the last report is in `dirty`, once.
+
+mod group;
+mod listener;
+mod marks;
+mod timeline;
+mod window;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry as MapEntry, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::{LedgerTable, Lookup};
+use pharos_runtime::{Nanos, clock};
+use pharos_types::{Ordinal, Position, TopicName};
+
+pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
+pub use listener::{Lease, Listener};
+pub use marks::Marks;
+pub use timeline::FeedStages;
+pub use window::Found;
+
+use crate::entry::FeedEntry;
+use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
+use crate::shard::OwnedAck;
+use timeline::Timeline;
+use window::Window;
+
+/// One acknowledged message id.
+#[derive(Clone, Copy, Debug)]
+pub struct Ack<'a> {
+    /// The entry.
+    pub position: Position,
+    /// For a part of a batch: the indexes that remain. Empty for the whole entry.
+    pub remaining: &'a [i64],
+}
+
+/// What a shard must know of a topic before its first listener sits down.
+#[derive(Clone, Debug)]
+pub struct FeedSeed {
+    /// The topic.
+    pub topic: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// The durable end, exclusive.
+    pub tail: Ordinal,
+    /// Which ledgers hold which ordinals.
+    pub table: LedgerTable,
+    /// Whether nothing will ever be appended again.
+    pub terminated: bool,
+}
+
+/// What moved since the last time, for the topic's home.
+#[derive(Debug)]
+pub struct Progress {
+    /// The cursors that moved.
+    pub moved: Vec<(SlotId, AckState)>,
+}
+
+/// What a feed asks of its shard.
+pub trait FeedHost {
+    /// Entries from `from` on are needed; answer with [`Feed::on_read`].
+    fn read(&self, topic: TopicId, from: Ordinal);
+    /// The connection may have something to write.
+    fn wake(&self, connection: ConnectionId);
+    /// The feed has progress to report within a second.
+    fn dirty(&self, topic: TopicId);
+    /// A listener has acknowledged all of a topic that is terminated.
+    fn end_of_topic(&self, connection: ConnectionId, consumer_id: u64);
+}
+
+/// A topic as one shard sees it.
+pub struct Feed {
+    /// The topic.
+    pub topic: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// The partition index to stamp on message ids.
+    pub partition: Option<u32>,
+    host: Rc<dyn FeedHost>,
+    terminated: Cell<bool>,
+    window: RefCell<Window>,
+    table: RefCell<LedgerTable>,
+    groups: RefCell<HashMap<ConnectionId, Rc<Group>>>,
+    /// Seats whose cursor moved since the last report.
+    dirty: RefCell<Vec<(Rc<Group>, u32)>>,
+    /// Who waits for a read of which place.
+    asked: RefCell<BTreeMap<Ordinal, Vec<ConnectionId>>>,
+    timeline: RefCell<Timeline>,
+}
+
+impl Feed {
+    /// A feed without listeners.
+    #[must_use]
+    pub fn new(seed: FeedSeed, host: Rc<dyn FeedHost>) -> Rc<Self> {
+        Rc::new(Self {
+            topic: seed.topic,
+            partition: seed.name.partition(),
+            name: seed.name,
+            host,
+            terminated: Cell::new(seed.terminated),
+            window: RefCell::new(Window::new(seed.tail)),
+            table: RefCell::new(seed.table),
+            groups: RefCell::default(),
+            dirty: RefCell::default(),
+            asked: RefCell::default(),
+            timeline: RefCell::default(),
+        })
+    }
+
+    /// Takes what a newer seed knows.
+    pub fn refresh(&self, seed: &FeedSeed) {
+        self.window.borrow_mut().raise_tail(seed.tail);
+        self.set_table(seed.table.clone());
+        if seed.terminated {
+            self.terminated.set(true);
+        }
+    }
+
+    /// Ledgers were added or trimmed.
+    pub fn set_table(&self, table: LedgerTable) {
+        let mut mine = self.table.borrow_mut();
+        if table.version() >= mine.version() {
+            *mine = table;
+        }
+    }
+
+    /// The durable end, exclusive.
+    #[must_use]
+    pub fn tail(&self) -> Ordinal {
+        self.window.borrow().tail()
+    }
+
+    /// Whether nobody listens.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.borrow().is_empty()
+    }
+
+    /// All groups, for stats.
+    pub fn for_each_listener(&self, mut look: impl FnMut(ConnectionId, &Listener)) {
+        for (connection, group) in self.groups.borrow().iter() {
+            group.for_each(|listener| look(*connection, listener));
+        }
+    }
+
+    /// Seats a consumer of `connection` with the cursor that its topic's home lends it.
+    pub fn join(
+        self: &Rc<Self>,
+        connection: ConnectionId,
+        consumer: (u64, ConsumerKey),
+        lease: Lease,
+        permits: i64,
+        epoch: Option<u64>,
+    ) -> Seat {
+        let group = match self.groups.borrow_mut().entry(connection) {
+            MapEntry::Occupied(entry) => entry.get().clone(),
+            MapEntry::Vacant(entry) => entry.insert(Rc::new(Group::new(connection, self.clone()))).clone(),
+        };
+        let index = group.add(Listener::new(consumer.0, consumer.1, lease, permits, epoch));
+        Seat::new(group, index)
+    }
+
+    fn leave(&self, group: &Rc<Group>, index: u32) -> Option<Lease> {
+        let listener = group.remove(index)?;
+        if group.is_empty() {
+            self.groups.borrow_mut().remove(&group.connection);
+        }
+        Some(listener.into_lease())
+    }
+
+    /// New entries are durable. Wakes every connection that listens.
+    pub fn on_appended(&self, entries: Vec<Arc<FeedEntry>>) {
+        let now = clock::now();
+        {
+            let mut window = self.window.borrow_mut();
+            let mut timeline = self.timeline.borrow_mut();
+            for entry in entries {
+                timeline.arrived(&entry, now);
+                window.push(entry);
+            }
+        }
+        self.wake_all();
+    }
+
+    /// Nothing will be appended any more.
+    pub fn on_terminated(&self) {
+        self.terminated.set(true);
+        let tail = self.tail();
+        self.for_each_listener(|connection, listener| {
+            if listener.acks.acked_to() >= tail {
+                self.host.end_of_topic(connection, listener.consumer_id);
+            }
+        });
+    }
+
+    /// A read that was asked for is answered. `resume`: the first entry that still exists at or after `from`.
+    pub fn on_read(&self, from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>) {
+        self.window.borrow_mut().insert_pages(entries);
+        let Some(waiting) = self.asked.borrow_mut().remove(&from) else { return };
+        for connection in waiting {
+            let group = self.groups.borrow().get(&connection).cloned();
+            if let Some(group) = group {
+                group.on_read(from, resume);
+                self.host.wake(connection);
+            }
+        }
+        if self.asked.borrow().is_empty() && self.groups.borrow().is_empty() {
+            self.window.borrow_mut().clear_pages();
+        }
+    }
+
+    /// Counts messages of a live entry as handed to sockets.
+    pub fn on_written(&self, entry: &FeedEntry, messages: u64, now: Nanos) {
+        self.timeline.borrow_mut().written(entry, messages, now);
+    }
+
+    /// Takes the stage histograms gathered since the last call.
+    #[must_use]
+    pub fn take_stages(&self) -> FeedStages {
+        self.timeline.borrow_mut().take()
+    }
+
+    /// Takes what moved since the last report.
+    #[must_use]
+    pub fn take_progress(&self) -> Progress {
+        let dirty = std::mem::take(&mut *self.dirty.borrow_mut());
+        let moved = dirty
+            .iter()
+            .filter_map(|(group, index)| {
+                group.with(*index, |listener| {
+                    listener.dirty = false;
+                    Some((listener.slot?, listener.acks.clone()))
+                })?
+            })
+            .collect();
+        Progress { moved }
+    }
+
+    /// Acknowledges messages of one listener. Ids that do not exist (trimmed, never written) change nothing.
+    fn ack(&self, group: &Rc<Group>, index: u32, acks: &mut dyn Iterator<Item = Ack<'_>>, cumulative: bool, now: Nanos) {
+        let tail = self.tail();
+        let table = self.table.borrow();
+        let mut timeline = self.timeline.borrow_mut();
+        self.change(group, index, |state| {
+            for ack in acks {
+                let Some(ordinal) = existing(&table, ack.position, tail, cumulative) else { continue };
+                timeline.acknowledged(ordinal, now);
+                match (cumulative, ack.remaining) {
+                    (false, []) => state.ack(ordinal),
+                    (false, words) => state.ack_batch(ordinal, words),
+                    (true, []) => state.ack_cumulative(ordinal),
+                    (true, words) => state.ack_cumulative_batch(ordinal, words),
+                };
+            }
+        });
+    }
+
+    /// As [`Seat::skip_to`], for the topic's home, which knows consumers by key.
+    pub(crate) fn skip_consumer(&self, connection: ConnectionId, key: ConsumerKey, to: Ordinal) {
+        if let Some((group, index)) = self.seat_of(connection, key) {
+            self.skip_to(&group, index, to);
+        }
+    }
+
+    /// Acknowledgements for a listener that came by way of the topic's home.
+    pub(crate) fn ack_consumer(&self, connection: ConnectionId, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
+        if let Some((group, index)) = self.seat_of(connection, key) {
+            let mut acks = acks.iter().map(|ack| Ack { position: ack.position, remaining: &ack.remaining });
+            self.ack(&group, index, &mut acks, cumulative, clock::now());
+        }
+    }
+
+    fn seat_of(&self, connection: ConnectionId, key: ConsumerKey) -> Option<(Rc<Group>, u32)> {
+        let group = self.groups.borrow().get(&connection).cloned()?;
+        let index = group.index_of(key)?;
+        Some((group, index))
+    }
+
+    fn skip_to(&self, group: &Rc<Group>, index: u32, to: Ordinal) {
+        self.change(group, index, |state| {
+            state.raise_to(to);
+        });
+        let next = group.with(index, |listener| listener.next);
+        if next.is_some_and(|next| next < to) {
+            group.rewind(index, to, None);
+            self.host.wake(group.connection);
+        }
+    }
+
+    /// Changes a listener's cursor and keeps the marks, the dirty list and the end of topic right.
+    fn change(&self, group: &Rc<Group>, index: u32, change: impl FnOnce(&mut AckState)) {
+        let tail = self.tail();
+        let outcome = group.with(index, |listener| {
+            let before = listener.acks.acked_to();
+            change(&mut listener.acks);
+            let after = listener.acks.acked_to();
+            let newly_dirty = !std::mem::replace(&mut listener.dirty, true);
+            (newly_dirty, after >= tail && before < after, listener.consumer_id)
+        });
+        let Some((newly_dirty, caught_up, consumer_id)) = outcome else { return };
+        if newly_dirty {
+            self.dirty.borrow_mut().push((group.clone(), index));
+            self.host.dirty(self.topic);
+        }
+        if caught_up && self.terminated.get() {
+            self.host.end_of_topic(group.connection, consumer_id);
+        }
+    }
+
+    /// A marker is nobody's message: it is acknowledged in passing. The group is borrowed by the caller, so the
+    /// dirty list is left alone; the next real acknowledgement reports it.
+    fn acknowledge_marker(listener: &mut Listener, ordinal: Ordinal) {
+        listener.acks.ack(ordinal);
+    }
+
+    fn find(&self, ordinal: Ordinal) -> Found {
+        self.window.borrow().find(ordinal)
+    }
+
+    fn on_prepared(&self, entry: &FeedEntry) {
+        self.timeline.borrow_mut().prepared(entry);
+    }
+
+    /// Asks for a read, once for all who wait for the same place.
+    fn ask(&self, place: Ordinal, connection: ConnectionId) {
+        let first = {
+            let mut asked = self.asked.borrow_mut();
+            let waiting = asked.entry(place).or_default();
+            waiting.push(connection);
+            waiting.len() == 1
+        };
+        if first {
+            self.host.read(self.topic, place);
+        }
+    }
+
+    fn wake_all(&self) {
+        for connection in self.groups.borrow().keys() {
+            self.host.wake(*connection);
+        }
+    }
+}
+
+/// The ordinal of a position that a client acknowledges. A cumulative one may name a place between entries.
+fn existing(table: &LedgerTable, position: Position, tail: Ordinal, cumulative: bool) -> Option<Ordinal> {
+    match table.ordinal_of(position, tail) {
+        Lookup::Exact(ordinal) => Some(ordinal),
+        Lookup::Between(next) if cumulative && next.0 > 0 => Some(Ordinal(next.0 - 1)),
+        _ => None,
+    }
+}

@@ -1,0 +1,110 @@
+//! When each recent entry came, was first dealt and was written, so that the later stages of its way can be timed.
+
+use std::collections::VecDeque;
+
+use pharos_runtime::{Histogram, Nanos, clock};
+use pharos_types::Ordinal;
+
+use crate::entry::FeedEntry;
+
+/// How many of the newest entries are timed; older ones are past caring.
+const ENTRIES_MAX: usize = 1024;
+
+/// The stages that happen on a listening shard.
+#[derive(Clone, Debug, Default)]
+pub struct FeedStages {
+    /// Durable on the home shard → known on this shard.
+    pub notification: Histogram,
+    /// Known → first dealt to a consumer.
+    pub preparation: Histogram,
+    /// First dealt → handed to the socket, per delivery.
+    pub broadcasting: Histogram,
+    /// First dealt → acknowledged, per acknowledgement.
+    pub acknowledgement: Histogram,
+}
+
+impl FeedStages {
+    /// Adds another shard's.
+    pub fn merge(&mut self, other: &Self) {
+        self.notification.merge(&other.notification);
+        self.preparation.merge(&other.preparation);
+        self.broadcasting.merge(&other.broadcasting);
+        self.acknowledgement.merge(&other.acknowledgement);
+    }
+}
+
+#[derive(Debug)]
+struct Times {
+    ordinal: Ordinal,
+    arrived: Nanos,
+    /// Zero until it was dealt to somebody.
+    prepared: Nanos,
+}
+
+/// The newest entries' times, in order of ordinals.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    entries: VecDeque<Times>,
+    stages: FeedStages,
+}
+
+impl Timeline {
+    pub(super) fn arrived(&mut self, entry: &FeedEntry, now: Nanos) {
+        self.stages.notification.record(now.since(entry.durable_at));
+        if self.entries.len() >= ENTRIES_MAX {
+            self.entries.pop_front();
+        }
+        if self.entries.back().is_some_and(|last| last.ordinal >= entry.ordinal) {
+            return;
+        }
+        self.entries.push_back(Times { ordinal: entry.ordinal, arrived: now, prepared: Nanos(0) });
+    }
+
+    pub(super) fn prepared(&mut self, entry: &FeedEntry) {
+        if !entry.is_live() {
+            return;
+        }
+        let Some(index) = self.index_of(entry.ordinal) else { return };
+        let Some(times) = self.entries.get_mut(index) else { return };
+        if times.prepared == Nanos(0) {
+            times.prepared = clock::now();
+            let waited = times.prepared.since(times.arrived);
+            self.stages.preparation.record(waited);
+        }
+    }
+
+    pub(super) fn written(&mut self, entry: &FeedEntry, messages: u64, now: Nanos) {
+        if let Some(prepared) = self.prepared_at(entry.ordinal) {
+            self.stages.broadcasting.record_n(now.since(prepared), messages);
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, ordinal: Ordinal, now: Nanos) {
+        if let Some(prepared) = self.prepared_at(ordinal) {
+            self.stages.acknowledgement.record(now.since(prepared));
+        }
+    }
+
+    pub(super) fn take(&mut self) -> FeedStages {
+        std::mem::take(&mut self.stages)
+    }
+
+    fn prepared_at(&self, ordinal: Ordinal) -> Option<Nanos> {
+        let times = self.entries.get(self.index_of(ordinal)?)?;
+        (times.prepared != Nanos(0)).then_some(times.prepared)
+    }
+
+    /// Ordinals are nearly always contiguous, so the place follows from the distance to the last; a gap falls back
+    /// to a binary search.
+    fn index_of(&self, ordinal: Ordinal) -> Option<usize> {
+        let last = self.entries.back()?.ordinal;
+        let back = usize::try_from(ordinal.count_to(last)).ok()?;
+        let guess = self.entries.len().checked_sub(1 + back);
+        if let Some(index) = guess
+            && self.entries.get(index).is_some_and(|times| times.ordinal == ordinal)
+        {
+            return Some(index);
+        }
+        self.entries.binary_search_by_key(&ordinal, |times| times.ordinal).ok()
+    }
+}

@@ -1,0 +1,66 @@
+//! The broker's settings. Validated once, when the node composes them.
+
+use std::time::Duration;
+
+/// What new topics become when nobody created them beforehand, limits, and times.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The cluster's name; also the first part of generated producer names.
+    pub cluster_name: String,
+    /// Data shards.
+    pub shards: u16,
+    /// The largest message a client may send, in bytes, headers not counted.
+    pub max_message_size: u32,
+    /// Unacknowledged messages a consumer of a Shared or Key_Shared subscription may hold; 0 for no limit.
+    pub max_unacked_per_consumer: u32,
+    /// The same for all consumers of a subscription together.
+    pub max_unacked_per_subscription: u32,
+    /// The largest sum of key and value bytes in a consumer's metadata.
+    pub max_consumer_metadata_bytes: usize,
+    /// Granularity of delayed delivery.
+    pub delayed_delivery_tick: Duration,
+    /// Whether delayed messages wait for their exact time instead of up to one tick less.
+    pub delayed_delivery_strict: bool,
+    /// How long a Failover subscription waits before its new active consumer is served.
+    pub failover_delay: Duration,
+    /// How long an exclusive holder may stay silent when it is asked whether it lives.
+    pub liveness_timeout: Duration,
+    /// How long an absent broadcast consumer keeps its place; `None` for ever.
+    pub absent_retention: Option<Duration>,
+    /// How many bytes of backlog an absent broadcast consumer may hold; `None` for any.
+    pub absent_backlog_bytes: Option<u64>,
+    /// How often cursor positions are persisted.
+    pub cursor_flush_interval: Duration,
+    /// How long acknowledged data is kept when a namespace does not say; `None` for ever.
+    pub retention_time: Option<Duration>,
+    /// How many bytes of acknowledged data are kept when a namespace does not say; `None` for all.
+    pub retention_bytes: Option<u64>,
+    /// How often closed ledgers and absent consumers are looked at when nothing else causes it.
+    pub retention_check_interval: Duration,
+    /// When a topic's ledger is full.
+    pub managed_ledger: pharos_managed_ledger::Options,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cluster_name: "standalone".to_owned(),
+            shards: 1,
+            max_message_size: 5 << 20,
+            max_unacked_per_consumer: 50_000,
+            max_unacked_per_subscription: 200_000,
+            max_consumer_metadata_bytes: 1024,
+            delayed_delivery_tick: Duration::from_secs(1),
+            delayed_delivery_strict: false,
+            failover_delay: Duration::from_secs(1),
+            liveness_timeout: Duration::from_secs(5),
+            absent_retention: Some(Duration::from_secs(3600)),
+            absent_backlog_bytes: Some(1 << 30),
+            cursor_flush_interval: Duration::from_secs(1),
+            retention_time: Some(Duration::ZERO),
+            retention_bytes: Some(0),
+            retention_check_interval: Duration::from_secs(120),
+            managed_ledger: pharos_managed_ledger::Options::default(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How messages get from shard to shard: collected while a shard works, sent as one batch when it pauses.
+//!
+//! A sender never waits: it appends to the destination's outbox, and one task per destination moves what has
+//! collected into the destination's bounded inbox. Outboxes have no limit of their own because everything in them is
+//! bounded where it was admitted: publishes and receipts by what connections may have in flight, dispatched entries by
+//! their consumers' windows, reads by one per place asked for, and fan-out of new entries by the publishes. An inbox
+//! is drained by a loop that never waits for another shard, so there is no cycle of waiting.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::message::Message;
+use crate::ids::ShardId;
+
+/// Batches that an inbox holds before its senders wait.
+pub(crate) const INBOX_BATCHES: usize = 256;
+
+/// The sending side, on one shard.
+pub(crate) struct Mesh {
+    own: ShardId,
+    outboxes: Vec<Rc<Outbox>>,
+}
+
+struct Outbox {
+    messages: RefCell<Vec<Message>>,
+    filled: Notify,
+}
+
+impl Mesh {
+    /// Sets up the outboxes of shard `own` and starts their tasks. `inboxes`: one per shard, in order.
+    pub(crate) fn start(own: ShardId, inboxes: &[mpsc::Sender<Vec<Message>>]) -> Self {
+        let outboxes = inboxes
+            .iter()
+            .map(|inbox| {
+                let outbox = Rc::new(Outbox { messages: RefCell::default(), filled: Notify::new() });
+                pharos_runtime::spawn_local(carry(outbox.clone(), inbox.clone()));
+                outbox
+            })
+            .collect();
+        Self { own, outboxes }
+    }
+
+    /// How many shards there are.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.outboxes.len()
+    }
+
+    /// Queues a message; it leaves when the shard pauses. To the own shard as well, so that handlers never nest.
+    pub(crate) fn send(&self, to: ShardId, message: Message) {
+        let Some(outbox) = self.outboxes.get(to.index()) else {
+            debug_assert!(false, "shard {} of {}", to.0, self.outboxes.len());
+            return;
+        };
+        let mut messages = outbox.messages.borrow_mut();
+        messages.push(message);
+        if messages.len() == 1 {
+            outbox.filled.notify_one();
+        }
+    }
+
+    /// Takes what was queued for the own shard, to be handled without a way round the inbox.
+    pub(crate) fn take_own(&self) -> Vec<Message> {
+        self.outboxes
+            .get(self.own.index())
+            .map(|outbox| std::mem::take(&mut *outbox.messages.borrow_mut()))
+            .unwrap_or_default()
+    }
+}
+
+async fn carry(outbox: Rc<Outbox>, inbox: mpsc::Sender<Vec<Message>>) {
+    loop {
+        outbox.filled.notified().await;
+        // Room first, then the batch: what comes while the inbox is full joins the same batch.
+        let Ok(permit) = inbox.reserve().await else { return };
+        let batch = std::mem::take(&mut *outbox.messages.borrow_mut());
+        if !batch.is_empty() {
+            permit.send(batch);
+        }
+    }
+}

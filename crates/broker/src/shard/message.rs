@@ -1,0 +1,102 @@
+//! What shards tell each other. Only batches and control travel here; never one message per consumer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_managed_ledger::LedgerTable;
+use pharos_runtime::Nanos;
+use pharos_types::{Ordinal, Position};
+
+use super::Shard;
+use super::outlet::{OutletEvent, Receipt};
+use crate::entry::{EntryFacts, FeedEntry};
+use crate::feed::{FeedSeed, Lease, Progress};
+use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
+
+/// Work to be done on another shard.
+pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+
+/// One message between shards.
+pub(crate) enum Message {
+    /// Control: rare, and of any kind.
+    Job(Job),
+    /// For the home of a topic.
+    Home(TopicId, HomeMessage),
+    /// For a shard that listens to a topic.
+    Feed(TopicId, FeedMessage),
+    /// Receipts for producers on connections of the shard.
+    Receipts(Vec<(ConnectionId, Receipt)>),
+    /// An event for one connection of the shard.
+    Outlet(ConnectionId, OutletEvent),
+}
+
+/// One entry to append.
+#[derive(Debug)]
+pub struct Publish {
+    /// As the client numbered it.
+    pub sequence_id: u64,
+    /// The last number of a batch; 0 for a single message.
+    pub highest_sequence_id: u64,
+    /// What is stored: checksum, metadata and payload, byte for byte as they came.
+    pub payload: Bytes,
+    /// What delivery will need to know.
+    pub facts: EntryFacts,
+    /// When it was read from the socket.
+    pub received_at: Nanos,
+}
+
+/// An acknowledgement that travels.
+#[derive(Debug, Clone)]
+pub struct OwnedAck {
+    /// The entry.
+    pub position: Position,
+    /// For a part of a batch: the indexes that remain. Empty for the whole entry.
+    pub remaining: Box<[i64]>,
+}
+
+/// For the home of a topic.
+pub(crate) enum HomeMessage {
+    /// Entries of one producer, in order.
+    Publish(ProducerKey, Vec<Publish>),
+    /// A feed needs entries from here on.
+    Read { shard: ShardId, from: Ordinal },
+    /// What moved on a listening shard.
+    Progress(Progress),
+    /// A consumer left; its cursor comes home if it had it.
+    Detach { key: ConsumerKey, lease: Option<Lease> },
+    /// A consumer stays attached but gave its cursor back.
+    Returned { key: ConsumerKey, lease: Lease },
+    /// More permits for a consumer of a dispatched subscription.
+    Flow { key: ConsumerKey, permits: u32 },
+    /// Acknowledgements that the shard could not apply itself: the cursor is not leased to that consumer.
+    Ack { key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool },
+    /// Deliver again: all that is pending at the consumer, or these.
+    Redeliver { key: ConsumerKey, positions: Option<Vec<Position>> },
+    /// Bytes of dispatched entries that reached the socket.
+    Written { key: ConsumerKey, bytes: u64 },
+    /// A producer left.
+    CloseProducer(ProducerKey),
+}
+
+/// For a shard that listens to a topic.
+pub(crate) enum FeedMessage {
+    /// The first listener is about to sit down here.
+    Open { seed: FeedSeed },
+    /// New durable entries; the ledger table when it changed.
+    Appended { entries: Vec<Arc<FeedEntry>>, table: Option<LedgerTable> },
+    /// The answer to a read.
+    ReadDone { from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>, table: LedgerTable },
+    /// A consumer here becomes the one that listens.
+    Activate { connection: ConnectionId, consumer_id: u64, key: ConsumerKey, lease: Lease, seed: FeedSeed },
+    /// A consumer here no longer listens.
+    Deactivate { connection: ConnectionId, consumer_id: u64, key: ConsumerKey },
+    /// Everything before `to` counts as acknowledged for this consumer.
+    SkipTo { connection: ConnectionId, key: ConsumerKey, to: Ordinal },
+    /// Acknowledgements that came by another way.
+    Ack { connection: ConnectionId, key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool },
+    /// Nothing will be appended any more.
+    Terminated,
+    /// Nobody is registered here any more.
+    Close,
+}

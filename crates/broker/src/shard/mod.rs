@@ -1,0 +1,438 @@
+//! A shard: one thread with its connections, the feeds that they listen to, and the topics whose home it is.
+//!
+//! Everything here is plain memory of that thread. Other shards reach it through [`Message`]s only, which one loop
+//! handles to the end one after the other; nothing in a handler waits. What must wait (loading a topic, reading
+//! from a device) is spawned as a task of the shard and comes back to the same state when it is done.
+
+mod mesh;
+mod message;
+mod operations;
+mod outlet;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pharos_runtime::{ShutdownToken, spawn_local};
+use pharos_types::{Ordinal, TopicName};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+pub use message::OwnedAck;
+pub(crate) use mesh::INBOX_BATCHES;
+pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
+pub use message::Publish;
+pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
+
+use crate::broker::Shared;
+use crate::error::Gone;
+use crate::feed::{Feed, FeedHost, FeedSeed};
+use crate::ids::{ConnectionId, ShardId, TopicId};
+use crate::topic::{Topic, Topics};
+use mesh::Mesh;
+
+/// Connections pumped before the shard looks at its sockets and inbox again.
+const PUMPS_PER_TURN: usize = 2;
+
+/// One shard of the broker. Lives on its thread.
+pub struct Shard {
+    /// Which one.
+    pub id: ShardId,
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    mesh: Mesh,
+    /// Itself, for tasks that outlive a borrow.
+    me: std::rc::Weak<Shard>,
+    next_number: Cell<u64>,
+    pub(crate) topics: Topics,
+    feeds: RefCell<HashMap<TopicId, Rc<Feed>>>,
+    dirty_feeds: RefCell<HashSet<TopicId>>,
+    outlets: RefCell<HashMap<u64, Rc<dyn Outlet>>>,
+    /// Connections that wait for a turn of writing, each once.
+    ready: RefCell<VecDeque<u64>>,
+    is_ready: RefCell<HashSet<u64>>,
+    ready_filled: Notify,
+}
+
+/// The receiving end of a shard, made before its thread starts.
+pub(crate) type Inbox = mpsc::Receiver<Vec<Message>>;
+
+impl Shard {
+    /// Makes the shard on the current thread and starts its loops; they end with the thread's runtime.
+    pub(crate) fn start(
+        id: ShardId,
+        shared: Arc<Shared>,
+        inboxes: &[mpsc::Sender<Vec<Message>>],
+        inbox: Inbox,
+    ) -> Rc<Self> {
+        let shard = Rc::new_cyclic(|me| Self {
+            id,
+            shared,
+            mesh: Mesh::start(id, inboxes),
+            me: me.clone(),
+            next_number: Cell::new(1),
+            topics: Topics::default(),
+            feeds: RefCell::default(),
+            dirty_feeds: RefCell::default(),
+            outlets: RefCell::default(),
+            ready: RefCell::default(),
+            is_ready: RefCell::default(),
+            ready_filled: Notify::new(),
+        });
+        spawn_local(shard.clone().run_inbox(inbox));
+        spawn_local(shard.clone().run_pumps());
+        spawn_local(shard.clone().run_flush());
+        spawn_local(shard.clone().run_ticks());
+        shard
+    }
+
+    /// The shard on which a topic lives: a hash of its name.
+    #[must_use]
+    pub fn home_of(&self, topic: &TopicName) -> ShardId {
+        self.shared.home_of(topic)
+    }
+
+    /// A number that is unique on this shard.
+    pub(crate) fn number(&self) -> u64 {
+        let number = self.next_number.get();
+        self.next_number.set(number + 1);
+        number
+    }
+
+    /// A number that is unique in the process.
+    pub(crate) fn global_number(&self) -> u64 {
+        (u64::from(self.id.0) << 48) | self.number()
+    }
+
+    pub(crate) fn send(&self, to: ShardId, message: Message) {
+        self.mesh.send(to, message);
+    }
+
+    pub(crate) fn send_home(&self, topic: TopicId, message: HomeMessage) {
+        self.mesh.send(topic.home, Message::Home(topic, message));
+    }
+
+    pub(crate) fn tell_outlet(&self, connection: ConnectionId, event: OutletEvent) {
+        self.mesh.send(connection.shard, Message::Outlet(connection, event));
+    }
+
+    /// Runs a piece of asynchronous work on another shard and waits for its result.
+    ///
+    /// # Errors
+    /// [`Gone`] when that shard stopped or the work was dropped.
+    ///
+    /// Cancel safety: dropping the future does not stop work that was sent.
+    pub(crate) async fn call<R, F, W>(&self, to: ShardId, work: W) -> Result<R, Gone>
+    where
+        R: Send + 'static,
+        W: FnOnce(Rc<Shard>) -> F + Send + 'static,
+        F: Future<Output = R> + 'static,
+    {
+        let (answer, result) = oneshot::channel();
+        self.send(to, Message::Job(job(work, answer)));
+        result.await.map_err(|_| Gone)
+    }
+
+    // ---- connections -------------------------------------------------------------------------------------------
+
+    /// Takes a connection in.
+    #[must_use]
+    pub fn register(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn Outlet>) -> ConnectionId {
+        let connection = ConnectionId { shard: self.id, number: self.number() };
+        let outlet = make(connection);
+        self.outlets.borrow_mut().insert(connection.number, outlet);
+        connection
+    }
+
+    /// Lets a connection go.
+    pub fn unregister(&self, connection: ConnectionId) {
+        self.outlets.borrow_mut().remove(&connection.number);
+        self.is_ready.borrow_mut().remove(&connection.number);
+    }
+
+    /// How many connections live here.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.outlets.borrow().len()
+    }
+
+    /// All connections, for the periodic sweep of a front door.
+    #[must_use]
+    pub fn outlets(&self) -> Vec<Rc<dyn Outlet>> {
+        self.outlets.borrow().values().cloned().collect()
+    }
+
+    fn outlet(&self, connection: ConnectionId) -> Option<Rc<dyn Outlet>> {
+        debug_assert_eq!(connection.shard, self.id);
+        self.outlets.borrow().get(&connection.number).cloned()
+    }
+
+    /// Gives a connection a turn of writing soon.
+    pub fn wake_outlet(&self, connection: ConnectionId) {
+        if self.is_ready.borrow_mut().insert(connection.number) {
+            let mut ready = self.ready.borrow_mut();
+            ready.push_back(connection.number);
+            if ready.len() == 1 {
+                self.ready_filled.notify_one();
+            }
+        }
+    }
+
+    async fn run_pumps(self: Rc<Self>) {
+        loop {
+            for _ in 0..PUMPS_PER_TURN {
+                let next = self.ready.borrow_mut().pop_front();
+                let Some(number) = next else { break };
+                self.is_ready.borrow_mut().remove(&number);
+                let outlet = self.outlets.borrow().get(&number).cloned();
+                if let Some(outlet) = outlet
+                    && outlet.pump() == Pumped::More
+                {
+                    self.wake_outlet(ConnectionId { shard: self.id, number });
+                }
+            }
+            if self.ready.borrow().is_empty() {
+                self.ready_filled.notified().await;
+            } else {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    // ---- messages ----------------------------------------------------------------------------------------------
+
+    async fn run_inbox(self: Rc<Self>, mut inbox: Inbox) {
+        while let Some(batch) = inbox.recv().await {
+            for message in batch {
+                self.handle(message);
+            }
+            // What this shard told itself meanwhile need not go round through the inbox; a bound keeps sockets alive.
+            for _ in 0..4 {
+                let own = self.mesh.take_own();
+                if own.is_empty() {
+                    break;
+                }
+                for message in own {
+                    self.handle(message);
+                }
+            }
+        }
+    }
+
+    fn handle(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Job(job) => job(self),
+            Message::Home(topic, message) => {
+                if let Some(topic) = self.topics.by_id(topic) {
+                    topic.on_message(message);
+                }
+            }
+            Message::Feed(topic, message) => self.on_feed(topic, message),
+            Message::Receipts(receipts) => self.on_receipts(&receipts),
+            Message::Outlet(connection, event) => {
+                if let Some(outlet) = self.outlet(connection) {
+                    outlet.on_event(event);
+                }
+            }
+        }
+    }
+
+    /// Hands each connection its run of receipts. They come grouped by publish batch, so runs are long.
+    fn on_receipts(&self, receipts: &[(ConnectionId, Receipt)]) {
+        let mut run = Vec::new();
+        for part in receipts.chunk_by(|a, b| a.0 == b.0) {
+            let Some((connection, _)) = part.first() else { continue };
+            if let Some(outlet) = self.outlet(*connection) {
+                run.clear();
+                run.extend(part.iter().map(|(_, receipt)| *receipt));
+                outlet.on_receipts(&run);
+            }
+        }
+    }
+
+    // ---- feeds -------------------------------------------------------------------------------------------------
+
+    /// The feed of a topic, made when this is the first listener here.
+    #[must_use]
+    pub fn feed(&self, seed: &FeedSeed) -> Rc<Feed> {
+        let mut feeds = self.feeds.borrow_mut();
+        if let Some(feed) = feeds.get(&seed.topic) {
+            feed.refresh(seed);
+            return feed.clone();
+        }
+        let host: Rc<dyn FeedHost> = Rc::new(HostOf(self.me.clone()));
+        let feed = Feed::new(seed.clone(), host);
+        feeds.insert(seed.topic, feed.clone());
+        feed
+    }
+
+    pub(crate) fn feed_by_id(&self, topic: TopicId) -> Option<Rc<Feed>> {
+        self.feeds.borrow().get(&topic).cloned()
+    }
+
+    fn on_feed(self: &Rc<Self>, topic: TopicId, message: FeedMessage) {
+        if let FeedMessage::Activate { connection, consumer_id, key, lease, seed } = message {
+            let feed = self.feed(&seed);
+            let seat = feed.join(connection, (consumer_id, key), lease, 0, None);
+            let refused = match self.outlet(connection) {
+                Some(outlet) => outlet.activate(consumer_id, key, seat).err(),
+                None => Some(seat),
+            };
+            if let Some(lease) = refused.and_then(crate::feed::Seat::leave) {
+                self.send_home(topic, HomeMessage::Returned { key, lease });
+            }
+            return;
+        }
+        if let FeedMessage::Open { seed } = &message {
+            let _ = self.feed(seed);
+            return;
+        }
+        let Some(feed) = self.feed_by_id(topic) else { return };
+        match message {
+            FeedMessage::Appended { entries, table } => {
+                if let Some(table) = table {
+                    feed.set_table(table);
+                }
+                feed.on_appended(entries);
+            }
+            FeedMessage::ReadDone { from, resume, entries, table } => {
+                feed.set_table(table);
+                feed.on_read(from, resume, entries);
+            }
+            FeedMessage::Deactivate { connection, consumer_id, key } => {
+                let seat = self.outlet(connection).and_then(|outlet| outlet.deactivate(consumer_id, key));
+                // No seat: the consumer is leaving by itself and its cursor is on its way home already.
+                if let Some(lease) = seat.and_then(crate::feed::Seat::leave) {
+                    self.send_home(topic, HomeMessage::Returned { key, lease });
+                }
+            }
+            FeedMessage::SkipTo { connection, key, to } => feed.skip_consumer(connection, key, to),
+            FeedMessage::Ack { connection, key, acks, cumulative } => {
+                feed.ack_consumer(connection, key, &acks, cumulative);
+            }
+            FeedMessage::Terminated => feed.on_terminated(),
+            FeedMessage::Close => {
+                if feed.is_empty() {
+                    self.feeds.borrow_mut().remove(&topic);
+                }
+            }
+            FeedMessage::Open { .. } | FeedMessage::Activate { .. } => {}
+        }
+    }
+
+    /// Sends home what moved, about once a second, while anything moves.
+    async fn run_flush(self: Rc<Self>) {
+        let interval = self.shared.options.cursor_flush_interval;
+        loop {
+            tokio::time::sleep(interval).await;
+            self.flush_progress();
+        }
+    }
+
+    /// Looks at every loaded topic once in a while: ages of ledgers, retention, absent consumers.
+    async fn run_ticks(self: Rc<Self>) {
+        let options = &self.shared.options;
+        let absent = options.absent_retention.unwrap_or(options.retention_check_interval);
+        let interval = options.retention_check_interval.min(absent).max(Duration::from_millis(100));
+        loop {
+            tokio::time::sleep(interval).await;
+            for topic in self.topics.all() {
+                topic.on_tick();
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Sends home what moved since the last time.
+    pub(crate) fn flush_progress(&self) {
+        let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
+        for topic in dirty {
+            if let Some(feed) = self.feed_by_id(topic) {
+                let progress = feed.take_progress();
+                self.send_home(topic, HomeMessage::Progress(progress));
+            }
+        }
+    }
+
+    /// Tells every peer that the broker stops, and closes its connection.
+    pub(crate) fn shut_down_outlets(&self) {
+        for outlet in self.outlets() {
+            outlet.shut_down();
+        }
+    }
+
+    /// Asks whether the peer of a connection here still answers; closes the connection when it does not.
+    pub(crate) async fn probe(&self, connection: ConnectionId) -> bool {
+        let Some(outlet) = self.outlet(connection) else { return false };
+        let (sender, receiver) = oneshot::channel();
+        outlet.probe(sender);
+        let timeout = self.shared.options.liveness_timeout;
+        let alive = matches!(tokio::time::timeout(timeout, receiver).await, Ok(Ok(true)));
+        if !alive {
+            outlet.close();
+        }
+        alive
+    }
+
+    pub(crate) fn shared_shard_count(&self) -> usize {
+        self.mesh.shard_count()
+    }
+
+    /// The token that says when to stop.
+    #[must_use]
+    pub fn shutdown_token(&self) -> ShutdownToken {
+        self.shared.shutdown.clone()
+    }
+
+    /// A loaded topic by name, if this is its home.
+    pub(crate) fn loaded(&self, name: &TopicName) -> Option<Rc<Topic>> {
+        self.topics.by_name(name)
+    }
+}
+
+/// Wraps asynchronous work into a message that any shard can run.
+pub(crate) fn job<R, F, W>(work: W, answer: oneshot::Sender<R>) -> Job
+where
+    R: Send + 'static,
+    W: FnOnce(Rc<Shard>) -> F + Send + 'static,
+    F: Future<Output = R> + 'static,
+{
+    Box::new(move |shard: &Rc<Shard>| {
+        let future = work(shard.clone());
+        spawn_local(async move {
+            // Nobody waits for the answer any more: the work is done all the same.
+            let _ = answer.send(future.await);
+        });
+    })
+}
+
+/// What a feed asks of its shard, without keeping the shard alive.
+struct HostOf(std::rc::Weak<Shard>);
+
+impl FeedHost for HostOf {
+    fn read(&self, topic: TopicId, from: Ordinal) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.send_home(topic, HomeMessage::Read { shard: shard.id, from });
+        }
+    }
+
+    fn wake(&self, connection: ConnectionId) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.wake_outlet(connection);
+        }
+    }
+
+    fn dirty(&self, topic: TopicId) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.dirty_feeds.borrow_mut().insert(topic);
+        }
+    }
+
+    fn end_of_topic(&self, connection: ConnectionId, consumer_id: u64) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.tell_outlet(connection, OutletEvent::EndOfTopic { consumer_id });
+        }
+    }
+}

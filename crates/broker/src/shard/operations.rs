@@ -1,0 +1,202 @@
+//! What a front door asks of the broker, from the shard of its connection.
+//!
+//! Requests that wait go to the topic's home and back; what needs no answer is sent and forgotten.
+
+use std::rc::Rc;
+
+use pharos_types::{Position, SubscriptionName, TopicName};
+
+use super::{HomeMessage, OwnedAck, Publish, Shard};
+use crate::catalog::EnsureTopicError;
+use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
+use crate::feed::Lease;
+use crate::ids::{ConsumerKey, ProducerKey, TopicId};
+use crate::topic::{
+    Access, ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest, Subscribed, Topic,
+};
+
+impl Shard {
+    /// A number that is unique on this shard, for a front door's own bookkeeping.
+    #[must_use]
+    pub fn number_for_front_door(&self) -> u64 {
+        self.number()
+    }
+
+    /// Checks that a topic may be used, and creates it where that is allowed.
+    ///
+    /// # Errors
+    /// [`TopicError`]: not found, not allowed, or the metadata store failed.
+    pub async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
+        if topic.domain() == pharos_types::Domain::NonPersistent {
+            return Err(TopicError::NotAllowed("non-persistent topics are not served by this release".to_owned()));
+        }
+        self.shared.catalog.ensure_topic(topic, may_create).await.map(drop).map_err(topic_error)
+    }
+
+    /// Attaches a producer.
+    ///
+    /// # Errors
+    /// [`ProducerError`].
+    pub async fn add_producer(
+        &self,
+        topic: &TopicName,
+        request: ProducerRequest,
+    ) -> Result<(TopicId, ProducerGrant), ProducerError> {
+        let name = topic.clone();
+        self.call(self.home_of(topic), move |shard| async move {
+            let topic = shard.topic(&name, Access::Existing).await?;
+            let grant = topic.add_producer(request).await?;
+            Ok((topic.id, grant))
+        })
+        .await?
+    }
+
+    /// Attaches a consumer.
+    ///
+    /// # Errors
+    /// [`SubscribeError`].
+    pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscribed, SubscribeError> {
+        self.call(self.home_of(&request.topic), move |shard| async move {
+            let topic = shard.topic(&request.topic, Access::Existing).await?;
+            topic.subscribe(request).await
+        })
+        .await?
+    }
+
+    /// Makes sure that a durable subscription exists, created at the first entry.
+    ///
+    /// # Errors
+    /// [`SubscribeError`]: `NotAllowed` when automatic creation is off.
+    pub async fn ensure_subscription(&self, topic: &TopicName, name: SubscriptionName) -> Result<(), SubscribeError> {
+        let allowed = self.shared.catalog.may_create_subscription(topic.namespace());
+        let topic_name = topic.clone();
+        self.call(self.home_of(topic), move |shard| async move {
+            let topic = shard.topic(&topic_name, Access::Existing).await?;
+            topic.ensure_subscription(name, allowed).await
+        })
+        .await?
+    }
+
+    /// Whether a topic has no data, no producers and no consumers.
+    ///
+    /// # Errors
+    /// [`TopicError`].
+    pub async fn is_idle(&self, topic: &TopicName) -> Result<bool, TopicError> {
+        let name = topic.clone();
+        self.call(self.home_of(topic), move |shard| async move {
+            let topic = shard.topic(&name, Access::Existing).await?;
+            Ok(topic.is_idle())
+        })
+        .await?
+    }
+
+    /// Closes a subscription's consumers and deletes it. Without `force` only its sole consumer may.
+    ///
+    /// # Errors
+    /// [`CursorError`].
+    pub async fn unsubscribe(&self, topic: TopicId, key: ConsumerKey, force: bool) -> Result<(), CursorError> {
+        self.at_home(topic, move |topic| async move { topic.unsubscribe(key, force).await }).await
+    }
+
+    /// Moves the cursor of a consumer's subscription (of broadcast: the consumer's own). The consumers concerned are
+    /// closed first.
+    ///
+    /// # Errors
+    /// [`CursorError`].
+    pub async fn seek(&self, topic: TopicId, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
+        self.at_home(topic, move |topic| async move { topic.seek_consumer(key, to).await }).await
+    }
+
+    /// The last message of a consumer's topic, and how far the consumer has acknowledged.
+    ///
+    /// # Errors
+    /// [`CursorError`].
+    pub async fn last_message_id(&self, topic: TopicId, key: ConsumerKey) -> Result<LastMessage, CursorError> {
+        let listening = self.listener_acked_to(topic, key);
+        self.at_home(topic, move |topic| async move { topic.last_message(Some(key), listening).await }).await
+    }
+
+    /// Numbers of one consumer that only its topic's home knows.
+    ///
+    /// # Errors
+    /// [`CursorError`].
+    pub async fn consumer_stats(&self, topic: TopicId, key: ConsumerKey) -> Result<ConsumerNumbers, CursorError> {
+        let listening = self.listener_acked_to(topic, key);
+        self.at_home(topic, move |topic| async move { topic.consumer_numbers(key, listening) }).await
+    }
+
+    /// Runs a piece of work on a loaded topic.
+    async fn at_home<R, W, F>(&self, topic: TopicId, work: W) -> Result<R, CursorError>
+    where
+        R: Send + 'static,
+        W: FnOnce(Rc<Topic>) -> F + Send + 'static,
+        F: Future<Output = Result<R, CursorError>> + 'static,
+    {
+        self.call(topic.home, move |shard| async move {
+            match shard.topics.by_id(topic) {
+                Some(topic) => work(topic).await,
+                None => Err(TopicError::Closing("of this consumer".to_owned()).into()),
+            }
+        })
+        .await?
+    }
+
+    /// How far a listener on this shard has acknowledged; its home may not have heard of it yet.
+    fn listener_acked_to(&self, topic: TopicId, key: ConsumerKey) -> Option<pharos_types::Ordinal> {
+        let mut found = None;
+        self.feed_by_id(topic)?.for_each_listener(|_, listener| {
+            if listener.key == key {
+                found = Some(listener.acks.acked_to());
+            }
+        });
+        found
+    }
+
+    // ---- sent and forgotten ------------------------------------------------------------------------------------
+
+    /// Entries of one producer, in order.
+    pub fn publish(&self, topic: TopicId, producer: ProducerKey, entries: Vec<Publish>) {
+        self.send_home(topic, HomeMessage::Publish(producer, entries));
+    }
+
+    /// A producer left.
+    pub fn close_producer(&self, topic: TopicId, producer: ProducerKey) {
+        self.send_home(topic, HomeMessage::CloseProducer(producer));
+    }
+
+    /// A consumer left; its cursor goes home if it had it.
+    pub fn detach(&self, topic: TopicId, key: ConsumerKey, lease: Option<Lease>) {
+        self.send_home(topic, HomeMessage::Detach { key, lease });
+    }
+
+    /// More permits for a consumer of a dispatched subscription.
+    pub fn flow(&self, topic: TopicId, key: ConsumerKey, permits: u32) {
+        self.send_home(topic, HomeMessage::Flow { key, permits });
+    }
+
+    /// Acknowledgements of a consumer that does not listen here.
+    pub fn ack(&self, topic: TopicId, key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool) {
+        self.send_home(topic, HomeMessage::Ack { key, acks, cumulative });
+    }
+
+    /// Deliver again: all that is pending at the consumer, or these.
+    pub fn redeliver(&self, topic: TopicId, key: ConsumerKey, positions: Option<Vec<Position>>) {
+        self.send_home(topic, HomeMessage::Redeliver { key, positions });
+    }
+
+    /// Bytes of dispatched entries that reached the socket.
+    pub fn written(&self, topic: TopicId, key: ConsumerKey, bytes: u64) {
+        self.send_home(topic, HomeMessage::Written { key, bytes });
+    }
+}
+
+pub(crate) fn topic_error(error: EnsureTopicError) -> TopicError {
+    match error {
+        EnsureTopicError::TopicNotFound(name) => TopicError::NotFound(name.to_string()),
+        EnsureTopicError::NamespaceNotFound | EnsureTopicError::TenantNotFound => {
+            TopicError::NoNamespace(error.to_string())
+        }
+        EnsureTopicError::NotAllowed(reason) => TopicError::NotAllowed(reason),
+        EnsureTopicError::Store(error) => TopicError::Metadata(error.to_string()),
+    }
+}

@@ -1,0 +1,119 @@
+//! A connection as the broker sees it: what it must be told, and where deliveries go.
+//!
+//! Implemented by each front door. Everything here is called on the connection's own shard and returns at once.
+
+use std::sync::Arc;
+
+use pharos_types::Position;
+
+use crate::entry::FeedEntry;
+use crate::error::PublishError;
+use crate::feed::Seat;
+use crate::ids::ConsumerKey;
+
+/// An entry is durable: tell its producer.
+#[derive(Clone, Copy, Debug)]
+pub struct Receipt {
+    /// The producer's id on its connection.
+    pub producer_id: u64,
+    /// As in the send.
+    pub sequence_id: u64,
+    /// As in the send.
+    pub highest_sequence_id: u64,
+    /// Where the entry is.
+    pub position: Position,
+    /// Its stored bytes, for the connection's count of what is in flight.
+    pub bytes: u32,
+}
+
+/// An entry that a dispatcher chose one consumer for.
+#[derive(Clone, Debug)]
+pub struct Dispatched {
+    /// The consumer's id on its connection.
+    pub consumer_id: u64,
+    /// Who it is, so that a consumer that took the same id later gets nothing of its predecessor.
+    pub key: ConsumerKey,
+    /// What to deliver.
+    pub entry: Arc<FeedEntry>,
+    /// The partition index to stamp on the message id.
+    pub partition: Option<u32>,
+    /// How often it was redelivered before.
+    pub redelivery_count: u32,
+    /// Batch indexes that are still to be acknowledged; empty for all.
+    pub ack_set: Box<[i64]>,
+}
+
+/// Something that a connection must know.
+#[derive(Debug)]
+pub enum OutletEvent {
+    /// A send failed; the producer lives on unless it is closed as well.
+    SendFailed {
+        /// The producer's id on its connection.
+        producer_id: u64,
+        /// The send.
+        sequence_id: u64,
+        /// Its bytes, for the connection's count of what is in flight.
+        bytes: u32,
+        /// Why.
+        error: PublishError,
+    },
+    /// The broker closed a producer.
+    ProducerClosed {
+        /// Its id on its connection.
+        producer_id: u64,
+    },
+    /// The broker closed a consumer.
+    ConsumerClosed {
+        /// Its id on its connection.
+        consumer_id: u64,
+        /// Who it was.
+        key: ConsumerKey,
+    },
+    /// Whether a consumer of a Failover subscription is the active one.
+    ActiveConsumer {
+        /// Its id on its connection.
+        consumer_id: u64,
+        /// Who it is.
+        key: ConsumerKey,
+        /// The active one.
+        active: bool,
+    },
+    /// Nothing more will ever come, and all is acknowledged.
+    EndOfTopic {
+        /// The consumer's id on its connection.
+        consumer_id: u64,
+    },
+    /// Entries that a dispatcher chose for consumers here.
+    Dispatched(Vec<Dispatched>),
+}
+
+/// What one turn of writing came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pumped {
+    /// There is more to write and the socket takes more: give it another turn.
+    More,
+    /// Nothing to write, or the socket is full and will say when it is not.
+    Rests,
+}
+
+/// A connection.
+pub trait Outlet {
+    /// Writes what is due, for at most a few hundred microseconds.
+    fn pump(&self) -> Pumped;
+    /// Entries of producers here are durable, in the order of their sends.
+    fn on_receipts(&self, receipts: &[Receipt]);
+    /// Something happened.
+    fn on_event(&self, event: OutletEvent);
+    /// A consumer here becomes the one that listens. Gives the seat back when the consumer is gone.
+    fn activate(&self, consumer_id: u64, key: ConsumerKey, seat: Seat) -> Result<(), Seat>;
+    /// A consumer here no longer listens, but stays attached. Returns its seat, if it has one.
+    fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<Seat>;
+    /// Whether the peer still answers: asks, and resolves the sender when anything arrives or the time is over.
+    fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>);
+    /// Closes the connection.
+    fn close(&self);
+    /// Tells the peer that the broker stops, then closes.
+    fn shut_down(&self);
+    /// Time passes: asks a silent peer whether it lives, closes one that did not answer. `interval`: keep-alive.
+    fn on_tick(&self, interval: std::time::Duration);
+}

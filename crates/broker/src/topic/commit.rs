@@ -1,0 +1,70 @@
+//! Waiting for the cursor log, many together: whoever comes while one commit is on its way shares the next.
+
+use pharos_runtime::spawn_local;
+use tokio::sync::oneshot;
+
+use super::Topic;
+
+/// Who waits.
+#[derive(Default)]
+pub(super) struct Commits {
+    waiting: Vec<oneshot::Sender<Result<(), String>>>,
+    running: bool,
+    /// Somebody asked for a commit after the one that runs began.
+    queued: bool,
+}
+
+impl Topic {
+    /// Makes everything queued so far in the cursor log durable.
+    ///
+    /// # Errors
+    /// The storage's reason; the records may or may not survive.
+    pub(super) async fn commit_cursors(&self) -> Result<(), String> {
+        let (sender, receiver) = oneshot::channel();
+        self.state.borrow_mut().commits.waiting.push(sender);
+        self.start_commit();
+        receiver.await.unwrap_or_else(|_| Err("topic was closed".to_owned()))
+    }
+
+    /// Starts writing what is queued in the cursor log, without waiting for it.
+    pub(super) fn start_commit(&self) {
+        let Some(me) = self.me() else { return };
+        {
+            let mut state = self.state.borrow_mut();
+            state.commits.queued = true;
+            if std::mem::replace(&mut state.commits.running, true) {
+                return;
+            }
+        }
+        spawn_local(async move {
+            // Let the others of this turn queue theirs first.
+            tokio::task::yield_now().await;
+            loop {
+                let (waiting, ticket) = {
+                    let mut state = me.state.borrow_mut();
+                    state.commits.queued = false;
+                    let taken = (std::mem::take(&mut state.commits.waiting), state.cursors.commit());
+                    me.maintain_cursors(&mut state);
+                    taken
+                };
+                let outcome = ticket.durable().await.map_err(|error| super::publish::chain(&error));
+                if let Err(reason) = &outcome {
+                    tracing::error!(topic = %me.name, reason, "cannot store cursors");
+                }
+                for waiter in waiting {
+                    // A waiter that left does not mind.
+                    let _ = waiter.send(outcome.clone());
+                }
+                let mut state = me.state.borrow_mut();
+                if outcome.is_err() {
+                    // Those who came meanwhile would fail the same way: dropping their senders tells them.
+                    state.commits.waiting.clear();
+                }
+                if state.commits.waiting.is_empty() && (outcome.is_err() || !state.commits.queued) {
+                    state.commits.running = false;
+                    return;
+                }
+            }
+        });
+    }
+}

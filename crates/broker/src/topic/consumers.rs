@@ -1,0 +1,159 @@
+//! Attached consumers as their topic's home knows them, and what happens when one leaves.
+
+use std::sync::Arc;
+
+use pharos_runtime::clock;
+use pharos_types::SubscriptionName;
+
+use super::subscription::{Body, CursorPlace};
+use super::{State, Topic};
+use crate::feed::Lease;
+use crate::ids::{ConnectionId, ConsumerKey};
+use crate::shard::OutletEvent;
+
+/// What a connection tells of a consumer, for stats.
+#[derive(Clone, Debug, Default)]
+pub struct ConsumerInfo {
+    /// The peer's address.
+    pub address: Arc<str>,
+    /// What the client says it is.
+    pub client_version: Arc<str>,
+    /// When it connected, in milliseconds since 1970.
+    pub connected_since_ms: u64,
+    /// Key and value pairs that the client gave.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// An attached consumer.
+pub(crate) struct Consumer {
+    pub(crate) subscription: SubscriptionName,
+    pub(crate) name: Arc<str>,
+    pub(crate) connection: ConnectionId,
+    pub(crate) consumer_id: u64,
+    pub(crate) priority_level: i32,
+    pub(crate) info: Arc<ConsumerInfo>,
+    /// Resolved by being dropped when the consumer is gone.
+    pub(crate) leaving: Vec<tokio::sync::oneshot::Sender<()>>,
+}
+
+impl Topic {
+    /// A consumer left; its cursor comes along if it had it.
+    pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<Lease>) {
+        let mut state = self.state.borrow_mut();
+        let Some(consumer) = state.consumers.remove(&key) else { return };
+        if let Some(lease) = lease {
+            self.take_home(&mut state, &consumer, key, lease);
+        }
+        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
+        subscription.consumers.retain(|other| *other != key);
+        if let Body::Dispatched(body) = &mut subscription.body {
+            body.dispatcher.remove_consumer(crate::dispatcher::ConsumerKey(key.0));
+        }
+        let last = subscription.consumers.is_empty();
+        if last {
+            subscription.idle_since_ms = clock::wall_ms();
+            subscription.kind = None;
+        }
+        self.settle_after_leave(&mut state, &consumer, last);
+        drop(state);
+        self.start_commit();
+    }
+
+    /// What a leaving consumer means for those who stay.
+    fn settle_after_leave(&self, state: &mut State, consumer: &Consumer, last: bool) {
+        let name = &consumer.subscription;
+        if last {
+            self.rest(state, name);
+        }
+        self.note_absence(state, consumer);
+        self.choose_active(state, name);
+        self.run_dispatcher(state, name);
+    }
+
+    /// The last consumer left: the cursor of a dispatched subscription rests at home; a non-durable one is gone.
+    fn rest(&self, state: &mut State, name: &SubscriptionName) {
+        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        if let Body::Dispatched(body) = &subscription.body {
+            let acks = body.dispatcher.acks().clone();
+            let slot = body.slot;
+            let dirty = body.dirty;
+            subscription.generation += 1;
+            subscription.body = Body::Stream(super::subscription::Cursor { slot, place: CursorPlace::Home(acks.clone()) });
+            if let (Some(slot), true) = (slot, dirty) {
+                self.persist(state, slot, &acks);
+            }
+        }
+        let Some(subscription) = state.subscriptions.get(name) else { return };
+        if !subscription.is_durable() && !subscription.fenced {
+            state.subscriptions.remove(name);
+        }
+    }
+
+    /// A broadcast consumer is absent from now on; one without a name of its own loses its place.
+    fn note_absence(&self, state: &mut State, consumer: &Consumer) {
+        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
+        let Body::Broadcast(body) = &mut subscription.body else { return };
+        let Some(member) = body.members.get_mut(&consumer.name) else { return };
+        if member.cursor.loan().is_some() {
+            return; // Taken over already.
+        }
+        member.absent_since_ms = Some(clock::wall_ms());
+        if !member.named {
+            let gone = body.members.remove(&consumer.name);
+            if let Some(slot) = gone.and_then(|member| member.cursor.slot) {
+                self.forget_slot(state, slot);
+            }
+        }
+    }
+
+    /// A lent cursor is back.
+    pub(super) fn take_home(&self, state: &mut State, consumer: &Consumer, key: ConsumerKey, lease: Lease) {
+        self.returned(state, consumer.connection.shard);
+        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
+        let Some(cursor) = subscription.lent_to(key, &consumer.name) else { return };
+        cursor.place = CursorPlace::Home(lease.acks.clone());
+        if let Some(slot) = lease.slot {
+            self.persist(state, slot, &lease.acks);
+        }
+    }
+
+    /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it.
+    pub(super) fn on_returned(&self, key: ConsumerKey, lease: Lease) {
+        let mut state = self.state.borrow_mut();
+        let Some(consumer) = state.consumers.remove(&key) else { return };
+        self.take_home(&mut state, &consumer, key, lease);
+        let name = consumer.subscription.clone();
+        state.consumers.insert(key, consumer);
+        self.choose_active(&mut state, &name);
+    }
+
+    /// Tells a consumer's connection to close it.
+    pub(super) fn close_consumer(&self, state: &State, key: ConsumerKey) {
+        let Some(consumer) = state.consumers.get(&key) else { return };
+        let Some(shard) = self.shard() else { return };
+        shard.tell_outlet(consumer.connection, OutletEvent::ConsumerClosed { consumer_id: consumer.consumer_id, key });
+    }
+
+    /// Tells all consumers of a subscription to close and resolves when they are gone.
+    pub(super) fn close_consumers(
+        &self,
+        state: &mut State,
+        name: &SubscriptionName,
+    ) -> Vec<tokio::sync::oneshot::Receiver<()>> {
+        let keys = state.subscriptions.get(name).map(|subscription| subscription.consumers.clone()).unwrap_or_default();
+        keys.into_iter().filter_map(|key| self.close_and_wait(state, key)).collect()
+    }
+
+    /// Tells one consumer to close; the receiver resolves (with an error, by being dropped) when it is gone.
+    pub(super) fn close_and_wait(
+        &self,
+        state: &mut State,
+        key: ConsumerKey,
+    ) -> Option<tokio::sync::oneshot::Receiver<()>> {
+        self.close_consumer(state, key);
+        let consumer = state.consumers.get_mut(&key)?;
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        consumer.leaving.push(sender);
+        Some(receiver)
+    }
+}

@@ -1,0 +1,172 @@
+//! What the cursor log's records mean to the broker: kinds, facts, and putting everything back after a start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::cursor_log::{self, CursorLog, CursorLogOptions, Record, SubscriptionId};
+use pharos_managed_ledger::{ManagedLedger, OpenError};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::SubscriptionName;
+
+use super::slots::Slot;
+use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
+use super::{State, Topic};
+use crate::ids::SlotId;
+
+/// Subscription kinds as stored; never reuse a number.
+const KIND_ORDINARY: u8 = 0;
+const KIND_BROADCAST: u8 = 1;
+/// Facts of a cursor whose consumer lost its place.
+const FACTS_DROPPED: &[u8] = &[1];
+
+/// Opens the cursors of a topic whose log was just opened.
+pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError> {
+    CursorLog::open(ledger, CursorLogOptions::default(), clock::wall_ms()).await
+}
+
+/// A subscription was made.
+pub(super) fn subscription_created(number: u32, name: &str, broadcast: bool, properties: &[(String, String)]) -> Record {
+    Record::SubscriptionCreated {
+        subscription: SubscriptionId(number),
+        name: name.to_owned(),
+        kind: if broadcast { KIND_BROADCAST } else { KIND_ORDINARY },
+        properties: map(properties),
+        facts: Vec::new(),
+    }
+}
+
+/// A subscription's properties were replaced.
+pub(super) fn subscription_changed(number: u32, broadcast: bool, properties: &[(String, String)]) -> Record {
+    Record::SubscriptionChanged {
+        subscription: SubscriptionId(number),
+        kind: if broadcast { KIND_BROADCAST } else { KIND_ORDINARY },
+        properties: map(properties),
+        facts: Vec::new(),
+    }
+}
+
+/// A subscription is gone, with its cursors.
+pub(super) fn subscription_removed(number: u32) -> Record {
+    Record::SubscriptionRemoved { subscription: SubscriptionId(number) }
+}
+
+/// A cursor was made.
+pub(super) fn cursor_created(slot: SlotId, number: u32, member: Option<&str>, acks: AckState) -> Record {
+    Record::CursorCreated {
+        slot: cursor_log::Slot(slot.0),
+        subscription: SubscriptionId(number),
+        consumer: member.unwrap_or_default().to_owned(),
+        facts: Vec::new(),
+        acks,
+    }
+}
+
+/// A cursor moved.
+pub(super) fn cursor_moved(slot: SlotId, acks: AckState) -> Record {
+    Record::CursorMoved { slot: cursor_log::Slot(slot.0), acks }
+}
+
+/// A broadcast consumer lost its place, or has one again.
+pub(super) fn cursor_dropped(slot: SlotId, dropped: bool) -> Record {
+    let facts = if dropped { FACTS_DROPPED.to_vec() } else { Vec::new() };
+    Record::CursorFacts { slot: cursor_log::Slot(slot.0), facts }
+}
+
+/// A cursor is gone.
+pub(super) fn cursor_removed(slot: SlotId) -> Record {
+    Record::CursorRemoved { slot: cursor_log::Slot(slot.0) }
+}
+
+fn map(properties: &[(String, String)]) -> BTreeMap<String, String> {
+    properties.iter().cloned().collect()
+}
+
+impl Topic {
+    /// Queues a record. A refusal means that what we know and what is stored have parted: the topic takes no more
+    /// changes until it is loaded again.
+    pub(super) fn queue(&self, state: &mut State, record: Record) {
+        if let Err(error) = state.cursors.queue(record) {
+            let reason = super::publish::chain(&error);
+            if state.fault.is_none() {
+                self.fail(state, &format!("cursor log: {reason}"));
+            }
+        }
+    }
+
+    /// Starts whatever the cursor log wants done (rolling over).
+    pub(super) fn maintain_cursors(&self, state: &mut State) {
+        while let Some(work) = state.cursors.take_maintenance(clock::wall_ms()) {
+            let Some(me) = self.me() else { return };
+            spawn_local(async move {
+                let done = work.await;
+                me.on_cursors_maintained(done);
+            });
+        }
+    }
+
+    fn on_cursors_maintained(&self, done: cursor_log::RollDone) {
+        let mut state = self.state.borrow_mut();
+        match state.cursors.on_maintenance(done, clock::wall_ms()) {
+            cursor_log::RollEvent::Nothing | cursor_log::RollEvent::Rolled => {}
+            cursor_log::RollEvent::Retrying(error) => {
+                tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
+            }
+            cursor_log::RollEvent::Failed(error) => {
+                let reason = super::publish::chain(&error);
+                self.fail(&mut state, &format!("cursor log: {reason}"));
+            }
+        }
+        self.maintain_cursors(&mut state);
+    }
+}
+
+/// Puts subscriptions and cursors back as the log knows them.
+pub(super) fn restore(state: &mut State) {
+    let now_ms = clock::wall_ms();
+    let first = state.ledger.first();
+    let mut slots = Vec::new();
+    for (id, stored) in state.cursors.subscriptions() {
+        let Ok(name) = SubscriptionName::new(&stored.name) else { continue };
+        let mut body = if stored.kind == KIND_BROADCAST {
+            Body::Broadcast(Box::<BroadcastBody>::default())
+        } else {
+            // Its cursor follows below; one that was never written starts at the first entry, so nothing is missed.
+            Body::Stream(Cursor { slot: None, place: CursorPlace::Home(AckState::new(first)) })
+        };
+        for slot in &stored.slots {
+            let Some(cursor) = state.cursors.cursor(*slot) else { continue };
+            let id = SlotId(slot.0);
+            let dropped = *cursor.facts == *FACTS_DROPPED;
+            let home = Cursor { slot: Some(id), place: CursorPlace::Home(cursor.acks.clone()) };
+            let member: Option<Arc<str>> = (!cursor.consumer.is_empty()).then(|| Arc::from(&*cursor.consumer));
+            match (&mut body, &member) {
+                (Body::Broadcast(body), Some(member)) => {
+                    let absent_since_ms = Some(now_ms);
+                    let place = BroadcastMember { cursor: home, named: true, absent_since_ms, dropped };
+                    body.members.insert(member.clone(), place);
+                }
+                (Body::Stream(place), _) => *place = home,
+                _ => continue,
+            }
+            slots.push((id, Slot { acks: cursor.acks.clone(), logged: true, dropped }));
+        }
+        let subscription = Subscription {
+            name: name.clone(),
+            number: Some(id.0),
+            kind: None,
+            properties: stored.properties.clone().into_iter().collect(),
+            consumers: Vec::new(),
+            body,
+            fenced: false,
+            creating: false,
+            generation: 0,
+            idle_since_ms: now_ms,
+        };
+        state.subscriptions.insert(name, subscription);
+    }
+    for (_, slot) in slots.iter().filter(|(_, slot)| !slot.dropped) {
+        state.marks.add(slot.acked_to());
+    }
+    state.slots.restore_all(slots);
+}

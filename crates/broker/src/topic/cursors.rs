@@ -1,0 +1,136 @@
+//! What arrives at a topic's home about cursors: progress of lent ones, and what the lender's shard could not apply.
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::Lookup;
+use pharos_types::{Ordinal, Position};
+
+use super::cursor_store;
+use super::subscription::{Body, CursorPlace};
+use super::{State, Topic};
+use crate::feed::Progress;
+use crate::ids::{ConsumerKey, SlotId};
+use crate::shard::{FeedMessage, OwnedAck};
+
+impl Topic {
+    /// Cursors that moved on a listening shard: they are persisted, and trimming may follow.
+    pub(super) fn on_progress(&self, progress: Progress) {
+        let mut state = self.state.borrow_mut();
+        for (slot, acks) in progress.moved {
+            self.persist(&mut state, slot, &acks);
+        }
+        self.trim_soon(&mut state);
+        drop(state);
+        self.start_commit();
+    }
+
+    /// Queues a cursor's state for the log and counts its place for trimming.
+    pub(super) fn persist(&self, state: &mut State, id: SlotId, acks: &AckState) {
+        let Some(slot) = state.slots.get_mut(id) else { return };
+        let before = slot.acked_to();
+        slot.acks.clone_from(acks);
+        let logged = slot.logged;
+        if !slot.dropped {
+            state.marks.moved(before, acks.acked_to());
+        }
+        if logged {
+            self.queue(state, cursor_store::cursor_moved(id, acks.clone()));
+        }
+    }
+
+    /// Gives a place up.
+    pub(super) fn forget_slot(&self, state: &mut State, id: SlotId) {
+        if let Some(slot) = state.slots.remove(id) {
+            if !slot.dropped {
+                state.marks.remove(slot.acked_to());
+            }
+            if slot.logged {
+                self.queue(state, cursor_store::cursor_removed(id));
+            }
+        }
+    }
+
+    /// Takes a place from its absent consumer: it holds nothing back any more, but the name stays known.
+    pub(super) fn drop_slot(&self, state: &mut State, id: SlotId) {
+        let Some(slot) = state.slots.get_mut(id) else { return };
+        if std::mem::replace(&mut slot.dropped, true) {
+            return;
+        }
+        let place = slot.acked_to();
+        state.marks.remove(place);
+        self.queue(state, cursor_store::cursor_dropped(id, true));
+    }
+
+    /// Gives a consumer that lost its place one again.
+    pub(super) fn revive_slot(&self, state: &mut State, id: SlotId, acks: &AckState) {
+        let Some(slot) = state.slots.get_mut(id) else { return };
+        slot.dropped = false;
+        slot.acks.clone_from(acks);
+        state.marks.add(acks.acked_to());
+        self.queue(state, cursor_store::cursor_dropped(id, false));
+        self.queue(state, cursor_store::cursor_moved(id, acks.clone()));
+    }
+
+    /// Acknowledgements of a consumer that does not hold the cursor itself.
+    pub(super) fn on_ack(&self, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let Some(consumer) = state.consumers.get(&key) else { return };
+        let name = consumer.subscription.clone();
+        let end = state.ledger.durable_end();
+        let table = state.ledger.table();
+        let Some(subscription) = state.subscriptions.get_mut(&name) else { return };
+        match &mut subscription.body {
+            Body::Dispatched(body) => {
+                for ack in acks {
+                    let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else { continue };
+                    if cumulative {
+                        continue;
+                    }
+                    let acked = match &*ack.remaining {
+                        [] => body.dispatcher.ack(ordinal),
+                        words => body.dispatcher.ack_batch(ordinal, words),
+                    };
+                    body.dirty |= acked.outcome.changed();
+                }
+                self.run_dispatcher(state, &name);
+                self.dispatched_dirty(state, &name);
+            }
+            Body::Stream(cursor) => match &mut cursor.place {
+                CursorPlace::Home(home) => {
+                    for ack in acks {
+                        let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else { continue };
+                        apply(home, ordinal, &ack.remaining, cumulative);
+                    }
+                    if let (Some(slot), acks) = (cursor.slot, home.clone()) {
+                        self.persist(state, slot, &acks);
+                        drop(guard);
+                        self.start_commit();
+                    }
+                }
+                CursorPlace::Lent(loan) => {
+                    // It was handed to another consumer meanwhile: the acknowledgement still counts.
+                    let (connection, key) = (loan.connection, loan.key);
+                    let acks = acks.to_vec();
+                    self.send_feed(connection.shard, FeedMessage::Ack { connection, key, acks, cumulative });
+                }
+            },
+            Body::Broadcast(_) => {}
+        }
+    }
+
+    /// The ordinal of a position, or of the next entry that exists.
+    pub(super) fn ordinal_at_or_after(&self, state: &State, position: Position) -> Ordinal {
+        let end = state.ledger.durable_end();
+        state.ledger.table().ordinal_of(position, end).at_or_after(end)
+    }
+}
+
+/// Applies one acknowledgement to a cursor's state.
+pub(super) fn apply(acks: &mut AckState, ordinal: Ordinal, remaining: &[i64], cumulative: bool) {
+    match (cumulative, remaining) {
+        (false, []) => acks.ack(ordinal),
+        (false, words) => acks.ack_batch(ordinal, words),
+        (true, []) => acks.ack_cumulative(ordinal),
+        (true, words) => acks.ack_cumulative_batch(ordinal, words),
+    };
+}

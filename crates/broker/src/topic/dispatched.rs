@@ -1,0 +1,319 @@
+//! Driving the dispatcher of a Shared or Key_Shared subscription: feeding it events, reading what it asks for, sending
+//! what it deals.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pharos_managed_ledger::{Lookup, ReadTo};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::{Ordinal, Position, SubscriptionName};
+
+use super::publish::chain;
+use super::subscription::Body;
+use super::{State, Topic};
+use crate::dispatcher::{self, Chunk, DelayOptions, EntryRef, Limits, Next};
+use crate::entry::FeedEntry;
+use crate::ids::ConsumerKey;
+use crate::shard::{Dispatched, OutletEvent};
+
+/// Rounds of read and deal before others get their turn.
+const ROUNDS_MAX: usize = 8;
+
+impl Topic {
+    /// How dispatchers of this topic behave.
+    pub(super) fn dispatch_options(&self) -> (dispatcher::Options, Limits) {
+        let Some(shard) = self.shard() else { return Default::default() };
+        let options = &shard.shared.options;
+        let delay = DelayOptions {
+            tick_ms: i64::try_from(options.delayed_delivery_tick.as_millis()).unwrap_or(1000),
+            strict: options.delayed_delivery_strict,
+            ..DelayOptions::default()
+        };
+        let limits = Limits {
+            unacked_per_consumer_max: options.max_unacked_per_consumer,
+            unacked_per_subscription_max: options.max_unacked_per_subscription,
+        };
+        (dispatcher::Options { delay: Some(delay), ..dispatcher::Options::default() }, limits)
+    }
+
+    /// Something became durable: every dispatcher may have work.
+    pub(super) fn run_dispatchers(&self, state: &mut State) {
+        let names: Vec<SubscriptionName> = state
+            .subscriptions
+            .values()
+            .filter(|subscription| matches!(subscription.body, Body::Dispatched(_)))
+            .map(|subscription| subscription.name.clone())
+            .collect();
+        for name in names {
+            self.run_dispatcher(state, &name);
+        }
+    }
+
+    /// Reads and deals until the dispatcher wants nothing that is at hand.
+    pub(super) fn run_dispatcher(&self, state: &mut State, name: &SubscriptionName) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.run_round(state, name) {
+                return;
+            }
+        }
+        self.run_again(name.clone());
+    }
+
+    /// One round. Returns whether another may follow at once.
+    fn run_round(&self, state: &mut State, name: &SubscriptionName) -> bool {
+        let end = state.ledger.durable_end();
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return false };
+        if body.reading {
+            return false;
+        }
+        match body.dispatcher.next(now_ms(), end) {
+            Next::Idle => false,
+            Next::WaitUntil(at_ms) => {
+                self.set_alarm(state, name, at_ms);
+                false
+            }
+            Next::Read { from, entries_max, bytes_max } => {
+                let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+                let (entries_max, from) = (entries_max as usize, from.max(state.ledger.first()));
+                if let Some(entries) = state.ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
+                    let entries: Vec<_> = entries.into_iter().map(FeedEntry::from_log).collect();
+                    self.deal(state, name, &entries, &[]);
+                    return true;
+                }
+                self.read_for(state, name, vec![(from, entries_max)], bytes_max);
+                false
+            }
+            Next::Replay { ordinals, bytes_max } => {
+                let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+                self.read_for(state, name, runs(&ordinals), bytes_max);
+                false
+            }
+        }
+    }
+
+    /// Reads runs of entries from the log and deals them when they are here.
+    fn read_for(&self, state: &mut State, name: &SubscriptionName, wanted: Vec<(Ordinal, usize)>, bytes_max: usize) {
+        let Some(me) = self.me() else { return };
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        body.reading = true;
+        let name = name.clone();
+        let epoch = state.subscriptions.get(&name).map_or(0, |s| s.generation);
+        spawn_local(async move {
+            let outcome = me.read_runs(&wanted, bytes_max).await;
+            let mut state = me.state.borrow_mut();
+            let Some(subscription) = state.subscriptions.get_mut(&name) else { return };
+            if subscription.generation != epoch {
+                return; // It became something else meanwhile; that one reads for itself.
+            }
+            let Body::Dispatched(body) = &mut subscription.body else { return };
+            body.reading = false;
+            match outcome {
+                Ok((entries, gone)) => {
+                    me.deal(&mut state, &name, &entries, &gone);
+                    me.run_dispatcher(&mut state, &name);
+                }
+                Err(error) => {
+                    tracing::error!(topic = %me.name, subscription = %name, error, "cannot read for a subscription");
+                    body.dispatcher.read_failed();
+                    me.set_alarm(&mut state, &name, now_ms() + 10_000);
+                }
+            }
+        });
+    }
+
+    /// The entries of several runs, as far as they fit into `bytes_max`, and those that no longer exist.
+    async fn read_runs(
+        &self,
+        wanted: &[(Ordinal, usize)],
+        bytes_max: usize,
+    ) -> Result<(Vec<Arc<FeedEntry>>, Vec<Ordinal>), String> {
+        let (mut entries, mut gone) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        for (from, count) in wanted {
+            if bytes >= bytes_max && !entries.is_empty() {
+                break;
+            }
+            let first = self.state.borrow().ledger.first();
+            let start = (*from).max(first);
+            let end = from.plus(*count as u64);
+            // What lies before the first ledger that is left was trimmed: acknowledged by everybody else.
+            gone.extend((from.0..start.0.min(end.0)).map(Ordinal));
+            if start >= end {
+                continue;
+            }
+            let count = usize::try_from(start.count_to(end)).unwrap_or(usize::MAX);
+            let read = self.state.borrow().ledger.read(start, count, bytes_max - bytes.min(bytes_max));
+            let found = read.await.map_err(|error| chain(&error))?;
+            bytes += found.iter().map(|entry| entry.payload.len()).sum::<usize>();
+            entries.extend(found.into_iter().filter(|entry| entry.ordinal < end).map(FeedEntry::from_log));
+        }
+        Ok((entries, gone))
+    }
+
+    /// Gives entries to the dispatcher and sends what it deals.
+    fn deal(&self, state: &mut State, name: &SubscriptionName, entries: &[Arc<FeedEntry>], gone: &[Ordinal]) {
+        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
+        let Body::Dispatched(body) = &mut subscription.body else { return };
+        let refs: Vec<EntryRef> = entries.iter().map(|entry| entry_ref(entry, by_key)).collect();
+        let mut deliveries = Vec::new();
+        if !gone.is_empty() {
+            body.dirty |= body.dispatcher.gone(gone).changed;
+        }
+        body.dirty |= body.dispatcher.on_entries(now_ms(), &refs, &mut deliveries).changed;
+        let mut runs: Vec<(ConsumerKey, Vec<Dispatched>)> = Vec::new();
+        for delivery in deliveries {
+            let key = ConsumerKey(delivery.consumer.0);
+            let Some(entry) = entries.get(delivery.entry_index as usize) else { continue };
+            let Some(consumer) = state.consumers.get(&key) else { continue };
+            let item = Dispatched {
+                consumer_id: consumer.consumer_id,
+                key,
+                entry: entry.clone(),
+                partition: self.name.partition(),
+                redelivery_count: delivery.redelivery_count,
+                ack_set: delivery.ack_set.unwrap_or_default(),
+            };
+            match runs.last_mut() {
+                Some((last, items)) if *last == key => items.push(item),
+                _ => runs.push((key, vec![item])),
+            }
+        }
+        let Some(shard) = self.shard() else { return };
+        for (key, items) in runs {
+            if let Some(consumer) = state.consumers.get(&key) {
+                shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));
+            }
+        }
+        self.dispatched_dirty(state, name);
+    }
+
+    /// The cursor of a dispatched subscription changed: it is persisted within the flush interval.
+    pub(super) fn dispatched_dirty(&self, state: &mut State, name: &SubscriptionName) {
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        if !body.dirty || body.flush_set {
+            return;
+        }
+        body.flush_set = true;
+        let (Some(me), Some(shard)) = (self.me(), self.shard()) else { return };
+        let (name, interval) = (name.clone(), shard.shared.options.cursor_flush_interval);
+        spawn_local(async move {
+            tokio::time::sleep(interval).await;
+            me.flush_dispatched(&name);
+        });
+    }
+
+    /// Persists the cursor of a dispatched subscription if it changed.
+    pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
+        let mut state = self.state.borrow_mut();
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        body.flush_set = false;
+        if !std::mem::take(&mut body.dirty) {
+            return;
+        }
+        let (slot, acks) = (body.slot, body.dispatcher.acks().clone());
+        if let Some(slot) = slot {
+            self.persist(&mut state, slot, &acks);
+            self.trim_soon(&mut state);
+            drop(state);
+            self.start_commit();
+        }
+    }
+
+    fn set_alarm(&self, state: &mut State, name: &SubscriptionName, at_ms: i64) {
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        if body.alarm_ms.is_some_and(|set| set <= at_ms && set > now_ms()) {
+            return;
+        }
+        body.alarm_ms = Some(at_ms);
+        let Some(me) = self.me() else { return };
+        let name = name.clone();
+        let wait = u64::try_from(at_ms - now_ms()).unwrap_or(0).max(1);
+        spawn_local(async move {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            me.run_dispatcher(&mut me.state.borrow_mut(), &name);
+        });
+    }
+
+    fn run_again(&self, name: SubscriptionName) {
+        let Some(me) = self.me() else { return };
+        spawn_local(async move {
+            tokio::task::yield_now().await;
+            me.run_dispatcher(&mut me.state.borrow_mut(), &name);
+        });
+    }
+
+    fn with_dispatcher(&self, key: ConsumerKey, change: impl FnOnce(&mut dispatcher::Dispatcher, dispatcher::ConsumerKey)) {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let Some(name) = state.consumers.get(&key).map(|consumer| consumer.subscription.clone()) else { return };
+        if let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(&name).map(|s| &mut s.body) {
+            change(&mut body.dispatcher, dispatcher::ConsumerKey(key.0));
+            self.run_dispatcher(state, &name);
+        }
+    }
+
+    pub(super) fn on_flow(&self, key: ConsumerKey, permits: u32) {
+        self.with_dispatcher(key, |dispatcher, key| dispatcher.flow(key, permits));
+    }
+
+    pub(super) fn on_written(&self, key: ConsumerKey, bytes: u64) {
+        self.with_dispatcher(key, |dispatcher, key| dispatcher.written(key, bytes));
+    }
+
+    pub(super) fn on_redeliver(&self, key: ConsumerKey, positions: Option<&[Position]>) {
+        let ordinals = positions.map(|positions| {
+            let state = self.state.borrow();
+            let (table, end) = (state.ledger.table(), state.ledger.durable_end());
+            let exact = |position: &Position| match table.ordinal_of(*position, end) {
+                Lookup::Exact(ordinal) => Some(ordinal),
+                _ => None,
+            };
+            positions.iter().filter_map(exact).collect::<Vec<_>>()
+        });
+        self.with_dispatcher(key, |dispatcher, key| {
+            dispatcher.redeliver(key, ordinals.as_deref());
+        });
+    }
+}
+
+/// What the dispatcher must know of an entry. The hash of its key only where keys matter.
+fn entry_ref(entry: &FeedEntry, by_key: bool) -> EntryRef {
+    let facts = entry.message_facts();
+    let key_hash = match (&facts, by_key) {
+        (Some(facts), true) => pharos_wire::hash::murmur3_32(&facts.sticky_key()),
+        (None, true) => pharos_wire::hash::murmur3_32(pharos_wire::message::NONE_KEY),
+        (_, false) => 0,
+    };
+    let chunk = facts.and_then(|facts| facts.chunk).map(|chunk| {
+        let mut hasher = DefaultHasher::new();
+        chunk.uuid.hash(&mut hasher);
+        Chunk {
+            uuid_hash: hasher.finish(),
+            index: u32::try_from(chunk.chunk_id).unwrap_or(0),
+            count: u32::try_from(chunk.num_chunks).unwrap_or(1),
+        }
+    });
+    EntryRef {
+        ordinal: entry.ordinal,
+        message_count: entry.facts.message_count,
+        bytes: u32::try_from(entry.payload.len()).unwrap_or(u32::MAX),
+        key_hash,
+        deliver_at: entry.facts.deliver_at_ms,
+        chunk,
+        is_marker: entry.facts.is_marker,
+    }
+}
+
+/// Rising ordinals as runs of neighbours.
+fn runs(ordinals: &[Ordinal]) -> Vec<(Ordinal, usize)> {
+    ordinals
+        .chunk_by(|a, b| a.next() == *b)
+        .filter_map(|run| run.first().map(|first| (*first, run.len())))
+        .collect()
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,204 @@
+//! Loading a topic on its home shard, once, whoever asks first.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use pharos_managed_ledger::{ManagedLedger, OpenError, OpenMode};
+use pharos_runtime::clock;
+use pharos_types::TopicName;
+use tokio::sync::oneshot;
+
+use super::slots::Slots;
+use super::{Link, State, Topic, cursor_store};
+use crate::error::TopicError;
+use crate::feed::Marks;
+use crate::ids::TopicId;
+use crate::shard::Shard;
+
+/// Whether a topic may be created on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It must exist.
+    Existing,
+    /// It is created where the rules allow that.
+    Create,
+}
+
+/// The topics whose home a shard is.
+#[derive(Default)]
+pub(crate) struct Topics {
+    by_name: RefCell<HashMap<TopicName, Place>>,
+    by_id: RefCell<HashMap<TopicId, Rc<Topic>>>,
+}
+
+enum Place {
+    /// Being loaded; these wait.
+    Loading(Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>),
+    Loaded(Rc<Topic>),
+}
+
+impl Topics {
+    pub(crate) fn by_id(&self, id: TopicId) -> Option<Rc<Topic>> {
+        self.by_id.borrow().get(&id).cloned()
+    }
+
+    pub(crate) fn by_name(&self, name: &TopicName) -> Option<Rc<Topic>> {
+        match self.by_name.borrow().get(name)? {
+            Place::Loaded(topic) => Some(topic.clone()),
+            Place::Loading(_) => None,
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Rc<Topic>> {
+        self.by_id.borrow().values().cloned().collect()
+    }
+
+    fn remove(&self, topic: &Topic) {
+        self.by_name.borrow_mut().remove(&topic.name);
+        self.by_id.borrow_mut().remove(&topic.id);
+    }
+}
+
+impl Shard {
+    /// The loaded topic; loads it when it is not. Only on its home shard.
+    pub(crate) async fn topic(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
+        debug_assert_eq!(self.home_of(name), self.id);
+        if let Some(waiter) = self.topics.join(name)? {
+            return match waiter {
+                Joined::Here(topic) => Ok(topic),
+                Joined::Later(receiver) => receiver.await.unwrap_or_else(|_| Err(crate::error::Gone.into())),
+            };
+        }
+        let outcome = self.load(name, access).await;
+        let waiters = {
+            let mut by_name = self.topics.by_name.borrow_mut();
+            let waiters = match by_name.remove(name) {
+                Some(Place::Loading(waiters)) => waiters,
+                _ => Vec::new(),
+            };
+            if let Ok(topic) = &outcome {
+                by_name.insert(name.clone(), Place::Loaded(topic.clone()));
+                self.topics.by_id.borrow_mut().insert(topic.id, topic.clone());
+            }
+            waiters
+        };
+        for waiter in waiters {
+            // Whoever no longer waits does not mind.
+            let _ = waiter.send(outcome.clone());
+        }
+        outcome
+    }
+
+    async fn load(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
+        self.ensure_topic(name, access == Access::Create).await?;
+        let ledger = ManagedLedger::open(
+            &storage_name(name),
+            self.shared.engine.clone(),
+            self.shared.metadata.clone(),
+            self.shared.options.managed_ledger.clone(),
+            OpenMode::Create,
+            clock::wall_ms(),
+        )
+        .await
+        .map_err(|error| open_error(&error))?;
+        let cursors = cursor_store::open(&ledger).await.map_err(|error| open_error(&error))?;
+        let id = TopicId { home: self.id, number: self.number() };
+        let producers = super::Producers::new(&ledger.properties());
+        let ledger_terminated = ledger.is_terminated();
+        let mut state = State {
+            ledger,
+            cursors,
+            producers,
+            subscriptions: HashMap::new(),
+            consumers: HashMap::new(),
+            slots: Slots::default(),
+            marks: Marks::default(),
+            commits: super::Commits::default(),
+            links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
+            pending: std::collections::VecDeque::new(),
+            watching: false,
+            terminated: ledger_terminated,
+            terminating: Vec::new(),
+            fault: None,
+            closing: false,
+            stages: super::HomeStages::default(),
+            counters: super::Counters::default(),
+        };
+        cursor_store::restore(&mut state);
+        Ok(Rc::new_cyclic(|me| Topic {
+            id,
+            name: name.clone(),
+            shard: Rc::downgrade(self),
+            me: me.clone(),
+            state: RefCell::new(state),
+        }))
+    }
+
+    /// Closes a loaded topic; it loads again when somebody asks for it.
+    pub(crate) async fn unload(self: &Rc<Self>, name: &TopicName) {
+        if let Some(topic) = self.topics.by_name(name) {
+            topic.close().await;
+            self.topics.remove(&topic);
+        }
+    }
+
+    /// Closes all topics, for a clean stop.
+    pub(crate) async fn close_topics(self: &Rc<Self>) {
+        for topic in self.topics.all() {
+            topic.close().await;
+            self.topics.remove(&topic);
+        }
+    }
+
+    /// Deletes a topic: its clients are closed, its log, cursors and records go.
+    pub(crate) async fn delete_topic(self: &Rc<Self>, name: &TopicName) -> Result<(), TopicError> {
+        self.unload(name).await;
+        pharos_managed_ledger::delete(&storage_name(name), self.shared.engine.clone(), &*self.shared.metadata)
+            .await
+            .map(drop)
+            .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+        self.shared.catalog.delete_topic(name).await.map_err(|error| TopicError::Metadata(error.to_string()))
+    }
+}
+
+enum Joined {
+    Here(Rc<Topic>),
+    Later(oneshot::Receiver<Result<Rc<Topic>, TopicError>>),
+}
+
+impl Topics {
+    /// The topic, or a place among those who wait for it; `None` when the caller is the one to load it.
+    fn join(&self, name: &TopicName) -> Result<Option<Joined>, TopicError> {
+        let mut by_name = self.by_name.borrow_mut();
+        match by_name.get_mut(name) {
+            Some(Place::Loaded(topic)) if topic.state.borrow().closing => Err(TopicError::Closing(name.to_string())),
+            Some(Place::Loaded(topic)) => Ok(Some(Joined::Here(topic.clone()))),
+            Some(Place::Loading(waiters)) => {
+                let (sender, receiver) = oneshot::channel();
+                waiters.push(sender);
+                Ok(Some(Joined::Later(receiver)))
+            }
+            None => {
+                by_name.insert(name.clone(), Place::Loading(Vec::new()));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded.
+fn storage_name(name: &TopicName) -> String {
+    let mut local = String::new();
+    for byte in name.local().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => local.push(char::from(byte)),
+            other => local.push_str(&format!("%{other:02X}")),
+        }
+    }
+    format!("{}/{}/{local}", name.namespace(), name.domain().as_str())
+}
+
+fn open_error(error: &OpenError) -> TopicError {
+    TopicError::Storage(super::publish::chain(error))
+}

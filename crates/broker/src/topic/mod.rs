@@ -1,0 +1,203 @@
+//! A topic on its home shard: its log, its producers, its subscriptions and their cursors.
+//!
+//! All state is plain memory of the home shard. `on_message` handles what connections and listening shards send, each
+//! to its end; what must wait runs as a task of the shard that borrows the state again afterwards.
+//!
+//! Always true:
+//! - a receipt is sent only for an entry that is durable, and receipts of a producer leave in the order of its sends;
+//! - an entry is fed to listeners only once it is durable;
+//! - every durable cursor is counted in `marks` at a place no later than what was persisted or is about to be, so
+//!   trimming never outruns anybody.
+
+mod commit;
+mod consumers;
+mod cursor_store;
+mod cursors;
+mod dispatched;
+mod failover;
+mod load;
+mod lookup;
+mod producers;
+mod publish;
+mod retire;
+mod seek;
+mod slots;
+mod stats;
+mod subscribe;
+mod subscription;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use pharos_managed_ledger::ManagedLedger;
+use pharos_managed_ledger::cursor_log::CursorLog;
+use pharos_runtime::Histogram;
+use pharos_types::{Ordinal, SubscriptionName, TopicName};
+
+pub use consumers::ConsumerInfo;
+pub use load::Access;
+pub(crate) use load::Topics;
+pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
+pub use lookup::LastMessage;
+pub use seek::SeekTo;
+pub use stats::ConsumerNumbers;
+pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
+
+use crate::feed::{FeedSeed, Marks};
+use crate::ids::{ConsumerKey, ProducerKey, ShardId, TopicId};
+use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
+use commit::Commits;
+use consumers::Consumer;
+use producers::Producers;
+use publish::Pending;
+use slots::Slots;
+use subscription::Subscription;
+
+/// A loaded topic.
+pub(crate) struct Topic {
+    pub(crate) id: TopicId,
+    pub(crate) name: TopicName,
+    shard: Weak<Shard>,
+    me: Weak<Topic>,
+    pub(crate) state: RefCell<State>,
+}
+
+/// What a topic knows.
+pub(crate) struct State {
+    pub(crate) ledger: ManagedLedger,
+    /// The log of all cursors.
+    pub(crate) cursors: CursorLog,
+    pub(crate) producers: Producers,
+    pub(crate) subscriptions: HashMap<SubscriptionName, Subscription>,
+    /// Which subscription an attached consumer belongs to, and what is known of it.
+    pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
+    pub(crate) slots: Slots,
+    /// Where the durable cursors stand, for trimming.
+    pub(crate) marks: Marks,
+    /// Who waits for the cursor log.
+    commits: Commits,
+    /// Per shard: how many cursors are lent to it, and which ledger table it knows.
+    links: Vec<Link>,
+    /// Appended, not yet durable.
+    pending: VecDeque<Pending>,
+    /// Whether a task waits for the durable end to move.
+    watching: bool,
+    /// Terminated for good, durably.
+    pub(crate) terminated: bool,
+    /// Who waits for that.
+    terminating: Vec<tokio::sync::oneshot::Sender<Option<pharos_types::Position>>>,
+    /// Why nothing can be appended any more, once that is so.
+    pub(crate) fault: Option<String>,
+    /// The topic is on its way out; everything is refused with "try again".
+    pub(crate) closing: bool,
+    pub(crate) stages: HomeStages,
+    pub(crate) counters: Counters,
+}
+
+/// How a topic stands with one listening shard.
+#[derive(Default)]
+struct Link {
+    /// Cursors lent to listeners there.
+    lent: u32,
+    /// The ledger table that was last sent there.
+    table_version: Option<u64>,
+}
+
+/// The stages of a message's way that happen at its home.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct HomeStages {
+    /// Published by the client → received by the broker (two clocks).
+    pub(crate) producing: Histogram,
+    /// Received → appended.
+    pub(crate) receive: Histogram,
+    /// Appended → durable.
+    pub(crate) persistence: Histogram,
+}
+
+/// Totals since the topic was loaded.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counters {
+    pub(crate) messages_in: u64,
+    pub(crate) entries_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) absent_dropped: u64,
+}
+
+impl Topic {
+    /// The shard. It outlives its topics, except in the last moments of a shutdown.
+    pub(crate) fn shard(&self) -> Option<Rc<Shard>> {
+        self.shard.upgrade()
+    }
+
+    fn me(&self) -> Option<Rc<Self>> {
+        self.me.upgrade()
+    }
+
+    fn send(&self, to: ShardId, message: Message) {
+        if let Some(shard) = self.shard() {
+            shard.send(to, message);
+        }
+    }
+
+    fn send_feed(&self, to: ShardId, message: FeedMessage) {
+        self.send(to, Message::Feed(self.id, message));
+    }
+
+    /// Handles one message from a connection or a listening shard.
+    pub(crate) fn on_message(&self, message: HomeMessage) {
+        match message {
+            HomeMessage::Publish(producer, entries) => self.on_publish(producer, entries),
+            HomeMessage::Read { shard, from } => self.on_read(shard, from),
+            HomeMessage::Progress(progress) => self.on_progress(progress),
+            HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
+            HomeMessage::Returned { key, lease } => self.on_returned(key, lease),
+            HomeMessage::Flow { key, permits } => self.on_flow(key, permits),
+            HomeMessage::Ack { key, acks, cumulative } => self.on_ack(key, &acks, cumulative),
+            HomeMessage::Redeliver { key, positions } => self.on_redeliver(key, positions.as_deref()),
+            HomeMessage::Written { key, bytes } => self.on_written(key, bytes),
+            HomeMessage::CloseProducer(producer) => self.on_close_producer(producer),
+        }
+    }
+
+    /// What a shard must know before its first listener.
+    pub(crate) fn seed(&self, state: &State) -> FeedSeed {
+        FeedSeed {
+            topic: self.id,
+            name: self.name.clone(),
+            tail: state.ledger.durable_end(),
+            table: state.ledger.table(),
+            terminated: state.ledger.is_terminated(),
+        }
+    }
+
+    /// Counts one cursor as lent to a shard, and tells the shard of the topic when it is the first.
+    fn lend(&self, state: &mut State, to: ShardId) {
+        let seed = self.seed(state);
+        let Some(link) = state.links.get_mut(to.index()) else { return };
+        link.lent += 1;
+        if link.lent == 1 {
+            link.table_version = Some(seed.table.version());
+            self.send_feed(to, FeedMessage::Open { seed });
+        }
+    }
+
+    /// One cursor came home from a shard.
+    fn returned(&self, state: &mut State, from: ShardId) {
+        let Some(link) = state.links.get_mut(from.index()) else { return };
+        link.lent = link.lent.saturating_sub(1);
+        if link.lent == 0 {
+            self.send_feed(from, FeedMessage::Close);
+        }
+    }
+
+    /// The end of what readers may see, exclusive.
+    pub(crate) fn durable_end(&self) -> Ordinal {
+        self.state.borrow().ledger.durable_end()
+    }
+
+    /// The producer, for tests of whether it is still attached.
+    pub(crate) fn has_producer(&self, key: ProducerKey) -> bool {
+        self.state.borrow().producers.get(key).is_some()
+    }
+}

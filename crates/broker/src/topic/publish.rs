@@ -1,0 +1,251 @@
+//! From a send to its receipt: append at once, answer and feed when durable.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_managed_ledger::{AppendError, DurableError};
+use pharos_runtime::{Nanos, clock, spawn_local};
+use pharos_types::{Ordinal, Position};
+
+use super::{State, Topic};
+use crate::entry::{EntryFacts, FeedEntry};
+use crate::error::PublishError;
+use crate::ids::{ConnectionId, ProducerKey, ShardId};
+use crate::shard::{FeedMessage, Message, OutletEvent, Publish, Receipt};
+
+/// Entries that one read brings back for listeners that are behind.
+const READ_ENTRIES_MAX: usize = 100;
+/// Bytes that one read brings back.
+const READ_BYTES_MAX: usize = 2 << 20;
+
+/// An entry that is appended but not yet durable.
+pub(super) struct Pending {
+    ordinal: Ordinal,
+    connection: ConnectionId,
+    producer_id: u64,
+    sequence_id: u64,
+    highest_sequence_id: u64,
+    position: Position,
+    payload: Bytes,
+    facts: EntryFacts,
+    appended_at: Nanos,
+}
+
+impl Topic {
+    /// Appends entries of one producer.
+    pub(super) fn on_publish(&self, key: ProducerKey, entries: Vec<Publish>) {
+        let now = clock::now();
+        let wall = clock::wall_ms();
+        let mut state = self.state.borrow_mut();
+        for entry in entries {
+            self.append(&mut state, key, entry, now, wall);
+        }
+        self.maintain(&mut state);
+        self.watch(&mut state);
+    }
+
+    fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) {
+        // A producer that is gone was told so; its last sends are dropped and the client sends them again.
+        let Some(producer) = state.producers.get_mut(key) else { return };
+        let (connection, producer_id) = (producer.connection, producer.producer_id);
+        producer.counters.messages += u64::from(entry.facts.message_count);
+        producer.counters.bytes += entry.payload.len() as u64;
+        state.stages.producing.record(wall_ms.saturating_sub(entry.facts.publish_time_ms).saturating_mul(1_000_000));
+        state.stages.receive.record(now.since(entry.received_at));
+        match state.ledger.append(entry.payload.clone()) {
+            Ok(appended) => {
+                state.counters.messages_in += u64::from(entry.facts.message_count);
+                state.counters.entries_in += 1;
+                state.counters.bytes_in += entry.payload.len() as u64;
+                state.pending.push_back(Pending {
+                    ordinal: appended.ordinal,
+                    connection,
+                    producer_id,
+                    sequence_id: entry.sequence_id,
+                    highest_sequence_id: entry.highest_sequence_id,
+                    position: appended.position,
+                    payload: entry.payload,
+                    facts: entry.facts,
+                    appended_at: now,
+                });
+            }
+            Err(error) => self.refuse((connection, producer_id), &entry, &error),
+        }
+    }
+
+    fn refuse(&self, producer: (ConnectionId, u64), entry: &Publish, error: &AppendError) {
+        let error = match error {
+            AppendError::Terminated => PublishError::Terminated,
+            AppendError::NoSpace => PublishError::NoSpace,
+            other => PublishError::Storage(chain(other)),
+        };
+        self.send_failed(producer, entry.sequence_id, entry.highest_sequence_id, entry.payload.len(), error);
+    }
+
+    fn send_failed(&self, producer: (ConnectionId, u64), sequence: u64, highest: u64, bytes: usize, error: PublishError) {
+        let event = OutletEvent::SendFailed {
+            producer_id: producer.1,
+            sequence_id: sequence.max(highest),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            error,
+        };
+        self.send(producer.0.shard, Message::Outlet(producer.0, event));
+    }
+
+    /// Makes sure that somebody waits for the durable end while anything is pending.
+    pub(super) fn watch(&self, state: &mut State) {
+        if state.watching || state.pending.is_empty() {
+            return;
+        }
+        let Some(me) = self.me() else { return };
+        state.watching = true;
+        spawn_local(async move {
+            let mut durable = me.state.borrow().ledger.durable_watch();
+            loop {
+                let Some(first) = me.first_pending() else { return };
+                let outcome = durable.reaches(first).await.map(|()| durable.end());
+                if !me.on_durable(outcome) {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn first_pending(&self) -> Option<Ordinal> {
+        let mut state = self.state.borrow_mut();
+        let first = state.pending.front().map(|pending| pending.ordinal);
+        state.watching = first.is_some();
+        first
+    }
+
+    /// The durable end moved, or never will again. Returns whether to go on waiting.
+    fn on_durable(&self, outcome: Result<Ordinal, DurableError>) -> bool {
+        let mut state = self.state.borrow_mut();
+        let end = match outcome {
+            Ok(end) => end,
+            Err(error) => {
+                self.fail(&mut state, &error.to_string());
+                return false;
+            }
+        };
+        let entries = self.answer_durable(&mut state, end);
+        if !entries.is_empty() {
+            self.feed(&mut state, entries);
+        }
+        self.maintain(&mut state);
+        self.run_dispatchers(&mut state);
+        state.watching = !state.pending.is_empty();
+        state.watching
+    }
+
+    /// Sends the receipts of what became durable and returns it as entries to feed.
+    fn answer_durable(&self, state: &mut State, end: Ordinal) -> Vec<Arc<FeedEntry>> {
+        let now = clock::now();
+        let mut receipts: Vec<Vec<(ConnectionId, Receipt)>> = state.links.iter().map(|_| Vec::new()).collect();
+        let mut entries = Vec::new();
+        while state.pending.front().is_some_and(|pending| pending.ordinal < end) {
+            let Some(pending) = state.pending.pop_front() else { break };
+            state.stages.persistence.record(now.since(pending.appended_at));
+            if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
+                let receipt = Receipt {
+                    producer_id: pending.producer_id,
+                    sequence_id: pending.sequence_id,
+                    highest_sequence_id: pending.highest_sequence_id,
+                    position: pending.position,
+                    bytes: u32::try_from(pending.payload.len()).unwrap_or(u32::MAX),
+                };
+                list.push((pending.connection, receipt));
+            }
+            entries.push(Arc::new(FeedEntry {
+                ordinal: pending.ordinal,
+                position: pending.position,
+                payload: pending.payload,
+                facts: pending.facts,
+                durable_at: now,
+            }));
+        }
+        for (index, list) in receipts.into_iter().enumerate() {
+            if !list.is_empty() {
+                self.send(shard_id(index), Message::Receipts(list));
+            }
+        }
+        entries
+    }
+
+    /// Tells every listening shard of new entries.
+    fn feed(&self, state: &mut State, entries: Vec<Arc<FeedEntry>>) {
+        let table = state.ledger.table();
+        for (index, link) in state.links.iter_mut().enumerate() {
+            if link.lent == 0 {
+                continue;
+            }
+            let news = (link.table_version != Some(table.version())).then(|| table.clone());
+            link.table_version = Some(table.version());
+            self.send_feed(shard_id(index), FeedMessage::Appended { entries: entries.clone(), table: news });
+        }
+    }
+
+    /// The log takes no more writes: everybody who waits is answered, producers are closed, reads go on.
+    pub(super) fn fail(&self, state: &mut State, reason: &str) {
+        tracing::error!(topic = %self.name, reason, "topic no longer accepts writes");
+        state.fault = Some(reason.to_owned());
+        state.watching = false;
+        for pending in std::mem::take(&mut state.pending) {
+            self.send_failed(
+                (pending.connection, pending.producer_id),
+                pending.sequence_id,
+                pending.highest_sequence_id,
+                pending.payload.len(),
+                PublishError::Storage(reason.to_owned()),
+            );
+        }
+        self.close_all_producers(state);
+    }
+
+    /// A feed needs entries: from the cache at once, else from the log.
+    pub(super) fn on_read(&self, shard: ShardId, from: Ordinal) {
+        let Some(me) = self.me() else { return };
+        let read = self.state.borrow().ledger.read(from, READ_ENTRIES_MAX, READ_BYTES_MAX);
+        spawn_local(async move {
+            match read.await {
+                Ok(found) => {
+                    let entries: Vec<_> = found.into_iter().map(FeedEntry::from_log).collect();
+                    let state = me.state.borrow();
+                    let resume = entries.first().map_or_else(
+                        || state.ledger.first().max(from),
+                        |entry| entry.ordinal,
+                    );
+                    let table = state.ledger.table();
+                    me.send_feed(shard, FeedMessage::ReadDone { from, resume, entries, table });
+                }
+                Err(error) => {
+                    // Listeners at this place wait; everyone else goes on. Damage does not heal, so do not spin on it.
+                    tracing::error!(topic = %me.name, %from, error = chain(&error), "cannot read for listeners");
+                    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+                    me.send_feed(
+                        shard,
+                        FeedMessage::ReadDone { from, resume: from, entries: Vec::new(), table: me.state.borrow().ledger.table() },
+                    );
+                }
+            }
+        });
+    }
+}
+
+/// A shard's id from its index in the per-shard tables.
+pub(super) fn shard_id(index: usize) -> ShardId {
+    ShardId(u16::try_from(index).unwrap_or(u16::MAX))
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+

@@ -1,0 +1,185 @@
+//! What ends: ledgers that everybody has acknowledged, absent broadcast consumers, and the topic itself.
+
+use std::time::Duration;
+
+use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent, Retention};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::{Ordinal, Position};
+use tokio::sync::oneshot;
+
+use super::subscription::Body;
+use super::{State, Topic};
+use crate::ids::SlotId;
+use crate::shard::FeedMessage;
+
+impl Topic {
+    /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing.
+    pub(super) fn maintain(&self, state: &mut State) {
+        while let Some(work) = state.ledger.take_maintenance(clock::wall_ms()) {
+            let Some(me) = self.me() else { return };
+            spawn_local(async move {
+                let done = work.await;
+                me.on_maintained(done);
+            });
+        }
+    }
+
+    fn on_maintained(&self, done: MaintenanceDone) {
+        let mut state = self.state.borrow_mut();
+        match state.ledger.on_maintenance(done, clock::wall_ms()) {
+            MaintenanceEvent::Nothing => {}
+            MaintenanceEvent::RolledOver => self.trim_soon(&mut state),
+            MaintenanceEvent::Trimmed(ledgers) => {
+                tracing::debug!(topic = %self.name, count = ledgers.len(), "trimmed");
+            }
+            MaintenanceEvent::Terminated(last) => self.on_terminated(&mut state, last),
+            MaintenanceEvent::Retrying(error) => {
+                tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
+            }
+            MaintenanceEvent::Failed(error) => self.fail(&mut state, &super::publish::chain(&error)),
+        }
+        self.maintain(&mut state);
+        self.watch(&mut state);
+    }
+
+    /// Everything before this is acknowledged by every durable cursor.
+    pub(super) fn acked_below(&self, state: &State) -> Ordinal {
+        state.marks.lowest().unwrap_or_else(|| state.ledger.durable_end())
+    }
+
+    fn retention(&self) -> Retention {
+        let Some(shard) = self.shard() else { return Retention::NONE };
+        let policies = shard.shared.catalog.policies(self.name.namespace());
+        if let Some(policy) = policies.and_then(|policies| policies.retention()) {
+            return Retention {
+                time_ms: u64::try_from(policy.retention_time_in_minutes).ok().map(|minutes| minutes * 60_000),
+                bytes: u64::try_from(policy.retention_size_in_mb).ok().map(|mb| mb << 20),
+            };
+        }
+        let options = &shard.shared.options;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Retention { time_ms: options.retention_time.map(millis), bytes: options.retention_bytes }
+    }
+
+    /// Gives up closed ledgers that nobody needs; they are deleted off the path.
+    pub(super) fn trim_soon(&self, state: &mut State) {
+        let acked_below = self.acked_below(state);
+        if !state.ledger.trim(acked_below, self.retention(), clock::wall_ms()).is_empty() {
+            self.maintain(state);
+        }
+    }
+
+    /// Once in a while: ages of ledgers, retention, absent consumers.
+    pub(crate) fn on_tick(&self) {
+        self.drop_absentees(clock::wall_ms());
+        let mut state = self.state.borrow_mut();
+        if state.closing {
+            return;
+        }
+        self.trim_soon(&mut state);
+        self.maintain(&mut state);
+    }
+
+    /// Gives up the places of broadcast consumers that were absent too long or hold back too much.
+    pub(crate) fn drop_absentees(&self, now_ms: u64) {
+        let Some(shard) = self.shard() else { return };
+        let options = &shard.shared.options;
+        let retention_ms =
+            options.absent_retention.map_or(u64::MAX, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let backlog_bytes_max = options.absent_backlog_bytes.unwrap_or(u64::MAX);
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let mut dropped: Vec<SlotId> = Vec::new();
+        for subscription in state.subscriptions.values_mut() {
+            let Body::Broadcast(body) = &mut subscription.body else { continue };
+            for (name, member) in &mut body.members {
+                let (Some(since_ms), false) = (member.absent_since_ms, member.dropped) else { continue };
+                let Some(acks) = member.cursor.home() else { continue };
+                let too_long = now_ms.saturating_sub(since_ms) >= retention_ms;
+                let too_much = bytes_after(state.ledger.ledgers(), acks.acked_to()) > backlog_bytes_max;
+                if too_long || too_much {
+                    tracing::warn!(topic = %self.name, subscription = %subscription.name, consumer = %name,
+                        too_long, too_much, "absent broadcast consumer lost its place");
+                    member.dropped = true;
+                    dropped.extend(member.cursor.slot);
+                }
+            }
+        }
+        state.counters.absent_dropped += dropped.len() as u64;
+        let any = !dropped.is_empty();
+        for slot in dropped {
+            self.drop_slot(state, slot);
+        }
+        if any {
+            self.trim_soon(state);
+            drop(guard);
+            self.start_commit();
+        }
+    }
+
+    /// Refuses everything from now on, closes clients, and makes log and cursors durable. Afterwards the topic can be
+    /// loaded again.
+    pub(crate) async fn close(&self) {
+        let leaving: Vec<_> = {
+            let mut state = self.state.borrow_mut();
+            state.closing = true;
+            self.close_all_producers(&mut state);
+            let names: Vec<_> = state.subscriptions.keys().cloned().collect();
+            names.iter().flat_map(|name| self.close_consumers(&mut state, name)).collect()
+        };
+        for leaving in leaving {
+            let _ = leaving.await;
+        }
+        self.flush_all();
+        if let Err(error) = self.commit_cursors().await {
+            tracing::error!(topic = %self.name, error, "cursors could not be stored at close");
+        }
+        // What is appended becomes durable; the log itself is simply let go: the next opening finds its end.
+        while self.state.borrow().fault.is_none() && !self.state.borrow().pending.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn flush_all(&self) {
+        let names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
+        for name in names {
+            self.flush_dispatched(&name);
+        }
+    }
+
+    /// Refuses appends from now on, for ever; resolves with the last position when that is durable.
+    pub(crate) async fn terminate(&self) -> Result<Option<Position>, String> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut state = self.state.borrow_mut();
+            if state.terminated {
+                return Ok(state.ledger.last_position());
+            }
+            state.terminating.push(sender);
+            state.ledger.terminate();
+            self.maintain(&mut state);
+        }
+        receiver.await.map_err(|_| "topic was closed".to_owned())
+    }
+
+    fn on_terminated(&self, state: &mut State, last: Option<Position>) {
+        state.terminated = true;
+        for waiting in state.terminating.drain(..) {
+            // Whoever no longer waits does not mind.
+            let _ = waiting.send(last);
+        }
+        for index in 0..state.links.len() {
+            self.send_feed(super::publish::shard_id(index), FeedMessage::Terminated);
+        }
+        self.close_all_producers(state);
+    }
+}
+
+/// About how many bytes lie after a place: whole ledgers exactly, the one it lies in by share.
+fn bytes_after(ledgers: &[LedgerRow], place: Ordinal) -> u64 {
+    let bytes_of = |row: &LedgerRow| {
+        let left = place.max(row.first).count_to(row.end());
+        (row.bytes / row.entries.max(1)).saturating_mul(left)
+    };
+    ledgers.iter().filter(|row| row.end() > place).map(bytes_of).sum()
+}

@@ -1,0 +1,289 @@
+//! Moving cursors on request: seek, reset, skip, expire; and deleting subscriptions.
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_types::{Ordinal, SubscriptionName};
+
+use super::subscribe::StartAt;
+use super::cursor_store;
+use super::subscription::{Body, CursorPlace};
+use super::{State, Topic};
+use crate::entry::EntryFacts;
+use crate::error::{CursorError, SubscribeError};
+use crate::ids::ConsumerKey;
+use crate::shard::FeedMessage;
+
+/// Where to move a cursor.
+#[derive(Clone, Debug)]
+pub enum SeekTo {
+    /// To a place; that entry is the next to be delivered. `remaining`: of a batch, the indexes still to deliver.
+    Place {
+        /// The place.
+        at: StartAt,
+        /// Empty for the whole entry.
+        remaining: Vec<i64>,
+    },
+    /// To the first entry published at or after this time, in milliseconds since 1970.
+    Time(u64),
+}
+
+impl Topic {
+    /// Moves the cursor that a consumer reads by.
+    pub(crate) async fn seek_consumer(&self, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
+        let (name, member) = {
+            let state = self.state.borrow();
+            let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
+            (consumer.subscription.clone(), consumer.name.clone())
+        };
+        let is_broadcast = self.state.borrow().subscriptions.get(&name).is_some_and(|s| s.is_broadcast());
+        let only = is_broadcast.then_some((key, member));
+        self.reset(&name, to, only).await
+    }
+
+    /// Moves all cursors of a subscription, or those of one broadcast consumer. The consumers concerned are closed
+    /// first and come back by themselves.
+    pub(crate) async fn reset(
+        &self,
+        name: &SubscriptionName,
+        to: SeekTo,
+        only: Option<(ConsumerKey, std::sync::Arc<str>)>,
+    ) -> Result<(), CursorError> {
+        {
+            let mut state = self.state.borrow_mut();
+            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            if std::mem::replace(&mut subscription.fenced, true) {
+                return Err(CursorError::Busy("another reset of the subscription is running".to_owned()));
+            }
+        }
+        let outcome = self.reset_fenced(name, to, only).await;
+        if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name) {
+            subscription.fenced = false;
+        }
+        outcome
+    }
+
+    async fn reset_fenced(
+        &self,
+        name: &SubscriptionName,
+        to: SeekTo,
+        only: Option<(ConsumerKey, std::sync::Arc<str>)>,
+    ) -> Result<(), CursorError> {
+        let (place, remaining) = match to {
+            SeekTo::Place { at, remaining } => (self.start_of(&self.state.borrow(), at), remaining),
+            SeekTo::Time(time_ms) => (self.find_by_time(time_ms).await?, Vec::new()),
+        };
+        let leaving = {
+            let mut state = self.state.borrow_mut();
+            match &only {
+                Some((key, _)) => self.close_and_wait(&mut state, *key).into_iter().collect(),
+                None => self.close_consumers(&mut state, name),
+            }
+        };
+        for leaving in leaving {
+            // Resolved by being dropped: the consumer is gone.
+            let _ = leaving.await;
+        }
+        let mut acks = AckState::new(place);
+        if !remaining.is_empty() {
+            acks.ack_batch(place, &remaining);
+        }
+        self.move_resting(&mut self.state.borrow_mut(), name, only.map(|(_, member)| member), &acks);
+        self.commit_cursors().await.map_err(CursorError::Storage)
+    }
+
+    /// Puts resting cursors where they are told.
+    fn move_resting(
+        &self,
+        state: &mut State,
+        name: &SubscriptionName,
+        only: Option<std::sync::Arc<str>>,
+        acks: &AckState,
+    ) {
+        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        let mut moved = Vec::new();
+        match &mut subscription.body {
+            Body::Stream(cursor) => {
+                if let Some(home) = cursor.home_mut() {
+                    home.clone_from(acks);
+                    moved.extend(cursor.slot);
+                }
+            }
+            Body::Broadcast(body) => {
+                for (member_name, member) in &mut body.members {
+                    if only.as_ref().is_some_and(|only| only != member_name) {
+                        continue;
+                    }
+                    let slot = member.cursor.slot;
+                    if let Some(home) = member.cursor.home_mut() {
+                        home.clone_from(acks);
+                        moved.extend(slot);
+                    }
+                }
+            }
+            Body::Dispatched(body) => {
+                body.dispatcher.reset(acks.acked_to());
+                moved.extend(body.slot);
+            }
+        }
+        for slot in moved {
+            self.persist(state, slot, acks);
+        }
+    }
+
+    /// The first entry published at or after a time.
+    pub(crate) async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
+        let find = self.state.borrow().ledger.find_first(move |payload| {
+            let time = EntryFacts::of(payload).publish_time_ms;
+            time >= time_ms
+        });
+        find.await.map_err(|error| CursorError::Storage(super::publish::chain(&error)))
+    }
+
+    /// Marks everything before `to` as acknowledged, without disturbing the consumers.
+    pub(crate) fn skip_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+        let mut persist = Vec::new();
+        let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
+            CursorPlace::Home(acks) => {
+                acks.raise_to(to);
+                if let Some(slot) = cursor.slot {
+                    persist.push((slot, acks.clone()));
+                }
+            }
+            CursorPlace::Lent(loan) => {
+                let message = FeedMessage::SkipTo { connection: loan.connection, key: loan.key, to };
+                self.send_feed(loan.connection.shard, message);
+            }
+        };
+        match &mut subscription.body {
+            Body::Stream(cursor) => skip(cursor),
+            Body::Broadcast(body) => body.members.values_mut().for_each(|member| skip(&mut member.cursor)),
+            Body::Dispatched(body) => {
+                body.dispatcher.ack_before(to);
+                if let Some(slot) = body.slot {
+                    persist.push((slot, body.dispatcher.acks().clone()));
+                }
+            }
+        }
+        for (slot, acks) in persist {
+            self.persist(state, slot, &acks);
+        }
+        self.run_dispatcher(state, name);
+        self.trim_soon(state);
+        drop(guard);
+        self.start_commit();
+        Ok(())
+    }
+
+    /// Deletes the subscription of a consumer.
+    pub(crate) async fn unsubscribe(&self, key: ConsumerKey, force: bool) -> Result<(), CursorError> {
+        let name = {
+            let state = self.state.borrow();
+            let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
+            let others = state.subscriptions.get(&consumer.subscription).map_or(0, |s| s.consumers.len());
+            if others > 1 && !force {
+                return Err(CursorError::Busy("Unconnected or shared consumer attempting to unsubscribe".to_owned()));
+            }
+            consumer.subscription.clone()
+        };
+        self.delete_subscription(&name, true).await
+    }
+
+    /// Deletes a subscription; with `force` its consumers are closed first.
+    pub(crate) async fn delete_subscription(&self, name: &SubscriptionName, force: bool) -> Result<(), CursorError> {
+        let leaving = {
+            let mut state = self.state.borrow_mut();
+            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            if !subscription.consumers.is_empty() && !force {
+                return Err(CursorError::Busy("Subscription has active connected consumers".to_owned()));
+            }
+            subscription.fenced = true;
+            self.close_consumers(&mut state, name)
+        };
+        for leaving in leaving {
+            let _ = leaving.await;
+        }
+        self.forget_subscription(&mut self.state.borrow_mut(), name);
+        self.commit_cursors().await.map_err(CursorError::Storage)
+    }
+
+    /// Takes a subscription without consumers out, with its places and records.
+    fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
+        let Some(subscription) = state.subscriptions.remove(name) else { return };
+        let mut slots: Vec<_> = subscription.cursors().filter_map(|(_, cursor)| cursor.slot).collect();
+        if let Body::Dispatched(body) = &subscription.body {
+            slots.extend(body.slot);
+        }
+        for slot in slots {
+            self.forget_slot(state, slot);
+        }
+        if let Some(number) = subscription.number {
+            self.queue(state, cursor_store::subscription_removed(number));
+        }
+        self.trim_soon(state);
+    }
+
+    /// Creates a durable subscription at a place.
+    pub(crate) async fn create_subscription_at(
+        &self,
+        name: SubscriptionName,
+        start: StartAt,
+        broadcast: bool,
+        properties: &[(String, String)],
+    ) -> Result<(), CursorError> {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.subscriptions.contains_key(&name) {
+                return Err(CursorError::Exists(name.to_string()));
+            }
+            let start = self.start_of(&state, start);
+            self.insert_subscription(&mut state, &name, true, broadcast, start, properties);
+        }
+        self.commit_cursors().await.map_err(CursorError::Storage)?;
+        if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(&name) {
+            subscription.creating = false;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a durable subscription exists, created at the first entry.
+    pub(crate) async fn ensure_subscription(&self, name: SubscriptionName, allowed: bool) -> Result<(), SubscribeError> {
+        if self.state.borrow().subscriptions.contains_key(&name) {
+            return Ok(());
+        }
+        if !allowed {
+            let text = format!("subscription {name} may not be created automatically");
+            return Err(SubscribeError::NotAllowed(text));
+        }
+        match self.create_subscription_at(name, StartAt::Earliest, false, &[]).await {
+            Ok(()) | Err(CursorError::Exists(_)) => Ok(()),
+            Err(error) => Err(SubscribeError::Storage(error.to_string())),
+        }
+    }
+
+    /// Replaces a subscription's properties.
+    pub(crate) async fn set_subscription_properties(
+        &self,
+        name: &SubscriptionName,
+        properties: Vec<(String, String)>,
+    ) -> Result<(), CursorError> {
+        {
+            let mut guard = self.state.borrow_mut();
+            let state = &mut *guard;
+            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let changed = subscription
+                .number
+                .map(|number| cursor_store::subscription_changed(number, subscription.is_broadcast(), &properties));
+            subscription.properties = properties;
+            if let Some(record) = changed {
+                self.queue(state, record);
+            }
+        }
+        self.commit_cursors().await.map_err(CursorError::Storage)
+    }
+}
+
+fn missing(name: &SubscriptionName) -> CursorError {
+    CursorError::NoSubscription(name.to_string())
+}

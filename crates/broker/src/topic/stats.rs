@@ -1,0 +1,58 @@
+//! Numbers of a topic for people and dashboards.
+
+use pharos_types::Ordinal;
+
+use super::subscription::{Body, CursorPlace};
+use super::{State, Topic};
+use crate::error::CursorError;
+use crate::ids::ConsumerKey;
+
+/// Numbers of one consumer that only its topic's home knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConsumerNumbers {
+    /// Messages delivered and not acknowledged.
+    pub unacked_messages: u64,
+    /// Whether it gets nothing because of them.
+    pub is_blocked: bool,
+    /// Entries of its subscription that are not acknowledged.
+    pub backlog: u64,
+}
+
+impl Topic {
+    /// How far the subscription of a consumer has acknowledged, as far as is known here.
+    pub(super) fn acked_to(&self, state: &State, key: ConsumerKey) -> Option<Ordinal> {
+        let consumer = state.consumers.get(&key)?;
+        let subscription = state.subscriptions.get(&consumer.subscription)?;
+        let cursor = match &subscription.body {
+            Body::Stream(cursor) => cursor,
+            Body::Broadcast(body) => &body.members.get(&consumer.name)?.cursor,
+            Body::Dispatched(body) => return Some(body.dispatcher.acked_to()),
+        };
+        match &cursor.place {
+            CursorPlace::Home(acks) => Some(acks.acked_to()),
+            CursorPlace::Lent(_) => state.slots.get(cursor.slot?).map(super::slots::Slot::acked_to),
+        }
+    }
+
+    /// Numbers of one consumer.
+    pub(crate) fn consumer_numbers(
+        &self,
+        key: ConsumerKey,
+        listening: Option<Ordinal>,
+    ) -> Result<ConsumerNumbers, CursorError> {
+        let state = self.state.borrow();
+        let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
+        let end = state.ledger.durable_end();
+        let subscription = state.subscriptions.get(&consumer.subscription).ok_or(CursorError::NoConsumer)?;
+        if let Body::Dispatched(body) = &subscription.body {
+            let stats = body.dispatcher.consumer_stats(crate::dispatcher::ConsumerKey(key.0)).unwrap_or_default();
+            return Ok(ConsumerNumbers {
+                unacked_messages: stats.unacked,
+                is_blocked: stats.is_blocked,
+                backlog: body.dispatcher.acks().backlog(end),
+            });
+        }
+        let acked_to = listening.or_else(|| self.acked_to(&state, key)).unwrap_or(end);
+        Ok(ConsumerNumbers { unacked_messages: 0, is_blocked: false, backlog: acked_to.count_to(end) })
+    }
+}

@@ -1,0 +1,514 @@
+//! Attaching a consumer: the checks, in the reference's order, and where its cursor starts.
+
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
+use tokio::sync::oneshot;
+
+use super::consumers::{Consumer, ConsumerInfo};
+use super::slots::Slot;
+use super::cursor_store;
+use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, DispatchedBody, Loan, Subscription};
+use super::{State, Topic};
+use crate::dispatcher::{self, Dispatcher, KeySharedSpec};
+use crate::error::{SubscribeError, TopicError};
+use crate::feed::{FeedSeed, Lease};
+use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+
+/// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// How messages of a subscription are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubscriptionType {
+    /// One consumer.
+    Exclusive,
+    /// One active consumer, others in wait.
+    Failover,
+    /// Each message to one of many.
+    Shared,
+    /// Each message to one of many, the same for the same key.
+    KeyShared,
+    /// Each message to all.
+    Broadcast,
+}
+
+/// Where a new cursor starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartAt {
+    /// After the last entry.
+    Latest,
+    /// At the first entry that exists.
+    Earliest,
+    /// At this entry, or the next that exists.
+    At(Position),
+}
+
+/// A wish to consume.
+#[derive(Clone, Debug)]
+pub struct SubscribeRequest {
+    /// The topic.
+    pub topic: TopicName,
+    /// The subscription.
+    pub subscription: SubscriptionName,
+    /// How messages are shared out.
+    pub kind: SubscriptionType,
+    /// The connection.
+    pub connection: ConnectionId,
+    /// The id that the client chose.
+    pub consumer_id: u64,
+    /// The consumer's name; `None` when the client gave none.
+    pub consumer_name: Option<String>,
+    /// 0 is served first.
+    pub priority_level: i32,
+    /// Whether the cursor outlives its consumers.
+    pub durable: bool,
+    /// Where a new cursor starts.
+    pub start: StartAt,
+    /// Rewind an existing cursor to the first message published at or after this time, in ms since 1970.
+    pub rewind_to_ms: Option<u64>,
+    /// Whether a durable subscription may be created.
+    pub may_create: bool,
+    /// Properties of a new subscription.
+    pub properties: Vec<(String, String)>,
+    /// For Key_Shared.
+    pub key_shared: Option<KeySharedSpec>,
+    /// For stats.
+    pub info: Arc<ConsumerInfo>,
+}
+
+/// A consumer was attached.
+#[derive(Debug)]
+pub struct Subscribed {
+    /// Who it is.
+    pub key: ConsumerKey,
+    /// How it gets its messages.
+    pub attach: Attach,
+    /// Of Failover: whether it is the active one.
+    pub active: Option<bool>,
+    /// The topic, as the listening shard must know it.
+    pub seed: FeedSeed,
+}
+
+/// How a consumer gets its messages.
+#[derive(Debug)]
+pub enum Attach {
+    /// It listens on its shard, with this cursor.
+    Listen(Lease),
+    /// It waits to be activated.
+    Dormant,
+    /// The topic's home chooses its messages.
+    Dispatched,
+}
+
+/// What an attempt came to.
+enum Step {
+    Done(Box<Subscribed>),
+    /// Somebody must leave first.
+    Wait(Vec<oneshot::Receiver<()>>),
+    /// Somebody holds it: ask whether they still answer.
+    AskHolder(ConnectionId, SubscribeError),
+    /// A position must be looked up in the log first.
+    Rewind(u64),
+}
+
+impl Topic {
+    /// Attaches a consumer; resolves when a new durable subscription is on disk.
+    pub(crate) async fn subscribe(&self, mut request: SubscribeRequest) -> Result<Subscribed, SubscribeError> {
+        let mut asked = 0;
+        loop {
+            let step = self.try_subscribe(&mut self.state.borrow_mut(), &request)?;
+            match step {
+                Step::Done(done) => {
+                    let creating = self.is_creating(&request.subscription);
+                    if creating {
+                        self.commit_cursors().await.map_err(SubscribeError::Storage)?;
+                        self.created(&request.subscription);
+                    }
+                    return Ok(*done);
+                }
+                Step::Wait(leaving) => {
+                    for leaving in leaving {
+                        // Resolved by being dropped: the consumer is gone.
+                        let _ = leaving.await;
+                    }
+                }
+                Step::AskHolder(holder, refusal) => {
+                    asked += 1;
+                    if asked > 3 || holder == request.connection || self.holder_answers(holder).await {
+                        return Err(refusal);
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Step::Rewind(time_ms) => {
+                    let to = self.find_by_time(time_ms).await.map_err(|e| SubscribeError::Storage(e.to_string()))?;
+                    request.rewind_to_ms = None;
+                    let position = self.state.borrow().ledger.position_of(to);
+                    match position {
+                        Some(position) => request.start = StartAt::At(position),
+                        None => request.start = StartAt::Latest,
+                    }
+                    self.rewind_resting(&request.subscription, to);
+                }
+            }
+        }
+    }
+
+    fn is_creating(&self, name: &SubscriptionName) -> bool {
+        let state = self.state.borrow();
+        state.subscriptions.get(name).is_some_and(|s| s.creating || s.is_broadcast())
+    }
+
+    fn created(&self, name: &SubscriptionName) {
+        if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name) {
+            subscription.creating = false;
+        }
+    }
+
+    fn try_subscribe(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+        if state.closing {
+            return Err(TopicError::Closing(self.name.to_string()).into());
+        }
+        if let Some(time_ms) = request.rewind_to_ms {
+            return Ok(Step::Rewind(time_ms));
+        }
+        let exists = state.subscriptions.contains_key(&request.subscription);
+        if !exists {
+            self.create_subscription(state, request)?;
+        }
+        let subscription = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
+        let kind = admit(subscription, request, exists)?;
+        match kind {
+            SubscriptionType::Exclusive => self.attach_exclusive(state, request),
+            SubscriptionType::Failover => self.attach_failover(state, request),
+            SubscriptionType::Broadcast => self.attach_broadcast(state, request),
+            SubscriptionType::Shared | SubscriptionType::KeyShared => self.attach_dispatched(state, request, kind),
+        }
+    }
+
+    /// Makes a subscription that does not exist; its record is queued, not yet durable.
+    fn create_subscription(&self, state: &mut State, request: &SubscribeRequest) -> Result<(), SubscribeError> {
+        if request.durable && !request.may_create {
+            return Err(SubscribeError::NotFound(request.subscription.to_string()));
+        }
+        let start = self.start_of(state, request.start);
+        let broadcast = request.kind == SubscriptionType::Broadcast;
+        self.insert_subscription(state, &request.subscription, request.durable, broadcast, start, &request.properties);
+        Ok(())
+    }
+
+    /// Puts a new subscription in, with its cursor at `start`.
+    pub(super) fn insert_subscription(
+        &self,
+        state: &mut State,
+        name: &SubscriptionName,
+        durable: bool,
+        broadcast: bool,
+        start: Ordinal,
+        properties: &[(String, String)],
+    ) {
+        let number = durable.then(|| state.cursors.subscription_free().0);
+        if let Some(number) = number {
+            self.queue(state, cursor_store::subscription_created(number, name.as_str(), broadcast, properties));
+        }
+        let body = if broadcast {
+            Body::Broadcast(Box::default())
+        } else {
+            let slot = number.map(|number| self.new_slot(state, None, number, AckState::new(start)));
+            Body::Stream(Cursor { slot, place: CursorPlace::Home(AckState::new(start)) })
+        };
+        let subscription = Subscription {
+            name: name.clone(),
+            number,
+            kind: None,
+            properties: properties.to_vec(),
+            consumers: Vec::new(),
+            body,
+            fenced: false,
+            creating: durable,
+            generation: 0,
+            idle_since_ms: clock::wall_ms(),
+        };
+        state.subscriptions.insert(name.clone(), subscription);
+    }
+
+    /// Takes a durable place and queues its record.
+    pub(super) fn new_slot(
+        &self,
+        state: &mut State,
+        member: Option<&str>,
+        number: u32,
+        acks: AckState,
+    ) -> SlotId {
+        state.marks.add(acks.acked_to());
+        let id = state.slots.add(Slot { acks: acks.clone(), logged: true, dropped: false });
+        self.queue(state, cursor_store::cursor_created(id, number, member, acks));
+        id
+    }
+
+    /// A durable place that ends with its consumer: counted for trimming, but not in the log.
+    fn new_passing_slot(state: &mut State, acks: AckState) -> SlotId {
+        state.marks.add(acks.acked_to());
+        state.slots.add(Slot { acks, logged: false, dropped: false })
+    }
+
+    /// The ordinal at which a new cursor starts.
+    pub(super) fn start_of(&self, state: &State, start: StartAt) -> Ordinal {
+        match start {
+            StartAt::Latest => state.ledger.durable_end(),
+            StartAt::Earliest => state.ledger.first(),
+            StartAt::At(position) => self.ordinal_at_or_after(state, position),
+        }
+    }
+
+    fn consumer_key(&self) -> ConsumerKey {
+        ConsumerKey(self.shard().map_or(0, |shard| shard.global_number()))
+    }
+
+    fn enlist(&self, state: &mut State, request: &SubscribeRequest, key: ConsumerKey, name: Arc<str>, kind: SubscriptionType) {
+        state.consumers.insert(
+            key,
+            Consumer {
+                subscription: request.subscription.clone(),
+                name,
+                connection: request.connection,
+                consumer_id: request.consumer_id,
+                priority_level: request.priority_level,
+                info: request.info.clone(),
+                leaving: Vec::new(),
+            },
+        );
+        if let Some(subscription) = state.subscriptions.get_mut(&request.subscription) {
+            subscription.consumers.push(key);
+            subscription.kind = Some(kind);
+            subscription.idle_since_ms = 0;
+        }
+    }
+
+    fn attach_exclusive(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+        if let Some(holder) = self.first_consumer(state, &request.subscription) {
+            return Ok(Step::AskHolder(holder, SubscribeError::Busy("Exclusive consumer is already connected".to_owned())));
+        }
+        let key = self.consumer_key();
+        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
+        let Some(lease) = self.lend_stream(state, request, key) else {
+            return Err(SubscribeError::Busy("subscription is being handed over".to_owned()));
+        };
+        self.enlist(state, request, key, name, SubscriptionType::Exclusive);
+        Ok(self.done(state, key, Attach::Listen(lease), None))
+    }
+
+    fn attach_failover(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+        let key = self.consumer_key();
+        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
+        self.enlist(state, request, key, name, SubscriptionType::Failover);
+        let chosen = self.chosen_active(state, &request.subscription) == Some(key);
+        if chosen && let Some(lease) = self.lend_stream(state, request, key) {
+            return Ok(self.done(state, key, Attach::Listen(lease), Some(true)));
+        }
+        // Not the one, or the one before it must stand down first: that hands the cursor over.
+        self.choose_active(state, &request.subscription);
+        Ok(self.done(state, key, Attach::Dormant, Some(false)))
+    }
+
+    /// Lends the one cursor of a stream subscription, when it is at home.
+    fn lend_stream(&self, state: &mut State, request: &SubscribeRequest, key: ConsumerKey) -> Option<Lease> {
+        let subscription = state.subscriptions.get_mut(&request.subscription)?;
+        let durable = subscription.is_durable();
+        let Body::Stream(cursor) = &mut subscription.body else { return None };
+        let lease = lend(cursor, key, request.connection, request.consumer_id, durable)?;
+        self.lend(state, request.connection.shard);
+        Some(lease)
+    }
+
+    fn attach_broadcast(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+        let key = self.consumer_key();
+        let named = request.consumer_name.is_some();
+        let name: Arc<str> = request.consumer_name.clone().unwrap_or_else(|| format!("pharos-{}", key.0)).into();
+        if let Some(old) = self.member_holder(state, &request.subscription, &name) {
+            // The same name again: the older connection's consumer is closed, and its place comes over.
+            let leaving = self.close_and_wait(state, old);
+            return Ok(Step::Wait(leaving.into_iter().collect()));
+        }
+        self.ensure_member(state, request, &name, named);
+        let durable = request.durable;
+        let lease = state.subscriptions.get_mut(&request.subscription).and_then(|subscription| {
+            let Body::Broadcast(body) = &mut subscription.body else { return None };
+            let member = body.members.get_mut(&name)?;
+            member.absent_since_ms = None;
+            lend(&mut member.cursor, key, request.connection, request.consumer_id, durable)
+        });
+        let Some(lease) = lease else {
+            return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
+        };
+        self.lend(state, request.connection.shard);
+        self.enlist(state, request, key, name, SubscriptionType::Broadcast);
+        Ok(self.done(state, key, Attach::Listen(lease), None))
+    }
+
+    /// Who holds the place of a broadcast name.
+    fn member_holder(&self, state: &State, subscription: &SubscriptionName, name: &Arc<str>) -> Option<ConsumerKey> {
+        let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else { return None };
+        Some(body.members.get(name)?.cursor.loan()?.key)
+    }
+
+    /// A place for the name, where it was left, or a new one.
+    fn ensure_member(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>, named: bool) {
+        let Some(subscription) = state.subscriptions.get(&request.subscription) else { return };
+        let Some(number) = subscription.number else { return };
+        let Body::Broadcast(body) = &subscription.body else { return };
+        let known = body.members.get(name);
+        if known.is_some_and(|member| !member.dropped) {
+            return;
+        }
+        let lost = known.and_then(|member| member.cursor.slot);
+        let start = if lost.is_some() {
+            tracing::warn!(topic = %self.name, subscription = %request.subscription, consumer = %name,
+                "broadcast consumer was absent too long; it goes on at the oldest message that is kept");
+            state.ledger.first()
+        } else {
+            self.start_of(state, request.start)
+        };
+        let acks = AckState::new(start);
+        let slot = match lost {
+            Some(slot) => {
+                self.revive_slot(state, slot, &acks);
+                slot
+            }
+            None if named => self.new_slot(state, Some(name), number, acks.clone()),
+            None => Self::new_passing_slot(state, acks.clone()),
+        };
+        let member = BroadcastMember {
+            cursor: Cursor { slot: Some(slot), place: CursorPlace::Home(acks) },
+            named,
+            absent_since_ms: None,
+            dropped: false,
+        };
+        if let Some(Body::Broadcast(body)) = state.subscriptions.get_mut(&request.subscription).map(|s| &mut s.body) {
+            body.members.insert(name.clone(), member);
+        }
+    }
+
+    fn attach_dispatched(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+        kind: SubscriptionType,
+    ) -> Result<Step, SubscribeError> {
+        let key = self.consumer_key();
+        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
+        let spec = dispatcher::ConsumerSpec {
+            name: name.clone(),
+            priority_level: request.priority_level,
+            key_shared: request.key_shared.clone(),
+            window_bytes: WINDOW_BYTES,
+        };
+        let (options, limits) = self.dispatch_options();
+        let subscription = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
+        if let Body::Stream(cursor) = &subscription.body {
+            let Some(acks) = cursor.home().cloned() else {
+                return Err(SubscribeError::Busy("subscription is being handed over".to_owned()));
+            };
+            let dispatcher = match kind {
+                SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
+                _ => Dispatcher::shared(acks, options, limits),
+            };
+            let slot = cursor.slot;
+            subscription.generation += 1;
+            subscription.body = Body::Dispatched(Box::new(DispatchedBody {
+                slot,
+                dispatcher,
+                reading: false,
+                dirty: false,
+                flush_set: false,
+                alarm_ms: None,
+            }));
+        }
+        let Body::Dispatched(body) = &mut subscription.body else {
+            return Err(SubscribeError::Busy("subscription is of a different type".to_owned()));
+        };
+        body.dispatcher.add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
+        self.enlist(state, request, key, name, kind);
+        Ok(self.done(state, key, Attach::Dispatched, None))
+    }
+
+    fn first_consumer(&self, state: &State, subscription: &SubscriptionName) -> Option<ConnectionId> {
+        let first = state.subscriptions.get(subscription)?.consumers.first()?;
+        state.consumers.get(first).map(|consumer| consumer.connection)
+    }
+
+    fn done(&self, state: &State, key: ConsumerKey, attach: Attach, active: Option<bool>) -> Step {
+        Step::Done(Box::new(Subscribed { key, attach, active, seed: self.seed(state) }))
+    }
+
+    /// Moves the resting cursor of a subscription that is about to be attached.
+    fn rewind_resting(&self, name: &SubscriptionName, to: Ordinal) {
+        let mut state = self.state.borrow_mut();
+        let moved = state.subscriptions.get_mut(name).and_then(|subscription| {
+            let Body::Stream(cursor) = &mut subscription.body else { return None };
+            let slot = cursor.slot;
+            let acks = cursor.home_mut()?;
+            acks.reset(to);
+            Some((slot?, acks.clone()))
+        });
+        if let Some((slot, acks)) = moved {
+            self.persist(&mut state, slot, &acks);
+        }
+    }
+}
+
+/// Lends a cursor that is at home.
+pub(super) fn lend(
+    cursor: &mut Cursor,
+    key: ConsumerKey,
+    connection: ConnectionId,
+    consumer_id: u64,
+    durable: bool,
+) -> Option<Lease> {
+    let acks = cursor.home()?.clone();
+    cursor.place = CursorPlace::Lent(Loan { key, connection, consumer_id, recalled: false });
+    Some(Lease { slot: cursor.slot, read_from: acks.acked_to(), acks, durable })
+}
+
+/// Whether a consumer of this kind may attach to the subscription as it is, and as what.
+fn admit(
+    subscription: &Subscription,
+    request: &SubscribeRequest,
+    existed: bool,
+) -> Result<SubscriptionType, SubscribeError> {
+    if subscription.fenced {
+        return Err(SubscribeError::Busy("subscription is fenced by a running reset".to_owned()));
+    }
+    if existed && subscription.is_durable() != request.durable {
+        let (is, wants) = if subscription.is_durable() { ("durable", "non-durable") } else { ("non-durable", "durable") };
+        return Err(SubscribeError::NotAllowed(format!(
+            "subscription {} is {is}; a {wants} consumer cannot share its name",
+            subscription.name
+        )));
+    }
+    if subscription.is_broadcast() {
+        return Ok(SubscriptionType::Broadcast);
+    }
+    if request.kind == SubscriptionType::Broadcast {
+        let kind = subscription.kind.map_or("an ordinary one".to_owned(), |kind| format!("{kind:?}"));
+        return Err(SubscribeError::Busy(format!(
+            "subscription {} exists and is {kind}, not broadcast",
+            subscription.name
+        )));
+    }
+    match subscription.kind {
+        Some(kind) if kind != request.kind => Err(SubscribeError::Busy(format!(
+            "subscription {} has consumers of type {kind:?}, not {:?}",
+            subscription.name, request.kind
+        ))),
+        _ => Ok(request.kind),
+    }
+}

@@ -1,0 +1,157 @@
+//! What a subscription is, and where its cursor stands at any time.
+//!
+//! ```text
+//!   Stream      Exclusive, Failover, readers: one cursor, at home or lent to the one consumer that listens
+//!   Broadcast   one cursor per consumer name, each at home (absent) or lent
+//!   Dispatched  Shared, Key_Shared: the cursor stays at home, in the dispatcher
+//! ```
+//! A subscription without consumers is `Stream` with its cursor at home, whatever it was: the next consumer's type
+//! decides what it becomes. A broadcast subscription stays one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_types::SubscriptionName;
+
+use super::subscribe::SubscriptionType;
+use crate::dispatcher::Dispatcher;
+use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+
+/// A subscription of a topic.
+pub(crate) struct Subscription {
+    pub(crate) name: SubscriptionName,
+    /// Its number in the cursor log; `None` for a non-durable one.
+    pub(crate) number: Option<u32>,
+    /// What its consumers are, while there are any.
+    pub(crate) kind: Option<SubscriptionType>,
+    pub(crate) properties: Vec<(String, String)>,
+    /// Attached consumers, in the order in which they came.
+    pub(crate) consumers: Vec<ConsumerKey>,
+    pub(crate) body: Body,
+    /// A cursor reset is running: nobody may attach.
+    pub(crate) fenced: bool,
+    /// Created, but not yet durable.
+    pub(crate) creating: bool,
+    /// Rises when the body becomes another one, so that a read that was under way knows it is void.
+    pub(crate) generation: u64,
+    /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
+    pub(crate) idle_since_ms: u64,
+}
+
+/// Where the cursor or cursors are.
+pub(crate) enum Body {
+    Stream(Cursor),
+    Broadcast(Box<BroadcastBody>),
+    Dispatched(Box<DispatchedBody>),
+}
+
+/// One cursor that is lent whole.
+pub(crate) struct Cursor {
+    pub(crate) slot: Option<SlotId>,
+    pub(crate) place: CursorPlace,
+}
+
+/// Where a cursor is.
+pub(crate) enum CursorPlace {
+    /// Here.
+    Home(AckState),
+    /// With the listener of this consumer.
+    Lent(Loan),
+}
+
+/// To whom a cursor is lent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loan {
+    pub(crate) key: ConsumerKey,
+    pub(crate) connection: ConnectionId,
+    pub(crate) consumer_id: u64,
+    /// Asked to come back: the consumer was told to close or to stand down.
+    pub(crate) recalled: bool,
+}
+
+/// The cursors of a broadcast subscription.
+#[derive(Default)]
+pub(crate) struct BroadcastBody {
+    pub(crate) members: HashMap<Arc<str>, BroadcastMember>,
+}
+
+/// One name on a broadcast subscription.
+pub(crate) struct BroadcastMember {
+    pub(crate) cursor: Cursor,
+    /// Whether the place outlives its consumer.
+    pub(crate) named: bool,
+    /// Since when nobody of that name is attached, in milliseconds since 1970.
+    pub(crate) absent_since_ms: Option<u64>,
+    /// The place was given up: on return the consumer starts at the oldest message that is kept.
+    pub(crate) dropped: bool,
+}
+
+/// The cursor and dispatcher of a subscription that chooses one consumer per message.
+pub(crate) struct DispatchedBody {
+    pub(crate) slot: Option<SlotId>,
+    pub(crate) dispatcher: Dispatcher,
+    /// A read is under way.
+    pub(crate) reading: bool,
+    /// The state of the cursor changed since it was last queued for the log.
+    pub(crate) dirty: bool,
+    /// A task will persist it within the flush interval.
+    pub(crate) flush_set: bool,
+    /// When the dispatcher wants to be looked at again, in milliseconds since 1970.
+    pub(crate) alarm_ms: Option<i64>,
+}
+
+impl Cursor {
+    /// The state, when it is here.
+    pub(crate) fn home(&self) -> Option<&AckState> {
+        match &self.place {
+            CursorPlace::Home(acks) => Some(acks),
+            CursorPlace::Lent(_) => None,
+        }
+    }
+
+    pub(crate) fn home_mut(&mut self) -> Option<&mut AckState> {
+        match &mut self.place {
+            CursorPlace::Home(acks) => Some(acks),
+            CursorPlace::Lent(_) => None,
+        }
+    }
+
+    pub(crate) fn loan(&self) -> Option<Loan> {
+        match &self.place {
+            CursorPlace::Home(_) => None,
+            CursorPlace::Lent(loan) => Some(*loan),
+        }
+    }
+}
+
+impl Subscription {
+    pub(crate) fn is_durable(&self) -> bool {
+        self.number.is_some()
+    }
+
+    pub(crate) fn is_broadcast(&self) -> bool {
+        matches!(self.body, Body::Broadcast(_))
+    }
+
+    /// All cursors, with the broadcast name where there is one.
+    pub(crate) fn cursors(&self) -> Box<dyn Iterator<Item = (Option<&Arc<str>>, &Cursor)> + '_> {
+        match &self.body {
+            Body::Stream(cursor) => Box::new(std::iter::once((None, cursor))),
+            Body::Broadcast(body) => {
+                Box::new(body.members.iter().map(|(name, member)| (Some(name), &member.cursor)))
+            }
+            Body::Dispatched(_) => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// The cursor that is lent to this consumer.
+    pub(crate) fn lent_to(&mut self, key: ConsumerKey, name: &Arc<str>) -> Option<&mut Cursor> {
+        let cursor = match &mut self.body {
+            Body::Stream(cursor) => cursor,
+            Body::Broadcast(body) => &mut body.members.get_mut(name)?.cursor,
+            Body::Dispatched(_) => return None,
+        };
+        cursor.loan().is_some_and(|loan| loan.key == key).then_some(cursor)
+    }
+}

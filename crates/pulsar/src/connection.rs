@@ -1,0 +1,604 @@
+//! One client connection: its socket, its producers and consumers, and the turns in which it reads and writes.
+//!
+//! Owned by its shard and touched by nobody else. Reading is a task; writing happens in turns that the shard gives
+//! ([`Outlet::pump`]), so that a message for a hundred thousand consumers wakes no task. Commands are handled in the
+//! order in which they came; those that must wait for the topic's home run as tasks and answer when they are done.
+//!
+//! Always true: a producer or consumer id is in its map exactly from the moment its command came until it was closed;
+//! what is in flight (sends without a receipt) is counted, and reading stops while there is too much of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use pharos_broker::feed::{DeliverySink, Filled, Group, Recipient, Seat};
+use pharos_broker::ids::{ConnectionId, ConsumerKey};
+use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
+use pharos_broker::entry::FeedEntry;
+use pharos_runtime::{clock, spawn_local};
+use pharos_wire::proto::ServerError;
+use pharos_wire::{Command, HeaderBuf, MessageHeader, answer, encode};
+
+use crate::consumer::{Attached, Consumer, ConsumerSlot};
+use crate::door::Door;
+use crate::outbound::{Outbound, Written};
+use crate::producer::{ProducerSlot, Producers};
+
+/// Bytes written in one turn before another connection gets its own.
+const TURN_BYTES: usize = 1 << 20;
+/// Sends without a receipt at which reading stops; it resumes at half.
+const IN_FLIGHT_SENDS_MAX: u32 = 1000;
+/// Their bytes at which reading stops.
+const IN_FLIGHT_BYTES_MAX: u64 = 32 << 20;
+/// Unwritten answers at which reading stops: a peer that asks and does not listen must not fill our memory.
+const ANSWERS_BYTES_MAX: usize = 4 << 20;
+
+/// What the client said of itself in CONNECT.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) protocol_version: i32,
+    pub(crate) client_version: Arc<str>,
+}
+
+/// A client connection.
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) shard: Rc<Shard>,
+    pub(crate) door: Arc<Door>,
+    me: Weak<Connection>,
+    pub(crate) stream: TcpStream,
+    pub(crate) address: Arc<str>,
+    pub(crate) connected_since_ms: u64,
+    /// `None` until CONNECT.
+    pub(crate) peer: RefCell<Option<Peer>>,
+    out: RefCell<Outbound>,
+    /// The socket is full and a task waits for it.
+    blocked: Cell<bool>,
+    /// Groups that may have something to deliver here, by index; `None` where one left.
+    groups: RefCell<Vec<Option<Rc<Group>>>>,
+    /// Entries that dispatchers chose for consumers here. Bounded by the consumers' windows.
+    dispatched: RefCell<VecDeque<Dispatched>>,
+    pub(crate) producers: RefCell<Producers>,
+    pub(crate) consumers: RefCell<HashMap<u64, ConsumerSlot>>,
+    pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
+    pub(crate) in_flight_sends: Cell<u32>,
+    pub(crate) in_flight_bytes: Cell<u64>,
+    /// Reading may go on.
+    pub(crate) resumed: Notify,
+    closed: Cell<bool>,
+    pub(crate) closing: Notify,
+    /// When anything last came, for keep-alive.
+    pub(crate) heard_at: Cell<u64>,
+    /// A PING is unanswered since then; 0 when none is.
+    pub(crate) pinged_at: Cell<u64>,
+    probes: RefCell<Vec<tokio::sync::oneshot::Sender<bool>>>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        id: ConnectionId,
+        shard: Rc<Shard>,
+        door: Arc<Door>,
+        stream: TcpStream,
+        address: Arc<str>,
+    ) -> Rc<Self> {
+        let now = clock::now().0;
+        Rc::new_cyclic(|me| Self {
+            id,
+            shard,
+            door,
+            me: me.clone(),
+            stream,
+            address,
+            connected_since_ms: clock::wall_ms(),
+            peer: RefCell::default(),
+            out: RefCell::default(),
+            blocked: Cell::new(false),
+            groups: RefCell::default(),
+            dispatched: RefCell::default(),
+            producers: RefCell::default(),
+            consumers: RefCell::default(),
+            watchers: RefCell::default(),
+            in_flight_sends: Cell::new(0),
+            in_flight_bytes: Cell::new(0),
+            resumed: Notify::new(),
+            closed: Cell::new(false),
+            closing: Notify::new(),
+            heard_at: Cell::new(now),
+            pinged_at: Cell::new(0),
+            probes: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn me(&self) -> Option<Rc<Self>> {
+        self.me.upgrade()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// The protocol version that both sides speak; 0 before CONNECT.
+    pub(crate) fn protocol_version(&self) -> i32 {
+        self.peer.borrow().as_ref().map_or(0, |peer| peer.protocol_version)
+    }
+
+    pub(crate) fn client_version(&self) -> Arc<str> {
+        self.peer.borrow().as_ref().map_or_else(|| "".into(), |peer| peer.client_version.clone())
+    }
+
+    /// Queues a command; it leaves with the next turn of writing.
+    pub(crate) fn send(&self, command: &Command) {
+        self.out.borrow_mut().push_with(|arena| encode::encode_command_into(command, arena));
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        if !self.blocked.get() {
+            self.shard.wake_outlet(self.id);
+        }
+    }
+
+    /// Whether reading must pause: too much in flight, or too many answers unread.
+    pub(crate) fn is_saturated(&self) -> bool {
+        self.in_flight_sends.get() >= IN_FLIGHT_SENDS_MAX
+            || self.in_flight_bytes.get() >= IN_FLIGHT_BYTES_MAX
+            || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
+            || self.shard.shared.publish_budget.is_exhausted()
+    }
+
+    fn may_resume(&self) -> bool {
+        self.in_flight_sends.get() <= IN_FLIGHT_SENDS_MAX / 2 && self.in_flight_bytes.get() <= IN_FLIGHT_BYTES_MAX / 2
+    }
+
+    /// One send more is in flight.
+    pub(crate) fn send_began(&self, bytes: usize) {
+        self.in_flight_sends.set(self.in_flight_sends.get() + 1);
+        self.in_flight_bytes.set(self.in_flight_bytes.get() + bytes as u64);
+        self.shard.shared.publish_budget.take(bytes as u64);
+    }
+
+    /// One send was answered.
+    pub(crate) fn send_ended(&self, bytes: u32) {
+        self.in_flight_sends.set(self.in_flight_sends.get().saturating_sub(1));
+        self.in_flight_bytes.set(self.in_flight_bytes.get().saturating_sub(u64::from(bytes)));
+        self.shard.shared.publish_budget.give(u64::from(bytes));
+        if self.may_resume() {
+            self.resumed.notify_one();
+        }
+    }
+
+    /// Something came: the peer lives.
+    pub(crate) fn heard(&self) {
+        self.heard_at.set(clock::now().0);
+        self.pinged_at.set(0);
+        if !self.probes.borrow().is_empty() {
+            for probe in self.probes.borrow_mut().drain(..) {
+                // Whoever asked may have given up.
+                let _ = probe.send(true);
+            }
+        }
+    }
+
+    /// A group joins the turns of writing. Returns its index.
+    pub(crate) fn add_group(&self, group: &Rc<Group>) {
+        let mut groups = self.groups.borrow_mut();
+        if groups.iter().flatten().any(|known| Rc::ptr_eq(known, group)) {
+            return;
+        }
+        match groups.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(group.clone()),
+            None => groups.push(Some(group.clone())),
+        }
+    }
+
+    /// Groups without listeners leave.
+    pub(crate) fn drop_empty_groups(&self) {
+        for place in self.groups.borrow_mut().iter_mut() {
+            if place.as_ref().is_some_and(|group| group.is_empty()) {
+                *place = None;
+            }
+        }
+    }
+
+    /// Says an error about the connection as a whole, then closes it.
+    pub(crate) fn fail(&self, code: ServerError, message: impl Into<String>) {
+        self.send(&answer::connection_error(code, message));
+        self.close_after_writing();
+    }
+
+    fn close_after_writing(&self) {
+        // One try: what the socket does not take now is lost with the connection, as with any close.
+        let _ = self.write_turn();
+        self.close();
+    }
+
+    fn refill(&self) -> Filled {
+        self.refill_dispatched();
+        let mut outcome = Filled::Drained;
+        let count = self.groups.borrow().len();
+        for index in 0..count {
+            let group = self.groups.borrow().get(index).cloned().flatten();
+            let Some(group) = group else { continue };
+            let mut out = self.out.borrow_mut();
+            let mut sink = Sink {
+                out: &mut out,
+                group: u32::try_from(index).unwrap_or(u32::MAX),
+                protocol_version: self.protocol_version(),
+                head: HeaderBuf::new(),
+                current: None,
+            };
+            if group.fill(&mut sink) == Filled::Full {
+                outcome = Filled::Full;
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn refill_dispatched(&self) {
+        let mut head = HeaderBuf::new();
+        let version = self.protocol_version();
+        while self.out.borrow().has_room() {
+            let Some(item) = self.dispatched.borrow_mut().pop_front() else { return };
+            let consumers = self.consumers.borrow();
+            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&item.consumer_id) else { continue };
+            if consumer.key != item.key {
+                continue;
+            }
+            consumer.count_out(&item.entry);
+            let payload = payload_for(version, &item.entry);
+            let position = item.entry.position;
+            let Ok(header) = MessageHeader::new(position.ledger.0, position.entry.0, item.partition, payload.len())
+            else {
+                continue;
+            };
+            head.clear();
+            header.write_for(item.consumer_id, item.redelivery_count, &item.ack_set, consumer.epoch.get(), &mut head);
+            let mut out = self.out.borrow_mut();
+            out.push_message(head.as_slice(), &payload);
+            out.mark_dispatched(consumer.topic, item.key, item.entry.payload.len() as u64);
+        }
+    }
+
+    fn write_turn(&self) -> Pumped {
+        let mut turn_bytes = 0;
+        loop {
+            let filled = self.refill();
+            if self.out.borrow().is_empty() {
+                return Pumped::Rests;
+            }
+            let written = self.out.borrow_mut().write(&self.stream);
+            match written {
+                Ok(bytes) => {
+                    turn_bytes += bytes;
+                    self.on_written();
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.wait_writable();
+                    return Pumped::Rests;
+                }
+                Err(_) => {
+                    self.close();
+                    return Pumped::Rests;
+                }
+            }
+            if turn_bytes >= TURN_BYTES {
+                let more = filled == Filled::Full || !self.out.borrow().is_empty();
+                return if more { Pumped::More } else { Pumped::Rests };
+            }
+        }
+    }
+
+    fn on_written(&self) {
+        let now = clock::now();
+        loop {
+            let event = self.out.borrow_mut().take_written();
+            match event {
+                None => return,
+                Some(Written::Listeners { entry, group, messages }) => {
+                    let groups = self.groups.borrow();
+                    if let Some(Some(group)) = groups.get(group as usize) {
+                        group.feed().on_written(&entry, u64::from(messages), now);
+                    }
+                }
+                Some(Written::Dispatched { topic, key, bytes }) => self.shard.written(topic, key, bytes),
+            }
+        }
+    }
+
+    /// Only a connection whose socket is full has a task for writing, until it is not.
+    fn wait_writable(&self) {
+        if self.blocked.replace(true) {
+            return;
+        }
+        let Some(me) = self.me() else { return };
+        spawn_local(async move {
+            tokio::select! {
+                // An error shows itself at the next write.
+                _ = me.stream.writable() => {}
+                () = me.closing.notified() => {
+                    me.closing.notify_one();
+                    return;
+                }
+            }
+            me.blocked.set(false);
+            me.resumed.notify_one();
+            if me.pump() == Pumped::More {
+                me.shard.wake_outlet(me.id);
+            }
+        });
+    }
+
+    /// Everything that a client would see closed is closed: called once, by the reading task, when it ends.
+    pub(crate) fn clean_up(&self) {
+        self.closed.set(true);
+        self.closing.notify_one();
+        self.shard.unregister(self.id);
+        let producers = std::mem::take(&mut *self.producers.borrow_mut());
+        for (topic, key) in producers.ready() {
+            self.shard.close_producer(topic, key);
+        }
+        let consumers = std::mem::take(&mut *self.consumers.borrow_mut());
+        for consumer in consumers.into_values() {
+            if let ConsumerSlot::Ready(consumer) = consumer {
+                self.detach(consumer);
+            }
+        }
+        for watcher in self.watchers.borrow_mut().drain() {
+            watcher.1.notify_one();
+        }
+        self.groups.borrow_mut().clear();
+        self.dispatched.borrow_mut().clear();
+        self.shard.shared.publish_budget.give(self.in_flight_bytes.replace(0));
+        for probe in self.probes.borrow_mut().drain(..) {
+            let _ = probe.send(false);
+        }
+    }
+
+    /// Gives a consumer's place back to its topic.
+    pub(crate) fn detach(&self, consumer: Consumer) {
+        let Consumer { topic, key, attached, .. } = consumer;
+        let lease = match attached {
+            Attached::Listening(seat) => seat.leave(),
+            Attached::Dormant { .. } | Attached::Dispatched { .. } => None,
+        };
+        self.shard.detach(topic, key, lease);
+        self.drop_empty_groups();
+    }
+}
+
+impl Outlet for Connection {
+    fn pump(&self) -> Pumped {
+        if self.closed.get() || self.blocked.get() {
+            return Pumped::Rests;
+        }
+        self.write_turn()
+    }
+
+    fn on_receipts(&self, receipts: &[Receipt]) {
+        {
+            let mut out = self.out.borrow_mut();
+            let mut producers = self.producers.borrow_mut();
+            for receipt in receipts {
+                let Some(ready) = producers.answered(receipt.producer_id) else { continue };
+                if ready {
+                    out.push_with(|arena| {
+                        encode::send_receipt_into(
+                            receipt.producer_id,
+                            receipt.sequence_id,
+                            receipt.highest_sequence_id,
+                            receipt.position.ledger.0,
+                            receipt.position.entry.0,
+                            arena,
+                        );
+                    });
+                }
+            }
+        }
+        for receipt in receipts {
+            self.send_ended(receipt.bytes);
+            self.finish_close(receipt.producer_id);
+        }
+        self.wake();
+    }
+
+    fn on_event(&self, event: OutletEvent) {
+        match event {
+            OutletEvent::SendFailed { producer_id, sequence_id, bytes, error } => {
+                self.send_ended(bytes);
+                let known = self.producers.borrow_mut().answered(producer_id).is_some();
+                if known {
+                    let refusal = crate::refusal::of_publish(&error);
+                    self.send(&answer::send_error(producer_id, sequence_id, refusal));
+                    self.finish_close(producer_id);
+                }
+            }
+            OutletEvent::ProducerClosed { producer_id } => self.on_producer_closed(producer_id),
+            OutletEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
+            OutletEvent::ActiveConsumer { consumer_id, key, active } => {
+                if self.consumer_is(consumer_id, key) && self.protocol_version() >= 12 {
+                    self.send(&answer::active_consumer_change(consumer_id, active));
+                }
+            }
+            OutletEvent::EndOfTopic { consumer_id } => {
+                if self.protocol_version() >= 9 {
+                    self.send(&answer::reached_end_of_topic(consumer_id));
+                }
+            }
+            OutletEvent::Dispatched(items) => {
+                self.dispatched.borrow_mut().extend(items);
+                self.wake();
+            }
+        }
+    }
+
+    fn activate(&self, consumer_id: u64, key: ConsumerKey, seat: Seat) -> Result<(), Seat> {
+        let mut consumers = self.consumers.borrow_mut();
+        let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else { return Err(seat) };
+        if consumer.key != key {
+            return Err(seat);
+        }
+        let Attached::Dormant { permits } = consumer.attached else { return Err(seat) };
+        self.add_group(seat.group());
+        seat.flow(permits);
+        consumer.attached = Attached::Listening(seat);
+        drop(consumers);
+        self.wake();
+        Ok(())
+    }
+
+    fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<Seat> {
+        let mut consumers = self.consumers.borrow_mut();
+        let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else { return None };
+        if consumer.key != key {
+            return None;
+        }
+        let permits = match &consumer.attached {
+            Attached::Listening(seat) => {
+                let left = seat.with(|listener| listener.permits).unwrap_or(0);
+                u32::try_from(left.max(0)).unwrap_or(u32::MAX)
+            }
+            _ => return None,
+        };
+        match std::mem::replace(&mut consumer.attached, Attached::Dormant { permits }) {
+            Attached::Listening(seat) => Some(seat),
+            _ => None,
+        }
+    }
+
+    fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>) {
+        if self.closed.get() {
+            let _ = answer.send(false);
+            return;
+        }
+        self.probes.borrow_mut().push(answer);
+        self.send(&answer::ping());
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+        self.closing.notify_one();
+    }
+
+    fn on_tick(&self, interval: std::time::Duration) {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let now = clock::now().0;
+        let pinged_at = self.pinged_at.get();
+        if pinged_at != 0 {
+            // While we do not read, silence is our own doing.
+            if now.saturating_sub(pinged_at) >= interval && !self.is_saturated() {
+                tracing::info!(peer = %self.address, "closing a connection that does not answer");
+                self.close();
+            }
+            return;
+        }
+        if now.saturating_sub(self.heard_at.get()) < interval {
+            return;
+        }
+        if self.peer.borrow().is_none() {
+            tracing::info!(peer = %self.address, "closing a connection that never said CONNECT");
+            self.close();
+            return;
+        }
+        self.pinged_at.set(now);
+        if self.protocol_version() >= 1 {
+            self.send(&answer::ping());
+        }
+    }
+
+    fn shut_down(&self) {
+        // Clients of version 5 and later are told of each producer and consumer, so that they look the topic up again.
+        if self.protocol_version() >= 5 {
+            for id in self.producers.borrow().ids() {
+                self.send(&answer::close_producer(id, answer::BrokerUrls::default()));
+            }
+            let ids: Vec<u64> = self.consumers.borrow().keys().copied().collect();
+            for id in ids {
+                self.send(&answer::close_consumer(id, answer::BrokerUrls::default()));
+            }
+        }
+        self.close_after_writing();
+    }
+}
+
+impl Connection {
+    fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
+        matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
+    }
+
+    fn on_producer_closed(&self, producer_id: u64) {
+        let slot = self.producers.borrow_mut().close_by_broker(producer_id);
+        if let Some(ProducerSlot::Ready(_)) = slot {
+            if self.protocol_version() >= 5 {
+                self.send(&answer::close_producer(producer_id, answer::BrokerUrls::default()));
+            } else {
+                self.close();
+            }
+        }
+    }
+
+    fn on_consumer_closed(&self, consumer_id: u64, key: ConsumerKey) {
+        if !self.consumer_is(consumer_id, key) {
+            return;
+        }
+        let slot = self.consumers.borrow_mut().remove(&consumer_id);
+        if let Some(ConsumerSlot::Ready(consumer)) = slot {
+            self.send(&answer::close_consumer(consumer_id, answer::BrokerUrls::default()));
+            self.detach(consumer);
+        }
+    }
+
+    /// A producer that the client closed is answered once its last send is.
+    pub(crate) fn finish_close(&self, producer_id: u64) {
+        let request_id = self.producers.borrow_mut().take_closed(producer_id);
+        if let Some(request_id) = request_id {
+            self.send(&answer::success(request_id));
+        }
+    }
+}
+
+/// Turns deliveries into frames.
+struct Sink<'a> {
+    out: &'a mut Outbound,
+    group: u32,
+    protocol_version: i32,
+    head: HeaderBuf,
+    current: Option<(MessageHeader, bytes::Bytes, Arc<FeedEntry>)>,
+}
+
+impl DeliverySink for Sink<'_> {
+    fn has_room(&self) -> bool {
+        self.out.has_room()
+    }
+
+    fn begin(&mut self, entry: &Arc<FeedEntry>, partition: Option<u32>) {
+        let payload = payload_for(self.protocol_version, entry);
+        let position = entry.position;
+        self.current = MessageHeader::new(position.ledger.0, position.entry.0, partition, payload.len())
+            .ok()
+            .map(|header| (header, payload, entry.clone()));
+    }
+
+    fn message(&mut self, to: Recipient, ack_set: &[i64]) {
+        let Some((header, payload, entry)) = &self.current else { return };
+        self.head.clear();
+        header.write_for(to.consumer_id, to.redelivery_count, ack_set, to.epoch, &mut self.head);
+        self.out.push_message(self.head.as_slice(), payload);
+        if entry.is_live() {
+            self.out.mark_listener(entry, self.group);
+        }
+    }
+}
+
+/// What a consumer of this protocol version gets of an entry: below version 11 without the checksum.
+fn payload_for(protocol_version: i32, entry: &FeedEntry) -> bytes::Bytes {
+    if protocol_version >= 11 {
+        return entry.payload.clone();
+    }
+    pharos_wire::message::strip_checksum(&entry.payload).unwrap_or_else(|_| entry.payload.clone())
+}

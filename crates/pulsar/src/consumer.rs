@@ -1,0 +1,63 @@
+//! A consumer as its connection knows it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use pharos_broker::entry::FeedEntry;
+use pharos_broker::feed::Seat;
+use pharos_broker::ids::{ConsumerKey, TopicId};
+use pharos_broker::topic::SubscriptionType;
+use pharos_types::{SubscriptionName, TopicName};
+
+/// What stands under a consumer id.
+pub(crate) enum ConsumerSlot {
+    /// SUBSCRIBE came and is not answered yet. `close`: the request id of a CLOSE_CONSUMER that came meanwhile.
+    Creating {
+        /// Tells this attempt from a later one under the same id.
+        attempt: u64,
+    },
+    /// It is attached.
+    Ready(Consumer),
+}
+
+/// An attached consumer.
+pub(crate) struct Consumer {
+    pub(crate) topic: TopicId,
+    pub(crate) topic_name: TopicName,
+    pub(crate) subscription: SubscriptionName,
+    pub(crate) kind: SubscriptionType,
+    pub(crate) key: ConsumerKey,
+    pub(crate) attached: Attached,
+    /// Stamped on dispatched messages; listeners keep their own.
+    pub(crate) epoch: Cell<Option<u64>>,
+    pub(crate) name: Arc<str>,
+    pub(crate) messages_out: Cell<u64>,
+    pub(crate) bytes_out: Cell<u64>,
+}
+
+/// How it gets its messages.
+pub(crate) enum Attached {
+    /// It listens here.
+    Listening(Seat),
+    /// Of Failover, not the active one.
+    Dormant {
+        /// What it would accept.
+        permits: u32,
+    },
+    /// The topic's home chooses its messages.
+    Dispatched {
+        /// What the client granted and the home was told, for stats.
+        permits: Cell<i64>,
+    },
+}
+
+impl Consumer {
+    /// Counts a dispatched entry.
+    pub(crate) fn count_out(&self, entry: &FeedEntry) {
+        self.messages_out.set(self.messages_out.get() + u64::from(entry.facts.message_count));
+        self.bytes_out.set(self.bytes_out.get() + entry.payload.len() as u64);
+        if let Attached::Dispatched { permits } = &self.attached {
+            permits.set(permits.get() - i64::from(entry.facts.message_count));
+        }
+    }
+}

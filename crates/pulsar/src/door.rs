@@ -1,0 +1,162 @@
+//! The listening side of the Pulsar protocol: accepts connections, hands each to a shard, keeps them alive.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pharos_broker::Broker;
+use pharos_broker::shard::Shard;
+use pharos_runtime::{ShutdownToken, spawn_local};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::connection::Connection;
+use crate::reader;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 8192;
+
+/// What the door needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; port 0 takes any.
+    pub listen: SocketAddr,
+    /// The host name to advertise; `None` for the listening address itself.
+    pub advertised_address: Option<String>,
+    /// What CONNECTED says.
+    pub server_version: String,
+    /// How often a peer is asked whether it lives; silent for as long again, it is dropped.
+    pub keep_alive_interval: Duration,
+}
+
+/// The open door.
+pub struct Door {
+    /// `pulsar://host:port`, as lookups answer.
+    pub service_url: String,
+    pub(crate) server_version: String,
+    /// Where it listens.
+    pub local_address: SocketAddr,
+    accepted: AtomicU64,
+}
+
+impl Door {
+    /// Connections accepted so far.
+    #[must_use]
+    pub fn accepted_count(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+}
+
+/// Opens the door: from the return on, clients can connect.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
+    let listener = listen(options.listen)?;
+    let local_address = listener.local_addr()?;
+    let host = match &options.advertised_address {
+        Some(host) => host.clone(),
+        None if local_address.ip().is_unspecified() => "127.0.0.1".to_owned(),
+        None if local_address.is_ipv6() => format!("[{}]", local_address.ip()),
+        None => local_address.ip().to_string(),
+    };
+    let door = Arc::new(Door {
+        service_url: format!("pulsar://{host}:{}", local_address.port()),
+        server_version: options.server_version.clone(),
+        local_address,
+        accepted: AtomicU64::new(0),
+    });
+    let interval = options.keep_alive_interval;
+    broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval)));
+    let accepting = door.clone();
+    let handle = broker.clone();
+    broker.on_first_shard(move |shard| {
+        let token = shard.shutdown_token();
+        spawn_local(accept(listener, accepting, handle, token));
+    });
+    Ok(door)
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts until told to stop; connections go round the shards.
+async fn accept(listener: std::net::TcpListener, door: Arc<Door>, broker: Broker, mut token: ShutdownToken) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "cannot accept connections");
+            return;
+        }
+    };
+    loop {
+        let accepted = tokio::select! {
+            () = token.triggered() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                let number = door.accepted.fetch_add(1, Ordering::Relaxed);
+                let shard = usize::try_from(number).unwrap_or(0) % broker.shard_count();
+                if let Ok(stream) = stream.into_std() {
+                    let door = door.clone();
+                    broker.run_on(shard, move |shard| adopt(shard, stream, address, door)).await;
+                }
+            }
+            Err(error) => {
+                // Mostly out of file descriptors: wait for some to come free rather than spin.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Takes a connection in on its shard, for good.
+fn adopt(shard: &Rc<Shard>, stream: std::net::TcpStream, address: SocketAddr, door: Arc<Door>) {
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::warn!(%error, "cannot take a connection in");
+            return;
+        }
+    };
+    // Answers leave as they are made; a vectored write already collects what belongs together.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    let address: Arc<str> = format!("/{address}").into();
+    let mut made = None;
+    let _ = shard.register(|id| {
+        let connection = Connection::new(id, shard.clone(), door, stream, address);
+        made = Some(connection.clone());
+        connection
+    });
+    if let Some(connection) = made {
+        spawn_local(reader::run(connection));
+    }
+}
+
+/// Asks silent peers whether they live, and drops those that do not answer.
+async fn keep_alive(shard: Rc<Shard>, interval: Duration) {
+    let mut token = shard.shutdown_token();
+    let step = (interval / 8).max(Duration::from_millis(100));
+    loop {
+        tokio::select! {
+            () = token.triggered() => return,
+            () = tokio::time::sleep(step) => {}
+        }
+        for outlet in shard.outlets() {
+            outlet.on_tick(interval);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! ACK and REDELIVER.
+
+use pharos_broker::feed;
+use pharos_broker::shard::OwnedAck;
+use pharos_broker::topic::SubscriptionType;
+use pharos_runtime::clock;
+use pharos_wire::ack::Ack;
+use pharos_wire::answer::{self, Refusal};
+use pharos_wire::proto::command_ack::AckType;
+use pharos_wire::proto::{CommandRedeliverUnacknowledgedMessages, ServerError};
+
+use super::consume::position_of;
+use crate::connection::Connection;
+use crate::consumer::{Attached, ConsumerSlot};
+
+/// ACK. For a consumer that listens here it ends here.
+pub(super) fn handle_ack(connection: &Connection, ack: &Ack) {
+    let refusal = apply(connection, ack);
+    if let Some(request_id) = ack.request_id {
+        connection.send(&answer::ack_response(ack.consumer_id, request_id, refusal));
+    }
+}
+
+fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
+    if ack.txnid_least_bits.is_some() && ack.txnid_most_bits.is_some() {
+        return Some(Refusal::new(ServerError::NotAllowedError, "Transactions are not enabled."));
+    }
+    let consumers = connection.consumers.borrow();
+    let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&ack.consumer_id) else { return None };
+    let cumulative = ack.ack_type == AckType::Cumulative;
+    if cumulative {
+        let shared = matches!(consumer.kind, SubscriptionType::Shared | SubscriptionType::KeyShared);
+        if shared || ack.message_ids.len() != 1 {
+            tracing::debug!(peer = %connection.address, "ignoring a cumulative acknowledgement that makes no sense");
+            return None;
+        }
+    }
+    if let Some(error) = ack.validation_error {
+        tracing::warn!(peer = %connection.address, error, "a consumer discarded a message that it found corrupt");
+    }
+    match &consumer.attached {
+        Attached::Listening(seat) => {
+            let mut acks = ack.message_ids.iter().map(|id| feed::Ack {
+                position: position_of(id.ledger_id, id.entry_id),
+                remaining: &id.ack_set,
+            });
+            seat.ack(&mut acks, cumulative, clock::now());
+        }
+        Attached::Dormant { .. } | Attached::Dispatched { .. } => {
+            let acks = ack
+                .message_ids
+                .iter()
+                .map(|id| OwnedAck {
+                    position: position_of(id.ledger_id, id.entry_id),
+                    remaining: id.ack_set.clone().into_boxed_slice(),
+                })
+                .collect();
+            connection.shard.ack(consumer.topic, consumer.key, acks, cumulative);
+        }
+    }
+    None
+}
+
+/// REDELIVER_UNACKNOWLEDGED_MESSAGES; no answer.
+pub(super) fn handle_redeliver(connection: &Connection, request: &CommandRedeliverUnacknowledgedMessages) {
+    let consumers = connection.consumers.borrow();
+    let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&request.consumer_id) else { return };
+    match &consumer.attached {
+        Attached::Listening(seat) => {
+            seat.redeliver(request.consumer_epoch);
+            connection.wake();
+        }
+        // Only the active consumer of a Failover subscription is obeyed.
+        Attached::Dormant { .. } => {}
+        Attached::Dispatched { .. } => {
+            let ids = &request.message_ids;
+            let positions =
+                (!ids.is_empty()).then(|| ids.iter().map(|id| position_of(id.ledger_id, id.entry_id)).collect());
+            if request.consumer_epoch.is_some() {
+                consumer.epoch.set(request.consumer_epoch);
+            }
+            connection.shard.redeliver(consumer.topic, consumer.key, positions);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! SUBSCRIBE, FLOW, CLOSE_CONSUMER, UNSUBSCRIBE and CONSUMER_STATS.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_broker::dispatcher::{HashRange, KeySharedMode, KeySharedSpec};
+use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::{Position, SubscriptionName, TopicName};
+use pharos_wire::answer::{self, Refusal};
+use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
+use pharos_wire::proto::{
+    CommandCloseConsumer, CommandConsumerStats, CommandConsumerStatsResponse, CommandFlow, CommandSubscribe,
+    CommandUnsubscribe, KeyValue, ServerError,
+};
+use pharos_wire::{Command, proto};
+
+use super::deny;
+use super::produce::{of_schema, pairs};
+use super::schema::schema_info;
+use crate::connection::Connection;
+use crate::consumer::{Attached, Consumer, ConsumerSlot};
+use crate::refusal;
+
+/// The property, of the subscription or of the consumer, that asks for broadcast.
+const KIND_PROPERTY: &str = "pharos.subscription";
+
+/// SUBSCRIBE.
+pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubscribe) {
+    let (id, request_id) = (request.consumer_id, request.request_id);
+    match connection.consumers.borrow().get(&id) {
+        Some(ConsumerSlot::Creating { .. }) => {
+            let text = "consumer is already being created on this connection";
+            return deny(connection, request_id, Refusal::new(ServerError::ServiceNotReady, text));
+        }
+        Some(ConsumerSlot::Ready(_)) => return connection.send(&answer::success(request_id)),
+        None => {}
+    }
+    let wish = match wish(connection, &request) {
+        Ok(wish) => wish,
+        Err(refusal) => return deny(connection, request_id, refusal),
+    };
+    let attempt = connection.shard.number_for_front_door();
+    connection.consumers.borrow_mut().insert(id, ConsumerSlot::Creating { attempt });
+    let connection = connection.clone();
+    spawn_local(async move {
+        let outcome = create(&connection, &wish, &request).await;
+        finish(&connection, &wish, &request, attempt, outcome);
+    });
+}
+
+/// The checks that need nothing but the command.
+fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<SubscribeRequest, Refusal> {
+    let topic: TopicName =
+        request.topic.parse().map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
+    let metadata_bytes: usize = request.metadata.iter().map(|pair| pair.key.len() + pair.value.len()).sum();
+    let bytes_max = connection.shard.shared.options.max_consumer_metadata_bytes;
+    if metadata_bytes > bytes_max {
+        let text = format!("consumer metadata of {metadata_bytes} bytes is larger than {bytes_max}");
+        return Err(Refusal::new(ServerError::MetadataError, text));
+    }
+    let kind = kind_of(connection, &topic, request);
+    if request.read_compacted.unwrap_or(false) && !matches!(request.sub_type(), SubType::Exclusive | SubType::Failover) {
+        let text = "readCompacted only allowed on exclusive or failover subscriptions";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
+    let subscription = SubscriptionName::new(&request.subscription)
+        .map_err(|error| Refusal::new(ServerError::ProducerBusy, error.to_string()))?;
+    if subscription.is_reserved() {
+        let text = format!("subscription name {subscription} is reserved");
+        return Err(Refusal::new(ServerError::ProducerBusy, text));
+    }
+    let durable = request.durable.unwrap_or(true);
+    if kind == SubscriptionType::Broadcast && !durable {
+        let text = "a broadcast subscription is durable; use a reader for a non-durable cursor";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
+    let name = request.consumer_name.clone().filter(|name| !name.is_empty());
+    if name.as_ref().is_some_and(|name| name.len() > 4096) {
+        return Err(Refusal::new(ServerError::MetadataError, "consumer name is longer than 4096 bytes"));
+    }
+    let rewind_sec = request.start_message_rollback_duration_sec.unwrap_or(0);
+    let catalog = &connection.shard.shared.catalog;
+    Ok(SubscribeRequest {
+        may_create: catalog.may_create_subscription(topic.namespace()) || topic.is_system(),
+        topic,
+        subscription,
+        kind,
+        connection: connection.id,
+        consumer_id: request.consumer_id,
+        consumer_name: name,
+        priority_level: request.priority_level.unwrap_or(0),
+        durable,
+        start: start_of(request, durable),
+        rewind_to_ms: (rewind_sec > 0).then(|| clock::wall_ms().saturating_sub(rewind_sec.saturating_mul(1000))),
+        properties: pairs(&request.subscription_properties),
+        key_shared: (kind == SubscriptionType::KeyShared).then(|| key_shared_of(request)),
+        info: Arc::new(ConsumerInfo {
+            address: connection.address.clone(),
+            client_version: connection.client_version(),
+            connected_since_ms: clock::wall_ms(),
+            metadata: pairs(&request.metadata),
+        }),
+    })
+}
+
+fn kind_of(connection: &Connection, topic: &TopicName, request: &CommandSubscribe) -> SubscriptionType {
+    let asks = |list: &[KeyValue]| list.iter().any(|pair| pair.key == KIND_PROPERTY && pair.value == "broadcast");
+    let declared = connection
+        .shard
+        .shared
+        .catalog
+        .policies(topic.namespace())
+        .is_some_and(|policies| policies.is_broadcast_subscription(&request.subscription));
+    if declared || asks(&request.subscription_properties) || asks(&request.metadata) {
+        return SubscriptionType::Broadcast;
+    }
+    match request.sub_type() {
+        SubType::Exclusive => SubscriptionType::Exclusive,
+        SubType::Shared => SubscriptionType::Shared,
+        SubType::Failover => SubscriptionType::Failover,
+        SubType::KeyShared => SubscriptionType::KeyShared,
+    }
+}
+
+/// Where a new cursor starts. A start id matters to readers only; the broker delivers the entry it names, and the
+/// client drops what it has had.
+fn start_of(request: &CommandSubscribe, durable: bool) -> StartAt {
+    let initial = match request.initial_position() {
+        InitialPosition::Latest => StartAt::Latest,
+        InitialPosition::Earliest => StartAt::Earliest,
+    };
+    if durable {
+        return initial;
+    }
+    match &request.start_message_id {
+        None => StartAt::Latest,
+        Some(id) => super::seek::place_of(id),
+    }
+}
+
+fn key_shared_of(request: &CommandSubscribe) -> KeySharedSpec {
+    let Some(meta) = &request.key_shared_meta else {
+        return KeySharedSpec { mode: KeySharedMode::AutoSplit, allow_out_of_order: false };
+    };
+    let mode = match meta.key_shared_mode() {
+        proto::KeySharedMode::AutoSplit => KeySharedMode::AutoSplit,
+        proto::KeySharedMode::Sticky => KeySharedMode::Sticky(
+            meta.hash_ranges.iter().map(|range| HashRange { start: slot(range.start), end: slot(range.end) }).collect(),
+        ),
+    };
+    KeySharedSpec { mode, allow_out_of_order: meta.allow_out_of_order_delivery.unwrap_or(false) }
+}
+
+/// A hash slot off the wire; a negative one becomes one that no range may have, so that it is refused like any other.
+fn slot(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Everything that subscribing waits for.
+async fn create(
+    connection: &Connection,
+    wish: &SubscribeRequest,
+    request: &CommandSubscribe,
+) -> Result<Subscribed, Refusal> {
+    let shard = &connection.shard;
+    let may_create = request.force_topic_creation.unwrap_or(true);
+    shard.ensure_topic(&wish.topic, may_create).await.map_err(|error| refusal::of_topic(&error))?;
+    if let Some(schema) = schema_info(request.schema.as_ref())? {
+        let idle = shard.is_idle(&wish.topic).await.map_err(|error| refusal::of_topic(&error))?;
+        shard.shared.catalog.check_consumer_schema(&wish.topic, schema, "", idle).await.map_err(of_schema)?;
+    }
+    shard.subscribe(wish.clone()).await.map_err(|error| refusal::of_subscribe(&error))
+}
+
+/// Answers SUBSCRIBE, unless the client gave up on it meanwhile.
+fn finish(
+    connection: &Rc<Connection>,
+    wish: &SubscribeRequest,
+    request: &CommandSubscribe,
+    attempt: u64,
+    outcome: Result<Subscribed, Refusal>,
+) {
+    let id = request.consumer_id;
+    let wanted = !connection.is_closed()
+        && matches!(connection.consumers.borrow().get(&id), Some(ConsumerSlot::Creating { attempt: a }) if *a == attempt);
+    let subscribed = match outcome {
+        Ok(subscribed) => subscribed,
+        Err(refusal) => {
+            if wanted {
+                connection.consumers.borrow_mut().remove(&id);
+                deny(connection, request.request_id, refusal);
+            }
+            return;
+        }
+    };
+    let topic = subscribed.seed.topic;
+    let attached = match subscribed.attach {
+        Attach::Listen(lease) if wanted => {
+            let feed = connection.shard.feed(&subscribed.seed);
+            let seat = feed.join(connection.id, (id, subscribed.key), lease, 0, request.consumer_epoch);
+            connection.add_group(seat.group());
+            Attached::Listening(seat)
+        }
+        Attach::Listen(lease) => return connection.shard.detach(topic, subscribed.key, Some(lease)),
+        _ if !wanted => return connection.shard.detach(topic, subscribed.key, None),
+        Attach::Dormant => Attached::Dormant { permits: 0 },
+        Attach::Dispatched => Attached::Dispatched { permits: Cell::new(0) },
+    };
+    let consumer = Consumer {
+        topic,
+        topic_name: wish.topic.clone(),
+        subscription: wish.subscription.clone(),
+        kind: wish.kind,
+        key: subscribed.key,
+        attached,
+        epoch: Cell::new(request.consumer_epoch),
+        name: wish.consumer_name.clone().unwrap_or_default().into(),
+        messages_out: Cell::new(0),
+        bytes_out: Cell::new(0),
+    };
+    connection.consumers.borrow_mut().insert(id, ConsumerSlot::Ready(consumer));
+    connection.send(&answer::success(request.request_id));
+    if let Some(active) = subscribed.active
+        && connection.protocol_version() >= 12
+    {
+        connection.send(&answer::active_consumer_change(id, active));
+    }
+}
+
+/// FLOW. Returns false when the connection must be closed: zero permits are a protocol violation.
+pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
+    if flow.message_permits == 0 {
+        tracing::warn!(peer = %connection.address, "closing a connection that sent FLOW with no permits");
+        return false;
+    }
+    let mut consumers = connection.consumers.borrow_mut();
+    let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&flow.consumer_id) else { return true };
+    match &mut consumer.attached {
+        Attached::Listening(seat) => {
+            if seat.flow(flow.message_permits) {
+                connection.wake();
+            }
+        }
+        Attached::Dormant { permits } => *permits = permits.saturating_add(flow.message_permits),
+        Attached::Dispatched { permits } => {
+            permits.set(permits.get() + i64::from(flow.message_permits));
+            connection.shard.flow(consumer.topic, consumer.key, flow.message_permits);
+        }
+    }
+    true
+}
+
+/// CLOSE_CONSUMER; an unknown id is fine.
+pub(super) fn handle_close_consumer(connection: &Connection, request: &CommandCloseConsumer) {
+    let slot = connection.consumers.borrow_mut().remove(&request.consumer_id);
+    if let Some(ConsumerSlot::Ready(consumer)) = slot {
+        connection.detach(consumer);
+    }
+    connection.send(&answer::success(request.request_id));
+}
+
+/// UNSUBSCRIBE.
+pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandUnsubscribe) {
+    let (id, request_id, force) = (request.consumer_id, request.request_id, request.force.unwrap_or(false));
+    let Some((topic, key)) = attached(connection, id) else {
+        return deny(connection, request_id, Refusal::new(ServerError::MetadataError, "Consumer not found"));
+    };
+    let connection = connection.clone();
+    spawn_local(async move {
+        match connection.shard.unsubscribe(topic, key, force).await {
+            // The consumer was closed on the way, like every other of the subscription.
+            Ok(()) => connection.send(&answer::success(request_id)),
+            Err(error) => deny(&connection, request_id, refusal::of_cursor(&error)),
+        }
+    });
+}
+
+/// The topic and key of an attached consumer.
+pub(super) fn attached(
+    connection: &Connection,
+    id: u64,
+) -> Option<(pharos_broker::ids::TopicId, pharos_broker::ids::ConsumerKey)> {
+    match connection.consumers.borrow().get(&id) {
+        Some(ConsumerSlot::Ready(consumer)) => Some((consumer.topic, consumer.key)),
+        _ => None,
+    }
+}
+
+/// CONSUMER_STATS; errors ride in the answer.
+pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &CommandConsumerStats) {
+    let (id, request_id) = (request.consumer_id, request.request_id);
+    let Some((topic, key)) = attached(connection, id) else {
+        let response = CommandConsumerStatsResponse {
+            request_id,
+            error_code: Some(ServerError::ConsumerNotFound as i32),
+            error_message: Some("Consumer not found".to_owned()),
+            ..Default::default()
+        };
+        return connection.send(&Command::from(response));
+    };
+    let connection = connection.clone();
+    spawn_local(async move {
+        let stats = connection.shard.consumer_stats(topic, key).await.ok();
+        let response = {
+            let consumers = connection.consumers.borrow();
+            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&id) else { return };
+            let stats = stats.unwrap_or_default();
+            CommandConsumerStatsResponse {
+                request_id,
+                consumer_name: Some(consumer.name.to_string()),
+                available_permits: Some(permits_of(consumer)),
+                unacked_messages: Some(stats.unacked_messages),
+                blocked_consumer_on_unacked_msgs: Some(stats.is_blocked),
+                address: Some(connection.address.to_string()),
+                connected_since: Some(pharos_broker::iso_time(connection.connected_since_ms)),
+                r#type: Some(format!("{:?}", consumer.kind)),
+                msg_backlog: Some(stats.backlog),
+                msg_rate_out: Some(0.0),
+                msg_throughput_out: Some(0.0),
+                ..Default::default()
+            }
+        };
+        connection.send(&Command::from(response));
+    });
+}
+
+fn permits_of(consumer: &Consumer) -> u64 {
+    let permits = match &consumer.attached {
+        Attached::Listening(seat) => seat.with(|listener| listener.permits).unwrap_or(0),
+        Attached::Dormant { permits } => i64::from(*permits),
+        Attached::Dispatched { permits } => permits.get(),
+    };
+    u64::try_from(permits).unwrap_or(0)
+}
+
+/// A position that came over the wire as unsigned numbers.
+pub(super) fn position_of(ledger: u64, entry: u64) -> Position {
+    Position::new(ledger, entry)
+}

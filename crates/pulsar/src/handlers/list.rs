@@ -1,0 +1,95 @@
+//! GET_TOPICS_OF_NAMESPACE and the watch that follows it: what pattern consumers live on.
+
+use std::rc::Rc;
+
+use pharos_broker::catalog::{ListMode, PatternError, TopicListWatcher};
+use pharos_runtime::spawn_local;
+use pharos_types::NamespaceName;
+use pharos_wire::answer::{self, Refusal};
+use pharos_wire::proto::command_get_topics_of_namespace::Mode;
+use pharos_wire::proto::{
+    CommandGetTopicsOfNamespace, CommandWatchTopicList, CommandWatchTopicListClose, ServerError,
+};
+use tokio::sync::Notify;
+
+use super::deny;
+use crate::connection::Connection;
+
+/// Watches that one connection may hold.
+const WATCHERS_MAX: usize = 1000;
+
+/// GET_TOPICS_OF_NAMESPACE.
+pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTopicsOfNamespace) {
+    let id = request.request_id;
+    let namespace: NamespaceName = match request.namespace.parse() {
+        Ok(namespace) => namespace,
+        Err(error) => return deny(connection, id, Refusal::new(ServerError::InvalidTopicName, format!("{error}"))),
+    };
+    let mode = match request.mode() {
+        Mode::Persistent => ListMode::Persistent,
+        Mode::NonPersistent => ListMode::NonPersistent,
+        Mode::All => ListMode::All,
+    };
+    let list = connection.shard.shared.catalog.list_topics(
+        &namespace,
+        mode,
+        request.topics_pattern.as_deref(),
+        request.topics_hash.as_deref(),
+    );
+    connection.send(&answer::topics_of_namespace(id, list.topics, list.hash, list.filtered, list.changed));
+}
+
+/// WATCH_TOPIC_LIST. The same watcher id again lists anew.
+pub(super) fn handle_watch(connection: &Rc<Connection>, request: &CommandWatchTopicList) {
+    let (id, watcher_id) = (request.request_id, request.watcher_id);
+    let namespace: NamespaceName = match request.namespace.parse() {
+        Ok(namespace) => namespace,
+        Err(error) => return deny(connection, id, Refusal::new(ServerError::InvalidTopicName, format!("{error}"))),
+    };
+    if connection.watchers.borrow().len() >= WATCHERS_MAX {
+        let text = format!("more than {WATCHERS_MAX} topic list watchers on one connection");
+        return deny(connection, id, Refusal::new(ServerError::TooManyRequests, text));
+    }
+    let watcher = match connection.shard.shared.catalog.watch_topics(&namespace, &request.topics_pattern) {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            let code = match error {
+                PatternError::Invalid => ServerError::InvalidTopicName,
+                _ => ServerError::NotAllowedError,
+            };
+            return deny(connection, id, Refusal::new(code, error.to_string()));
+        }
+    };
+    let stop = Rc::new(Notify::new());
+    let earlier = connection.watchers.borrow_mut().insert(watcher_id, stop.clone());
+    if let Some(earlier) = earlier {
+        earlier.notify_one();
+    }
+    let hash = watcher.hash();
+    let topics = if request.topics_hash.as_deref() == Some(hash.as_str()) { Vec::new() } else { watcher.topics() };
+    connection.send(&answer::watch_topic_list_success(id, watcher_id, topics, hash));
+    spawn_local(follow(connection.clone(), watcher_id, watcher, stop));
+}
+
+/// Tells the client of each change until it closes the watch.
+async fn follow(connection: Rc<Connection>, watcher_id: u64, mut watcher: TopicListWatcher, stop: Rc<Notify>) {
+    loop {
+        let update = tokio::select! {
+            () = stop.notified() => return,
+            update = watcher.next() => update,
+        };
+        if connection.is_closed() {
+            return;
+        }
+        connection.send(&answer::watch_topic_update(watcher_id, update.new, update.deleted, update.hash));
+    }
+}
+
+/// WATCH_TOPIC_LIST_CLOSE.
+pub(super) fn handle_watch_close(connection: &Connection, request: &CommandWatchTopicListClose) {
+    let watcher = connection.watchers.borrow_mut().remove(&request.watcher_id);
+    if let Some(watcher) = watcher {
+        watcher.notify_one();
+    }
+    connection.send(&answer::success(request.request_id));
+}

@@ -1,0 +1,81 @@
+//! One file per family of commands; this one only routes.
+
+mod ack;
+mod connect;
+mod consume;
+mod list;
+mod lookup;
+mod produce;
+mod schema;
+mod seek;
+
+use std::rc::Rc;
+
+use pharos_wire::answer::{self, Refusal};
+use pharos_wire::proto::ServerError;
+use pharos_wire::{Command, Frame};
+
+use crate::connection::Connection;
+use crate::reader::Batch;
+
+/// Handles one command. Returns false when the connection must be closed.
+pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batch) -> bool {
+    if !matches!(frame.command, Command::Send(_)) {
+        // Whatever else a client says comes after its sends.
+        batch.flush(connection);
+    }
+    if connection.peer.borrow().is_none() {
+        return connect::handle_first(connection, frame.command);
+    }
+    match frame.command {
+        Command::Send(send) => return produce::handle_send(connection, &send, frame.payload, batch),
+        Command::Ack(ack) => ack::handle_ack(connection, &ack),
+        Command::Flow(flow) => return consume::handle_flow(connection, &flow),
+        Command::Ping(_) => connection.send(&answer::pong()),
+        Command::Pong(_) => {}
+        Command::PartitionedMetadata(request) => lookup::handle_partitioned_metadata(connection, request),
+        Command::Lookup(request) => lookup::handle_lookup(connection, &request),
+        Command::Producer(request) => produce::handle_producer(connection, *request),
+        Command::CloseProducer(request) => produce::handle_close_producer(connection, &request),
+        Command::Subscribe(request) => consume::handle_subscribe(connection, *request),
+        Command::CloseConsumer(request) => consume::handle_close_consumer(connection, &request),
+        Command::Unsubscribe(request) => consume::handle_unsubscribe(connection, &request),
+        Command::RedeliverUnacknowledgedMessages(request) => ack::handle_redeliver(connection, &request),
+        Command::Seek(request) => seek::handle_seek(connection, request),
+        Command::GetLastMessageId(request) => seek::handle_get_last_message_id(connection, &request),
+        Command::ConsumerStats(request) => consume::handle_consumer_stats(connection, &request),
+        Command::GetTopicsOfNamespace(request) => list::handle_get_topics(connection, &request),
+        Command::WatchTopicList(request) => list::handle_watch(connection, &request),
+        Command::WatchTopicListClose(request) => list::handle_watch_close(connection, &request),
+        Command::GetSchema(request) => schema::handle_get_schema(connection, &request),
+        Command::GetOrCreateSchema(request) => schema::handle_get_or_create_schema(connection, request),
+        // A refresh of credentials that nobody asked for; there is no authentication to refresh.
+        Command::AuthResponse(_) => {}
+        other => return refuse(connection, &other),
+    }
+    true
+}
+
+/// Commands of features that are not served, and commands that only a broker may send.
+fn refuse(connection: &Connection, command: &Command) -> bool {
+    let request_id = match command {
+        Command::NewTxn(request) => request.request_id,
+        Command::AddPartitionToTxn(request) => request.request_id,
+        Command::AddSubscriptionToTxn(request) => request.request_id,
+        Command::EndTxn(request) => request.request_id,
+        Command::EndTxnOnPartition(request) => request.request_id,
+        Command::EndTxnOnSubscription(request) => request.request_id,
+        Command::TcClientConnectRequest(request) => request.request_id,
+        other => {
+            tracing::warn!(peer = %connection.address, command = ?other.command_type(), "closing a connection that sent a broker's command");
+            return false;
+        }
+    };
+    connection.send(&answer::error(request_id, ServerError::NotAllowedError, "Transactions are not enabled."));
+    true
+}
+
+/// Answers a request with an error.
+fn deny(connection: &Connection, request_id: u64, refusal: Refusal) {
+    connection.send(&answer::error(request_id, refusal.code, refusal.message));
+}

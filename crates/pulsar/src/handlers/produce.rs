@@ -1,0 +1,237 @@
+//! PRODUCER, SEND and CLOSE_PRODUCER.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use pharos_broker::catalog::schema::{SchemaError, SchemaVersion};
+use pharos_broker::entry::EntryFacts;
+use pharos_broker::error::ProducerError;
+use pharos_broker::shard::Publish;
+use pharos_broker::topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::{SubscriptionName, TopicName};
+use pharos_wire::answer::{self, Refusal};
+use pharos_wire::message;
+use pharos_wire::proto::{CommandCloseProducer, CommandProducer, CommandSend, ProducerAccessMode, ServerError};
+
+use super::deny;
+use super::schema::schema_info;
+use crate::connection::Connection;
+use crate::producer::{Producer, ProducerSlot, SendTo};
+use crate::reader::{Batch, kept};
+use crate::refusal;
+
+/// PRODUCER.
+pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProducer) {
+    let (id, request_id) = (request.producer_id, request.request_id);
+    match connection.producers.borrow().get(id) {
+        Some(ProducerSlot::Creating { .. }) => {
+            let text = "producer is already being created on this connection";
+            return deny(connection, request_id, Refusal::new(ServerError::ServiceNotReady, text));
+        }
+        Some(ProducerSlot::Ready(producer)) => {
+            let (name, schema) = (producer.name.clone(), producer.schema_version.clone());
+            return connection.send(&answer::producer_success(request_id, name, -1, schema, None, !producer.waiting));
+        }
+        None => {}
+    }
+    let name: TopicName = match request.topic.parse() {
+        Ok(name) => name,
+        Err(error) => {
+            return deny(connection, request_id, Refusal::new(ServerError::InvalidTopicName, format!("{error}")));
+        }
+    };
+    let attempt = connection.shard.number_for_front_door();
+    connection.producers.borrow_mut().insert(id, ProducerSlot::Creating { attempt });
+    let connection = connection.clone();
+    spawn_local(async move {
+        let outcome = create(&connection, &name, &request).await;
+        finish(&connection, id, request_id, attempt, outcome);
+    });
+}
+
+/// Everything that creating a producer waits for.
+async fn create(
+    connection: &Connection,
+    topic: &TopicName,
+    request: &CommandProducer,
+) -> Result<(pharos_broker::ids::TopicId, ProducerGrant, Bytes), Refusal> {
+    let shard = &connection.shard;
+    let of_topic = |error| refusal::of_topic(&error);
+    shard.ensure_topic(topic, true).await.map_err(of_topic)?;
+    let schema = schema_info(request.schema.as_ref())?;
+    let version = shard.shared.catalog.add_producer_schema(topic, schema, "").await.map_err(of_schema)?;
+    let version = version.map(SchemaVersion::to_bytes).unwrap_or_default();
+    if let Some(initial) = request.initial_subscription_name.as_deref().filter(|name| !name.is_empty()) {
+        let name = SubscriptionName::new(initial)
+            .map_err(|error| Refusal::new(ServerError::ProducerBusy, error.to_string()))?;
+        shard.ensure_subscription(topic, name).await.map_err(|error| refusal::of_subscribe(&error))?;
+    }
+    let access_mode = match request.producer_access_mode() {
+        ProducerAccessMode::Shared => AccessMode::Shared,
+        ProducerAccessMode::Exclusive => AccessMode::Exclusive,
+        ProducerAccessMode::WaitForExclusive => AccessMode::WaitForExclusive,
+        ProducerAccessMode::ExclusiveWithFencing => AccessMode::ExclusiveWithFencing,
+    };
+    let wish = ProducerRequest {
+        connection: connection.id,
+        producer_id: request.producer_id,
+        name: request.producer_name.clone().filter(|name| !name.is_empty()),
+        epoch: request.epoch.unwrap_or(0),
+        user_provided_name: request.user_provided_producer_name.unwrap_or(true),
+        access_mode,
+        topic_epoch: request.topic_epoch,
+        info: ProducerInfo {
+            address: connection.address.clone(),
+            client_version: connection.client_version(),
+            connected_since_ms: clock::wall_ms(),
+            metadata: pairs(&request.metadata),
+        },
+    };
+    let (topic, grant) = shard.add_producer(topic, wish).await.map_err(|error: ProducerError| refusal::of_producer(&error))?;
+    Ok((topic, grant, version))
+}
+
+/// Answers PRODUCER, unless the client gave up on it meanwhile.
+fn finish(
+    connection: &Rc<Connection>,
+    id: u64,
+    request_id: u64,
+    attempt: u64,
+    outcome: Result<(pharos_broker::ids::TopicId, ProducerGrant, Bytes), Refusal>,
+) {
+    let wanted = !connection.is_closed()
+        && matches!(connection.producers.borrow().get(id), Some(ProducerSlot::Creating { attempt: a }) if *a == attempt);
+    let (topic, grant, version) = match outcome {
+        Ok(granted) => granted,
+        Err(refusal) => {
+            if wanted {
+                connection.producers.borrow_mut().remove(id);
+                deny(connection, request_id, refusal);
+            }
+            return;
+        }
+    };
+    if !wanted {
+        return connection.shard.close_producer(topic, grant.key);
+    }
+    let mut producer = Producer::new(topic, grant.key, grant.name.clone(), version.clone());
+    producer.waiting = grant.turn.is_some();
+    connection.producers.borrow_mut().insert(id, ProducerSlot::Ready(producer));
+    let ready = grant.turn.is_none();
+    connection.send(&answer::producer_success(request_id, grant.name.clone(), -1, version.clone(), grant.topic_epoch, ready));
+    if let Some(turn) = grant.turn {
+        let connection = connection.clone();
+        spawn_local(async move {
+            let outcome = turn.await;
+            let here = {
+                let mut producers = connection.producers.borrow_mut();
+                match producers.get_mut(id) {
+                    Some(ProducerSlot::Ready(producer)) if producer.key == grant.key => {
+                        producer.waiting = false;
+                        true
+                    }
+                    _ => false,
+                }
+            };
+            match outcome {
+                Ok(epoch) if here => {
+                    connection.send(&answer::producer_success(request_id, grant.name, -1, version, Some(epoch), true));
+                }
+                Ok(_) => connection.shard.close_producer(topic, grant.key),
+                Err(_) if here => {
+                    connection.producers.borrow_mut().remove(id);
+                    let text = "producer was fenced while it waited for exclusive access";
+                    deny(&connection, request_id, Refusal::new(ServerError::ProducerFenced, text));
+                }
+                Err(_) => {}
+            }
+        });
+    }
+}
+
+/// SEND. Returns false when the connection must be closed.
+pub(super) fn handle_send(
+    connection: &Connection,
+    send: &CommandSend,
+    payload: Option<Bytes>,
+    batch: &mut Batch,
+) -> bool {
+    let payload = payload.unwrap_or_default();
+    let highest = send.highest_sequence_id.unwrap_or(0);
+    let to = connection.producers.borrow_mut().send_to(send.producer_id);
+    let (topic, producer) = match to {
+        SendTo::Producer(topic, producer) => (topic, producer),
+        SendTo::Nowhere => return true,
+        SendTo::Unknown => {
+            tracing::warn!(peer = %connection.address, producer = send.producer_id, "closing a connection that sent to an unknown producer");
+            return false;
+        }
+    };
+    match check(send, &payload) {
+        Ok(facts) => {
+            connection.send_began(payload.len());
+            let entry = Publish {
+                sequence_id: send.sequence_id,
+                highest_sequence_id: highest,
+                payload: kept(payload),
+                facts,
+                received_at: clock::now(),
+            };
+            batch.push(connection, (topic, producer), entry);
+        }
+        Err(refusal) => {
+            // Earlier sends of the producer are answered by its topic's home; this answer may overtake their
+            // receipts, which the protocol allows because it names the send it is about.
+            connection.producers.borrow_mut().answered(send.producer_id);
+            let sequence_id = send.sequence_id.max(highest);
+            connection.send(&answer::send_error(send.producer_id, sequence_id, refusal));
+        }
+    }
+    true
+}
+
+/// The checks of one send that need nothing but its bytes.
+fn check(send: &CommandSend, payload: &[u8]) -> Result<EntryFacts, Refusal> {
+    if send.txnid_least_bits.is_some() && send.txnid_most_bits.is_some() {
+        return Err(Refusal::new(ServerError::NotAllowedError, "Transactions are not enabled."));
+    }
+    if send.message_id.is_some() {
+        let text = "only a shadow topic takes messages with an id";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
+    let malformed = |error: &dyn std::fmt::Display| Refusal::new(ServerError::ChecksumError, format!("malformed message: {error}"));
+    let parts = message::split_ref(payload).map_err(|error| malformed(&error))?;
+    if !parts.verify_checksum() {
+        return Err(Refusal::new(ServerError::ChecksumError, "checksum of the message does not match"));
+    }
+    let facts = message::peek(parts.metadata).map_err(|error| malformed(&error))?;
+    Ok(EntryFacts::from_facts(&facts))
+}
+
+/// CLOSE_PRODUCER.
+pub(super) fn handle_close_producer(connection: &Connection, request: &CommandCloseProducer) {
+    let (at_home, answer_now) =
+        connection.producers.borrow_mut().close_by_client(request.producer_id, request.request_id);
+    if let Some((topic, producer)) = at_home {
+        connection.shard.close_producer(topic, producer);
+    }
+    if answer_now {
+        connection.send(&answer::success(request.request_id));
+    }
+}
+
+/// Why a schema was refused.
+pub(super) fn of_schema(error: SchemaError) -> Refusal {
+    let code = match &error {
+        SchemaError::Store(_) => ServerError::MetadataError,
+        _ => ServerError::IncompatibleSchema,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+/// Key and value pairs as plain strings.
+pub(super) fn pairs(list: &[pharos_wire::proto::KeyValue]) -> Vec<(String, String)> {
+    list.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
+}

@@ -1,0 +1,287 @@
+//! What a connection has yet to write, as runs of bytes and references to shared payloads.
+//!
+//! ```text
+//!   arena    [ answer answer header ][ header ][ header … ]      bytes made for this connection
+//!   segments   Head(n)          Payload  Head(n) Payload  …      what the socket gets, in order
+//! ```
+//!
+//! A large payload is never copied: its segment refers to the entry that all listeners share. A small one is copied
+//! into the arena, where it joins its neighbours in one run, because many tiny pieces cost the kernel more than the
+//! copy. Nothing is queued per consumer: the queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::net::TcpStream;
+
+use pharos_broker::entry::FeedEntry;
+use pharos_broker::ids::{ConsumerKey, TopicId};
+
+/// Queued bytes beyond which no more messages are dealt; a vectored write wants 128 to 512 KiB.
+const ROOM_BYTES: usize = 384 << 10;
+/// Queued pieces beyond which no more messages are dealt.
+const ROOM_SEGMENTS: usize = 1024;
+/// Pieces in one write.
+const SLICES_MAX: usize = 64;
+/// Payloads up to this size are copied.
+const COPY_BYTES_MAX: usize = 1024;
+/// Deliveries that share one mark.
+const MARK_MESSAGES_MAX: u32 = 32;
+/// An arena that grew beyond this is given back when it runs empty.
+const ARENA_KEPT_BYTES: usize = 4096;
+
+enum Segment {
+    /// The next bytes of the arena.
+    Head(usize),
+    /// A shared payload; what was written of it is advanced over.
+    Payload(Bytes),
+}
+
+/// What is to be done when the stream has got so far.
+pub(crate) struct Mark {
+    /// Absolute offset in what this connection ever wrote.
+    end: u64,
+    pub(crate) event: Written,
+}
+
+/// Something reached the socket.
+pub(crate) enum Written {
+    /// Deliveries of one live entry to listeners of the group with this index.
+    Listeners { entry: Arc<FeedEntry>, group: u32, messages: u32 },
+    /// Bytes dispatched to one consumer.
+    Dispatched { topic: TopicId, key: ConsumerKey, bytes: u64 },
+}
+
+/// The queue.
+#[derive(Default)]
+pub(crate) struct Outbound {
+    arena: BytesMut,
+    segments: VecDeque<Segment>,
+    queued_bytes: usize,
+    /// Absolute offsets: what was ever queued, and what of it was written.
+    queued_end: u64,
+    written_end: u64,
+    marks: VecDeque<Mark>,
+}
+
+impl Outbound {
+    /// Bytes not yet written.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queued_bytes == 0
+    }
+
+    /// Whether one more message may be dealt.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queued_bytes < ROOM_BYTES && self.segments.len() < ROOM_SEGMENTS
+    }
+
+    /// Appends bytes that `write` makes.
+    pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        let before = self.arena.len();
+        write(&mut self.arena);
+        self.grew(self.arena.len() - before);
+    }
+
+    fn grew(&mut self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.queued_bytes += bytes;
+        self.queued_end += bytes as u64;
+        if let Some(Segment::Head(head)) = self.segments.back_mut() {
+            *head += bytes;
+        } else {
+            self.segments.push_back(Segment::Head(bytes));
+        }
+    }
+
+    /// Appends a message: its header, then its payload.
+    pub(crate) fn push_message(&mut self, header: &[u8], payload: &Bytes) {
+        if payload.len() <= COPY_BYTES_MAX {
+            self.push_with(|arena| {
+                arena.extend_from_slice(header);
+                arena.extend_from_slice(payload);
+            });
+            return;
+        }
+        self.push_with(|arena| arena.extend_from_slice(header));
+        self.queued_bytes += payload.len();
+        self.queued_end += payload.len() as u64;
+        self.segments.push_back(Segment::Payload(payload.clone()));
+    }
+
+    /// Counts the message just pushed as a delivery of a live entry.
+    pub(crate) fn mark_listener(&mut self, entry: &Arc<FeedEntry>, group: u32) {
+        let end = self.queued_end;
+        if let Some(mark) = self.marks.back_mut()
+            && let Written::Listeners { entry: same, group: of, messages } = &mut mark.event
+            && *of == group
+            && Arc::ptr_eq(same, entry)
+            && *messages < MARK_MESSAGES_MAX
+        {
+            *messages += 1;
+            mark.end = end;
+            return;
+        }
+        let event = Written::Listeners { entry: entry.clone(), group, messages: 1 };
+        self.marks.push_back(Mark { end, event });
+    }
+
+    /// Counts the message just pushed against its consumer's window.
+    pub(crate) fn mark_dispatched(&mut self, topic: TopicId, key: ConsumerKey, bytes: u64) {
+        let end = self.queued_end;
+        if let Some(mark) = self.marks.back_mut()
+            && let Written::Dispatched { topic: of, key: same, bytes: sum } = &mut mark.event
+            && *of == topic
+            && *same == key
+        {
+            *sum += bytes;
+            mark.end = end;
+            return;
+        }
+        self.marks.push_back(Mark { end, event: Written::Dispatched { topic, key, bytes } });
+    }
+
+    /// Writes once. Returns how many bytes the socket took.
+    ///
+    /// # Errors
+    /// As the socket says; `WouldBlock` when it is full.
+    pub(crate) fn write(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        let mut head_start = 0;
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            let bytes = match segment {
+                Segment::Head(length) => {
+                    let bytes = self.arena.get(head_start..head_start + length).unwrap_or_default();
+                    head_start += length;
+                    bytes
+                }
+                Segment::Payload(payload) => payload,
+            };
+            *slice = IoSlice::new(bytes);
+            count += 1;
+        }
+        let written = stream.try_write_vectored(slices.get(..count).unwrap_or_default())?;
+        self.advance(written);
+        Ok(written)
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.queued_bytes -= written;
+        self.written_end += written as u64;
+        let mut left = written;
+        while left > 0 {
+            let Some(segment) = self.segments.front_mut() else { break };
+            let step = match segment {
+                Segment::Head(length) => {
+                    let step = left.min(*length);
+                    self.arena.advance(step);
+                    *length -= step;
+                    if *length > 0 {
+                        return;
+                    }
+                    step
+                }
+                Segment::Payload(payload) => {
+                    let step = left.min(payload.len());
+                    payload.advance(step);
+                    if !payload.is_empty() {
+                        return;
+                    }
+                    step
+                }
+            };
+            left -= step;
+            self.segments.pop_front();
+        }
+        if self.segments.is_empty() {
+            self.give_back();
+        }
+    }
+
+    /// An idle connection keeps next to nothing.
+    fn give_back(&mut self) {
+        if self.arena.capacity() > ARENA_KEPT_BYTES {
+            self.arena = BytesMut::new();
+        }
+        if self.segments.capacity() > 64 {
+            self.segments = VecDeque::new();
+        }
+    }
+
+    /// The next mark that the stream has passed.
+    pub(crate) fn take_written(&mut self) -> Option<Written> {
+        if self.marks.front()?.end > self.written_end {
+            return None;
+        }
+        self.marks.pop_front().map(|mark| mark.event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(out: &mut Outbound, step: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !out.is_empty() {
+            let mut flat = Vec::new();
+            let mut start = 0;
+            for segment in &out.segments {
+                match segment {
+                    Segment::Head(n) => {
+                        flat.extend_from_slice(&out.arena[start..start + n]);
+                        start += n;
+                    }
+                    Segment::Payload(payload) => flat.extend_from_slice(payload),
+                }
+            }
+            let step = step.min(flat.len());
+            all.extend_from_slice(&flat[..step]);
+            out.advance(step);
+        }
+        all
+    }
+
+    #[test]
+    fn bytes_leave_in_the_order_in_which_they_came_whatever_the_socket_takes() {
+        let large = Bytes::from(vec![7; COPY_BYTES_MAX + 1]);
+        let small = Bytes::from_static(b"small");
+        let mut expected = b"answer".to_vec();
+        for _ in 0..3 {
+            expected.extend_from_slice(b"h1");
+            expected.extend_from_slice(&large);
+            expected.extend_from_slice(b"h2");
+            expected.extend_from_slice(&small);
+        }
+        for step in [1, 2, 7, 1000, 1_000_000] {
+            let mut out = Outbound::default();
+            out.push_with(|arena| arena.extend_from_slice(b"answer"));
+            for _ in 0..3 {
+                out.push_message(b"h1", &large);
+                out.push_message(b"h2", &small);
+            }
+            assert_eq!(drain(&mut out, step), expected, "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_mark_comes_up_once_its_last_byte_is_written() {
+        let mut out = Outbound::default();
+        let topic = TopicId { home: pharos_broker::ids::ShardId(0), number: 1 };
+        out.push_message(b"head", &Bytes::from_static(b"body"));
+        out.mark_dispatched(topic, ConsumerKey(1), 4);
+        assert!(out.take_written().is_none());
+        out.advance(7);
+        assert!(out.take_written().is_none());
+        out.advance(1);
+        assert!(matches!(out.take_written(), Some(Written::Dispatched { bytes: 4, .. })));
+    }
+}

@@ -1,0 +1,167 @@
+//! The producers of one connection.
+
+use std::collections::{HashMap, VecDeque};
+
+use pharos_broker::ids::{ProducerKey, TopicId};
+use pharos_runtime::{Nanos, clock};
+
+/// How long sends to a producer that the broker closed are ignored instead of closing the connection.
+const FORGIVEN_NANOS: u64 = 30_000_000_000;
+/// How many such producers are remembered.
+const FORGIVEN_MAX: usize = 1024;
+
+/// What stands under a producer id.
+pub(crate) enum ProducerSlot {
+    /// PRODUCER came and is not answered yet.
+    Creating {
+        /// Tells this attempt from a later one under the same id.
+        attempt: u64,
+    },
+    /// It may send.
+    Ready(Producer),
+}
+
+/// An attached producer.
+pub(crate) struct Producer {
+    pub(crate) topic: TopicId,
+    pub(crate) key: ProducerKey,
+    pub(crate) name: String,
+    /// What PRODUCER_SUCCESS said, should PRODUCER be sent again.
+    pub(crate) schema_version: bytes::Bytes,
+    /// It waits for exclusive access.
+    pub(crate) waiting: bool,
+    /// Sends without a receipt.
+    in_flight: u32,
+    /// The client closed it with this request; answered when nothing is in flight.
+    closed_by: Option<u64>,
+}
+
+impl Producer {
+    pub(crate) fn new(topic: TopicId, key: ProducerKey, name: String, schema_version: bytes::Bytes) -> Self {
+        Self { topic, key, name, schema_version, waiting: false, in_flight: 0, closed_by: None }
+    }
+}
+
+/// The producers of one connection.
+#[derive(Default)]
+pub(crate) struct Producers {
+    slots: HashMap<u64, ProducerSlot>,
+    /// Closed by the broker a moment ago; their last sends may still be on the way.
+    forgiven: VecDeque<(u64, Nanos)>,
+}
+
+/// Whether a send may go on.
+pub(crate) enum SendTo {
+    /// To this producer of this topic.
+    Producer(TopicId, ProducerKey),
+    /// Nowhere: the producer was closed by the broker, and the client will learn of it.
+    Nowhere,
+    /// The client breaks the protocol.
+    Unknown,
+}
+
+impl Producers {
+    pub(crate) fn get(&self, id: u64) -> Option<&ProducerSlot> {
+        self.slots.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut ProducerSlot> {
+        self.slots.get_mut(&id)
+    }
+
+    pub(crate) fn insert(&mut self, id: u64, slot: ProducerSlot) {
+        self.slots.insert(id, slot);
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<ProducerSlot> {
+        self.slots.remove(&id)
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.slots.keys().copied().collect()
+    }
+
+    /// Those that are attached at their topic's home.
+    pub(crate) fn ready(&self) -> Vec<(TopicId, ProducerKey)> {
+        self.slots
+            .values()
+            .filter_map(|slot| match slot {
+                ProducerSlot::Ready(producer) => Some((producer.topic, producer.key)),
+                ProducerSlot::Creating { .. } => None,
+            })
+            .collect()
+    }
+
+    /// Where a send goes; counts it as in flight.
+    pub(crate) fn send_to(&mut self, id: u64) -> SendTo {
+        match self.slots.get_mut(&id) {
+            Some(ProducerSlot::Ready(producer)) if producer.closed_by.is_none() => {
+                producer.in_flight += 1;
+                SendTo::Producer(producer.topic, producer.key)
+            }
+            Some(_) => SendTo::Nowhere,
+            None => {
+                let now = clock::now();
+                while self.forgiven.front().is_some_and(|(_, at)| now.since(*at) > FORGIVEN_NANOS) {
+                    self.forgiven.pop_front();
+                }
+                let forgiven = self.forgiven.iter().any(|(known, _)| *known == id);
+                if forgiven { SendTo::Nowhere } else { SendTo::Unknown }
+            }
+        }
+    }
+
+    /// One send was answered. `None` when the producer is gone; else whether the answer is wanted.
+    pub(crate) fn answered(&mut self, id: u64) -> Option<bool> {
+        match self.slots.get_mut(&id) {
+            Some(ProducerSlot::Ready(producer)) => {
+                producer.in_flight = producer.in_flight.saturating_sub(1);
+                Some(true)
+            }
+            _ => None,
+        }
+    }
+
+    /// The client closes a producer. Returns its place at home when there is one, and whether to answer at once.
+    pub(crate) fn close_by_client(&mut self, id: u64, request_id: u64) -> (Option<(TopicId, ProducerKey)>, bool) {
+        match self.slots.get_mut(&id) {
+            Some(ProducerSlot::Ready(producer)) => {
+                let at_home = (producer.topic, producer.key);
+                if producer.in_flight > 0 {
+                    producer.closed_by = Some(request_id);
+                    return (Some(at_home), false);
+                }
+                self.slots.remove(&id);
+                (Some(at_home), true)
+            }
+            // Still being created: the late result is thrown away, because its attempt is no longer here.
+            Some(ProducerSlot::Creating { .. }) => {
+                self.slots.remove(&id);
+                (None, true)
+            }
+            None => (None, true),
+        }
+    }
+
+    /// The request to answer now that nothing is in flight, if the client closed the producer.
+    pub(crate) fn take_closed(&mut self, id: u64) -> Option<u64> {
+        match self.slots.get(&id) {
+            Some(ProducerSlot::Ready(producer)) if producer.in_flight == 0 => {
+                let request_id = producer.closed_by?;
+                self.slots.remove(&id);
+                Some(request_id)
+            }
+            _ => None,
+        }
+    }
+
+    /// The broker closes a producer.
+    pub(crate) fn close_by_broker(&mut self, id: u64) -> Option<ProducerSlot> {
+        let slot = self.slots.remove(&id)?;
+        if self.forgiven.len() >= FORGIVEN_MAX {
+            self.forgiven.pop_front();
+        }
+        self.forgiven.push_back((id, clock::now()));
+        Some(slot)
+    }
+}
