@@ -56,10 +56,11 @@ fn exchange(method: &str, url: &str, body: &str) -> anyhow::Result<Answer> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     // HTTP/1.0: the body ends with the connection, so there is no chunked encoding to undo.
     let length = body.len();
-    write!(
-        stream,
+    let request = format!(
         "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    )?;
+    );
+    // In one piece: a server may answer and close after its first read.
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream
         .read_to_end(&mut answer)
