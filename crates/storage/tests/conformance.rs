@@ -90,6 +90,10 @@ impl Subject for OnFaults {
         async {}.boxed()
     }
 
+    fn takes_large_entries(&self) -> bool {
+        false
+    }
+
     fn poison(&mut self) -> bool {
         self.fs.fail_sync_in(0);
         true
@@ -125,7 +129,14 @@ fn the_laws_hold_on_a_directory_through_the_page_cache() {
 
 #[test]
 fn the_laws_hold_when_crashes_lose_what_was_not_synced() {
-    for seed in 0..4 {
-        conformance::run_all(|| OnFaults::new(seed, options()));
+    let small = Options {
+        segment_bytes_first: 16 << 10,
+        segment_bytes: 64 << 10,
+        entry_bytes_max: 16 << 10,
+        block_bytes: 512,
+        ..options()
+    };
+    for seed in 0..20 {
+        conformance::run_all(|| OnFaults::new(seed, small.clone()));
     }
 }

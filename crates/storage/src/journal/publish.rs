@@ -109,7 +109,14 @@ impl Journal {
             state.bytes += touched.bytes;
             let durable = state.index.len() as u64;
             if let Some(tail) = &state.tail {
-                tail.send_modify(|tail| tail.durable = durable);
+                // Once failed, always failed: somebody may have acted on it.
+                tail.send_if_modified(|tail| {
+                    let moves = tail.failed.is_none();
+                    if moves {
+                        tail.durable = durable;
+                    }
+                    moves
+                });
             }
         }
         bump(&self.shared.counters.entries, count);
