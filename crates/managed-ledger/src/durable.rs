@@ -83,9 +83,12 @@ impl DurableWatch {
             tokio::select! {
                 biased;
                 place = self.active.changed() => place.map_err(|_| DurableError::Closed)?,
-                // A ledger that ended was closed: its place is about to be taken.
-                Err(_) = tail.changed() => self.active.changed().await.map_err(|_| DurableError::Closed)?,
-                else => {}
+                moved = tail.changed() => {
+                    // A ledger that ended was closed: its place is about to be taken.
+                    if moved.is_err() {
+                        self.active.changed().await.map_err(|_| DurableError::Closed)?;
+                    }
+                }
             }
         }
     }
