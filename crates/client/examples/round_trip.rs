@@ -80,7 +80,7 @@ async fn run(address: &str) -> anyhow::Result<()> {
     let exclusive = ProducerOptions::default().access_mode(ProducerAccessMode::Exclusive);
     let refused = connection.producer(&topic, exclusive).await.err();
     ensure!(
-        refused.as_ref().and_then(ClientError::code) == Some(ServerError::ProducerBusy),
+        refused.as_ref().and_then(ClientError::code) == Some(ServerError::ProducerFenced),
         "{refused:?}"
     );
     producer.close().await?;

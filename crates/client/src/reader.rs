@@ -11,8 +11,8 @@ pub struct Reader {
     consumer: Consumer,
     /// The last message handed out, or the place where reading began.
     position: MessageIdData,
-    /// Members of the first entry up to this index were read before.
-    skip: Option<(u64, u64, i32)>,
+    /// Whether messages up to `position` may still come: brokers begin with the entry of the start, read before or not.
+    is_beginning: bool,
 }
 
 impl Connection {
@@ -40,22 +40,11 @@ impl Connection {
         start: MessageIdData,
         options: ConsumerOptions,
     ) -> Result<Reader, ClientError> {
-        let skip = start
-            .batch_index
-            .filter(|index| *index >= 0)
-            .map(|index| (start.ledger_id, start.entry_id, index));
-        // From within a batch: the entry is read again from its beginning, and its first members are skipped here.
-        let mut from = start.clone();
-        if skip.is_some() {
-            from.entry_id = from.entry_id.wrapping_sub(1);
-            from.batch_index = None;
-            from.batch_size = None;
-        }
-        let consumer = self.subscribe(topic, options.non_durable(from)).await?;
+        let options = options.non_durable(start.clone());
         Ok(Reader {
-            consumer,
+            consumer: self.subscribe(topic, options).await?,
             position: start,
-            skip,
+            is_beginning: true,
         })
     }
 }
@@ -70,16 +59,15 @@ impl Reader {
     pub async fn next(&mut self) -> Result<Message, ClientError> {
         loop {
             let message = self.consumer.receive().await?;
-            let at = (message.id.ledger_id, message.id.entry_id);
-            let index = message.id.batch_index.unwrap_or(-1);
-            match self.skip {
-                Some((ledger, entry, last)) if at == (ledger, entry) && index <= last => {}
-                _ => {
-                    self.skip = None;
-                    self.position = message.id.clone();
-                    return Ok(message);
-                }
+            // Another ledger is never before the start, and the ends of a topic have no ledger of their own.
+            let is_old = message.id.ledger_id == self.position.ledger_id
+                && place(&message.id) <= place(&self.position);
+            if self.is_beginning && is_old {
+                continue;
             }
+            self.is_beginning = false;
+            self.position = message.id.clone();
+            return Ok(message);
         }
     }
 
@@ -89,16 +77,8 @@ impl Reader {
     /// As any request.
     pub async fn has_next(&self) -> Result<bool, ClientError> {
         let last = self.consumer.last_message_id().await?.last_message_id;
-        let signed = |n: u64| n.cast_signed();
-        if signed(last.entry_id) < 0 {
-            return Ok(false);
-        }
-        let place = |id: &MessageIdData| {
-            // A whole entry counts as its last member.
-            let index = id.batch_index.filter(|index| *index >= 0).unwrap_or(i32::MAX);
-            (signed(id.ledger_id), signed(id.entry_id), index)
-        };
-        Ok(place(&last) > place(&self.position))
+        let is_empty = last.entry_id.cast_signed() < 0;
+        Ok(!is_empty && place(&last) > place(&self.position))
     }
 
     /// The consumer behind it.
@@ -114,4 +94,10 @@ impl Reader {
     pub async fn close(self) -> Result<(), ClientError> {
         self.consumer.close().await
     }
+}
+
+/// What message ids are ordered by; a whole entry counts as its last member.
+fn place(id: &MessageIdData) -> (i64, i64, i32) {
+    let index = id.batch_index.filter(|index| *index >= 0).unwrap_or(i32::MAX);
+    (id.ledger_id.cast_signed(), id.entry_id.cast_signed(), index)
 }

@@ -507,19 +507,20 @@ async fn a_reader_begins_within_a_batch() {
         ..id(4)
     };
     let play = async {
+        let begin = start.clone();
         let Command::Subscribe(asked) = broker.command().await else {
             panic!("not SUBSCRIBE");
         };
         assert_eq!(
             (asked.durable, asked.start_message_id.clone()),
-            (Some(false), Some(id(3)))
+            (Some(false), Some(begin))
         );
         broker.success(asked.request_id).await;
         broker
             .deliver(asked.consumer_id, 4, &batch(&["a", "b"]), &[])
             .await;
     };
-    let (reader, ()) = tokio::join!(connection.reader_with("t", start, options), play);
+    let (reader, ()) = tokio::join!(connection.reader_with("t", start.clone(), options), play);
     let mut reader = reader.unwrap();
     assert_eq!(reader.next().await.unwrap().text(), "b");
     for (last, expected) in [(id(4), false), (id(5), true), (id(u64::MAX), false)] {

@@ -87,6 +87,18 @@ enum AutoCreation {
     Partitioned(u32),
 }
 
+/// What is on record about a name.
+enum Look {
+    /// A partitioned topic.
+    Partitioned(u32),
+    /// A topic, or a partition that need not exist yet.
+    Plain,
+    /// A partitioned topic that is being deleted, or a partition that its topic does not have.
+    Gone,
+    /// Nothing; what would be made.
+    Missing(AutoCreation),
+}
+
 impl Catalog {
     /// Checks that a topic may be used, and makes it when it does not exist, `may_create` is set and automatic creation
     /// is allowed here. Says whether it was made now; then it has no ledgers yet.
@@ -115,8 +127,10 @@ impl Catalog {
             if namespace.has_topic(name) {
                 return Ok(false);
             }
+            // A partition on record belongs to a topic that exists; making it needs nobody's permission.
+            let is_on_record = name.partition().is_some() && namespace.partitioned.contains_key(&name.base());
             let off = matches!(self.auto_creation(namespace, name), AutoCreation::Off);
-            if !may_create || off {
+            if !may_create || (off && (!is_on_record || namespace.is_leaving())) {
                 return Err(EnsureTopicError::TopicNotFound(name.clone()));
             }
         }
@@ -125,7 +139,7 @@ impl Catalog {
 
     /// How many partitions a topic has; 0 for one that is not partitioned, or that will be made plain when it is first
     /// used. With `auto_create` (`metadata_auto_creation_enabled`) a partitioned topic is made when that is what
-    /// automatic creation makes here.
+    /// automatic creation makes here; its partitions are made when they are first used.
     ///
     /// # Errors
     /// [`PartitionedMetadataError`].
@@ -137,21 +151,13 @@ impl Catalog {
         let partitions = {
             let state = self.read();
             let namespace = state.namespace(name)?;
-            if name.partition().is_some() {
-                return Ok(0);
-            }
-            match namespace.partitioned.get(name) {
-                Some(whole) if whole.value.deleted => {
-                    return Err(PartitionedMetadataError::TopicNotFound(name.clone()));
-                }
-                Some(whole) => return Ok(whole.value.partitions),
-                None if namespace.has_topic(name) => return Ok(0),
-                None => {}
-            }
-            match self.auto_creation(namespace, name) {
-                AutoCreation::Topic if auto_create => return Ok(0),
-                AutoCreation::Partitioned(partitions) if auto_create => partitions,
-                _ => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
+            match self.look(namespace, name) {
+                Look::Partitioned(partitions) => return Ok(partitions),
+                Look::Plain => return Ok(0),
+                Look::Gone => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
+                Look::Missing(AutoCreation::Topic) if auto_create => return Ok(0),
+                Look::Missing(AutoCreation::Partitioned(partitions)) if auto_create => partitions,
+                Look::Missing(_) => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
             }
         };
         let made = self
@@ -167,6 +173,44 @@ impl Catalog {
             Err(PartitionedTopicError::NamespaceNotFound) => Err(PartitionedMetadataError::NamespaceNotFound),
             Err(PartitionedTopicError::Store(error)) => Err(error.into()),
             Err(error) => Err(PartitionedMetadataError::NotAllowed(error.to_string())),
+        }
+    }
+
+    /// Whether a LOOKUP of this name is answered: the topic, or a partitioned topic of that name, exists or would be made
+    /// on first use. Makes nothing.
+    ///
+    /// # Errors
+    /// `TopicNotFound`, `NamespaceNotFound`, `TenantNotFound`; all of them TopicNotFound on the wire.
+    pub fn check_lookup(&self, name: &TopicName) -> Result<(), PartitionedMetadataError> {
+        let state = self.read();
+        let namespace = state.namespace(name)?;
+        match self.look(namespace, name) {
+            Look::Gone | Look::Missing(AutoCreation::Off) => {
+                Err(PartitionedMetadataError::TopicNotFound(name.clone()))
+            }
+            Look::Partitioned(_) | Look::Plain | Look::Missing(_) => Ok(()),
+        }
+    }
+
+    fn look(&self, namespace: &Namespace, name: &TopicName) -> Look {
+        match namespace.partitioned.get(name) {
+            Some(whole) if whole.value.deleted => return Look::Gone,
+            Some(whole) => return Look::Partitioned(whole.value.partitions),
+            None if namespace.has_topic(name) => return Look::Plain,
+            None => {}
+        }
+        let is_partition = name.partition().is_some();
+        if is_partition && namespace.partitioned.contains_key(&name.base()) {
+            // It is one of the partitions, made when it is first used, or there is none of that number.
+            return match namespace.check_partition(name) {
+                Ok(()) => Look::Plain,
+                Err(_) => Look::Gone,
+            };
+        }
+        match self.auto_creation(namespace, name) {
+            // The name of a partition is never made a partitioned topic.
+            AutoCreation::Partitioned(_) if is_partition => Look::Missing(AutoCreation::Topic),
+            creation => Look::Missing(creation),
         }
     }
 

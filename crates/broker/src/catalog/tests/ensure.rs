@@ -60,7 +60,13 @@ async fn names_must_agree_with_the_partitions_on_record() {
     assert!(!is_not_allowed("p-partition--1").await);
     assert_eq!(partitions(&catalog, "p", false).await, Some(2));
     assert_eq!(partitions(&catalog, "p-partition-1", true).await, Some(0));
-    assert_eq!(partitions(&catalog, "p-partition-9", true).await, Some(0));
+    assert_eq!(partitions(&catalog, "p-partition-9", true).await, None);
+    assert_eq!(partitions(&catalog, "q-partition-9", true).await, Some(0));
+    assert!(catalog.check_lookup(&topic("p")).is_ok());
+    assert!(catalog.check_lookup(&topic("q")).is_ok());
+    assert!(catalog.check_lookup(&topic("p-partition-1")).is_ok());
+    assert!(catalog.check_lookup(&topic("p-partition-9")).is_err());
+    assert!(catalog.check_lookup(&topic("public/none/q")).is_err());
 }
 
 #[tokio::test]
@@ -105,8 +111,12 @@ async fn the_namespace_has_the_last_word() {
         .await
         .unwrap();
     assert_eq!(partitions(&catalog, "b", true).await, None);
-    // What exists can be used all the same.
+    // What exists can be used all the same, and so can its partitions.
     assert_eq!(partitions(&catalog, "a", true).await, Some(2));
+    assert!(catalog.ensure_topic(&topic("a-partition-1"), true).await.unwrap());
+    assert!(catalog.check_lookup(&topic("a-partition-0")).is_ok());
+    assert!(catalog.check_lookup(&topic("b")).is_err());
+    assert!(catalog.check_lookup(&topic("b-partition-0")).is_err());
 
     assert!(catalog.may_create_subscription(&name));
     let word = json!({"allowAutoSubscriptionCreation": false});
