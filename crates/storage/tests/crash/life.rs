@@ -1,0 +1,391 @@
+//! One machine: its disk, the store on it, and what the test knows about both.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use pharos_ledger::{CreateOptions, Durability, LedgerEngine, LedgerWriter, OpenError, ReadError};
+use pharos_runtime::fs::FaultFs;
+use pharos_storage::manual::Manual;
+use pharos_storage::{IoMode, Options, Preallocate};
+use pharos_types::{EntryId, LedgerId};
+
+use crate::Random;
+use crate::model::{Expected, Fate, Model};
+
+const SECOND: u64 = 1_000_000_000;
+
+pub(crate) struct Machine {
+    fs: FaultFs,
+    random: Random,
+    model: Model,
+    options: Options,
+    pub(crate) crashes: u64,
+}
+
+/// A running store.
+struct Process {
+    store: Manual,
+    writers: BTreeMap<LedgerId, Arc<dyn LedgerWriter>>,
+}
+
+/// The process is dead; what it was about to do may or may not have happened.
+struct Died;
+
+type Alive<T> = Result<T, Died>;
+
+fn dir() -> PathBuf {
+    Path::new("/store").to_owned()
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let direct = random.one_in(4);
+        let options = Options {
+            block_bytes: if direct { 4096 } else { 512 },
+            io: if direct { IoMode::Direct } else { IoMode::Buffered },
+            segment_bytes_first: if direct { 96 << 10 } else { 16 << 10 },
+            segment_bytes: if direct { 128 << 10 } else { 32 << 10 },
+            entry_bytes_max: 8 << 10,
+            preallocate: if random.one_in(2) {
+                Preallocate::ZeroFill
+            } else {
+                Preallocate::Reserve
+            },
+            group_bytes_max: 1 << (9 + random.below(6)),
+            compact_bytes_per_s: u64::MAX,
+            ..Options::default()
+        };
+        Self {
+            fs: FaultFs::new(seed ^ 0x5eed),
+            random,
+            model: Model::default(),
+            options,
+            crashes: 0,
+        }
+    }
+
+    /// Starts, works, and dies or stops; then the machine loses power, or just starts the process again.
+    pub(crate) fn live(&mut self) {
+        if self.random.one_in(3) {
+            // Early enough to hit the start itself.
+            self.fs.die_in(self.random.below(40) as u64);
+        } else {
+            self.fs.die_in(40 + self.random.below(400) as u64);
+        }
+        if !self.random.one_in(8) {
+            let _ = self.start_and_work();
+        } else if let Ok(mut process) = self.start() {
+            // Nothing but a start and a failing sync.
+            self.fs.fail_sync_in(self.random.below(10) as u64);
+            let _ = self.work(&mut process);
+        }
+        self.crashes += 1;
+        if self.random.one_in(4) {
+            self.fs.restart();
+            self.model.process_died();
+        } else {
+            self.fs.crash();
+            self.model.machine_crashed();
+        }
+    }
+
+    /// Whatever happened before: a start without faults finds what the model expects, and everything still works.
+    pub(crate) fn final_check(&mut self) {
+        let mut process = self.start().ok().expect("a start without faults");
+        self.work(&mut process).ok().expect("work without faults");
+        self.stop(&mut process).ok().expect("a stop without faults");
+        drop(process);
+        self.fs.crash();
+        self.model.machine_crashed();
+        self.start().ok().expect("a start after a stop");
+    }
+
+    fn start_and_work(&mut self) -> Alive<()> {
+        let mut process = self.start()?;
+        self.work(&mut process)?;
+        if self.random.one_in(2) {
+            self.stop(&mut process)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the store and compares it with the model; what is readable now must stay.
+    fn start(&mut self) -> Alive<Process> {
+        let store = match Manual::open(self.fs.mount(), &dir(), self.options.clone()) {
+            Ok(store) => store,
+            Err(_) if self.fs.is_dead() => return Err(Died),
+            Err(error) => panic!("cannot open: {error} {error:?}"),
+        };
+        let mut process = Process {
+            store,
+            writers: BTreeMap::new(),
+        };
+        assert_eq!(process.store.storage.stats().damages, 0, "a crash is not damage");
+        let listed = process
+            .store
+            .run(Arc::clone(&process.store.storage).list())
+            .unwrap();
+        self.model.started(&listed);
+        for (id, expected) in &mut self.model.ledgers {
+            let found = listed.contains(id);
+            match (expected.fate, found) {
+                (Fate::Deleted, true) => panic!("ledger {id} came back"),
+                (Fate::Exists | Fate::Sealed, false) => panic!("ledger {id} is gone"),
+                (Fate::PerhapsDeleted, false) => expected.fate = Fate::Deleted,
+                (Fate::PerhapsDeleted, true) => expected.fate = Fate::Exists,
+                (Fate::Exists | Fate::Sealed, true) | (Fate::Deleted, false) => {}
+            }
+            if found {
+                check_content(&mut process.store, *id, expected, true);
+            }
+        }
+        Ok(process)
+    }
+
+    fn work(&mut self, process: &mut Process) -> Alive<()> {
+        let steps = 20 + self.random.below(120);
+        for _ in 0..steps {
+            self.do_something(process)?;
+            for (id, writer) in &process.writers {
+                self.model.acknowledged(*id, writer.tail().borrow().durable);
+            }
+            if self.fs.is_dead() || process.store.storage.stats().poisoned {
+                return Err(Died);
+            }
+        }
+        Ok(())
+    }
+
+    fn do_something(&mut self, process: &mut Process) -> Alive<()> {
+        match self.random.below(100) {
+            0..6 => self.create(process),
+            6..56 => self.append(process),
+            56..72 => {
+                process.store.step_journal();
+                Ok(())
+            }
+            72..84 => {
+                process.store.step_keeper();
+                Ok(())
+            }
+            84..86 => {
+                process.store.pass(SECOND + 1);
+                Ok(())
+            }
+            86..90 => self.close(process),
+            90..93 => self.recover(process),
+            93..96 => self.delete(process),
+            96..97 => {
+                process.store.settle();
+                Ok(())
+            }
+            _ => self.check_one(process),
+        }
+    }
+
+    /// An error is only fine when the disk gave a reason.
+    fn outcome<T, E: std::fmt::Debug>(&self, process: &Process, answer: Result<T, E>) -> Alive<T> {
+        answer.map_err(|error| {
+            let reason = self.fs.is_dead() || process.store.storage.stats().poisoned;
+            assert!(reason, "failed without a reason: {error:?}");
+            Died
+        })
+    }
+
+    fn create(&mut self, process: &mut Process) -> Alive<()> {
+        let durability = if self.random.one_in(4) {
+            Durability::Async
+        } else {
+            Durability::Sync
+        };
+        let storage = Arc::clone(&process.store.storage);
+        let created = process.store.run(storage.create(CreateOptions { durability }));
+        match self.outcome(process, created) {
+            Ok(writer) => {
+                self.model.created(writer.id(), durability);
+                process.writers.insert(writer.id(), writer);
+                Ok(())
+            }
+            Err(died) => {
+                self.model.unborn += 1;
+                Err(died)
+            }
+        }
+    }
+
+    fn pick_writer(&mut self, process: &Process) -> Option<(LedgerId, Arc<dyn LedgerWriter>)> {
+        let count = process.writers.len();
+        let at = self.random.below(count.max(1));
+        process
+            .writers
+            .iter()
+            .nth(at)
+            .map(|(id, writer)| (*id, Arc::clone(writer)))
+    }
+
+    fn append(&mut self, process: &mut Process) -> Alive<()> {
+        let Some((id, writer)) = self.pick_writer(process) else {
+            return self.create(process);
+        };
+        let bytes = match self.random.below(10) {
+            0 => 1,
+            1..7 => 1 + self.random.below(300),
+            7..9 => 300 + self.random.below(2000),
+            _ => 2000 + self.random.below(6000),
+        };
+        let mark = self.random.next().to_le_bytes();
+        let payload: Bytes = mark
+            .iter()
+            .cycle()
+            .take(bytes)
+            .copied()
+            .collect::<Vec<_>>()
+            .into();
+        let expected = self.model.ledgers.get_mut(&id).expect("a ledger of the model");
+        // Before the call: the entry may be on disk even if the answer is lost.
+        expected.appended.push(payload.clone());
+        let entry = self.outcome(process, writer.append(payload))?;
+        let expected = self.model.ledgers.get(&id).expect("a ledger of the model");
+        assert_eq!(entry.0 as usize + 1, expected.appended.len(), "ids are dense");
+        Ok(())
+    }
+
+    fn close(&mut self, process: &mut Process) -> Alive<()> {
+        let Some((id, writer)) = self.pick_writer(process) else {
+            return Ok(());
+        };
+        let closed = process.store.run(writer.close());
+        self.outcome(process, closed)?;
+        self.sealed(process, id, self.model.ledgers[&id].appended.len() as u64);
+        Ok(())
+    }
+
+    fn sealed(&mut self, process: &mut Process, id: LedgerId, count: u64) {
+        process.writers.remove(&id);
+        let expected = self.model.ledgers.get_mut(&id).expect("a ledger of the model");
+        let count = count as usize;
+        assert!(
+            (expected.kept_by_system..=expected.appended.len()).contains(&count),
+            "ledger {id} sealed with {count} entries"
+        );
+        expected.appended.truncate(count);
+        (expected.kept, expected.kept_by_system, expected.fate) = (count, count, Fate::Sealed);
+    }
+
+    fn pick_ledger(&mut self) -> Option<LedgerId> {
+        let exists = |e: &Expected| matches!(e.fate, Fate::Exists | Fate::Sealed);
+        let existing = self.model.ledgers.iter().filter(|(_, e)| exists(e));
+        let existing: Vec<LedgerId> = existing.map(|(id, _)| *id).collect();
+        if existing.is_empty() {
+            None
+        } else {
+            Some(existing[self.random.below(existing.len())])
+        }
+    }
+
+    fn recover(&mut self, process: &mut Process) -> Alive<()> {
+        let Some(id) = self.pick_ledger() else {
+            return Ok(());
+        };
+        let storage = Arc::clone(&process.store.storage);
+        let recovered = process.store.run(storage.recover(id));
+        let sealed = self.outcome(process, recovered)?;
+        self.sealed(process, id, sealed.entry_count);
+        let bytes: usize = self.model.ledgers[&id].appended.iter().map(Bytes::len).sum();
+        assert_eq!(sealed.bytes, bytes as u64);
+        Ok(())
+    }
+
+    fn delete(&mut self, process: &mut Process) -> Alive<()> {
+        let Some(id) = self.pick_ledger() else {
+            return Ok(());
+        };
+        let storage = Arc::clone(&process.store.storage);
+        let fate = |machine: &mut Self, fate| {
+            machine
+                .model
+                .ledgers
+                .get_mut(&id)
+                .expect("a ledger of the model")
+                .fate = fate;
+        };
+        fate(self, Fate::PerhapsDeleted);
+        process.writers.remove(&id);
+        let deleted = process.store.run(storage.delete(id));
+        self.outcome(process, deleted)?;
+        fate(self, Fate::Deleted);
+        let recovered = process.store.run(storage.recover(id));
+        assert!(
+            matches!(recovered, Err(OpenError::NoSuchLedger(_))),
+            "{recovered:?}"
+        );
+        Ok(())
+    }
+
+    fn check_one(&mut self, process: &mut Process) -> Alive<()> {
+        let Some(id) = self.pick_ledger() else {
+            return Ok(());
+        };
+        let expected = self.model.ledgers.get_mut(&id).expect("a ledger of the model");
+        check_content(&mut process.store, id, expected, false);
+        Ok(())
+    }
+
+    fn stop(&mut self, process: &mut Process) -> Alive<()> {
+        let storage = Arc::clone(&process.store.storage);
+        process.store.run(storage.shutdown());
+        for (id, writer) in &process.writers {
+            self.model.acknowledged(*id, writer.tail().borrow().durable);
+        }
+        if self.fs.is_dead() || storage.stats().poisoned {
+            return Err(Died);
+        }
+        for id in self.model.ledgers.keys().copied().collect::<Vec<_>>() {
+            self.model.settled(id);
+        }
+        Ok(())
+    }
+}
+
+/// Reads all of a ledger. After a start (`first_look`) nobody appends to it any more, so what is there is what stays.
+fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, first_look: bool) {
+    let storage = Arc::clone(&store.storage);
+    let mut count = 0;
+    loop {
+        let found = match store.run(storage.read(id, EntryId(count as u64), 7, 5000)) {
+            Ok(found) => found,
+            Err(ReadError::Fault(_)) if !first_look => return,
+            Err(error) => panic!("ledger {id} cannot be read at {count}: {error}"),
+        };
+        if found.is_empty() {
+            break;
+        }
+        for entry in found {
+            assert_eq!(entry.id, EntryId(count as u64));
+            assert_eq!(
+                Some(&entry.payload),
+                expected.appended.get(count),
+                "entry {count} of ledger {id}"
+            );
+            count += 1;
+        }
+    }
+    assert!(
+        count >= expected.kept,
+        "ledger {id} has {count} entries, {} were kept",
+        expected.kept
+    );
+    if first_look {
+        let sealed = expected.fate == Fate::Sealed;
+        assert!(
+            !sealed || count == expected.kept,
+            "sealed ledger {id} has changed"
+        );
+        expected.appended.truncate(count);
+        (expected.kept, expected.kept_by_system) = (count, count);
+    }
+}
