@@ -51,7 +51,7 @@ impl Dispatcher {
     }
 
     /// A seek: everything before `to` counts as acknowledged and nothing from there on. Delivery begins again at `to`; what is
-    /// out stays out, but acks of it find nothing pending. Permits stay.
+    /// out stays out, but acks of it find nothing pending. Permits stay. To begin inside a batch, say so with [`ack_batch`](Self::ack_batch) after this.
     pub fn reset(&mut self, to: Ordinal) {
         self.acks.reset(to);
         self.redeliveries.clear();

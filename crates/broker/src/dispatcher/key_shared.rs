@@ -42,6 +42,11 @@ impl KeyShared {
         }
     }
 
+    /// Who assigns hashes; `None` while no consumer is attached.
+    pub(super) fn mode_name(&self) -> Option<&'static str> {
+        self.active.as_ref().map(|active| active.selector.mode_name())
+    }
+
     /// Gives hashes to a joining consumer. After an error nothing has changed.
     pub(super) fn add(&mut self, slot: Slot, spec: &ConsumerSpec) -> Result<(), AddConsumerError> {
         let default = KeySharedSpec {

@@ -69,6 +69,15 @@ impl Dispatcher {
         }
     }
 
+    /// Who assigns keys, as stats call it; `None` for Shared and while no consumer is attached.
+    #[must_use]
+    pub fn key_shared_mode(&self) -> Option<&'static str> {
+        match &self.mode {
+            Mode::Shared { .. } => None,
+            Mode::KeyShared(keys) => keys.mode_name(),
+        }
+    }
+
     /// The slot hashes a Key_Shared consumer is responsible for, rising (`keyHashRangeArrays`); empty otherwise.
     #[must_use]
     pub fn hash_ranges(&self, key: ConsumerKey) -> Vec<HashRange> {

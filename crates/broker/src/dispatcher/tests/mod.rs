@@ -75,7 +75,8 @@ fn join(dispatcher: &mut Dispatcher, count: u64, permits: u32) {
 fn drive(dispatcher: &mut Dispatcher, now_ms: i64, log: &[EntryRef]) -> Vec<(u64, u64, u32)> {
     let mut out = Vec::new();
     let tail_end = Ordinal(log.len() as u64);
-    loop {
+    for round in 0.. {
+        assert!(round < 10_000, "it asks without end");
         let entries: Vec<EntryRef> = match dispatcher.next(now_ms, tail_end) {
             Next::Read {
                 from, entries_max, ..

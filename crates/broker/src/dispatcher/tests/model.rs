@@ -372,7 +372,8 @@ impl World {
             let kept = 1 + self.rng.below(entries.len() as u64) as usize;
             entries.truncate(kept);
         }
-        for _ in 0..self.rng.below(3) {
+        let disturbances = self.rng.below(3);
+        for _ in 0..disturbances {
             match self.rng.below(7) {
                 0 => self.leave(),
                 1 => self.join(),
@@ -383,7 +384,13 @@ impl World {
             }
         }
         let mut out = Vec::new();
+        let before = self.dispatcher.read_position;
         self.dispatcher.on_entries(self.now, &entries, &mut out);
+        let moved = self.dispatcher.read_position > before;
+        assert!(
+            disturbances > 0 || moved || !out.is_empty(),
+            "a read was asked for in vain"
+        );
         for entry in entries.iter().filter(|entry| entry.is_marker) {
             if self.dispatcher.acks().is_acked(entry.ordinal) {
                 self.forget(entry.ordinal.0);

@@ -232,16 +232,44 @@ fn a_partly_acked_batch_comes_again_with_the_rest_of_its_indexes() {
     assert_eq!(d.consumer_stats(ConsumerKey(1)).unwrap().unacked, 1);
 }
 
-#[test]
-fn pieces_of_a_message_stay_together() {
-    let piece = |at, uuid_hash, index| EntryRef {
+/// A piece of a message of three.
+fn piece(ordinal: u64, uuid_hash: u64, index: u32) -> EntryRef {
+    let count = 3;
+    EntryRef {
         chunk: Some(Chunk {
             uuid_hash,
             index,
-            count: 3,
+            count,
         }),
-        ..message(at)
+        ..message(ordinal)
+    }
+}
+
+#[test]
+fn a_piece_left_behind_is_not_asked_for_while_its_consumer_is_busy() {
+    let mut d = shared();
+    join(&mut d, 1, 100);
+    let log = [piece(0, 7, 0), piece(1, 7, 1), piece(2, 7, 2)];
+    drive(&mut d, 0, &log);
+    d.redeliver(ConsumerKey(1), None);
+    d.ack(Ordinal(2));
+    // A better consumer takes the first piece, and with it the duty for the others.
+    let better = ConsumerSpec {
+        priority_level: -1,
+        ..spec("better")
     };
+    d.add_consumer(ConsumerKey(2), better).unwrap();
+    d.remove_consumer(ConsumerKey(1));
+    join(&mut d, 1, 100);
+    d.flow(ConsumerKey(2), 1);
+    assert_eq!(drive(&mut d, 0, &log), [(2, 0, 1)]);
+    assert_eq!(d.next(0, Ordinal(3)), Next::Idle);
+    d.flow(ConsumerKey(2), 1);
+    assert_eq!(drive(&mut d, 0, &log), [(2, 1, 1)]);
+}
+
+#[test]
+fn pieces_of_a_message_stay_together() {
     let mut d = Dispatcher::shared(
         AckState::default(),
         Options {
@@ -267,6 +295,11 @@ fn pieces_of_a_message_stay_together() {
     let sent = drive(&mut d, 0, &log);
     assert_eq!(got(&sent, 2), [5, 6], "4 waits for the other one");
     assert_eq!(d.stats(Ordinal(7)).in_replay, 1);
+    assert_eq!(
+        d.next(0, Ordinal(7)),
+        Next::Idle,
+        "and is not asked for meanwhile"
+    );
     d.remove_consumer(ConsumerKey(1));
     d.flow(ConsumerKey(2), 10);
     assert_eq!(got(&drive(&mut d, 0, &log), 2), [0, 2, 4]);
