@@ -1,1 +1,127 @@
-//! The `pharos` subcommands for people.
+//! The administrator's command line: `pharos topics …`, `pharos subscriptions …`, and so on, over the admin REST API.
+//!
+//! Results go to standard output, as text for people or with `--output json` as the API gave them; everything else goes
+//! to standard error. Exit codes: 0 done; 1 the broker refused, or it failed; 2 wrong usage; 3 the broker cannot be
+//! reached.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod http;
+mod namespaces;
+mod output;
+mod subscriptions;
+mod tenants;
+mod topics;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use error::CliError;
+use http::AdminClient;
+
+/// The subcommands that this crate answers; [`Args::augment_args`] adds them to a command line.
+#[derive(Args, Clone, Debug)]
+pub struct CliArgs {
+    #[command(subcommand)]
+    command: CliCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CliCommand {
+    /// List, make, look at and delete topics
+    Topics(Group<topics::TopicsCommand>),
+    /// List, make, move and delete the subscriptions of a topic
+    Subscriptions(Group<subscriptions::SubscriptionsCommand>),
+    /// List, make and delete namespaces, and set their policies
+    Namespaces(Group<namespaces::NamespacesCommand>),
+    /// List, make and delete tenants
+    Tenants(Group<tenants::TenantsCommand>),
+    /// Ask a broker to publish a message to itself and read it back
+    Health(Common),
+}
+
+/// A group of subcommands with what is common to all.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Group<C: Subcommand> {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: C,
+}
+
+/// Where the broker is, and how results are printed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// Where the admin API is
+    #[arg(
+        long,
+        global = true,
+        env = "PHAROS_ADMIN_URL",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:8080"
+    )]
+    url: String,
+    /// Form of the result
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    output: Output,
+    /// Seconds that a request may take
+    #[arg(long, global = true, default_value_t = 60, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Text,
+    /// As the API gave it
+    Json,
+}
+
+/// Does what was asked and says how the process should end.
+pub fn run(args: CliArgs) -> ExitCode {
+    let outcome = match args.command {
+        CliCommand::Topics(group) => with(&group.common, |client| topics::run(client, group.command)),
+        CliCommand::Subscriptions(group) => {
+            with(&group.common, |client| subscriptions::run(client, group.command))
+        }
+        CliCommand::Namespaces(group) => with(&group.common, |client| namespaces::run(client, group.command)),
+        CliCommand::Tenants(group) => with(&group.common, |client| tenants::run(client, group.command)),
+        CliCommand::Health(common) => with(&common, |client| {
+            client.get_text("/admin/v2/brokers/health")?;
+            Ok("healthy\n".into())
+        }),
+    };
+    match outcome {
+        Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            // Whoever read our output has left; nobody is there to be told.
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "pharos: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn with(
+    common: &Common,
+    then: impl FnOnce(&AdminClient) -> Result<String, CliError>,
+) -> Result<String, CliError> {
+    let client = AdminClient::new(
+        &common.url,
+        common.output,
+        Duration::from_secs(common.timeout.max(1)),
+    )?;
+    then(&client)
+}

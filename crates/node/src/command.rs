@@ -1,26 +1,30 @@
 //! The command line. Flags of settings are made from the table, so a new setting is a flag at once.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command};
 
 use crate::settings::table::SETTINGS;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 all went well; 1 the operation failed; 2 wrong usage or settings.
+Exit codes: 0 all went well; 1 the operation failed or was refused; 2 wrong usage or settings; 3 the broker
+cannot be reached.
 Results go to standard output, everything else to standard error.";
 
 /// The whole command line.
 #[must_use]
 pub fn command() -> Command {
-    Command::new("pharos")
+    let command = Command::new("pharos").subcommand(serve()).subcommand(config());
+    // Sets a description of its own, so ours comes after.
+    let command = pharos_cli::CliArgs::augment_args(command);
+    let bench = Command::new("bench");
+    command
         .about("A message broker for one topic and a hundred thousand listeners")
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(AFTER_HELP)
+        .disable_help_subcommand(true)
+        .subcommand(pharos_bench::BenchArgs::augment_args(bench).about("Measure a broker"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .disable_help_subcommand(true)
-        .subcommand(serve())
-        .subcommand(config())
 }
 
 fn serve() -> Command {

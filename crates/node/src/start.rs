@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::ArgMatches;
+use clap::{ArgMatches, FromArgMatches as _};
 
 use crate::command::{command, setting_flags};
 use crate::settings::{self, Effective, Sources};
@@ -41,7 +41,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             print(&listing);
             Ok(())
         }),
-        _ => ExitCode::from(EXIT_USAGE),
+        Some(("bench", matches)) => bench(matches),
+        _ => match pharos_cli::CliArgs::from_arg_matches(&matches) {
+            Ok(args) => pharos_cli::run(args),
+            Err(error) => error.exit(),
+        },
+    }
+}
+
+fn bench(matches: &ArgMatches) -> ExitCode {
+    match pharos_bench::BenchArgs::from_arg_matches(matches) {
+        Ok(args) => pharos_bench::run(args).unwrap_or_else(|error| complain(&error, 1)),
+        Err(error) => error.exit(),
     }
 }
 
