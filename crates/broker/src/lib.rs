@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod backend;
 pub mod broker;
 pub mod catalog;
 pub mod dispatcher;
@@ -25,6 +26,7 @@ pub mod shard;
 mod time;
 pub mod topic;
 
+pub use backend::Backend;
 pub use broker::{Broker, Threads, start};
 pub use options::Options;
 pub use time::iso_time;

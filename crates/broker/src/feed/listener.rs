@@ -8,6 +8,23 @@ use pharos_types::Ordinal;
 
 use crate::ids::{ConsumerKey, SlotId};
 
+/// What was sent to consumers, redeliveries included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Messages; a batch counts its members.
+    pub messages: u64,
+    /// Bytes as stored.
+    pub bytes: u64,
+}
+
+impl Sent {
+    /// Counts more.
+    pub fn add(&mut self, more: Self) {
+        self.messages += more.messages;
+        self.bytes += more.bytes;
+    }
+}
+
 /// The virtual cursor that the topic's home lends to a listener, and gets back when the listener leaves.
 #[derive(Debug, Clone)]
 pub struct Lease {
@@ -19,6 +36,8 @@ pub struct Lease {
     pub read_from: Ordinal,
     /// Whether the place holds back trimming.
     pub durable: bool,
+    /// On its way home: what was sent to the listener, for stats.
+    pub sent: Sent,
 }
 
 /// A listener.
@@ -76,6 +95,7 @@ impl Listener {
     /// The lease, to give back.
     #[must_use]
     pub fn into_lease(self) -> Lease {
-        Lease { slot: self.slot, read_from: self.acks.acked_to(), acks: self.acks, durable: self.durable }
+        let sent = Sent { messages: self.messages_out, bytes: self.bytes_out };
+        Lease { slot: self.slot, read_from: self.acks.acked_to(), acks: self.acks, durable: self.durable, sent }
     }
 }

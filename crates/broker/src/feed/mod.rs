@@ -28,7 +28,7 @@ use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
 pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
-pub use listener::{Lease, Listener};
+pub use listener::{Lease, Listener, Sent};
 pub use marks::Marks;
 pub use timeline::FeedStages;
 pub use window::Found;
@@ -228,10 +228,10 @@ impl Feed {
         self.timeline.borrow_mut().written(entry, messages, now);
     }
 
-    /// Takes the stage histograms gathered since the last call.
+    /// The stage histograms since the feed was made. They only grow, so that several may ask.
     #[must_use]
-    pub fn take_stages(&self) -> FeedStages {
-        self.timeline.borrow_mut().take()
+    pub fn stages(&self) -> FeedStages {
+        self.timeline.borrow().stages()
     }
 
     /// Takes what moved since the last report.

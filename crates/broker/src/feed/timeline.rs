@@ -85,8 +85,8 @@ impl Timeline {
         }
     }
 
-    pub(super) fn take(&mut self) -> FeedStages {
-        std::mem::take(&mut self.stages)
+    pub(super) fn stages(&self) -> FeedStages {
+        self.stages.clone()
     }
 
     fn prepared_at(&self, ordinal: Ordinal) -> Option<Nanos> {

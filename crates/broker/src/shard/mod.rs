@@ -28,10 +28,16 @@ pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
 
 use crate::broker::Shared;
 use crate::error::Gone;
-use crate::feed::{Feed, FeedHost, FeedSeed};
+use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages};
 use crate::ids::{ConnectionId, ShardId, TopicId};
 use crate::topic::{Topic, Topics};
 use mesh::Mesh;
+
+/// How often the counters of topics are noted.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Topics whose counters are noted before others get their turn.
+const SAMPLES_PER_TURN: usize = 1000;
 
 /// Connections pumped before the shard looks at its sockets and inbox again.
 const PUMPS_PER_TURN: usize = 2;
@@ -54,6 +60,10 @@ pub struct Shard {
     ready: RefCell<VecDeque<u64>>,
     is_ready: RefCell<HashSet<u64>>,
     ready_filled: Notify,
+    /// Connections taken in so far.
+    registered: Cell<u64>,
+    /// Stages of feeds that are gone, so that the shard's sum only grows.
+    past_stages: RefCell<FeedStages>,
 }
 
 /// The receiving end of a shard, made before its thread starts.
@@ -80,11 +90,14 @@ impl Shard {
             ready: RefCell::default(),
             is_ready: RefCell::default(),
             ready_filled: Notify::new(),
+            registered: Cell::new(0),
+            past_stages: RefCell::default(),
         });
         spawn_local(shard.clone().run_inbox(inbox));
         spawn_local(shard.clone().run_pumps());
         spawn_local(shard.clone().run_flush());
         spawn_local(shard.clone().run_ticks());
+        spawn_local(shard.clone().run_samples());
         shard
     }
 
@@ -143,6 +156,7 @@ impl Shard {
         let connection = ConnectionId { shard: self.id, number: self.number() };
         let outlet = make(connection);
         self.outlets.borrow_mut().insert(connection.number, outlet);
+        self.registered.set(self.registered.get() + 1);
         connection
     }
 
@@ -156,6 +170,11 @@ impl Shard {
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.outlets.borrow().len()
+    }
+
+    /// How many connections were taken in so far.
+    pub(crate) fn registered_count(&self) -> u64 {
+        self.registered.get()
     }
 
     /// All connections, for the periodic sweep of a front door.
@@ -268,6 +287,16 @@ impl Shard {
         feed
     }
 
+    /// Every feed here.
+    pub(crate) fn all_feeds(&self) -> Vec<Rc<Feed>> {
+        self.feeds.borrow().values().cloned().collect()
+    }
+
+    /// Stages of feeds that are gone.
+    pub(crate) fn past_stages(&self) -> FeedStages {
+        self.past_stages.borrow().clone()
+    }
+
     pub(crate) fn feed_by_id(&self, topic: TopicId) -> Option<Rc<Feed>> {
         self.feeds.borrow().get(&topic).cloned()
     }
@@ -315,6 +344,7 @@ impl Shard {
             FeedMessage::Terminated => feed.on_terminated(),
             FeedMessage::Close => {
                 if feed.is_empty() {
+                    self.past_stages.borrow_mut().merge(&feed.stages());
                     self.feeds.borrow_mut().remove(&topic);
                 }
             }
@@ -340,6 +370,17 @@ impl Shard {
             tokio::time::sleep(interval).await;
             for topic in self.topics.all() {
                 topic.on_tick();
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks.
+    async fn run_samples(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(SAMPLE_INTERVAL).await;
+            for topics in self.topics.all().chunks(SAMPLES_PER_TURN) {
+                topics.iter().for_each(|topic| topic.sample());
                 tokio::task::yield_now().await;
             }
         }

@@ -7,7 +7,7 @@ use pharos_types::SubscriptionName;
 
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
-use crate::feed::Lease;
+use crate::feed::{Lease, Sent};
 use crate::ids::{ConnectionId, ConsumerKey};
 use crate::shard::OutletEvent;
 
@@ -34,6 +34,8 @@ pub(crate) struct Consumer {
     pub(crate) info: Arc<ConsumerInfo>,
     /// Resolved by being dropped when the consumer is gone.
     pub(crate) leaving: Vec<tokio::sync::oneshot::Sender<()>>,
+    /// Sent to it; while it listens, only what it got as a listener before.
+    pub(crate) sent: Sent,
 }
 
 impl Topic {
@@ -109,7 +111,9 @@ impl Topic {
     /// A lent cursor is back.
     pub(super) fn take_home(&self, state: &mut State, consumer: &Consumer, key: ConsumerKey, lease: Lease) {
         self.returned(state, consumer.connection.shard);
+        state.counters.sent.add(lease.sent);
         let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
+        subscription.sent.add(lease.sent);
         let Some(cursor) = subscription.lent_to(key, &consumer.name) else { return };
         cursor.place = CursorPlace::Home(lease.acks.clone());
         if let Some(slot) = lease.slot {
@@ -120,7 +124,8 @@ impl Topic {
     /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it.
     pub(super) fn on_returned(&self, key: ConsumerKey, lease: Lease) {
         let mut state = self.state.borrow_mut();
-        let Some(consumer) = state.consumers.remove(&key) else { return };
+        let Some(mut consumer) = state.consumers.remove(&key) else { return };
+        consumer.sent.add(lease.sent);
         self.take_home(&mut state, &consumer, key, lease);
         let name = consumer.subscription.clone();
         state.consumers.insert(key, consumer);

@@ -12,6 +12,7 @@ use pharos_types::SubscriptionName;
 use super::slots::Slot;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
+use crate::feed::Sent;
 use crate::ids::SlotId;
 
 /// Subscription kinds as stored; never reuse a number.
@@ -162,6 +163,7 @@ pub(super) fn restore(state: &mut State) {
             creating: false,
             generation: 0,
             idle_since_ms: now_ms,
+            sent: Sent::default(),
         };
         state.subscriptions.insert(name, subscription);
     }

@@ -14,6 +14,7 @@ use super::subscription::Body;
 use super::{State, Topic};
 use crate::dispatcher::{self, Chunk, DelayOptions, EntryRef, Limits, Next};
 use crate::entry::FeedEntry;
+use crate::feed::Sent;
 use crate::ids::ConsumerKey;
 use crate::shard::{Dispatched, OutletEvent};
 
@@ -166,7 +167,12 @@ impl Topic {
         for delivery in deliveries {
             let key = ConsumerKey(delivery.consumer.0);
             let Some(entry) = entries.get(delivery.entry_index as usize) else { continue };
-            let Some(consumer) = state.consumers.get(&key) else { continue };
+            let Some(consumer) = state.consumers.get_mut(&key) else { continue };
+            let sent =
+                Sent { messages: u64::from(entry.facts.message_count), bytes: entry.payload.len() as u64 };
+            consumer.sent.add(sent);
+            subscription.sent.add(sent);
+            state.counters.sent.add(sent);
             let item = Dispatched {
                 consumer_id: consumer.consumer_id,
                 key,

@@ -124,6 +124,7 @@ impl Shard {
             closing: false,
             stages: super::HomeStages::default(),
             counters: super::Counters::default(),
+            rate_in: super::RateWindow::new(clock::wall_ms()),
         };
         cursor_store::restore(&mut state);
         Ok(Rc::new_cyclic(|me| Topic {
@@ -188,7 +189,7 @@ impl Topics {
 }
 
 /// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded.
-fn storage_name(name: &TopicName) -> String {
+pub(crate) fn storage_name(name: &TopicName) -> String {
     let mut local = String::new();
     for byte in name.local().bytes() {
         match byte {

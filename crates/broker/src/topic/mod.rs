@@ -15,10 +15,13 @@ mod cursor_store;
 mod cursors;
 mod dispatched;
 mod failover;
+mod figures;
 mod load;
 mod lookup;
+mod manage;
 mod producers;
 mod publish;
+mod rates;
 mod retire;
 mod seek;
 mod slots;
@@ -37,20 +40,26 @@ use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
 pub use consumers::ConsumerInfo;
 pub use load::Access;
-pub(crate) use load::Topics;
+pub(crate) use load::{Topics, storage_name};
 pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use lookup::LastMessage;
+pub(crate) use figures::{
+    AckFigures, ConsumerFigures, CursorFigures, ListenerFigures, LogFigures, ProducerFigures, SubscriptionFigures, TopicFigures,
+    Wanted,
+};
+pub(crate) use manage::backlog_entry;
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
-use crate::feed::{FeedSeed, Marks};
+use crate::feed::{FeedSeed, Marks, Sent};
 use crate::ids::{ConsumerKey, ProducerKey, ShardId, TopicId};
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
 use consumers::Consumer;
 use producers::Producers;
 use publish::Pending;
+pub(crate) use rates::{RateWindow, Rates};
 use slots::Slots;
 use subscription::Subscription;
 
@@ -93,6 +102,8 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     pub(crate) stages: HomeStages,
     pub(crate) counters: Counters,
+    /// What was published in the last minute.
+    pub(crate) rate_in: RateWindow,
 }
 
 /// How a topic stands with one listening shard.
@@ -113,6 +124,8 @@ pub(crate) struct HomeStages {
     pub(crate) receive: Histogram,
     /// Appended → durable.
     pub(crate) persistence: Histogram,
+    /// Received → durable: what a producer waits for its receipt, the network apart.
+    pub(crate) publish: Histogram,
 }
 
 /// Totals since the topic was loaded.
@@ -122,6 +135,10 @@ pub(crate) struct Counters {
     pub(crate) entries_in: u64,
     pub(crate) bytes_in: u64,
     pub(crate) absent_dropped: u64,
+    /// Sent to consumers; what present listeners got is counted when they leave.
+    pub(crate) sent: Sent,
+    /// When the last entry was appended, in milliseconds since 1970; 0 for never.
+    pub(crate) last_publish_ms: u64,
 }
 
 impl Topic {

@@ -141,6 +141,16 @@ impl Producers {
         self.attached.len()
     }
 
+    /// Producers that wait for exclusive access.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The topic epoch; `None` until there was an exclusive holder.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
+
     fn by_name(&self, name: &str) -> Option<&Producer> {
         self.attached.values().find(|producer| producer.name == name)
     }

@@ -29,6 +29,7 @@ pub(super) struct Pending {
     payload: Bytes,
     facts: EntryFacts,
     appended_at: Nanos,
+    received_at: Nanos,
 }
 
 impl Topic {
@@ -56,6 +57,7 @@ impl Topic {
             Ok(appended) => {
                 state.counters.messages_in += u64::from(entry.facts.message_count);
                 state.counters.entries_in += 1;
+                state.counters.last_publish_ms = wall_ms;
                 state.counters.bytes_in += entry.payload.len() as u64;
                 state.pending.push_back(Pending {
                     ordinal: appended.ordinal,
@@ -67,6 +69,7 @@ impl Topic {
                     payload: entry.payload,
                     facts: entry.facts,
                     appended_at: now,
+                    received_at: entry.received_at,
                 });
             }
             Err(error) => self.refuse((connection, producer_id), &entry, &error),
@@ -146,6 +149,7 @@ impl Topic {
         while state.pending.front().is_some_and(|pending| pending.ordinal < end) {
             let Some(pending) = state.pending.pop_front() else { break };
             state.stages.persistence.record(now.since(pending.appended_at));
+            state.stages.publish.record(now.since(pending.received_at));
             if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
                 let receipt = Receipt {
                     producer_id: pending.producer_id,

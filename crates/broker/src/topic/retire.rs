@@ -176,7 +176,7 @@ impl Topic {
 }
 
 /// About how many bytes lie after a place: whole ledgers exactly, the one it lies in by share.
-fn bytes_after(ledgers: &[LedgerRow], place: Ordinal) -> u64 {
+pub(super) fn bytes_after(ledgers: &[LedgerRow], place: Ordinal) -> u64 {
     let bytes_of = |row: &LedgerRow| {
         let left = place.max(row.first).count_to(row.end());
         (row.bytes / row.entries.max(1)).saturating_mul(left)

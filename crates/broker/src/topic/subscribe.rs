@@ -14,7 +14,7 @@ use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, Dispatched
 use super::{State, Topic};
 use crate::dispatcher::{self, Dispatcher, KeySharedSpec};
 use crate::error::{SubscribeError, TopicError};
-use crate::feed::{FeedSeed, Lease};
+use crate::feed::{FeedSeed, Lease, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
@@ -233,6 +233,7 @@ impl Topic {
             creating: durable,
             generation: 0,
             idle_since_ms: clock::wall_ms(),
+            sent: Sent::default(),
         };
         state.subscriptions.insert(name.clone(), subscription);
     }
@@ -281,6 +282,7 @@ impl Topic {
                 priority_level: request.priority_level,
                 info: request.info.clone(),
                 leaving: Vec::new(),
+                sent: Sent::default(),
             },
         );
         if let Some(subscription) = state.subscriptions.get_mut(&request.subscription) {
@@ -475,7 +477,7 @@ pub(super) fn lend(
 ) -> Option<Lease> {
     let acks = cursor.home()?.clone();
     cursor.place = CursorPlace::Lent(Loan { key, connection, consumer_id, recalled: false });
-    Some(Lease { slot: cursor.slot, read_from: acks.acked_to(), acks, durable })
+    Some(Lease { slot: cursor.slot, read_from: acks.acked_to(), acks, durable, sent: Sent::default() })
 }
 
 /// Whether a consumer of this kind may attach to the subscription as it is, and as what.

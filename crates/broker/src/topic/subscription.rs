@@ -16,6 +16,7 @@ use pharos_types::SubscriptionName;
 
 use super::subscribe::SubscriptionType;
 use crate::dispatcher::Dispatcher;
+use crate::feed::Sent;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 
 /// A subscription of a topic.
@@ -37,6 +38,8 @@ pub(crate) struct Subscription {
     pub(crate) generation: u64,
     /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
     pub(crate) idle_since_ms: u64,
+    /// Sent to its consumers since the topic was loaded; what present listeners got is counted when they leave.
+    pub(crate) sent: Sent,
 }
 
 /// Where the cursor or cursors are.

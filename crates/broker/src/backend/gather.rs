@@ -1,0 +1,77 @@
+//! Getting a topic's numbers: once from its home, and once from every shard that may have listeners.
+
+use std::collections::HashMap;
+
+use pharos_types::TopicName;
+
+use super::Backend;
+use crate::admin::AdminError;
+use crate::ids::{ConsumerKey, TopicId};
+use crate::topic::{AckFigures, CursorFigures, ListenerFigures, TopicFigures, Wanted};
+
+/// What listeners say, by consumer.
+#[derive(Default)]
+pub(super) struct Live(HashMap<ConsumerKey, ListenerFigures>);
+
+impl Live {
+    pub(super) fn new(listeners: impl IntoIterator<Item = ListenerFigures>) -> Self {
+        Self(
+            listeners
+                .into_iter()
+                .map(|listener| (listener.key, listener))
+                .collect(),
+        )
+    }
+
+    pub(super) fn get(&self, key: ConsumerKey) -> Option<&ListenerFigures> {
+        self.0.get(&key)
+    }
+
+    /// The listener that has a cursor.
+    pub(super) fn of(&self, cursor: &CursorFigures) -> Option<&ListenerFigures> {
+        self.get(cursor.lent_to?)
+    }
+
+    /// What is known best of a cursor's acknowledgements.
+    pub(super) fn acks<'a>(&'a self, cursor: &'a CursorFigures) -> &'a AckFigures {
+        self.of(cursor).map_or(&cursor.acks, |listener| &listener.acks)
+    }
+}
+
+impl Backend {
+    /// A topic's numbers, with what its listeners know.
+    pub(super) async fn gather(
+        &self,
+        name: TopicName,
+        wanted: Wanted,
+    ) -> Result<(TopicFigures, Live), AdminError> {
+        let figures = self
+            .at_home(name, move |topic| async move { Ok(topic.figures(wanted)) })
+            .await?;
+        let is_lent = |cursor: &CursorFigures| cursor.lent_to.is_some();
+        if !figures
+            .subscriptions
+            .iter()
+            .any(|subscription| subscription.cursors.iter().any(is_lent))
+        {
+            return Ok((figures, Live::default()));
+        }
+        let live = self.listeners(figures.id, wanted.details).await?;
+        Ok((figures, live))
+    }
+
+    /// What every listener of a topic says, in one round over the shards.
+    async fn listeners(&self, topic: TopicId, with_ranges: bool) -> Result<Live, AdminError> {
+        let asked = self.broker.call_all(move |shard| async move {
+            let mut found = Vec::new();
+            if let Some(feed) = shard.feed_by_id(topic) {
+                let tail = feed.tail();
+                feed.for_each_listener(|_, listener| {
+                    found.push(ListenerFigures::of(listener, tail, with_ranges))
+                });
+            }
+            found
+        });
+        Ok(Live::new(asked.await?.into_iter().flatten()))
+    }
+}

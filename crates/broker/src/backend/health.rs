@@ -1,0 +1,73 @@
+//! The health check: one message through a topic of its own, from append to read.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pharos_runtime::clock;
+use pharos_types::{Domain, NamespaceName, TopicName};
+use pharos_wire::message::encode_entry;
+use pharos_wire::proto::MessageMetadata;
+
+use super::Backend;
+use crate::admin::{AdminBackend as _, AdminError};
+use crate::catalog::TopicError;
+
+/// A message that takes longer than this says that the broker is not well.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Backend {
+    pub(super) async fn health(&self) -> Result<(), AdminError> {
+        let name = self.heartbeat_topic()?;
+        if !self.catalog().topic_exists(&name) {
+            match self
+                .catalog()
+                .create_topic(&name, std::collections::BTreeMap::new())
+                .await
+            {
+                Ok(()) | Err(TopicError::AlreadyExists) => {}
+                Err(error) => return Err(unwell(error.to_string())),
+            }
+        }
+        let round = self.at_home(name, |topic| async move {
+            let sent = heartbeat();
+            let round = async {
+                let ordinal = topic.append_own(sent.clone()).await.map_err(unwell)?;
+                let back = topic
+                    .entry_at(ordinal)
+                    .await
+                    .map_err(|error| unwell(error.to_string()))?;
+                match back {
+                    Some(entry) if entry.payload == sent => Ok(()),
+                    _ => Err(unwell("the message did not come back as it was sent".to_owned())),
+                }
+            };
+            let outcome = tokio::time::timeout(TIMEOUT, round).await;
+            topic.discard();
+            outcome.unwrap_or_else(|_| Err(unwell(format!("no message went through in {TIMEOUT:?}"))))
+        });
+        round.await
+    }
+
+    /// In the broker's own namespace when it has one. Nobody subscribes to it, so it keeps one ledger and no backlog.
+    fn heartbeat_topic(&self) -> Result<TopicName, AdminError> {
+        let namespace = match &self.catalog().options().heartbeat_namespace {
+            Some(namespace) => namespace.clone(),
+            None => NamespaceName::new("pulsar", "system").map_err(|error| unwell(error.to_string()))?,
+        };
+        TopicName::new(Domain::Persistent, namespace, "healthcheck")
+            .map_err(|error| unwell(error.to_string()))
+    }
+}
+
+fn heartbeat() -> Bytes {
+    let metadata = MessageMetadata {
+        producer_name: "healthcheck".to_owned(),
+        publish_time: clock::wall_ms(),
+        ..MessageMetadata::default()
+    };
+    encode_entry(&metadata, clock::now().0.to_string().as_bytes())
+}
+
+fn unwell(reason: String) -> AdminError {
+    AdminError::Unavailable(format!("health check: {reason}"))
+}

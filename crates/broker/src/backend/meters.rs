@@ -1,0 +1,67 @@
+//! Rates of what is counted per subscription, consumer and producer.
+//!
+//! A rate needs the counter of some time ago. Those are remembered here when somebody asks, so that nothing is done per
+//! consumer between questions: the first answer is the mean since the client connected, later ones are of about the
+//! last minute, or since the last question when that is longer ago.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use pharos_runtime::clock;
+
+use crate::feed::Sent;
+use crate::ids::TopicId;
+use crate::topic::{RateWindow, Rates};
+
+/// Rows of one kind that get rates; where there are more they show 0, and only the topic's own rates count.
+pub(super) const ROWS_MAX: usize = 1000;
+/// Meters that nobody asked for this long are forgotten.
+const IDLE_MS: u64 = 600_000;
+/// How often that is looked at.
+const SWEEP_MS: u64 = 60_000;
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Meter {
+    /// Everything a topic sent.
+    TopicOut(TopicId),
+    /// What a subscription sent.
+    Subscription(TopicId, String),
+    /// What a consumer was sent.
+    Consumer(u64),
+    /// What a producer published.
+    Producer(u64),
+}
+
+/// The counters of some time ago.
+#[derive(Default)]
+pub(super) struct Meters {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    windows: HashMap<Meter, RateWindow>,
+    swept_ms: u64,
+}
+
+impl Meters {
+    /// The rates of a counter that began at zero at `since_ms`.
+    pub(super) fn rates(&self, meter: Meter, since_ms: u64, total: Sent) -> Rates {
+        let now_ms = clock::wall_ms();
+        // The few lines below leave the map whole wherever they would panic.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if now_ms.saturating_sub(kept.swept_ms) >= SWEEP_MS {
+            kept.swept_ms = now_ms;
+            kept.windows
+                .retain(|_, window| now_ms.saturating_sub(window.last_ms()) < IDLE_MS);
+        }
+        let window = kept
+            .windows
+            .entry(meter)
+            .or_insert_with(|| RateWindow::new(since_ms.min(now_ms)));
+        let rates = window.rates(now_ms, total);
+        window.sample(now_ms, total);
+        rates
+    }
+}

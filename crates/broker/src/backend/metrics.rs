@@ -1,0 +1,171 @@
+//! The numbers behind the metrics page, in one round over the shards.
+
+use std::collections::HashMap;
+
+use pharos_admin_api::{SubscriptionStats, TopicStats};
+use pharos_runtime::Histogram;
+
+use super::Backend;
+use super::gather::Live;
+use super::meters::ROWS_MAX;
+use super::stats::Assembly;
+use crate::admin::{AdminError, ConnectionCounters, MetricsSnapshot, Stage, StatsFlags, TopicMetrics};
+use crate::feed::FeedStages;
+use crate::ids::TopicId;
+use crate::topic::{HomeStages, ListenerFigures, TopicFigures, Wanted};
+
+/// The name under which the subscriptions of a topic that has too many to show are put together.
+const TOGETHER: &str = "*";
+
+/// One shard's numbers.
+struct ShardFigures {
+    active: u64,
+    registered: u64,
+    topics: Vec<TopicFigures>,
+    feeds: Vec<(TopicId, Vec<ListenerFigures>, FeedStages)>,
+    past: FeedStages,
+}
+
+impl Backend {
+    pub(super) async fn metrics(&self) -> Result<MetricsSnapshot, AdminError> {
+        let shards = self.broker.call_all(|shard| async move {
+            let feeds = shard.all_feeds();
+            ShardFigures {
+                active: shard.connection_count() as u64,
+                registered: shard.registered_count(),
+                topics: shard
+                    .topics
+                    .all()
+                    .iter()
+                    .map(|topic| topic.figures(Wanted::default()))
+                    .collect(),
+                feeds: feeds
+                    .iter()
+                    .map(|feed| (feed.topic, listeners_of(feed), feed.stages()))
+                    .collect(),
+                past: shard.past_stages(),
+            }
+        });
+        let mut snapshot = self.assemble(shards.await?);
+        if let Some(families) = &self.families {
+            snapshot.families = families();
+        }
+        Ok(snapshot)
+    }
+
+    fn assemble(&self, shards: Vec<ShardFigures>) -> MetricsSnapshot {
+        let mut snapshot = MetricsSnapshot {
+            connections: connections(&shards),
+            ..MetricsSnapshot::default()
+        };
+        let (mut home, mut away) = (HomeStages::default(), FeedStages::default());
+        let mut topics = Vec::new();
+        let mut feeds: HashMap<TopicId, (Vec<ListenerFigures>, FeedStages)> = HashMap::new();
+        for shard in shards {
+            away.merge(&shard.past);
+            topics.extend(shard.topics);
+            for (topic, listeners, stages) in shard.feeds {
+                away.merge(&stages);
+                let (all, sum) = feeds.entry(topic).or_default();
+                all.extend(listeners);
+                sum.merge(&stages);
+            }
+        }
+        let flags = StatsFlags {
+            subscription_backlog_size: false,
+            exclude_publishers: true,
+            exclude_consumers: true,
+            ..StatsFlags::default()
+        };
+        for topic in topics {
+            merge_home(&mut home, &topic.stages);
+            let (listeners, feed_stages) = feeds.remove(&topic.id).unwrap_or_default();
+            let live = Live::new(listeners);
+            let mut stats = Assembly {
+                topic: &topic,
+                live: &live,
+                meters: &self.meters,
+                flags,
+            }
+            .topic();
+            put_together(&mut stats);
+            snapshot.topics.push(TopicMetrics {
+                stats,
+                stages: stages(&topic.stages, &feed_stages),
+                storage_write_latency: topic.stages.persistence,
+                topic: topic.name,
+            });
+        }
+        snapshot.topics.sort_by(|one, two| one.topic.cmp(&two.topic));
+        snapshot.stages = stages(&home, &away);
+        snapshot.publish_latency = home.publish;
+        snapshot
+    }
+}
+
+fn listeners_of(feed: &crate::feed::Feed) -> Vec<ListenerFigures> {
+    let (mut found, tail) = (Vec::new(), feed.tail());
+    feed.for_each_listener(|_, listener| found.push(ListenerFigures::of(listener, tail, false)));
+    found
+}
+
+fn connections(shards: &[ShardFigures]) -> ConnectionCounters {
+    let active = shards.iter().map(|shard| shard.active).sum();
+    let created_total: u64 = shards.iter().map(|shard| shard.registered).sum();
+    let closed_total = created_total.saturating_sub(active);
+    ConnectionCounters {
+        active,
+        created_total,
+        closed_total,
+        ..ConnectionCounters::default()
+    }
+}
+
+fn merge_home(sum: &mut HomeStages, part: &HomeStages) {
+    sum.producing.merge(&part.producing);
+    sum.receive.merge(&part.receive);
+    sum.persistence.merge(&part.persistence);
+    sum.publish.merge(&part.publish);
+}
+
+/// The stages that anything went through.
+fn stages(home: &HomeStages, away: &FeedStages) -> Vec<(Stage, Histogram)> {
+    let all = Stage::ALL.map(|stage| {
+        let histogram = match stage {
+            Stage::Producing => &home.producing,
+            Stage::Receive => &home.receive,
+            Stage::Persistence => &home.persistence,
+            Stage::Notification => &away.notification,
+            Stage::Preparation => &away.preparation,
+            Stage::Broadcasting => &away.broadcasting,
+            Stage::Acknowledgement => &away.acknowledgement,
+        };
+        (stage, histogram)
+    });
+    let used = all.into_iter().filter(|(_, histogram)| histogram.count() > 0);
+    used.map(|(stage, histogram)| (stage, histogram.clone()))
+        .collect()
+}
+
+/// Keeps the page small: the subscriptions of a topic that has a great many are shown as one.
+fn put_together(stats: &mut TopicStats) {
+    if stats.subscriptions.len() <= ROWS_MAX {
+        return;
+    }
+    let mut sum = SubscriptionStats::default();
+    for part in std::mem::take(&mut stats.subscriptions).into_values() {
+        sum.msg_rate_out += part.msg_rate_out;
+        sum.msg_throughput_out += part.msg_throughput_out;
+        sum.bytes_out_counter += part.bytes_out_counter;
+        sum.msg_out_counter += part.msg_out_counter;
+        sum.msg_backlog += part.msg_backlog;
+        sum.msg_backlog_no_delayed += part.msg_backlog_no_delayed;
+        sum.msg_delayed += part.msg_delayed;
+        sum.msg_in_replay += part.msg_in_replay;
+        sum.unacked_messages += part.unacked_messages;
+        sum.consumer_count += part.consumer_count;
+    }
+    sum.msg_rate_out = stats.msg_rate_out;
+    sum.msg_throughput_out = stats.msg_throughput_out;
+    stats.subscriptions.insert(TOGETHER.to_owned(), sum);
+}

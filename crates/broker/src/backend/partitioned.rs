@@ -1,0 +1,116 @@
+//! Partitioned topics: metadata in the catalog, and the partitions' data and subscriptions on their homes.
+
+use std::collections::BTreeMap;
+
+use pharos_types::{SubscriptionName, TopicName};
+
+use super::{Backend, check_served};
+use crate::admin::{AdminBackend as _, AdminError};
+use crate::catalog::PartitionedTopicError;
+use crate::error::CursorError;
+use crate::topic::StartAt;
+
+/// A subscription to be made: its name, whether it is broadcast, its properties.
+type Wish = (bool, Vec<(String, String)>);
+
+impl Backend {
+    pub(super) async fn create_partitioned(
+        &self,
+        name: TopicName,
+        partitions: u32,
+        properties: BTreeMap<String, String>,
+        metadata_only: bool,
+    ) -> Result<(), AdminError> {
+        check_served(&name)?;
+        Ok(self
+            .catalog()
+            .create_partitioned(&name, partitions, properties, !metadata_only)
+            .await?)
+    }
+
+    /// The new partitions exist a moment before their subscriptions do. Nothing is missed all the same: these start at
+    /// the first entry, and without a durable cursor nothing but closed ledgers is ever trimmed.
+    pub(super) async fn grow_partitioned(&self, name: TopicName, partitions: u32) -> Result<(), AdminError> {
+        check_served(&name)?;
+        let Some(before) = self.catalog().partitioned_topic(&name) else {
+            return Err(AdminError::Conflict("Topic is not partitioned topic".to_owned()));
+        };
+        let wishes = self.subscriptions_of(&name, before.partitions).await?;
+        self.catalog().grow_partitioned(&name, partitions).await?;
+        for index in before.partitions..partitions {
+            self.subscribe_partition(name.with_partition(index), wishes.clone())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The durable subscriptions that any partition has.
+    async fn subscriptions_of(
+        &self,
+        name: &TopicName,
+        partitions: u32,
+    ) -> Result<BTreeMap<SubscriptionName, Wish>, AdminError> {
+        let mut wishes = BTreeMap::new();
+        for partition in (0..partitions).map(|index| name.with_partition(index)) {
+            if self.catalog().topic_exists(&partition) {
+                let found = self
+                    .at_home(
+                        partition,
+                        |topic| async move { Ok(topic.durable_subscriptions()) },
+                    )
+                    .await?;
+                wishes.extend(
+                    found
+                        .into_iter()
+                        .map(|(name, broadcast, properties)| (name, (broadcast, properties))),
+                );
+            }
+        }
+        Ok(wishes)
+    }
+
+    async fn subscribe_partition(
+        &self,
+        partition: TopicName,
+        wishes: BTreeMap<SubscriptionName, Wish>,
+    ) -> Result<(), AdminError> {
+        let outcome = self.at_home(partition, |topic| async move {
+            for (name, (broadcast, properties)) in wishes {
+                match topic
+                    .create_subscription_at(name, StartAt::Earliest, broadcast, &properties)
+                    .await
+                {
+                    // A consumer that knew of the new partition was faster.
+                    Ok(()) | Err(CursorError::Exists(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        });
+        outcome.await
+    }
+
+    pub(super) async fn delete_partitioned(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
+        check_served(&name)?;
+        let Some(whole) = self.catalog().partitioned_topic(&name) else {
+            return Err(PartitionedTopicError::NotPartitioned(name).into());
+        };
+        let partitions = |count: u32| {
+            (0..count)
+                .map(|index| name.with_partition(index))
+                .collect::<Vec<_>>()
+        };
+        if !force {
+            for partition in partitions(whole.partitions) {
+                self.check_idle(&partition).await?;
+            }
+        }
+        let count = self.catalog().begin_delete_partitioned(&name).await?;
+        for partition in partitions(count) {
+            if self.catalog().topic_exists(&partition) {
+                self.delete_at_home(partition).await?;
+            }
+        }
+        Ok(self.catalog().delete_partitioned(&name).await?)
+    }
+}

@@ -1,0 +1,347 @@
+//! A topic's stats in the field's keys.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_types::{Ordinal, TopicName};
+
+use super::Backend;
+use super::broadcast::{lowest, slowest, summary};
+use super::gather::Live;
+use super::meters::{Meter, Meters, ROWS_MAX};
+use crate::admin::{AdminError, StatsFlags};
+use crate::feed::Sent;
+use crate::ids::ConsumerKey;
+use crate::iso_time;
+use crate::topic::{
+    AccessMode, ConsumerFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType, TopicFigures,
+    Wanted,
+};
+
+/// Consumers of a broadcast subscription that its stats show: the slowest.
+const BROADCAST_ROWS: usize = 10;
+
+impl Backend {
+    pub(super) async fn stats(&self, name: TopicName, flags: StatsFlags) -> Result<TopicStats, AdminError> {
+        let wanted = Wanted {
+            producers: !flags.exclude_publishers,
+            consumers: !flags.exclude_consumers,
+            details: false,
+        };
+        let (figures, live) = self.gather(name, wanted).await?;
+        let mut stats = Assembly {
+            topic: &figures,
+            live: &live,
+            meters: &self.meters,
+            flags,
+        }
+        .topic();
+        if flags.earliest_time_in_backlog {
+            self.fill_earliest_times(&figures, &live, &mut stats).await?;
+        }
+        Ok(stats)
+    }
+
+    /// Reads the first entry of each backlog, each place once.
+    async fn fill_earliest_times(
+        &self,
+        figures: &TopicFigures,
+        live: &Live,
+        stats: &mut TopicStats,
+    ) -> Result<(), AdminError> {
+        let place = |subscription: &SubscriptionFigures| lowest(figures, subscription, live);
+        let places: BTreeSet<Ordinal> = figures.subscriptions.iter().map(place).collect();
+        let times = self.at_home(figures.name.clone(), |topic| async move {
+            let mut times: HashMap<Ordinal, i64> = HashMap::new();
+            for place in places {
+                if let Some(entry) = topic.entry_at(place).await? {
+                    times.insert(place, signed(entry.facts.publish_time_ms));
+                }
+            }
+            Ok(times)
+        });
+        let times = times.await?;
+        for subscription in &figures.subscriptions {
+            let time = times.get(&place(subscription)).copied().unwrap_or(0);
+            if let Some(shown) = stats.subscriptions.get_mut(&subscription.name) {
+                shown.earliest_msg_publish_time_in_backlog = time;
+            }
+        }
+        stats.earliest_msg_publish_time_in_backlogs = times.values().copied().min().unwrap_or(0);
+        Ok(())
+    }
+}
+
+/// What stats are put together from.
+pub(super) struct Assembly<'a> {
+    pub(super) topic: &'a TopicFigures,
+    pub(super) live: &'a Live,
+    pub(super) meters: &'a Meters,
+    pub(super) flags: StatsFlags,
+}
+
+impl Assembly<'_> {
+    pub(super) fn topic(&self) -> TopicStats {
+        let topic = self.topic;
+        let (counters, log) = (&topic.counters, &topic.log);
+        let mut out = counters.sent;
+        let mut stats = TopicStats {
+            msg_rate_in: topic.rate_in.messages,
+            msg_throughput_in: topic.rate_in.bytes,
+            average_msg_size: mean(topic.rate_in),
+            bytes_in_counter: counters.bytes_in,
+            msg_in_counter: counters.messages_in,
+            storage_size: log.bytes,
+            backlog_size: topic.lowest.map_or(0, |lowest| log.bytes_after(lowest)),
+            backlog_quota_limit_size: -1,
+            backlog_quota_limit_time: -1,
+            oldest_backlog_message_age_seconds: -1,
+            waiting_publishers: u32::try_from(topic.waiting_producers).unwrap_or(u32::MAX),
+            deduplication_status: "Disabled".to_owned(),
+            topic_epoch: topic.epoch,
+            topic_creation_time_stamp: signed(log.created_ms),
+            last_publish_time_stamp: signed(counters.last_publish_ms),
+            publisher_count: topic.producer_count as u64,
+            publishers: self.publishers(),
+            ..TopicStats::default()
+        };
+        if topic.name.is_system() {
+            stats.system_topic_bytes_in_counter = counters.bytes_in;
+        }
+        for subscription in &topic.subscriptions {
+            let live_out = self.live_out(subscription);
+            out.add(live_out);
+            let shown = self.subscription(subscription, live_out);
+            stats.non_contiguous_deleted_messages_ranges += shown.non_contiguous_deleted_messages_ranges;
+            stats.subscriptions.insert(subscription.name.clone(), shown);
+        }
+        let rates = self
+            .meters
+            .rates(Meter::TopicOut(topic.id), self.oldest_client_ms(), out);
+        stats.msg_out_counter = out.messages;
+        stats.bytes_out_counter = out.bytes;
+        stats.msg_rate_out = rates.messages;
+        stats.msg_throughput_out = rates.bytes;
+        stats
+    }
+
+    /// When the first of the clients that are here connected; the sending cannot have begun much earlier.
+    fn oldest_client_ms(&self) -> u64 {
+        let subscriptions = &self.topic.subscriptions;
+        let consumers = subscriptions
+            .iter()
+            .flat_map(|subscription| &subscription.consumers);
+        consumers
+            .map(|consumer| consumer.info.connected_since_ms)
+            .min()
+            .unwrap_or(self.topic.log.created_ms)
+    }
+
+    /// What the listeners of a subscription got since they joined.
+    fn live_out(&self, subscription: &SubscriptionFigures) -> Sent {
+        let mut out = Sent::default();
+        for listener in subscription
+            .cursors
+            .iter()
+            .filter_map(|cursor| self.live.of(cursor))
+        {
+            out.add(listener.sent);
+        }
+        out
+    }
+
+    fn subscription(&self, subscription: &SubscriptionFigures, live_out: Sent) -> SubscriptionStats {
+        let mut out = subscription.sent;
+        out.add(live_out);
+        let since_ms = subscription
+            .consumers
+            .iter()
+            .map(|consumer| consumer.info.connected_since_ms)
+            .min();
+        let rates = if self.topic.subscriptions.len() <= ROWS_MAX {
+            let meter = Meter::Subscription(self.topic.id, subscription.name.clone());
+            self.meters
+                .rates(meter, since_ms.unwrap_or(self.topic.log.created_ms), out)
+        } else {
+            Rates::default()
+        };
+        let acks = || subscription.cursors.iter().map(|cursor| self.live.acks(cursor));
+        let backlog = acks().map(|acks| acks.backlog).max().unwrap_or(0);
+        let dispatch = subscription.dispatch.unwrap_or_default();
+        let acked_to = lowest(self.topic, subscription, self.live);
+        let mut stats = SubscriptionStats {
+            msg_rate_out: rates.messages,
+            msg_throughput_out: rates.bytes,
+            bytes_out_counter: out.bytes,
+            msg_out_counter: out.messages,
+            msg_backlog: backlog,
+            msg_backlog_no_delayed: backlog.saturating_sub(dispatch.delayed),
+            backlog_size: if self.flags.subscription_backlog_size {
+                signed(self.topic.log.bytes_after(acked_to))
+            } else {
+                -1
+            },
+            blocked_subscription_on_unacked_msgs: dispatch.is_blocked,
+            msg_delayed: dispatch.delayed,
+            msg_in_replay: dispatch.in_replay,
+            unacked_messages: dispatch.unacked,
+            kind: kind_name(subscription).to_owned(),
+            active_consumer_name: active_consumer(subscription),
+            consumers: self.consumers(subscription),
+            key_shared_mode: subscription.key_shared_mode.map(str::to_owned),
+            draining_hashes_count: u32::try_from(dispatch.draining_hashes).unwrap_or(u32::MAX),
+            non_contiguous_deleted_messages_ranges: acks().map(|acks| u64::from(acks.holes)).sum(),
+            subscription_properties: subscription.properties.iter().cloned().collect(),
+            pharos_broadcast: subscription
+                .is_broadcast
+                .then(|| summary(self.topic, subscription, self.live)),
+            consumer_count: subscription.consumer_count as u64,
+            ..SubscriptionStats::default()
+        };
+        stats.set_durable(subscription.is_durable);
+        stats
+    }
+
+    fn consumers(&self, subscription: &SubscriptionFigures) -> Vec<ConsumerStats> {
+        if self.flags.exclude_consumers {
+            return Vec::new();
+        }
+        let has_rates =
+            subscription.consumers.len() <= ROWS_MAX && self.topic.subscriptions.len() <= ROWS_MAX;
+        let row = |consumer: &ConsumerFigures| self.consumer(consumer, has_rates);
+        if !subscription.is_broadcast {
+            return subscription.consumers.iter().map(row).collect();
+        }
+        let slowest = slowest(subscription, self.live, BROADCAST_ROWS);
+        let keys: HashSet<ConsumerKey> = slowest.iter().filter_map(|cursor| cursor.lent_to).collect();
+        let mut rows: HashMap<ConsumerKey, &ConsumerFigures> = HashMap::new();
+        rows.extend(
+            subscription
+                .consumers
+                .iter()
+                .filter(|c| keys.contains(&c.key))
+                .map(|c| (c.key, c)),
+        );
+        slowest
+            .iter()
+            .filter_map(|cursor| Some(row(rows.get(&cursor.lent_to?)?)))
+            .collect()
+    }
+
+    fn consumer(&self, consumer: &ConsumerFigures, has_rates: bool) -> ConsumerStats {
+        let listener = self.live.get(consumer.key);
+        let dispatch = consumer.dispatch.unwrap_or_default();
+        let mut out = consumer.sent;
+        if let Some(listener) = listener {
+            out.add(listener.sent);
+        }
+        let rates = if has_rates {
+            self.meters.rates(
+                Meter::Consumer(consumer.key.0),
+                consumer.info.connected_since_ms,
+                out,
+            )
+        } else {
+            Rates::default()
+        };
+        let ranges = &consumer.hash_ranges;
+        let has_ranges = !ranges.is_empty();
+        ConsumerStats {
+            msg_rate_out: rates.messages,
+            msg_throughput_out: rates.bytes,
+            bytes_out_counter: out.bytes,
+            msg_out_counter: out.messages,
+            consumer_name: consumer.name.to_string(),
+            available_permits: listener.map_or(dispatch.permits, |listener| listener.permits),
+            unacked_messages: dispatch.unacked,
+            blocked_consumer_on_unacked_msgs: dispatch.is_blocked,
+            address: Some(consumer.info.address.to_string()),
+            connected_since: Some(iso_time(consumer.info.connected_since_ms)),
+            client_version: Some(consumer.info.client_version.to_string()),
+            key_hash_range_arrays: has_ranges
+                .then(|| ranges.iter().map(|range| [range.start, range.end]).collect()),
+            key_hash_ranges: has_ranges.then(|| {
+                ranges
+                    .iter()
+                    .map(|range| format!("[{}, {}]", range.start, range.end))
+                    .collect()
+            }),
+            metadata: consumer.info.metadata.iter().cloned().collect(),
+            ..ConsumerStats::default()
+        }
+    }
+
+    fn publishers(&self) -> Vec<PublisherStats> {
+        let has_rates = self.topic.producers.len() <= ROWS_MAX;
+        self.topic
+            .producers
+            .iter()
+            .map(|producer| self.publisher(producer, has_rates))
+            .collect()
+    }
+
+    fn publisher(&self, producer: &ProducerFigures, has_rates: bool) -> PublisherStats {
+        let info = &producer.info;
+        let rates = if has_rates {
+            self.meters.rates(
+                Meter::Producer(producer.key),
+                info.connected_since_ms,
+                producer.published,
+            )
+        } else {
+            Rates::default()
+        };
+        let access_mode = match producer.access_mode {
+            AccessMode::Shared => "Shared",
+            AccessMode::Exclusive => "Exclusive",
+            AccessMode::WaitForExclusive => "WaitForExclusive",
+            AccessMode::ExclusiveWithFencing => "ExclusiveWithFencing",
+        };
+        PublisherStats {
+            access_mode: access_mode.to_owned(),
+            msg_rate_in: rates.messages,
+            msg_throughput_in: rates.bytes,
+            average_msg_size: mean(rates),
+            producer_id: producer.producer_id,
+            producer_name: producer.name.clone(),
+            address: Some(info.address.to_string()),
+            connected_since: Some(iso_time(info.connected_since_ms)),
+            client_version: Some(info.client_version.to_string()),
+            metadata: info.metadata.iter().cloned().collect(),
+            ..PublisherStats::default()
+        }
+    }
+}
+
+/// Broadcast has no name in the field; to a client its consumers look like exclusive ones.
+fn kind_name(subscription: &SubscriptionFigures) -> &'static str {
+    match subscription.kind {
+        _ if subscription.is_broadcast => "Exclusive",
+        None => "None",
+        Some(SubscriptionType::Exclusive | SubscriptionType::Broadcast) => "Exclusive",
+        Some(SubscriptionType::Failover) => "Failover",
+        Some(SubscriptionType::Shared) => "Shared",
+        Some(SubscriptionType::KeyShared) => "Key_Shared",
+    }
+}
+
+fn active_consumer(subscription: &SubscriptionFigures) -> Option<String> {
+    let is_failover = subscription.kind == Some(SubscriptionType::Failover);
+    subscription
+        .active
+        .as_ref()
+        .filter(|_| is_failover)
+        .map(|(_, name)| name.to_string())
+}
+
+fn mean(rates: Rates) -> f64 {
+    if rates.messages > 0.0 {
+        rates.bytes / rates.messages
+    } else {
+        0.0
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,224 @@
+//! Subscriptions: listing, making, moving, expiring.
+
+use std::collections::BTreeMap;
+
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, SubscriptionName, TopicName};
+
+use super::Backend;
+use crate::admin::{AdminBackend as _, AdminError, Place};
+use crate::topic::{SeekTo, StartAt, Topic};
+
+/// The property that makes a new subscription a broadcast one.
+const KIND_PROPERTY: &str = "pharos.subscription";
+
+impl Backend {
+    pub(super) async fn subscriptions(&self, name: TopicName) -> Result<Vec<String>, AdminError> {
+        let found = self
+            .at_home(name, |topic| async move { Ok(topic.durable_subscriptions()) })
+            .await?;
+        let mut names: Vec<String> = found.into_iter().map(|(name, _, _)| name.to_string()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    pub(super) async fn create_subscription(
+        &self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        place: Place,
+        properties: BTreeMap<String, String>,
+        replicated: bool,
+    ) -> Result<(), AdminError> {
+        if replicated {
+            let reason = "replicated subscriptions are not available in this release";
+            return Err(AdminError::NotImplemented(reason.to_owned()));
+        }
+        let declared = self.catalog().policies(name.namespace());
+        let broadcast = properties
+            .get(KIND_PROPERTY)
+            .is_some_and(|kind| kind == "broadcast")
+            || declared.is_some_and(|policies| policies.is_broadcast_subscription(subscription.as_str()));
+        let properties: Vec<(String, String)> = properties.into_iter().collect();
+        let outcome = self.at_home(name, move |topic| async move {
+            let (at, remaining) = resolve(&topic, place).await?;
+            topic
+                .create_subscription_at(subscription.clone(), at, broadcast, &properties)
+                .await?;
+            if !remaining.is_empty() {
+                topic
+                    .reset(&subscription, SeekTo::Place { at, remaining }, None)
+                    .await?;
+            }
+            Ok(())
+        });
+        outcome.await
+    }
+
+    pub(super) async fn reset_to(
+        &self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        place: Place,
+    ) -> Result<(), AdminError> {
+        let outcome = self.at_home(name, move |topic| async move {
+            let (at, remaining) = resolve(&topic, place).await?;
+            Ok(topic
+                .reset(&subscription, SeekTo::Place { at, remaining }, None)
+                .await?)
+        });
+        outcome.await
+    }
+
+    pub(super) async fn reset_to_time(
+        &self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        timestamp_ms: u64,
+    ) -> Result<(), AdminError> {
+        let outcome = self.at_home(name, move |topic| async move {
+            Ok(topic
+                .reset(&subscription, SeekTo::Time(timestamp_ms), None)
+                .await?)
+        });
+        outcome.await
+    }
+
+    pub(super) async fn expire_older(
+        &self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        seconds: u64,
+    ) -> Result<(), AdminError> {
+        let before_ms = clock::wall_ms().saturating_sub(seconds.saturating_mul(1000));
+        let outcome = self.at_home(name, move |topic| async move {
+            let to = topic.find_by_time(before_ms).await?;
+            Ok(topic.skip_settled(&subscription, to).await?)
+        });
+        outcome.await
+    }
+
+    pub(super) async fn expire_to(
+        &self,
+        name: TopicName,
+        subscription: SubscriptionName,
+        place: Place,
+    ) -> Result<(), AdminError> {
+        let outcome = self.at_home(name, move |topic| async move {
+            let to = match place {
+                Place::Earliest => topic.place(StartAt::Earliest),
+                Place::Latest => topic.durable_end(),
+                // That entry is expired as well.
+                Place::At { position, .. } => {
+                    let end = topic.durable_end();
+                    topic
+                        .state
+                        .borrow()
+                        .ledger
+                        .ordinal_of(position)
+                        .after(end)
+                        .min(end)
+                }
+            };
+            Ok(topic.skip_settled(&subscription, to).await?)
+        });
+        outcome.await
+    }
+}
+
+/// The ordinal at which a place begins.
+pub(super) fn ordinal_of(topic: &Topic, place: Place) -> Ordinal {
+    match place {
+        Place::Earliest => topic.place(StartAt::Earliest),
+        Place::Latest => topic.durable_end(),
+        Place::At {
+            position, excluded, ..
+        } => {
+            let (found, end) = (
+                topic.state.borrow().ledger.ordinal_of(position),
+                topic.durable_end(),
+            );
+            if excluded {
+                found.after(end)
+            } else {
+                found.at_or_after(end)
+            }
+        }
+    }
+}
+
+/// A place as topics take it, and of a batch that is entered in its middle the indexes that are left.
+async fn resolve(topic: &Topic, place: Place) -> Result<(StartAt, Vec<i64>), AdminError> {
+    let (position, index, excluded) = match place {
+        Place::Earliest => return Ok((StartAt::Earliest, Vec::new())),
+        Place::Latest => return Ok((StartAt::Latest, Vec::new())),
+        Place::At {
+            position,
+            batch_index: Some(index),
+            excluded,
+        } => (position, index, excluded),
+        Place::At { .. } => return Ok((start_at(topic, ordinal_of(topic, place)), Vec::new())),
+    };
+    let ordinal = ordinal_of(
+        topic,
+        Place::At {
+            position,
+            batch_index: None,
+            excluded: false,
+        },
+    );
+    let entry = topic
+        .entry_at(ordinal)
+        .await?
+        .filter(|entry| entry.position == position);
+    let count = entry
+        .as_ref()
+        .and_then(|entry| entry.message_facts()?.num_messages_in_batch);
+    let Some(count) = count.and_then(|count| u32::try_from(count).ok()) else {
+        // No batch: the index says nothing.
+        let whole = Place::At {
+            position,
+            batch_index: None,
+            excluded,
+        };
+        return Ok((start_at(topic, ordinal_of(topic, whole)), Vec::new()));
+    };
+    let first = index.saturating_add(u32::from(excluded));
+    if first >= count {
+        return Ok((start_at(topic, ordinal.next()), Vec::new()));
+    }
+    Ok((start_at(topic, ordinal), remaining(first, count)))
+}
+
+fn start_at(topic: &Topic, ordinal: Ordinal) -> StartAt {
+    match topic.state.borrow().ledger.position_of(ordinal) {
+        Some(position) => StartAt::At(position),
+        None => StartAt::Latest,
+    }
+}
+
+/// The indexes `first..count` of a batch as bits; empty when that is all of it.
+fn remaining(first: u32, count: u32) -> Vec<i64> {
+    if first == 0 {
+        return Vec::new();
+    }
+    let mut words = vec![0_i64; count.div_ceil(64) as usize];
+    for index in first..count {
+        if let Some(word) = words.get_mut((index / 64) as usize) {
+            *word |= 1 << (index % 64);
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remaining;
+
+    #[test]
+    fn the_rest_of_a_batch_is_what_comes_from_an_index_on() {
+        assert!(remaining(0, 10).is_empty());
+        assert_eq!(remaining(3, 5), [0b11000]);
+        assert_eq!(remaining(65, 67), [0, 0b110]);
+    }
+}

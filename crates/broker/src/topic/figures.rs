@@ -1,0 +1,370 @@
+//! A topic's numbers as plain data that may travel to the thread that asked for them.
+//!
+//! Taken in one go on the topic's home; what listeners know better of the cursors that are lent to them is asked of
+//! their shards afterwards ([`ListenerFigures`]) and put over it by [`ConsumerKey`]. Texts are shared, not copied, because
+//! there may be a hundred thousand of each.
+
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::{LedgerRow, LedgerTable};
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, TopicName};
+
+use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, Subscription};
+use super::{
+    AccessMode, ConsumerInfo, Counters, HomeStages, ProducerInfo, Rates, State, SubscriptionType, Topic,
+};
+use crate::dispatcher::{self, DispatchStats, HashRange};
+use crate::feed::{Listener, Sent};
+use crate::ids::{ConsumerKey, TopicId};
+
+/// What to gather.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    /// A row per producer.
+    pub(crate) producers: bool,
+    /// A row per consumer.
+    pub(crate) consumers: bool,
+    /// The names of broadcast consumers, and which acknowledged ranges each cursor has.
+    pub(crate) details: bool,
+}
+
+/// A topic.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicFigures {
+    pub(crate) id: TopicId,
+    pub(crate) name: TopicName,
+    pub(crate) log: LogFigures,
+    /// The lowest place that a durable cursor acknowledged up to.
+    pub(crate) lowest: Option<Ordinal>,
+    pub(crate) counters: Counters,
+    pub(crate) stages: HomeStages,
+    pub(crate) rate_in: Rates,
+    pub(crate) epoch: Option<u64>,
+    pub(crate) producer_count: usize,
+    pub(crate) waiting_producers: usize,
+    pub(crate) producers: Vec<ProducerFigures>,
+    pub(crate) subscriptions: Vec<SubscriptionFigures>,
+}
+
+/// A topic's log.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFigures {
+    pub(crate) table: LedgerTable,
+    /// With counts as of now.
+    pub(crate) rows: Vec<LedgerRow>,
+    pub(crate) first: Ordinal,
+    /// The durable end, exclusive.
+    pub(crate) end: Ordinal,
+    pub(crate) bytes: u64,
+    /// Appended, not yet durable.
+    pub(crate) pending: usize,
+    pub(crate) created_ms: u64,
+    pub(crate) is_terminated: bool,
+    pub(crate) has_fault: bool,
+    pub(crate) properties: std::collections::BTreeMap<String, String>,
+}
+
+/// A producer.
+#[derive(Clone, Debug)]
+pub(crate) struct ProducerFigures {
+    pub(crate) key: u64,
+    pub(crate) producer_id: u64,
+    pub(crate) name: String,
+    pub(crate) access_mode: AccessMode,
+    pub(crate) info: ProducerInfo,
+    pub(crate) published: Sent,
+}
+
+/// A subscription.
+#[derive(Clone, Debug)]
+pub(crate) struct SubscriptionFigures {
+    pub(crate) name: String,
+    /// What its consumers are, while there are any.
+    pub(crate) kind: Option<SubscriptionType>,
+    pub(crate) is_broadcast: bool,
+    pub(crate) is_durable: bool,
+    pub(crate) properties: Vec<(String, String)>,
+    pub(crate) consumer_count: usize,
+    pub(crate) consumers: Vec<ConsumerFigures>,
+    /// Sent since the topic was loaded, without what present listeners got.
+    pub(crate) sent: Sent,
+    /// One, or of a broadcast subscription one per name.
+    pub(crate) cursors: Vec<CursorFigures>,
+    /// Of a dispatched one.
+    pub(crate) dispatch: Option<DispatchStats>,
+    pub(crate) key_shared_mode: Option<&'static str>,
+    /// Who listens, of an ordinary one.
+    pub(crate) active: Option<(ConsumerKey, Arc<str>)>,
+}
+
+/// A consumer.
+#[derive(Clone, Debug)]
+pub(crate) struct ConsumerFigures {
+    pub(crate) key: ConsumerKey,
+    pub(crate) name: Arc<str>,
+    pub(crate) info: Arc<ConsumerInfo>,
+    /// Sent to it, without what it gets as a listener now.
+    pub(crate) sent: Sent,
+    pub(crate) dispatch: Option<dispatcher::ConsumerStats>,
+    pub(crate) hash_ranges: Vec<HashRange>,
+}
+
+/// A cursor, as far as its topic's home knows.
+#[derive(Clone, Debug)]
+pub(crate) struct CursorFigures {
+    /// The listener it is lent to, which may be further.
+    pub(crate) lent_to: Option<ConsumerKey>,
+    pub(crate) acks: AckFigures,
+    /// Of a broadcast cursor.
+    pub(crate) member: Option<MemberFigures>,
+}
+
+/// What is particular to a broadcast cursor.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberFigures {
+    /// The consumer's name.
+    pub(crate) name: Arc<str>,
+    /// Whether its place outlives its connection.
+    pub(crate) is_named: bool,
+    pub(crate) absent_since_ms: Option<u64>,
+    pub(crate) is_dropped: bool,
+}
+
+/// What a cursor has acknowledged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AckFigures {
+    pub(crate) acked_to: Ordinal,
+    /// Entries not acknowledged.
+    pub(crate) backlog: u64,
+    /// Acknowledged ranges beyond `acked_to`.
+    pub(crate) holes: u32,
+    /// These ranges, when details are wanted.
+    pub(crate) ranges: Vec<(Ordinal, Ordinal)>,
+}
+
+/// A listener, as its own shard knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerFigures {
+    pub(crate) key: ConsumerKey,
+    pub(crate) acks: AckFigures,
+    /// The next entry to deliver to it.
+    pub(crate) next: Ordinal,
+    /// Entries delivered and not acknowledged.
+    pub(crate) unacked: u64,
+    pub(crate) permits: i64,
+    pub(crate) sent: Sent,
+}
+
+impl AckFigures {
+    fn of(acks: &AckState, end: Ordinal, with_ranges: bool) -> Self {
+        let count = if acks.has_holes() {
+            acks.acked_ranges().count()
+        } else {
+            0
+        };
+        Self {
+            acked_to: acks.acked_to(),
+            backlog: acks.backlog(end),
+            holes: u32::try_from(count).unwrap_or(u32::MAX),
+            ranges: if with_ranges {
+                acks.acked_ranges().collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+impl ListenerFigures {
+    /// The figures of a listener on a topic that ends at `end`.
+    pub(crate) fn of(listener: &Listener, end: Ordinal, with_ranges: bool) -> Self {
+        Self {
+            key: listener.key,
+            acks: AckFigures::of(&listener.acks, end, with_ranges),
+            next: listener.next,
+            unacked: listener.acks.backlog(listener.next),
+            permits: listener.permits,
+            sent: Sent {
+                messages: listener.messages_out,
+                bytes: listener.bytes_out,
+            },
+        }
+    }
+}
+
+impl Topic {
+    /// The topic's numbers.
+    pub(crate) fn figures(&self, wanted: Wanted) -> TopicFigures {
+        let state = self.state.borrow();
+        let published = Sent {
+            messages: state.counters.messages_in,
+            bytes: state.counters.bytes_in,
+        };
+        TopicFigures {
+            id: self.id,
+            name: self.name.clone(),
+            log: log_figures(&state),
+            lowest: state.marks.lowest(),
+            counters: state.counters,
+            stages: state.stages.clone(),
+            rate_in: state.rate_in.rates(clock::wall_ms(), published),
+            epoch: state.producers.epoch(),
+            producer_count: state.producers.len(),
+            waiting_producers: state.producers.waiting_len(),
+            producers: if wanted.producers {
+                producers(&state)
+            } else {
+                Vec::new()
+            },
+            subscriptions: state
+                .subscriptions
+                .values()
+                .map(|s| subscription(&state, s, wanted))
+                .collect(),
+        }
+    }
+}
+
+fn log_figures(state: &State) -> LogFigures {
+    let stats = state.ledger.stats();
+    LogFigures {
+        table: state.ledger.table(),
+        rows: state.ledger.ledgers().to_vec(),
+        first: stats.first,
+        end: stats.durable_end,
+        bytes: stats.bytes,
+        pending: state.pending.len(),
+        created_ms: state.ledger.created_ms(),
+        is_terminated: state.ledger.is_terminated(),
+        has_fault: state.fault.is_some(),
+        properties: state.ledger.properties(),
+    }
+}
+
+impl LogFigures {
+    /// About how many bytes lie after a place.
+    pub(crate) fn bytes_after(&self, place: Ordinal) -> u64 {
+        super::retire::bytes_after(&self.rows, place)
+    }
+}
+
+fn producers(state: &State) -> Vec<ProducerFigures> {
+    let figures = state.producers.iter().map(|producer| ProducerFigures {
+        key: producer.key.0,
+        producer_id: producer.producer_id,
+        name: producer.name.clone(),
+        access_mode: producer.access_mode,
+        info: producer.info.clone(),
+        published: Sent {
+            messages: producer.counters.messages,
+            bytes: producer.counters.bytes,
+        },
+    });
+    figures.collect()
+}
+
+fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> SubscriptionFigures {
+    let end = state.ledger.durable_end();
+    let mut figures = SubscriptionFigures {
+        name: subscription.name.to_string(),
+        kind: subscription.kind,
+        is_broadcast: subscription.is_broadcast(),
+        is_durable: subscription.is_durable(),
+        properties: subscription.properties.clone(),
+        consumer_count: subscription.consumers.len(),
+        consumers: Vec::new(),
+        sent: subscription.sent,
+        cursors: Vec::new(),
+        dispatch: None,
+        key_shared_mode: None,
+        active: None,
+    };
+    match &subscription.body {
+        Body::Stream(cursor) => {
+            figures.active = cursor.loan().and_then(|loan| {
+                let consumer = state.consumers.get(&loan.key)?;
+                Some((loan.key, consumer.name.clone()))
+            });
+            figures.cursors.push(cursor_figures(state, cursor, None, wanted));
+        }
+        Body::Broadcast(body) => {
+            let each = body.members.iter().map(|(name, member)| {
+                cursor_figures(state, &member.cursor, Some(member_figures(name, member)), wanted)
+            });
+            figures.cursors = each.collect();
+        }
+        Body::Dispatched(body) => {
+            figures.dispatch = Some(body.dispatcher.stats(end));
+            figures.key_shared_mode = body.dispatcher.key_shared_mode();
+            let acks = AckFigures::of(body.dispatcher.acks(), end, wanted.details);
+            figures.cursors.push(CursorFigures {
+                lent_to: None,
+                acks,
+                member: None,
+            });
+        }
+    }
+    if wanted.consumers {
+        figures.consumers = consumers(state, subscription);
+    }
+    figures
+}
+
+fn cursor_figures(
+    state: &State,
+    cursor: &Cursor,
+    member: Option<MemberFigures>,
+    wanted: Wanted,
+) -> CursorFigures {
+    let end = state.ledger.durable_end();
+    let acks = match (&cursor.place, cursor.slot) {
+        (CursorPlace::Home(acks), _) => Some(acks),
+        (CursorPlace::Lent(_), Some(slot)) => state.slots.get(slot).map(|slot| &slot.acks),
+        (CursorPlace::Lent(_), None) => None,
+    };
+    // A non-durable cursor that is lent is known to its listener only.
+    let unknown = || AckFigures {
+        acked_to: end,
+        ..AckFigures::default()
+    };
+    CursorFigures {
+        lent_to: cursor.loan().map(|loan| loan.key),
+        acks: acks.map_or_else(unknown, |acks| AckFigures::of(acks, end, wanted.details)),
+        member,
+    }
+}
+
+fn member_figures(name: &Arc<str>, member: &BroadcastMember) -> MemberFigures {
+    MemberFigures {
+        name: name.clone(),
+        is_named: member.named,
+        absent_since_ms: member.absent_since_ms,
+        is_dropped: member.dropped,
+    }
+}
+
+fn consumers(state: &State, subscription: &Subscription) -> Vec<ConsumerFigures> {
+    let known = subscription
+        .consumers
+        .iter()
+        .filter_map(|key| Some((*key, state.consumers.get(key)?)));
+    let figures = known.map(|(key, consumer)| {
+        let mut figures = ConsumerFigures {
+            key,
+            name: consumer.name.clone(),
+            info: consumer.info.clone(),
+            sent: consumer.sent,
+            dispatch: None,
+            hash_ranges: Vec::new(),
+        };
+        if let Body::Dispatched(body) = &subscription.body {
+            let key = dispatcher::ConsumerKey(key.0);
+            figures.dispatch = body.dispatcher.consumer_stats(key);
+            figures.hash_ranges = body.dispatcher.hash_ranges(key);
+        }
+        figures
+    });
+    figures.collect()
+}

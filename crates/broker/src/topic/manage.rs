@@ -1,0 +1,273 @@
+//! What administrators do to a topic beyond what clients can: skipping, trimming and truncating, looking into the log.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_managed_ledger::Retention;
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, SubscriptionName};
+
+use super::subscription::{Body, CursorPlace, Loan};
+use super::{StartAt, Topic};
+use crate::entry::FeedEntry;
+use crate::error::CursorError;
+
+/// Entries that one read of a scan brings.
+const SCAN_ENTRIES: usize = 1000;
+/// Bytes that one read of a scan brings.
+const SCAN_BYTES: usize = 4 << 20;
+
+impl Topic {
+    /// What a subscription has acknowledged, asked of its listener when it has one. Of broadcast: the lowest cursor.
+    pub(crate) async fn acks_of(&self, name: &SubscriptionName) -> Result<AckState, CursorError> {
+        let (known, loan) = {
+            let state = self.state.borrow();
+            let subscription = state.subscriptions.get(name).ok_or_else(|| missing(name))?;
+            match &subscription.body {
+                Body::Dispatched(body) => (body.dispatcher.acks().clone(), None),
+                _ => {
+                    let known = |cursor: &super::subscription::Cursor| match &cursor.place {
+                        CursorPlace::Home(acks) => Some((acks.clone(), None)),
+                        CursorPlace::Lent(loan) => {
+                            let acks = state.slots.get(cursor.slot?).map(|slot| slot.acks.clone());
+                            Some((
+                                acks.unwrap_or_else(|| AckState::new(state.ledger.durable_end())),
+                                Some(*loan),
+                            ))
+                        }
+                    };
+                    let cursors = subscription.cursors().filter_map(|(_, cursor)| known(cursor));
+                    let lowest = cursors.min_by_key(|(acks, _)| acks.acked_to());
+                    lowest.unwrap_or_else(|| (AckState::new(state.ledger.durable_end()), None))
+                }
+            }
+        };
+        Ok(match loan {
+            Some(loan) => self.listener_acks(loan).await.unwrap_or(known),
+            None => known,
+        })
+    }
+
+    /// What a listener has acknowledged; `None` when it is gone.
+    async fn listener_acks(&self, loan: Loan) -> Option<AckState> {
+        let (shard, id) = (self.shard()?, self.id);
+        let asked = shard.call(loan.connection.shard, move |shard| async move {
+            let mut found = None;
+            shard.feed_by_id(id)?.for_each_listener(|_, listener| {
+                if listener.key == loan.key {
+                    found = Some(listener.acks.clone());
+                }
+            });
+            found
+        });
+        asked.await.ok()?
+    }
+
+    /// Acknowledges the next `count` entries of a backlog.
+    pub(crate) async fn skip(&self, name: &SubscriptionName, count: u64) -> Result<(), CursorError> {
+        let acks = self.acks_of(name).await?;
+        self.skip_settled(name, nth_unacked(&acks, count).min(self.durable_end()))
+            .await
+    }
+
+    /// As [`skip_to`](Self::skip_to); resolves when listeners have heard of it.
+    pub(crate) async fn skip_settled(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
+        self.skip_to(name, to)?;
+        self.settle().await;
+        Ok(())
+    }
+
+    /// Resolves when the shards that listen have handled what was sent to them so far.
+    async fn settle(&self) {
+        let Some(shard) = self.shard() else { return };
+        let count = self.state.borrow().links.len();
+        for to in (0..count).map(super::publish::shard_id) {
+            if self
+                .state
+                .borrow()
+                .links
+                .get(to.index())
+                .is_some_and(|link| link.lent > 0)
+            {
+                // A shard that is gone needs no telling.
+                let _ = shard.call(to, |_| async {}).await;
+            }
+        }
+    }
+
+    /// Gives up closed ledgers that nobody needs, now.
+    pub(crate) fn trim_now(&self) {
+        let mut state = self.state.borrow_mut();
+        self.trim_soon(&mut state);
+        self.maintain(&mut state);
+    }
+
+    /// As [`trim_now`](Self::trim_now), but whatever retention says.
+    pub(crate) fn discard(&self) {
+        let mut state = self.state.borrow_mut();
+        let acked_below = self.acked_below(&state);
+        state.ledger.trim(acked_below, Retention::NONE, clock::wall_ms());
+        self.maintain(&mut state);
+    }
+
+    /// Moves every subscription to the end and gives up closed ledgers, the current one included as soon as another
+    /// took its place.
+    pub(crate) async fn truncate(&self) -> Result<(), CursorError> {
+        let end = self.durable_end();
+        let names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
+        for name in names {
+            self.skip_to(&name, end)?;
+        }
+        self.settle().await;
+        self.state.borrow_mut().ledger.ask_rollover();
+        self.discard();
+        Ok(())
+    }
+
+    /// The entry at a place, or `None` beyond the durable end.
+    pub(crate) async fn entry_at(&self, place: Ordinal) -> Result<Option<Arc<FeedEntry>>, CursorError> {
+        Ok(self
+            .read_some(place, 1, usize::MAX)
+            .await?
+            .into_iter()
+            .next()
+            .filter(|entry| entry.ordinal == place))
+    }
+
+    async fn read_some(
+        &self,
+        from: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Arc<FeedEntry>>, CursorError> {
+        let read = self.state.borrow().ledger.read(from, entries_max, bytes_max);
+        let found = read
+            .await
+            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
+        Ok(found.into_iter().map(FeedEntry::from_log).collect())
+    }
+
+    /// Looks at the entries of `from..end` in order until `look` says stop. Returns whether it reached the end.
+    pub(crate) async fn scan(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        mut look: impl FnMut(&FeedEntry) -> bool,
+    ) -> Result<bool, CursorError> {
+        let mut at = from;
+        while at < end {
+            let entries = self.read_some(at, SCAN_ENTRIES, SCAN_BYTES).await?;
+            let Some(last) = entries.last() else {
+                return Ok(true);
+            };
+            at = last.ordinal.next();
+            for entry in entries.iter().take_while(|entry| entry.ordinal < end) {
+                if !look(entry) {
+                    return Ok(false);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(true)
+    }
+
+    /// Appends an entry of the broker's own and waits until it is durable. Listeners find it in the log.
+    pub(crate) async fn append_own(&self, payload: Bytes) -> Result<Ordinal, String> {
+        let (ordinal, mut durable) = {
+            let mut state = self.state.borrow_mut();
+            if let Some(fault) = &state.fault {
+                return Err(fault.clone());
+            }
+            let appended = state
+                .ledger
+                .append(payload)
+                .map_err(|error| super::publish::chain(&error))?;
+            self.maintain(&mut state);
+            (appended.ordinal, state.ledger.durable_watch())
+        };
+        durable
+            .reaches(ordinal)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(ordinal)
+    }
+
+    /// The ordinal of a place as a client names it.
+    pub(crate) fn place(&self, at: StartAt) -> Ordinal {
+        self.start_of(&self.state.borrow(), at)
+    }
+
+    /// Names of the durable subscriptions, whether each is broadcast, and its properties.
+    pub(crate) fn durable_subscriptions(&self) -> Vec<(SubscriptionName, bool, Vec<(String, String)>)> {
+        let state = self.state.borrow();
+        let durable = state
+            .subscriptions
+            .values()
+            .filter(|subscription| subscription.is_durable());
+        durable
+            .map(|s| (s.name.clone(), s.is_broadcast(), s.properties.clone()))
+            .collect()
+    }
+
+    /// Properties of a subscription.
+    pub(crate) fn subscription_properties(
+        &self,
+        name: &SubscriptionName,
+    ) -> Result<Vec<(String, String)>, CursorError> {
+        let state = self.state.borrow();
+        state
+            .subscriptions
+            .get(name)
+            .map(|s| s.properties.clone())
+            .ok_or_else(|| missing(name))
+    }
+
+    /// Whether producers, or consumers, are attached.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let state = self.state.borrow();
+        state.producers.len() > 0 || !state.consumers.is_empty()
+    }
+}
+
+/// The place after `count` entries that are not acknowledged.
+fn nth_unacked(acks: &AckState, count: u64) -> Ordinal {
+    let (mut at, mut left) = (acks.acked_to(), count);
+    for (start, end) in acks.acked_ranges() {
+        let gap = at.count_to(start);
+        if left <= gap {
+            break;
+        }
+        left -= gap;
+        at = end;
+    }
+    at.plus(left)
+}
+
+/// The `nth` (from 1) entry that is not acknowledged.
+pub(crate) fn backlog_entry(acks: &AckState, nth: u64) -> Ordinal {
+    acks.next_unacked(nth_unacked(acks, nth.saturating_sub(1)))
+}
+
+fn missing(name: &SubscriptionName) -> CursorError {
+    CursorError::NoSubscription(name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counting_backlog_passes_over_what_is_acknowledged() {
+        let mut acks = AckState::new(Ordinal(10));
+        acks.ack(Ordinal(11));
+        acks.ack(Ordinal(12));
+        acks.ack(Ordinal(14));
+        // Left: 10, 13, 15, 16, …
+        let places: Vec<u64> = (1..=4).map(|nth| backlog_entry(&acks, nth).0).collect();
+        assert_eq!(places, [10, 13, 15, 16]);
+        assert_eq!(nth_unacked(&acks, 1), Ordinal(11));
+        assert_eq!(nth_unacked(&acks, 2), Ordinal(14));
+        assert_eq!(nth_unacked(&acks, 3), Ordinal(16));
+    }
+}
