@@ -94,11 +94,4 @@ impl Model {
             expected.kept_by_system = expected.kept;
         }
     }
-
-    /// The process died: what the system had is as good as it gets.
-    pub(crate) fn process_died(&mut self) {
-        for expected in self.ledgers.values_mut() {
-            expected.kept = expected.kept.max(expected.kept_by_system);
-        }
-    }
 }
