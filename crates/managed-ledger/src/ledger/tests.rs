@@ -236,6 +236,26 @@ fn a_released_handover_makes_all_durable_and_watches_follow() {
 }
 
 #[test]
+fn a_waiter_is_woken_by_the_tail_and_by_the_next_ledger() {
+    let mut world = World::new(small());
+    world.engine.hold();
+    world.append("0");
+    let mut watch = world.log.durable_watch();
+    let mut waiting = Box::pin(watch.reaches(Ordinal(6)));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    world.engine.release();
+    assert!(
+        waiting.as_mut().now_or_never().is_none(),
+        "woken, and goes on waiting"
+    );
+    for payload in ["1", "2", "3", "4", "5", "6"] {
+        world.append(payload);
+        world.maintain();
+    }
+    run(waiting).unwrap();
+}
+
+#[test]
 fn a_failed_device_is_told_to_watchers_and_appenders() {
     let mut world = World::new(small());
     world.append_many(1);
