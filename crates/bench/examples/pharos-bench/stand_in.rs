@@ -231,10 +231,10 @@ impl Topic {
 
     /// After a hang-up everybody resumes at the same place, whatever the name.
     fn catch_up(&mut self, number: usize, consumer_id: u64) {
-        let from = self.cursors.values().copied().min().unwrap_or(self.log.len());
         if !self.hung_up {
             return;
         }
+        let from = self.cursors.values().copied().min().unwrap_or(self.log.len());
         if let Some(conn) = self.conns.get(&number) {
             for entry in from..self.log.len() {
                 let one = Arc::new(vec![consumer_id]);
