@@ -9,25 +9,32 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+use pharos_broker::admin::AdminBackend;
 use pharos_broker::catalog::{AutoTopicType, Catalog, CatalogOptions};
-use pharos_broker::{Broker, Threads};
+use pharos_broker::{Backend, Broker, Threads};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Embedded, MetadataStore};
 use pharos_pulsar::Door;
-use pharos_storage::Storage;
+use pharos_storage::{IoMode, Storage};
+use pharos_types::NamespaceName;
 
-use crate::settings::{Limit, Settings, StorageSync, TopicType};
+use crate::settings::{ByteSize, Settings, StorageIo, StorageSync, TopicType};
+use crate::storage_metrics;
 
 /// What CONNECTED tells clients; nothing parses it.
 const SERVER_VERSION: &str = concat!("Pulsar Server-Pharos-", env!("CARGO_PKG_VERSION"));
 
 /// A broker that takes clients.
 pub(crate) struct RunningBroker {
-    /// The broker, for the admin door.
-    pub(crate) broker: Broker,
+    /// The broker, for draining it.
+    broker: Broker,
+    /// What the admin door asks.
+    pub(crate) admin: Arc<dyn AdminBackend>,
     /// Where the Pulsar door listens; the real port when 0 was asked for.
     pub(crate) pulsar_address: SocketAddr,
+    /// What lookups answer with: `pulsar://host:port`.
+    pub(crate) service_url: String,
     threads: Threads,
     storage: Arc<Storage>,
     metadata: Arc<dyn MetadataStore>,
@@ -35,10 +42,15 @@ pub(crate) struct RunningBroker {
 
 impl RunningBroker {
     /// Stops accepting, closes clients properly, makes everything durable, releases the data directory.
+    ///
+    /// Cancel safety: dropped half way it leaves threads running; the process must exit then.
     pub(crate) async fn stop(self) {
         self.broker.drain().await;
-        // Joining threads blocks; nothing else runs on this task now.
-        self.threads.stop();
+        // Joining threads blocks, and the caller must stay able to give up.
+        let threads = self.threads;
+        if let Err(error) = tokio::task::spawn_blocking(move || threads.stop()).await {
+            tracing::error!(%error, "data threads did not stop properly");
+        }
         self.storage.shutdown().await;
         self.metadata.shutdown().await;
     }
@@ -46,16 +58,22 @@ impl RunningBroker {
 
 /// Opens metadata and storage, then the broker, then its Pulsar door.
 ///
+/// `http_address`: where the HTTP door will listen; `host`: what clients call this machine.
+///
 /// # Errors
 /// The data directory cannot be used, or the address is taken.
-pub(crate) async fn start_broker(settings: &Settings) -> anyhow::Result<RunningBroker> {
+pub(crate) async fn start_broker(
+    settings: &Settings,
+    host: &str,
+    http_address: SocketAddr,
+) -> anyhow::Result<RunningBroker> {
     let dir = &settings.data_dir;
     std::fs::create_dir_all(dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let storage = Storage::open(&dir.join("ledgers"), storage_options(settings))
         .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
     let metadata = open_metadata(&dir.join("metadata.redb"))?;
-    let catalog = Catalog::open(metadata.clone(), catalog_options(settings))
+    let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
         .await
         .context("cannot load tenants, namespaces and topics")?;
     let (broker, threads) = pharos_broker::start(
@@ -65,10 +83,14 @@ pub(crate) async fn start_broker(settings: &Settings) -> anyhow::Result<RunningB
         metadata.clone(),
     )
     .context("cannot start the data threads")?;
-    let door = open_door(&broker, settings)?;
+    let door = open_door(&broker, settings, host)?;
+    let engine = storage.clone();
+    let families = Box::new(move || storage_metrics::families(&engine.stats()));
     Ok(RunningBroker {
+        admin: Backend::with_families(broker.clone(), families),
         broker,
         pulsar_address: door.local_address,
+        service_url: door.service_url.clone(),
         threads,
         storage,
         metadata,
@@ -81,11 +103,10 @@ fn open_metadata(path: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
     Ok(Arc::new(store))
 }
 
-fn open_door(broker: &Broker, settings: &Settings) -> anyhow::Result<Arc<Door>> {
-    let advertised = Some(settings.advertised_address.clone()).filter(|host| !host.is_empty());
+fn open_door(broker: &Broker, settings: &Settings, host: &str) -> anyhow::Result<Arc<Door>> {
     let options = pharos_pulsar::Options {
         listen: settings.pulsar_listen,
-        advertised_address: advertised,
+        advertised_address: Some(host.to_owned()),
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
     };
@@ -98,20 +119,38 @@ fn open_door(broker: &Broker, settings: &Settings) -> anyhow::Result<Arc<Door>> 
 }
 
 fn storage_options(settings: &Settings) -> pharos_storage::Options {
+    let storage = &settings.storage;
     let defaults = pharos_storage::Options::default();
     pharos_storage::Options {
-        segment_bytes: settings.storage.segment_size.0,
-        segment_bytes_first: defaults.segment_bytes_first.min(settings.storage.segment_size.0),
-        linger: settings.storage.group_commit_wait,
-        group_bytes_max: usize::try_from(settings.storage.group_commit_bytes.0).unwrap_or(usize::MAX),
+        segment_bytes: storage.segment_size.0,
+        segment_bytes_first: defaults.segment_bytes_first.min(storage.segment_size.0),
+        io: match storage.io {
+            StorageIo::Direct => IoMode::Direct,
+            StorageIo::Buffered => IoMode::Buffered,
+        },
+        linger: storage.group_commit_wait,
+        group_bytes_max: bytes(storage.group_commit_bytes),
+        sync_interval: storage.sync_interval,
+        queue_bytes_max: bytes(storage.queue_size),
+        read_threads: storage.read_threads as usize,
+        salvage: storage.salvage,
         ..defaults
     }
 }
 
-fn catalog_options(settings: &Settings) -> CatalogOptions {
+fn catalog_options(settings: &Settings, host: &str, http_address: SocketAddr) -> CatalogOptions {
     let topics = &settings.topics;
+    let broker_id = format!("{host}:{}", http_address.port());
+    let pulsar_port = settings.pulsar_listen.port();
     CatalogOptions {
         cluster_name: settings.cluster_name.clone(),
+        web_service_url: format!("http://{broker_id}"),
+        // A port that the system will choose is different next time, so there is nothing to remember.
+        broker_service_url: match pulsar_port {
+            0 => String::new(),
+            port => format!("pulsar://{host}:{port}"),
+        },
+        heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
         allow_auto_topic_creation: topics.allow_auto_topic_creation,
         auto_topic_type: match topics.allow_auto_topic_creation_type {
             TopicType::NonPartitioned => AutoTopicType::NonPartitioned,
@@ -131,36 +170,40 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
     } else {
         settings.shards as usize
     };
-    let bytes = |limit: &Limit<crate::settings::ByteSize>| limit.as_option().map(|size| size.0);
     pharos_broker::Options {
         cluster_name: settings.cluster_name.clone(),
         shards: u16::try_from(shards).unwrap_or(u16::MAX),
         max_message_size: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),
         max_unacked_per_consumer: topics.max_unacked_messages_per_consumer,
         max_unacked_per_subscription: topics.max_unacked_messages_per_subscription,
-        max_consumer_metadata_bytes: usize::try_from(settings.protocol.max_consumer_metadata_size.0)
-            .unwrap_or(usize::MAX),
+        max_consumer_metadata_bytes: bytes(settings.protocol.max_consumer_metadata_size),
         delayed_delivery_tick: topics.delayed_delivery_tick_time,
+        delayed_delivery_strict: topics.delayed_delivery_strict,
         failover_delay: topics.active_consumer_failover_delay,
+        liveness_timeout: settings.protocol.connection_liveness_check_timeout,
+        cursor_flush_interval: topics.cursor_flush_interval,
         absent_retention: settings.broadcast.absent_retention.as_option().copied(),
-        absent_backlog_bytes: bytes(&settings.broadcast.absent_backlog),
+        absent_backlog_bytes: settings.broadcast.absent_backlog.as_option().map(|size| size.0),
         retention_time: ledger.default_retention_time.as_option().copied(),
-        retention_bytes: bytes(&ledger.default_retention_size),
+        retention_bytes: ledger.default_retention_size.as_option().map(|size| size.0),
         retention_check_interval: ledger.retention_check_interval,
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),
             ledger_bytes_max: ledger.max_size.0,
             ledger_age_ms_max: millis(ledger.max_rollover_time),
             ledger_age_ms_min: millis(ledger.min_rollover_time),
-            cache_budget: CacheBudget::new(usize::try_from(ledger.cache_size.0).unwrap_or(usize::MAX)),
+            cache_budget: CacheBudget::new(bytes(ledger.cache_size)),
             durability: match settings.storage.sync {
                 StorageSync::Sync => Durability::Sync,
                 StorageSync::Async => Durability::Async,
             },
             ..pharos_managed_ledger::Options::default()
         },
-        ..pharos_broker::Options::default()
     }
+}
+
+fn bytes(size: ByteSize) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
 fn millis(time: std::time::Duration) -> u64 {

@@ -15,6 +15,7 @@ mod serve;
 pub mod settings;
 mod signals;
 mod start;
+mod storage_metrics;
 
 pub use command::command;
 pub use start::run;

@@ -33,5 +33,10 @@ pub fn init(format: LogFormat, level: &str) {
         let layer = tracing_subscriber::fmt::layer().with_ansi(on_terminal);
         registry.with(layer.with_writer(std::io::stderr)).try_init()
     };
-    drop(started);
+    if started.is_ok() {
+        // A panic is a fault like others: in the same log, in the same form.
+        std::panic::set_hook(Box::new(
+            |panic| tracing::error!(%panic, "a thread or task panicked"),
+        ));
+    }
 }

@@ -2,20 +2,26 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
-
+use pharos_admin::{Admin, AdminOptions, router};
 use pharos_runtime::Shutdown;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::broker::{RunningBroker, start_broker};
+use crate::settings::table::SETTINGS;
 use crate::settings::{Effective, Settings};
 use crate::signals::StopSignals;
 use crate::{limits, logging};
 
 /// Threads of the runtime for admin and metadata work. Data has threads of its own.
 const HTTP_THREADS: usize = 2;
+
+/// How long running admin requests may take to finish when the node stops.
+const HTTP_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs a node until it is told to stop.
 pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
@@ -24,15 +30,24 @@ pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     let open_files = limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
-        .thread_name("http")
+        .thread_name("pharos-http")
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), data_dir = %settings.data_dir.display(), open_files, "starting");
-    runtime.block_on(run(settings))
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data_dir = %settings.data_dir.display(),
+        open_files,
+        "starting"
+    );
+    let outcome = runtime.block_on(run(effective));
+    // What did not stop in time must not keep the process alive.
+    runtime.shutdown_background();
+    outcome
 }
 
-async fn run(settings: &Settings) -> anyhow::Result<()> {
+async fn run(effective: &Effective) -> anyhow::Result<()> {
+    let settings = &effective.settings;
     let mut signals = StopSignals::install().context("cannot wait for signals")?;
     let listener = TcpListener::bind(settings.http_listen).await.with_context(|| {
         format!(
@@ -41,17 +56,19 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
         )
     })?;
     let http_address = listener.local_addr()?;
+    let host = advertised_host(settings);
     let broker = tokio::select! {
-        broker = start_broker(settings) => broker?,
+        broker = start_broker(settings, &host, http_address) => broker?,
         signal = signals.next() => {
             tracing::info!(signal, "stopped while starting");
             return Ok(());
         }
     };
     let shutdown = Shutdown::default();
-    let advertised = advertised_host(settings, broker.pulsar_address);
-    tracing::info!(pulsar = %broker.pulsar_address, http = %http_address, advertised, "ready");
-    announce(broker.pulsar_address, http_address)?;
+    let mut http = JoinSet::new();
+    let router = router(admin(effective, &broker, &host, http_address));
+    http.spawn(pharos_admin::serve(listener, router, shutdown.token()));
+    announce(&broker, http_address)?;
 
     let signal = signals.next().await;
     tracing::info!(signal, "stopping; a second signal ends the process at once");
@@ -61,14 +78,38 @@ async fn run(settings: &Settings) -> anyhow::Result<()> {
             tracing::warn!("second signal; exiting at once");
             std::process::exit(130);
         }
-        stopped = stop(broker, shutdown, settings.shutdown_timeout) => stopped,
+        stopped = stop(broker, http, &shutdown, settings.shutdown_timeout) => stopped,
     }
 }
 
-/// Stops from the outside in: the HTTP door first, since what it would change is about to close.
-async fn stop(broker: RunningBroker, shutdown: Shutdown, timeout: Duration) -> anyhow::Result<()> {
+fn admin(effective: &Effective, broker: &RunningBroker, host: &str, http_address: SocketAddr) -> Admin {
+    let settings = &effective.settings;
+    let options = AdminOptions {
+        cluster_name: settings.cluster_name.clone(),
+        broker_url: broker.service_url.clone(),
+        http_url: format!("http://{host}:{}", http_address.port()),
+        settings: SETTINGS
+            .iter()
+            .map(|row| (row.key.to_owned(), (row.get)(settings)))
+            .collect(),
+        topic_metrics: settings.metrics.topics,
+    };
+    Admin::new(Arc::clone(&broker.admin), broker.admin.catalog().clone(), options)
+}
+
+/// Stops from the outside in: the HTTP door first, since what it would ask is about to close.
+async fn stop(
+    broker: RunningBroker,
+    mut http: JoinSet<()>,
+    shutdown: &Shutdown,
+    timeout: Duration,
+) -> anyhow::Result<()> {
     let steps = async {
         shutdown.trigger();
+        if tokio::time::timeout(HTTP_GRACE, http.join_next()).await.is_err() {
+            tracing::warn!("admin requests that did not finish are given up");
+        }
+        drop(http);
         broker.stop().await;
     };
     tokio::time::timeout(timeout, steps)
@@ -79,7 +120,9 @@ async fn stop(broker: RunningBroker, shutdown: Shutdown, timeout: Duration) -> a
 }
 
 /// One line per door on standard output, for people and for scripts that wait for it; the rest goes to the log.
-fn announce(pulsar: SocketAddr, http: SocketAddr) -> anyhow::Result<()> {
+fn announce(broker: &RunningBroker, http: SocketAddr) -> anyhow::Result<()> {
+    let pulsar = broker.pulsar_address;
+    tracing::info!(%pulsar, %http, advertised = broker.service_url, "ready");
     let mut out = std::io::stdout().lock();
     writeln!(out, "clients: pulsar://{pulsar}")?;
     writeln!(out, "admin: http://{http}")?;
@@ -96,15 +139,18 @@ fn announce(pulsar: SocketAddr, http: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The host told to clients.
-pub(crate) fn advertised_host(settings: &Settings, listening: SocketAddr) -> String {
+/// The host told to clients. A listener on all addresses says nothing about how it is reached, so clients are sent to
+/// this machine, as the reference standalone does; `advertised_address` sends them elsewhere.
+fn advertised_host(settings: &Settings) -> String {
     if !settings.advertised_address.is_empty() {
         return settings.advertised_address.clone();
     }
-    match listening.ip() {
+    match settings.pulsar_listen.ip() {
         ip if ip.is_unspecified() => {
-            let name = rustix::system::uname();
-            name.nodename().to_string_lossy().into_owned()
+            tracing::warn!(
+                "clients are sent to 127.0.0.1; set advertised_address to take them from other machines"
+            );
+            "127.0.0.1".to_owned()
         }
         IpAddr::V6(ip) => format!("[{ip}]"),
         ip => ip.to_string(),

@@ -31,6 +31,15 @@ pub enum StorageSync {
     Async,
 }
 
+/// How the log's bytes reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageIo {
+    /// Past the page cache, where the file system can.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+}
+
 macro_rules! words {
     ($type:ty, $kind:literal, $($variant:ident = $word:literal),+) => {
         impl Value for $type {
@@ -66,3 +75,9 @@ words!(
     Partitioned = "partitioned"
 );
 words!(StorageSync, "sync or async", Sync = "sync", Async = "async");
+words!(
+    StorageIo,
+    "direct or buffered",
+    Direct = "direct",
+    Buffered = "buffered"
+);

@@ -15,7 +15,7 @@ mod reference;
 pub mod table;
 mod units;
 
-pub use choice::{LogFormat, StorageSync, TopicType};
+pub use choice::{LogFormat, StorageIo, StorageSync, TopicType};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use reference::{json_listing, markdown_reference, text_listing};
 pub use units::{ByteSize, Limit, Value};
@@ -64,6 +64,8 @@ pub struct ProtocolSettings {
     pub keep_alive_interval: Duration,
     /// Largest metadata of a consumer.
     pub max_consumer_metadata_size: ByteSize,
+    /// How long an exclusive holder may stay silent when asked whether it lives.
+    pub connection_liveness_check_timeout: Duration,
 }
 
 /// Settings of topics and subscriptions.
@@ -83,8 +85,12 @@ pub struct TopicSettings {
     pub max_unacked_messages_per_subscription: u32,
     /// How often due messages are looked for.
     pub delayed_delivery_tick_time: Duration,
+    /// Whether delayed messages wait for their exact time.
+    pub delayed_delivery_strict: bool,
     /// Pause before another failover consumer takes over.
     pub active_consumer_failover_delay: Duration,
+    /// How often cursor positions are persisted.
+    pub cursor_flush_interval: Duration,
 }
 
 /// Settings of broadcast subscriptions.
@@ -122,12 +128,22 @@ pub struct LedgerSettings {
 pub struct StorageSettings {
     /// When an append counts as durable.
     pub sync: StorageSync,
+    /// Past the page cache or through it.
+    pub io: StorageIo,
     /// Size of a log segment.
     pub segment_size: ByteSize,
     /// How long a group commit waits for company.
     pub group_commit_wait: Duration,
-    /// Bytes at which it waits no longer.
+    /// The most that one group commit writes.
     pub group_commit_bytes: ByteSize,
+    /// When what is not synced at once is synced at the latest.
+    pub sync_interval: Duration,
+    /// Bytes that may be queued for the device.
+    pub queue_size: ByteSize,
+    /// Threads that read.
+    pub read_threads: u32,
+    /// Whether to open what may have lost its last entries to damage.
+    pub salvage: bool,
 }
 
 /// Settings of the metrics page.
@@ -153,6 +169,7 @@ impl Default for Settings {
                 max_message_size: ByteSize(5_242_880),
                 keep_alive_interval: Duration::from_secs(30),
                 max_consumer_metadata_size: ByteSize::kib(1),
+                connection_liveness_check_timeout: Duration::from_secs(5),
             },
             topics: TopicSettings {
                 allow_auto_topic_creation: true,
@@ -162,7 +179,9 @@ impl Default for Settings {
                 max_unacked_messages_per_consumer: 50_000,
                 max_unacked_messages_per_subscription: 200_000,
                 delayed_delivery_tick_time: Duration::from_secs(1),
+                delayed_delivery_strict: false,
                 active_consumer_failover_delay: Duration::from_secs(1),
+                cursor_flush_interval: Duration::from_secs(1),
             },
             broadcast: BroadcastSettings {
                 absent_retention: Limit::At(Duration::from_secs(3600)),
@@ -170,19 +189,24 @@ impl Default for Settings {
             },
             ledger: LedgerSettings {
                 max_entries: 50_000,
-                max_size: ByteSize::mib(2048),
+                max_size: ByteSize::mib(256),
                 max_rollover_time: Duration::from_secs(240 * 60),
                 min_rollover_time: Duration::from_secs(10 * 60),
                 default_retention_time: Limit::At(Duration::ZERO),
                 default_retention_size: Limit::At(ByteSize(0)),
                 retention_check_interval: Duration::from_secs(120),
-                cache_size: ByteSize::mib(64),
+                cache_size: ByteSize::mib(256),
             },
             storage: StorageSettings {
                 sync: StorageSync::Sync,
-                segment_size: ByteSize::mib(64),
+                io: StorageIo::Direct,
+                segment_size: ByteSize::mib(256),
                 group_commit_wait: Duration::ZERO,
-                group_commit_bytes: ByteSize::kib(512),
+                group_commit_bytes: ByteSize::mib(1),
+                sync_interval: Duration::from_secs(1),
+                queue_size: ByteSize::mib(256),
+                read_threads: 2,
+                salvage: false,
             },
             metrics: MetricsSettings { topics: true },
         }
@@ -244,10 +268,32 @@ impl Settings {
             !self.ledger.retention_check_interval.is_zero(),
             "ledger.retention_check_interval must not be 0",
         );
-        let segment = self.storage.segment_size.0;
+        // Room for the largest entry (16 MiB) and what a segment needs for itself; offsets in it are 32 bits.
+        let segment = self.storage.segment_size;
         expect(
-            segment >= 2 * message && segment >= 1 << 20,
-            "storage.segment_size must be at least 1MiB and twice max_message_size",
+            (ByteSize::mib(17)..ByteSize::mib(4096)).contains(&segment),
+            "storage.segment_size must be from 17MiB to below 4GiB",
+        );
+        let group = self.storage.group_commit_bytes;
+        expect(
+            (ByteSize::kib(4)..=ByteSize::mib(256)).contains(&group),
+            "storage.group_commit_bytes must be from 4KiB to 256MiB",
+        );
+        expect(
+            self.storage.queue_size >= ByteSize::mib(17),
+            "storage.queue_size must be at least 17MiB, room for the largest message",
+        );
+        expect(
+            (1..=64).contains(&self.storage.read_threads),
+            "storage.read_threads must be from 1 to 64",
+        );
+        expect(
+            !self.storage.sync_interval.is_zero(),
+            "storage.sync_interval must not be 0",
+        );
+        expect(
+            !self.topics.cursor_flush_interval.is_zero(),
+            "cursor_flush_interval must not be 0",
         );
         faults
     }
