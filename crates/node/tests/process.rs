@@ -1,0 +1,217 @@
+//! The binary as a process: starting, being administered, stopping, refusing.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pharos");
+
+/// A command without the variables of whoever runs the tests.
+fn pharos(arguments: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    let ours = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PHAROS_"));
+    for (name, _) in ours {
+        command.env_remove(name);
+    }
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn done(arguments: &[&str]) -> Output {
+    pharos(arguments).output().unwrap()
+}
+
+struct Node {
+    child: Child,
+    pulsar: String,
+    http: String,
+}
+
+impl Node {
+    /// Starts a node and waits until both doors are announced.
+    fn start(data: &Path) -> Self {
+        let data = data.to_str().unwrap();
+        let arguments = [
+            "serve",
+            "--data-dir",
+            data,
+            "--pulsar-listen",
+            "127.0.0.1:0",
+            "--http-listen",
+            "127.0.0.1:0",
+            "--shards",
+            "1",
+        ];
+        let mut child = pharos(&arguments).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut url = |scheme: &str| {
+            let line = lines
+                .next()
+                .unwrap_or_else(|| panic!("no line with {scheme}"))
+                .unwrap();
+            line.split_whitespace()
+                .find(|word| word.starts_with(scheme))
+                .unwrap()
+                .to_owned()
+        };
+        let pulsar = url("pulsar://");
+        let http = url("http://");
+        Self { child, pulsar, http }
+    }
+
+    fn admin(&self, arguments: &[&str]) -> Output {
+        done(&[arguments, &["--url", &self.http]].concat())
+    }
+
+    /// What a command that must succeed prints.
+    fn ask(&self, arguments: &[&str]) -> String {
+        let output = self.admin(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Asks it to stop; its exit code and log.
+    fn stop(mut self, signal: Signal) -> (Option<i32>, String) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+        let mut log = String::new();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        let status = self.child.wait().unwrap();
+        (status.code(), log)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // After a failed test; a child that has ended is not killed again.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn what_was_made_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    assert!(node.pulsar.starts_with("pulsar://127.0.0.1:"));
+    assert_eq!(node.ask(&["health"]), "healthy\n");
+    node.ask(&["tenants", "create", "acme"]);
+    node.ask(&["namespaces", "create", "acme/cars"]);
+    node.ask(&["topics", "create", "acme/cars/notices"]);
+    node.ask(&["topics", "create", "acme/cars/many", "--partitions", "2"]);
+    node.ask(&[
+        "subscriptions",
+        "create",
+        "acme/cars/notices",
+        "everybody",
+        "--at",
+        "earliest",
+        "--broadcast",
+    ]);
+    let (code, log) = node.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{log}");
+    // Not a terminal, so one JSON object per line.
+    assert!(
+        log.lines()
+            .all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()),
+        "{log}"
+    );
+    assert!(log.contains("loopback only"), "{log}");
+
+    let node = Node::start(dir.path());
+    assert_eq!(node.ask(&["tenants", "list"]), "acme\npublic\npulsar\n");
+    let topics = node.ask(&["topics", "list", "acme/cars"]);
+    assert_eq!(topics.lines().count(), 3, "{topics}");
+    assert_eq!(
+        node.ask(&["subscriptions", "list", "acme/cars/notices"]),
+        "everybody\n"
+    );
+    let stats = node.ask(&["topics", "stats", "acme/cars/notices"]);
+    assert!(
+        stats.contains("everybody") && stats.contains("Broadcast"),
+        "{stats}"
+    );
+    node.ask(&["topics", "delete", "acme/cars/many"]);
+    node.ask(&["topics", "delete", "acme/cars/notices", "--force"]);
+    node.ask(&["namespaces", "delete", "acme/cars"]);
+    node.ask(&["tenants", "delete", "acme"]);
+    let (code, log) = node.stop(Signal::INT);
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[test]
+fn exit_codes_tell_refusal_from_absence_from_misuse() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let refused = node.admin(&["topics", "stats", "nothing"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("HTTP 404"));
+    assert_eq!(node.admin(&["topics", "stats", "a/b"]).status.code(), Some(2));
+    assert_eq!(node.admin(&["topics", "fly"]).status.code(), Some(2));
+
+    // A second node cannot have the same data; it says so and does not harm the first.
+    let data = dir.path().to_str().unwrap();
+    let second = done(&[
+        "serve",
+        "--data-dir",
+        data,
+        "--pulsar-listen",
+        "127.0.0.1:0",
+        "--http-listen",
+        "127.0.0.1:0",
+    ]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(second.stdout.is_empty());
+    assert_eq!(node.ask(&["health"]), "healthy\n");
+
+    let http = node.http.clone();
+    node.stop(Signal::TERM);
+    let absent = done(&["health", "--url", &http]);
+    assert_eq!(absent.status.code(), Some(3));
+}
+
+#[test]
+fn wrong_settings_stop_it_before_it_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pharos.toml");
+    std::fs::write(&file, "shard = 2").unwrap();
+    let refused = done(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("did you mean shards?"));
+    let refused = pharos(&["serve"]).env("PHAROS_SHARD", "2").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(
+        done(&["config", "--config", "/nonexistent"]).status.code(),
+        Some(2)
+    );
+    assert_eq!(done(&[]).status.code(), Some(2));
+    let help = done(&["--help"]);
+    assert!(help.status.success() && !help.stdout.is_empty());
+}
+
+#[test]
+fn config_shows_what_would_be_in_force() {
+    let shown = pharos(&["config", "--shards", "3", "--output", "json"])
+        .env("PHAROS_CLUSTER_NAME", "east")
+        .output()
+        .unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).unwrap();
+    let row = |key: &str| rows.iter().find(|row| row["key"] == key).unwrap().clone();
+    assert_eq!(row("shards")["origin"], "flag");
+    assert_eq!(row("cluster_name")["source"], "PHAROS_CLUSTER_NAME");
+}
