@@ -65,9 +65,16 @@ impl Manual {
     /// # Panics
     /// When that never happens.
     pub fn settle(&mut self) {
+        let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
             let worked = self.step_journal();
-            if !self.step_keeper() && !worked {
+            // One may have queued work for the other, so both must be quiet twice.
+            quiet = if self.step_keeper() || worked {
+                0
+            } else {
+                quiet + 1
+            };
+            if quiet == 2 {
                 return;
             }
         }

@@ -1,0 +1,106 @@
+//! A full device: appends are refused before they are queued, deletions still go, and room brings everything back.
+
+use std::sync::Arc;
+
+use pharos_ledger::{AppendError, CreateError, CreateOptions, LedgerEngine};
+
+use crate::{Store, payload};
+
+#[test]
+fn a_full_device_refuses_appends_until_something_is_deleted() {
+    let mut store = Store::new();
+    let (large, kept) = (store.create(), store.create());
+    while store.manual.storage.stats().segments < 3 {
+        store.append(&*large, 4000);
+    }
+    store.manual.settle();
+    store.fs.set_bytes_max(Some(store.fs.bytes()));
+    let refused = loop {
+        let entry = kept.tail().borrow().durable;
+        match kept.append(payload(kept.id(), entry, 3000)) {
+            Ok(_) => store.manual.settle(),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, AppendError::NoSpace { .. }), "{refused:?}");
+    assert!(store.manual.storage.stats().no_space);
+    let storage = Arc::clone(&store.manual.storage);
+    let created = store.manual.run(storage.create(CreateOptions::default()));
+    assert!(matches!(created.err(), Some(CreateError::NoSpace) | None));
+    let count = kept.tail().borrow().durable;
+    assert_eq!(
+        store.read(kept.id(), count - 1).unwrap().unwrap(),
+        payload(kept.id(), count - 1, 3000)
+    );
+
+    store.delete(large.id());
+    store.manual.settle();
+    assert!(!store.manual.storage.stats().no_space, "it clears by itself");
+    for _ in 0..3 {
+        store.append(&*kept, 3000);
+    }
+    assert!(!store.manual.storage.stats().poisoned);
+    let mut store = store.restart();
+    assert_eq!(store.recover(kept.id()).unwrap().entry_count, count + 3);
+}
+
+#[test]
+fn what_was_queued_when_the_device_filled_up_waits_for_room() {
+    let mut store = Store::new();
+    let writer = store.create();
+    store.manual.settle();
+    store.fs.set_bytes_max(Some(store.fs.bytes()));
+    // Queued at once, before anybody knows that there is no room for all.
+    for entry in 0..12 {
+        writer.append(payload(writer.id(), entry, 4000)).unwrap();
+    }
+    store.manual.settle();
+    let stuck = writer.tail().borrow().durable;
+    assert!((1..12).contains(&stuck), "{stuck}");
+    assert!(writer.tail().borrow().failed.is_none());
+    store.fs.set_bytes_max(None);
+    store.manual.settle();
+    assert_eq!(writer.tail().borrow().durable, 12);
+    for entry in 0..12 {
+        assert_eq!(
+            store.read(writer.id(), entry).unwrap().unwrap(),
+            payload(writer.id(), entry, 4000)
+        );
+    }
+}
+
+#[test]
+fn a_stop_on_a_full_device_does_not_hang() {
+    let mut store = Store::new();
+    let writer = store.create();
+    store.manual.settle();
+    store.fs.set_bytes_max(Some(store.fs.bytes()));
+    for entry in 0..12 {
+        writer.append(payload(writer.id(), entry, 4000)).unwrap();
+    }
+    store.manual.settle();
+    let durable = writer.tail().borrow().durable;
+    let fs = store.stop();
+    let mut store = Store::open(fs);
+    assert_eq!(store.recover(writer.id()).unwrap().entry_count, durable);
+}
+
+#[test]
+fn a_store_opens_on_a_full_device_and_recovers_when_there_is_room() {
+    let mut store = Store::new();
+    let writer = store.create();
+    store.append(&*writer, 100);
+    let id = writer.id();
+    let fs = store.stop();
+    fs.set_bytes_max(Some(fs.bytes()));
+    let mut store = Store::open(fs);
+    assert_eq!(store.read(id, 0).unwrap().unwrap(), payload(id, 0, 100));
+    let storage = Arc::clone(&store.manual.storage);
+    let created = store.manual.run(storage.create(CreateOptions::default()));
+    assert!(matches!(created.err(), Some(CreateError::NoSpace)));
+    store.fs.set_bytes_max(None);
+    store.manual.settle();
+    assert_eq!(store.recover(id).unwrap().entry_count, 1);
+    let writer = store.create();
+    store.append(&*writer, 100);
+}
