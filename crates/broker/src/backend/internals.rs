@@ -64,11 +64,11 @@ impl Backend {
             ..Wanted::default()
         };
         let asked = name.clone();
-        let loaded = self.broker.call(home, move |shard| async move {
-            shard.loaded(&asked).map(|topic| topic.figures(wanted))
-        });
+        let is_loaded = self
+            .broker
+            .call(home, move |shard| async move { shard.loaded(&asked).is_some() });
         let mut shown = info_of(&info);
-        if loaded.await?.is_some() {
+        if is_loaded.await? {
             let (figures, live) = self.gather(name, wanted).await?;
             shown.cursors = figures
                 .subscriptions

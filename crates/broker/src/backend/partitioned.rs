@@ -8,10 +8,7 @@ use super::{Backend, check_served};
 use crate::admin::{AdminBackend as _, AdminError};
 use crate::catalog::PartitionedTopicError;
 use crate::error::CursorError;
-use crate::topic::StartAt;
-
-/// A subscription to be made: its name, whether it is broadcast, its properties.
-type Wish = (bool, Vec<(String, String)>);
+use crate::topic::{DurableSubscription, StartAt};
 
 impl Backend {
     pub(super) async fn create_partitioned(
@@ -49,7 +46,7 @@ impl Backend {
         &self,
         name: &TopicName,
         partitions: u32,
-    ) -> Result<BTreeMap<SubscriptionName, Wish>, AdminError> {
+    ) -> Result<BTreeMap<SubscriptionName, DurableSubscription>, AdminError> {
         let mut wishes = BTreeMap::new();
         for partition in (0..partitions).map(|index| name.with_partition(index)) {
             if self.catalog().topic_exists(&partition) {
@@ -59,11 +56,7 @@ impl Backend {
                         |topic| async move { Ok(topic.durable_subscriptions()) },
                     )
                     .await?;
-                wishes.extend(
-                    found
-                        .into_iter()
-                        .map(|(name, broadcast, properties)| (name, (broadcast, properties))),
-                );
+                wishes.extend(found.into_iter().map(|wish| (wish.name.clone(), wish)));
             }
         }
         Ok(wishes)
@@ -72,14 +65,17 @@ impl Backend {
     async fn subscribe_partition(
         &self,
         partition: TopicName,
-        wishes: BTreeMap<SubscriptionName, Wish>,
+        wishes: BTreeMap<SubscriptionName, DurableSubscription>,
     ) -> Result<(), AdminError> {
         let outcome = self.at_home(partition, |topic| async move {
-            for (name, (broadcast, properties)) in wishes {
-                match topic
-                    .create_subscription_at(name, StartAt::Earliest, broadcast, &properties)
-                    .await
-                {
+            for wish in wishes.into_values() {
+                let made = topic.create_subscription_at(
+                    wish.name,
+                    StartAt::Earliest,
+                    wish.is_broadcast,
+                    &wish.properties,
+                );
+                match made.await {
                     // A consumer that knew of the new partition was faster.
                     Ok(()) | Err(CursorError::Exists(_)) => {}
                     Err(error) => return Err(error.into()),

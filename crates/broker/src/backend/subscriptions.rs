@@ -17,7 +17,7 @@ impl Backend {
         let found = self
             .at_home(name, |topic| async move { Ok(topic.durable_subscriptions()) })
             .await?;
-        let mut names: Vec<String> = found.into_iter().map(|(name, _, _)| name.to_string()).collect();
+        let mut names: Vec<String> = found.into_iter().map(|found| found.name.to_string()).collect();
         names.sort_unstable();
         Ok(names)
     }

@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
     pub(crate) producers: bool,
     /// A row per consumer.
     pub(crate) consumers: bool,
-    /// The names of broadcast consumers, and which acknowledged ranges each cursor has.
+    /// Which acknowledged ranges each cursor has.
     pub(crate) details: bool,
 }
 

@@ -18,6 +18,14 @@ const SCAN_ENTRIES: usize = 1000;
 /// Bytes that one read of a scan brings.
 const SCAN_BYTES: usize = 4 << 20;
 
+/// What makes a durable subscription, its place apart.
+#[derive(Clone, Debug)]
+pub(crate) struct DurableSubscription {
+    pub(crate) name: SubscriptionName,
+    pub(crate) is_broadcast: bool,
+    pub(crate) properties: Vec<(String, String)>,
+}
+
 impl Topic {
     /// What a subscription has acknowledged, asked of its listener when it has one. Of broadcast: the lowest cursor.
     pub(crate) async fn acks_of(&self, name: &SubscriptionName) -> Result<AckState, CursorError> {
@@ -198,16 +206,19 @@ impl Topic {
         self.start_of(&self.state.borrow(), at)
     }
 
-    /// Names of the durable subscriptions, whether each is broadcast, and its properties.
-    pub(crate) fn durable_subscriptions(&self) -> Vec<(SubscriptionName, bool, Vec<(String, String)>)> {
+    /// The durable subscriptions.
+    pub(crate) fn durable_subscriptions(&self) -> Vec<DurableSubscription> {
         let state = self.state.borrow();
         let durable = state
             .subscriptions
             .values()
             .filter(|subscription| subscription.is_durable());
-        durable
-            .map(|s| (s.name.clone(), s.is_broadcast(), s.properties.clone()))
-            .collect()
+        let facts = durable.map(|subscription| DurableSubscription {
+            name: subscription.name.clone(),
+            is_broadcast: subscription.is_broadcast(),
+            properties: subscription.properties.clone(),
+        });
+        facts.collect()
     }
 
     /// Properties of a subscription.

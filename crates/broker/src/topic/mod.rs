@@ -47,7 +47,7 @@ pub(crate) use figures::{
     AckFigures, ConsumerFigures, CursorFigures, ListenerFigures, LogFigures, ProducerFigures, SubscriptionFigures, TopicFigures,
     Wanted,
 };
-pub(crate) use manage::backlog_entry;
+pub(crate) use manage::{DurableSubscription, backlog_entry};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};

@@ -179,7 +179,8 @@ impl Topic {
 pub(super) fn bytes_after(ledgers: &[LedgerRow], place: Ordinal) -> u64 {
     let bytes_of = |row: &LedgerRow| {
         let left = place.max(row.first).count_to(row.end());
-        (row.bytes / row.entries.max(1)).saturating_mul(left)
+        let share = u128::from(row.bytes) * u128::from(left) / u128::from(row.entries.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX)
     };
     ledgers.iter().filter(|row| row.end() > place).map(bytes_of).sum()
 }
