@@ -139,7 +139,9 @@ impl Outcome {
         let between = |from: &Option<ProcessSample>, to: &Option<ProcessSample>| {
             Some(to.as_ref()?.cpu_seconds - from.as_ref()?.cpu_seconds)
         };
-        let broker_cpu_seconds = between(&facts.idle, &facts.end);
+        // A broker that was restarted meanwhile counts its CPU time from zero: no difference to take.
+        let reconnects = sum(|result| result.reconnects);
+        let broker_cpu_seconds = between(&facts.idle, &facts.end).filter(|_| reconnects == 0);
         let (bad_checksums, duplicates) = (sum(|result| result.bad_checksums), order.duplicates);
         let last_consumer_median_ms = median(&last_consumer_ms);
         let outcome = Self {
@@ -177,7 +179,7 @@ impl Outcome {
             out_of_order: order.out_of_order,
             bad_checksums,
             foreign: sum(|result| result.foreign),
-            reconnects: sum(|result| result.reconnects),
+            reconnects,
             receipts: facts.published.receipt_count,
             resent: facts.published.resent,
             duplicate_reach: order.duplicate_reach,
