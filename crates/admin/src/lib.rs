@@ -11,9 +11,11 @@
 
 mod body;
 mod brokers;
+mod bundles;
 mod clusters;
 mod error;
 mod lookup;
+mod messages;
 mod metrics;
 mod namespace_policies;
 mod namespaces;

@@ -5,9 +5,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 
 use pharos_admin_api::LookupData;
-use pharos_broker::catalog::Catalog;
-use pharos_types::TopicName;
 
+use crate::bundles::bundle_of;
 use crate::error::ApiResult;
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
@@ -43,22 +42,4 @@ async fn lookup(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiR
 async fn bundle(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<String> {
     policies_of(&admin, topic.namespace())?;
     Ok(bundle_of(&admin.catalog, &topic).unwrap_or_else(|| "0x00000000_0xffffffff".to_owned()))
-}
-
-fn bundle_of(catalog: &Catalog, topic: &TopicName) -> Option<String> {
-    let policies = catalog.policies(topic.namespace())?;
-    let borders = policies.get("bundles")?.get("boundaries")?.as_array()?;
-    let hash = pharos_wire::hash::bundle_hash(&topic.to_string());
-    let texts: Vec<&str> = borders.iter().filter_map(serde_json::Value::as_str).collect();
-    let upper = texts
-        .iter()
-        .skip(1)
-        .position(|border| number(border).is_none_or(|border| hash < border));
-    // The last bundle has its upper border as well.
-    let index = upper.unwrap_or(texts.len().checked_sub(2)?);
-    Some(format!("{}_{}", texts.get(index)?, texts.get(index + 1)?))
-}
-
-fn number(border: &str) -> Option<u32> {
-    u32::from_str_radix(border.strip_prefix("0x")?, 16).ok()
 }

@@ -10,12 +10,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use pharos_broker::catalog::{ListMode, Policies};
-use pharos_types::{NamespaceName, SubscriptionName, TopicName};
+use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::bundles::clear;
 use crate::error::{ApiError, ApiResult};
 use crate::namespace_policies;
-use crate::paths::{NamespacePath, PathParts, invalid_name};
+use crate::paths::{NamespacePath, PathParts};
 use crate::state::Admin;
 
 pub(crate) fn routes() -> Router<Admin> {
@@ -154,16 +155,7 @@ async fn clear_backlog(
     NamespacePath(name): NamespacePath,
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
-    let only = parts.get(3);
-    for topic in all_topics(&admin, &name)? {
-        for subscription in admin.backend.subscriptions(topic.clone()).await? {
-            if only.is_empty() || subscription == only {
-                let subscription = SubscriptionName::new(&subscription).map_err(invalid_name)?;
-                admin.backend.skip_all(topic.clone(), subscription).await?;
-            }
-        }
-    }
-    Ok(StatusCode::NO_CONTENT)
+    clear(&admin, all_topics(&admin, &name)?, parts.get(3)).await
 }
 
 fn all_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<Vec<TopicName>> {

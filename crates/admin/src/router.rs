@@ -9,8 +9,8 @@ use crate::body::BODY_BYTES_MAX;
 use crate::error::ApiError;
 use crate::state::Admin;
 use crate::{
-    brokers, clusters, lookup, metrics, namespace_policies, namespaces, schemas, subscriptions, tenants,
-    topic_policies, topics,
+    brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, schemas,
+    subscriptions, tenants, topic_policies, topics,
 };
 
 /// Everything the door answers.
@@ -20,6 +20,7 @@ pub fn router(admin: Admin) -> Router {
         .merge(tenants::routes())
         .merge(namespaces::routes())
         .merge(namespace_policies::routes())
+        .merge(bundles::routes())
         .merge(schemas::routes())
         .merge(brokers::routes())
         .merge(lookup::routes())
@@ -29,6 +30,7 @@ pub fn router(admin: Admin) -> Router {
         router = router
             .merge(topics::routes(&base))
             .merge(subscriptions::routes(&base))
+            .merge(messages::routes(&base))
             .merge(topic_policies::routes(&base));
     }
     let functions = "/admin/v3/{kind}/{*rest}";

@@ -1,0 +1,125 @@
+//! Bundles: the parts that a namespace's hash space is cut into. One broker has them all, so they only matter as a way
+//! of naming some of a namespace's topics.
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{delete, post, put};
+
+use pharos_broker::catalog::{Catalog, ListMode};
+use pharos_types::{NamespaceName, SubscriptionName, TopicName};
+
+use crate::error::{ApiError, ApiResult};
+use crate::namespaces::policies_of;
+use crate::paths::{NamespacePath, PathParts, invalid_name};
+use crate::state::Admin;
+
+pub(crate) fn routes() -> Router<Admin> {
+    let at = |rest: &str| format!("/admin/v2/namespaces/{{tenant}}/{{namespace}}/{{bundle}}{rest}");
+    Router::new()
+        .route(&at(""), delete(remove))
+        .route(&at("/unload"), put(unload))
+        .route(&at("/split"), put(split))
+        .route(&at("/clearBacklog"), post(clear_backlog))
+        .route(&at("/clearBacklog/{subscription}"), post(clear_backlog))
+}
+
+/// Where the bundle of a topic begins and ends, as `0x40000000_0x80000000`.
+pub(crate) fn bundle_of(catalog: &Catalog, topic: &TopicName) -> Option<String> {
+    let policies = catalog.policies(topic.namespace())?;
+    let borders = policies.get("bundles")?.get("boundaries")?.as_array()?;
+    let hash = pharos_wire::hash::bundle_hash(&topic.to_string());
+    let texts: Vec<&str> = borders.iter().filter_map(serde_json::Value::as_str).collect();
+    let upper = texts
+        .iter()
+        .skip(1)
+        .position(|border| number(border).is_none_or(|border| hash < border));
+    // The last bundle has its upper border as well.
+    let index = upper.unwrap_or(texts.len().checked_sub(2)?);
+    Some(format!("{}_{}", texts.get(index)?, texts.get(index + 1)?))
+}
+
+fn number(border: &str) -> Option<u32> {
+    u32::from_str_radix(border.strip_prefix("0x")?, 16).ok()
+}
+
+/// The persistent topics of a bundle that exists.
+fn topics_of(admin: &Admin, name: &NamespaceName, parts: &PathParts) -> ApiResult<Vec<TopicName>> {
+    let policies = policies_of(admin, name)?;
+    let range = parts.get(2);
+    let (low, high) = range
+        .split_once('_')
+        .filter(|(low, high)| number(low).is_some() && number(high).is_some())
+        .ok_or_else(|| ApiError::not_found(format!("'{range}' is neither a policy nor a bundle")))?;
+    let borders = policies
+        .get("bundles")
+        .and_then(|bundles| bundles.get("boundaries")?.as_array().cloned());
+    let borders = borders.unwrap_or_default();
+    let is_bundle = borders
+        .windows(2)
+        .any(|pair| pair.first() == Some(&low.into()) && pair.last() == Some(&high.into()));
+    if !is_bundle {
+        return Err(ApiError::precondition(format!("{range} is no bundle of {name}")));
+    }
+    let topics = admin.catalog.topics(name, ListMode::Persistent, false);
+    Ok(topics
+        .into_iter()
+        .filter(|topic| bundle_of(&admin.catalog, topic).as_deref() == Some(range))
+        .collect())
+}
+
+/// Deleting a bundle is how tools take a namespace apart before they delete it. Nothing is kept per bundle.
+async fn remove(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    if topics_of(&admin, &name, &parts)?.is_empty() {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(ApiError::conflict("Cannot delete non empty bundle"))
+    }
+}
+
+async fn unload(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    for topic in topics_of(&admin, &name, &parts)? {
+        admin.backend.unload(topic).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn split(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    topics_of(&admin, &name, &parts)?;
+    Err(ApiError::not_implemented(
+        "bundles cannot be split in this release; one broker has them all",
+    ))
+}
+
+async fn clear_backlog(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    parts: PathParts,
+) -> ApiResult<StatusCode> {
+    clear(&admin, topics_of(&admin, &name, &parts)?, parts.get(4)).await
+}
+
+/// Clears one subscription on every topic that has it, or with an empty name all subscriptions.
+pub(crate) async fn clear(admin: &Admin, topics: Vec<TopicName>, only: &str) -> ApiResult<StatusCode> {
+    for topic in topics {
+        for subscription in admin.backend.subscriptions(topic.clone()).await? {
+            if only.is_empty() || subscription == only {
+                let subscription = SubscriptionName::new(&subscription).map_err(invalid_name)?;
+                admin.backend.skip_all(topic.clone(), subscription).await?;
+            }
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
