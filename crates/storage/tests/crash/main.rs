@@ -67,7 +67,7 @@ fn what_was_acknowledged_survives_every_crash() {
             }
         }
     }
-    println!("{all:?}");
+    eprintln!("{all:?}");
     let reached = [all.segments_removed, all.segments_reused, all.bytes_moved];
     assert!(
         reached.iter().all(|count| *count > 0),
