@@ -1,5 +1,7 @@
 //! Why a command failed, and with which exit code.
 
+use pharos_client::ClientError;
+
 /// What went wrong. The message says the next step where there is one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
@@ -21,6 +23,16 @@ pub(crate) enum CliError {
         /// What the system says.
         cause: String,
     },
+    /// Nobody answers on the binary protocol.
+    #[error(
+        "cannot reach {url}: {cause}; is a broker running there? Name another with --service-url or PHAROS_SERVICE_URL"
+    )]
+    NoBroker {
+        /// Where.
+        url: String,
+        /// What the system says.
+        cause: String,
+    },
     /// What answers is no admin API.
     #[error("{url} answered something unexpected: {cause}")]
     Answer {
@@ -29,6 +41,12 @@ pub(crate) enum CliError {
         /// What is wrong with it.
         cause: String,
     },
+    /// The broker said no, on its binary protocol.
+    #[error("{0}")]
+    Client(ClientError),
+    /// Reading or writing on this side failed.
+    #[error("{0}")]
+    Local(#[from] std::io::Error),
     /// An argument makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -37,9 +55,20 @@ pub(crate) enum CliError {
 impl CliError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Refused { .. } | Self::Answer { .. } => 1,
+            Self::Refused { .. } | Self::Answer { .. } | Self::Client(_) | Self::Local(_) => 1,
             Self::Usage(_) => 2,
-            Self::Unreachable { .. } => 3,
+            Self::Unreachable { .. } | Self::NoBroker { .. } => 3,
         }
+    }
+}
+
+/// What the client says, at `url`.
+pub(crate) fn client_error(url: &str, error: ClientError) -> CliError {
+    match error {
+        ClientError::Connect { cause, .. } => CliError::NoBroker {
+            url: url.to_owned(),
+            cause: cause.to_string(),
+        },
+        error => CliError::Client(error),
     }
 }

@@ -1,4 +1,5 @@
-//! The administrator's command line: `pharos topics …`, `pharos subscriptions …`, and so on, over the admin REST API.
+//! The command line for those who use a broker: `pharos topics …`, `pharos subscriptions …`, and so on, over the admin
+//! REST API; `pharos produce` and `pharos consume` over the Pulsar protocol.
 //!
 //! Results go to standard output, as text for people or with `--output json` as the API gave them; everything else goes
 //! to standard error. Exit codes: 0 done; 1 the broker refused, or it failed; 2 wrong usage; 3 the broker cannot be
@@ -6,10 +7,13 @@
 
 #![forbid(unsafe_code)]
 
+mod consume;
 mod error;
 mod http;
 mod namespaces;
 mod output;
+mod produce;
+mod service;
 mod subscriptions;
 mod tenants;
 mod topics;
@@ -40,6 +44,10 @@ pub(crate) enum CliCommand {
     Namespaces(Group<namespaces::NamespacesCommand>),
     /// List, make and delete tenants
     Tenants(Group<tenants::TenantsCommand>),
+    /// Publish messages from the command line or from standard input
+    Produce(produce::ProduceArgs),
+    /// Receive messages and write them to standard output
+    Consume(consume::ConsumeArgs),
     /// Ask a broker to publish a message to itself and read it back
     Health(Common),
 }
@@ -96,6 +104,8 @@ pub fn run(args: CliArgs) -> ExitCode {
         }
         CliCommand::Namespaces(group) => with(&group.common, |client| namespaces::run(client, group.command)),
         CliCommand::Tenants(group) => with(&group.common, |client| tenants::run(client, group.command)),
+        CliCommand::Produce(args) => service::block_on(produce::run(args)),
+        CliCommand::Consume(args) => service::block_on(consume::run(args)),
         CliCommand::Health(common) => with(&common, |client| {
             client.get_text("/admin/v2/brokers/health")?;
             Ok("healthy\n".into())

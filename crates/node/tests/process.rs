@@ -154,6 +154,86 @@ fn what_was_made_is_there_after_a_restart() {
 }
 
 #[test]
+fn what_is_produced_is_consumed_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    node.ask(&["topics", "create", "t"]);
+    node.ask(&["topics", "create", "many", "--partitions", "3"]);
+    for (topic, kind) in [("t", "broadcast"), ("many", "shared")] {
+        let at = ["--service-url", &node.pulsar];
+        // A subscription that is there before the messages; nothing to read yet.
+        let subscribe = [
+            "consume", topic, "-s", "s", "--type", kind, "--name", "car-7", "-n", "0",
+        ];
+        assert!(done(&[&subscribe[..], &at].concat()).status.success());
+        let publish = [
+            "produce",
+            topic,
+            "one",
+            "two",
+            "three",
+            "--property",
+            "colour=red",
+        ];
+        let published = done(&[&publish[..], &at].concat());
+        let talk = String::from_utf8_lossy(&published.stderr).into_owned();
+        assert!(published.status.success(), "{topic}: {talk}");
+        let consume = [
+            "consume", topic, "-s", "s", "--type", kind, "--name", "car-7", "-n", "2",
+        ];
+        let first = done(&[&consume[..], &at].concat());
+        assert!(
+            first.status.success(),
+            "{topic}: {}",
+            String::from_utf8_lossy(&first.stderr)
+        );
+        assert_eq!(first.stdout.iter().filter(|byte| **byte == b'\n').count(), 2);
+    }
+    let (code, log) = node.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{log}");
+
+    let node = Node::start(dir.path());
+    for (topic, kind) in [("t", "broadcast"), ("many", "shared")] {
+        let consume = [
+            "consume",
+            topic,
+            "-s",
+            "s",
+            "--type",
+            kind,
+            "--name",
+            "car-7",
+            "-n",
+            "1",
+            "--output",
+            "json",
+            "--service-url",
+            &node.pulsar,
+        ];
+        let rest = done(&consume);
+        assert!(
+            rest.status.success(),
+            "{topic}: {}",
+            String::from_utf8_lossy(&rest.stderr)
+        );
+        let message: serde_json::Value = serde_json::from_slice(&rest.stdout).unwrap();
+        assert_eq!(message["properties"]["colour"], "red", "{topic}: {message}");
+        if topic == "t" {
+            assert_eq!(message["payload"], "three");
+        }
+    }
+    let (code, log) = node.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[test]
+fn a_client_that_finds_no_broker_says_so() {
+    let absent = done(&["produce", "t", "x", "--service-url", "pulsar://127.0.0.1:1"]);
+    assert_eq!(absent.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&absent.stderr).contains("--service-url"));
+}
+
+#[test]
 fn exit_codes_tell_refusal_from_absence_from_misuse() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

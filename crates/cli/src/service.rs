@@ -1,0 +1,59 @@
+//! What producing and consuming share: where the broker is, and a topic's partitions.
+
+use std::future::Future;
+
+use clap::Args;
+use pharos_client::{ConnectOptions, Connection};
+
+use crate::error::{CliError, client_error};
+
+/// Where the broker is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Service {
+    /// Where the broker takes Pulsar clients
+    #[arg(
+        long,
+        env = "PHAROS_SERVICE_URL",
+        hide_env_values = true,
+        default_value = "pulsar://127.0.0.1:6650"
+    )]
+    pub(crate) service_url: String,
+}
+
+impl Service {
+    /// Connects, and says which topics the name stands for: itself, or its partitions in order.
+    pub(crate) async fn open(&self, topic: &str) -> Result<(Connection, Vec<String>), CliError> {
+        let topic: pharos_types::TopicName = topic
+            .parse()
+            .map_err(|error| CliError::Usage(format!("{error}")))?;
+        let connection = Connection::connect(&self.service_url, ConnectOptions::default())
+            .await
+            .map_err(|error| self.error(error))?;
+        let count = connection
+            .partitions(&topic.to_string())
+            .await
+            .map_err(|error| self.error(error))?;
+        let topics = match count {
+            0 => vec![topic.to_string()],
+            count => (0..count)
+                .map(|index| topic.with_partition(index).to_string())
+                .collect(),
+        };
+        Ok((connection, topics))
+    }
+
+    pub(crate) fn error(&self, error: pharos_client::ClientError) -> CliError {
+        client_error(&self.service_url, error)
+    }
+}
+
+/// Runs a command to its end on a small runtime of its own.
+pub(crate) fn block_on(command: impl Future<Output = Result<String, CliError>>) -> Result<String, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(command);
+    // A thread that waits for standard input would otherwise keep us until the next line.
+    runtime.shutdown_background();
+    outcome
+}
