@@ -28,8 +28,7 @@ pub use cluster::{
 pub use message_id::{MessageIdJson, ResetCursorData};
 pub use policies::{
     AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
-    DispatchRate, InactiveTopicPolicies, PersistencePolicies, Policies, PublishRate, RetentionPolicies,
-    SubscribeRate,
+    DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate, RetentionPolicies, SubscribeRate,
 };
 pub use schema::{
     DeleteSchemaResponse, GetAllVersionsSchemaResponse, GetSchemaResponse, IsCompatibilityResponse,
