@@ -215,6 +215,11 @@ impl Queue {
         }
     }
 
+    /// Everything queued.
+    pub(crate) fn take_all(&self) -> VecDeque<Op> {
+        std::mem::take(&mut self.lock().ops)
+    }
+
     /// The journal is done with some ops, and has `room` bytes left for entries.
     pub(crate) fn finished(&self, count: usize, bytes: usize, room: usize) {
         let mut state = self.lock();

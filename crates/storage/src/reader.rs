@@ -4,6 +4,7 @@
 //! looked up again (it may have been moved meanwhile) before it is called damaged.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -109,7 +110,9 @@ impl ReadQueue {
 /// A reader thread: runs until the queue is stopped.
 pub(crate) fn run(shared: &Shared) {
     while let Some(queued) = shared.reads.next() {
-        let answer = run_job(shared, &queued.job);
+        let answer = catch_unwind(AssertUnwindSafe(|| run_job(shared, &queued.job)));
+        // A bug met by one read must not end the thread that serves all others.
+        let answer = answer.unwrap_or_else(|_| Err(ReadError::Fault(StorageFault::new("read", "panicked"))));
         // A caller that gave up does not mind.
         let _ = queued.answer.send(answer);
     }

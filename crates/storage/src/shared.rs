@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) ledger_next: AtomicU64,
     segments: Mutex<Segments>,
     supply: Mutex<Supply>,
+    /// The journal stands still until the next segment comes.
+    pub(crate) supply_urgent: AtomicBool,
     pub(crate) keeper_bell: Bell,
     pub(crate) reads: ReadQueue,
     pub(crate) counters: Counters,
@@ -90,6 +92,7 @@ impl Shared {
                 segment_next: parts.segment_next,
                 ..Supply::default()
             }),
+            supply_urgent: AtomicBool::new(false),
             keeper_bell: Bell::default(),
             counters: Counters::default(),
             damages: AtomicU64::new(parts.damages),

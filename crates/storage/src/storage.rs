@@ -1,5 +1,6 @@
 //! The engine as others see it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,7 +68,9 @@ impl Storage {
             keeper,
         } = Self::open_parts(fs, dir, options, false)?;
         let mut threads = Vec::new();
-        let mut spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+        let mut spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
+            let shared = Arc::clone(&storage.shared);
+            let body = move || run_guarded(&shared, name, body);
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
             thread.map(|handle| threads.push(handle))
         };
@@ -296,6 +299,15 @@ impl Drop for Storage {
         if self.inline {
             self.shared.unlock_dir();
         }
+    }
+}
+
+/// Runs a thread of the store. A bug that panics in it stops the store instead of leaving callers waiting for ever.
+fn run_guarded(shared: &Shared, name: &'static str, body: Box<dyn FnOnce() + Send>) {
+    if catch_unwind(AssertUnwindSafe(body)).is_err() {
+        shared.set_poison(StorageFault::new(name, "panicked"));
+        // Nobody will answer what is queued; dropping it tells the callers.
+        drop(shared.queue.take_all());
     }
 }
 

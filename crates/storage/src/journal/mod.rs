@@ -323,6 +323,7 @@ impl Journal {
         segment.sequence = self.sequence;
         segment.ledger_next = header.ledger_next;
         self.shared.segments().by_id.insert(prepared.file.id, segment);
+        self.shared.supply_urgent.store(false, Ordering::Release);
         self.shared.supply().wanted = Some(self.shared.options.segment_bytes_after(prepared.bytes));
         self.active = Some(Active {
             file: prepared.file,

@@ -5,6 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::Nanos;
@@ -17,7 +18,8 @@ impl Journal {
     /// The first pending op needs a segment that is not there.
     pub(super) fn on_stalled(&mut self, now: Nanos) -> Result<Step, Arc<StorageFault>> {
         if !self.shared.queue.has_no_space() {
-            // The keeper is at it and rings when it is ready.
+            // The keeper is at it and rings when it is ready; it need not fill the file to its end first.
+            self.shared.supply_urgent.store(true, Ordering::Release);
             return Ok(Step::NoSegment);
         }
         if self.pending.iter().any(|op| matches!(op, Op::Stop)) {

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::{AlignedBuf, FsFile, is_no_space};
@@ -15,8 +16,9 @@ use crate::segments::{SegmentFile, file_name};
 use crate::shared::{Prepared, Shared};
 use crate::stats::bump;
 
-/// Zeros written at once. Small, so that the journal's own writes never wait long behind them.
-const FILL_BYTES: usize = 256 << 10;
+/// Zeros written at once: about half a millisecond of the device, which is the most that the journal's own writes wait
+/// behind them.
+const FILL_BYTES: usize = 1 << 20;
 
 impl Keeper {
     /// Prepares the next segment if the journal wants one. `Wait` says when to try again.
@@ -104,7 +106,8 @@ fn fill(shared: &Shared, file: &dyn FsFile, bytes: u64) -> io::Result<()> {
     if shared.options.preallocate == Preallocate::ZeroFill {
         let zeros = AlignedBuf::zeroed(FILL_BYTES.min(usize::try_from(bytes).unwrap_or(FILL_BYTES)));
         let mut at = 0;
-        while at < bytes {
+        // What is reserved and not filled reads as zeros as well; it only costs more to write to.
+        while at < bytes && !shared.supply_urgent.load(Ordering::Acquire) {
             if shared.is_stopping() {
                 return Err(io::Error::from(io::ErrorKind::Interrupted));
             }
