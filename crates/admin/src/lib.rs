@@ -29,6 +29,7 @@ mod state;
 mod subscriptions;
 mod tenants;
 mod topic_policies;
+mod topic_stats;
 mod topics;
 
 pub use router::router;

@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::state::Admin;
 use crate::{
     brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, schemas,
-    subscriptions, tenants, topic_policies, topics,
+    subscriptions, tenants, topic_policies, topic_stats, topics,
 };
 
 /// Everything the door answers.
@@ -29,6 +29,7 @@ pub fn router(admin: Admin) -> Router {
         let base = format!("/admin/v2/{domain}/{{tenant}}/{{namespace}}");
         router = router
             .merge(topics::routes(&base))
+            .merge(topic_stats::routes(&base))
             .merge(subscriptions::routes(&base))
             .merge(messages::routes(&base))
             .merge(topic_policies::routes(&base));

@@ -4,26 +4,23 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::Value;
 
-use pharos_admin_api::{
-    ManagedLedgerInfo, MessageIdJson, PartitionedManagedLedgerInfo, PartitionedTopicInternalStats,
-    PartitionedTopicMetadata, PartitionedTopicStats, PersistentTopicInternalStats, TopicStats,
-};
-use pharos_broker::admin::{AdminError, LastMessage, StatsFlags};
+use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
+use pharos_broker::admin::{AdminError, LastMessage};
 use pharos_broker::catalog::ListMode;
 use pharos_types::{Domain, TopicName};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
-use crate::partitions::{add_topic, single, target};
+use crate::partitions::{single, target};
 use crate::paths::{NamespacePath, PathParts, TopicPath};
 use crate::state::Admin;
+use crate::topic_stats::partitioned;
 
 /// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
 pub(crate) fn routes(base: &str) -> Router<Admin> {
@@ -49,11 +46,6 @@ pub(crate) fn routes(base: &str) -> Router<Admin> {
         .route(&at(""), put(create).delete(remove))
         .route(&at("/partitions"), partitions)
         .route(&at("/createMissedPartitions"), post(create_missed_partitions))
-        .route(&at("/stats"), get(stats))
-        .route(&at("/partitioned-stats"), get(partitioned_stats))
-        .route(&at("/internalStats"), get(internal_stats))
-        .route(&at("/partitioned-internalStats"), get(partitioned_internal_stats))
-        .route(&at("/internal-info"), get(internal_info))
         .route(&at("/lastMessageId"), get(last_message_id))
         .route(&at("/messageid/{timestamp}"), get(message_id_by_time))
         .route(&at("/terminate"), post(terminate))
@@ -248,139 +240,6 @@ async fn create_missed_partitions(
 ) -> ApiResult<StatusCode> {
     admin.backend.create_missed_partitions(topic).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StatsQuery {
-    #[serde(default = "yes")]
-    per_partition: bool,
-    #[serde(default)]
-    get_precise_backlog: bool,
-    #[serde(default = "yes")]
-    subscription_backlog_size: bool,
-    #[serde(default)]
-    get_earliest_time_in_backlog: bool,
-    #[serde(default)]
-    exclude_publishers: bool,
-    #[serde(default)]
-    exclude_consumers: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl StatsQuery {
-    fn flags(&self) -> StatsFlags {
-        StatsFlags {
-            precise_backlog: self.get_precise_backlog,
-            subscription_backlog_size: self.subscription_backlog_size,
-            earliest_time_in_backlog: self.get_earliest_time_in_backlog,
-            exclude_publishers: self.exclude_publishers,
-            exclude_consumers: self.exclude_consumers,
-        }
-    }
-}
-
-async fn stats(
-    State(admin): State<Admin>,
-    TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<StatsQuery>,
-) -> ApiResult<Json<TopicStats>> {
-    if admin.catalog.partitioned_topic(&topic).is_some() {
-        return Err(ApiError::not_found(format!(
-            "{topic} is a partitioned topic; ask for …/partitioned-stats"
-        )));
-    }
-    Ok(Json(admin.backend.stats(topic, query.flags()).await?))
-}
-
-async fn partitioned_stats(
-    State(admin): State<Admin>,
-    TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<StatsQuery>,
-) -> ApiResult<Json<PartitionedTopicStats>> {
-    let metadata = partitioned(&admin, &topic)?;
-    let mut answer = PartitionedTopicStats {
-        metadata,
-        ..Default::default()
-    };
-    for partition in target(&admin, &topic).topics {
-        let Some(stats) = found(admin.backend.stats(partition.clone(), query.flags()).await)? else {
-            continue;
-        };
-        add_topic(&mut answer.total, &stats);
-        if query.per_partition {
-            answer.partitions.insert(partition.to_string(), stats);
-        }
-    }
-    Ok(Json(answer))
-}
-
-fn partitioned(admin: &Admin, topic: &TopicName) -> ApiResult<PartitionedTopicMetadata> {
-    let metadata = admin.catalog.partitioned_topic(topic);
-    metadata.ok_or_else(|| ApiError::not_found(format!("Partitioned Topic not found: {topic}")))
-}
-
-/// `None` for a partition that has not been made yet; it has nothing to add.
-fn found<T>(outcome: Result<T, AdminError>) -> ApiResult<Option<T>> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(AdminError::NotFound(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-#[derive(Deserialize)]
-struct InternalQuery {
-    #[serde(default)]
-    metadata: bool,
-}
-
-async fn internal_stats(
-    State(admin): State<Admin>,
-    TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<InternalQuery>,
-) -> ApiResult<Json<PersistentTopicInternalStats>> {
-    if admin.catalog.partitioned_topic(&topic).is_some() {
-        return Err(ApiError::not_found(format!(
-            "{topic} is a partitioned topic; ask for …/partitioned-internalStats"
-        )));
-    }
-    Ok(Json(admin.backend.internal_stats(topic, query.metadata).await?))
-}
-
-async fn partitioned_internal_stats(
-    State(admin): State<Admin>,
-    TopicPath(topic): TopicPath,
-) -> ApiResult<Json<PartitionedTopicInternalStats>> {
-    let metadata = partitioned(&admin, &topic)?;
-    let mut answer = PartitionedTopicInternalStats {
-        metadata,
-        ..Default::default()
-    };
-    for partition in target(&admin, &topic).topics {
-        if let Some(stats) = found(admin.backend.internal_stats(partition.clone(), false).await)? {
-            answer.partitions.insert(partition.to_string(), stats);
-        }
-    }
-    Ok(Json(answer))
-}
-
-async fn internal_info(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Response> {
-    let target = target(&admin, &topic);
-    if !target.is_partitioned {
-        let info: ManagedLedgerInfo = admin.backend.internal_info(topic).await?;
-        return Ok(Json(info).into_response());
-    }
-    let mut answer = PartitionedManagedLedgerInfo::default();
-    for partition in target.topics {
-        if let Some(info) = found(admin.backend.internal_info(partition.clone()).await)? {
-            answer.partitions.insert(partition.to_string(), info);
-        }
-    }
-    Ok(Json(answer).into_response())
 }
 
 async fn last_message_id(
