@@ -3,15 +3,17 @@
 use super::AdminError;
 use crate::catalog::schema::SchemaError;
 use crate::catalog::{
-    ClusterError, EnsureTopicError, NamespaceError, PartitionedMetadataError, PartitionedTopicError, StoreError,
-    TenantError, TopicError,
+    ClusterError, EnsureTopicError, NamespaceError, PartitionedMetadataError, PartitionedTopicError,
+    StoreError, TenantError, TopicError,
 };
 
 impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         match &error {
             // Another process changed it meanwhile; the caller should look again.
-            StoreError::Write(pharos_metadata::WriteError::Conflict { .. }) => Self::Conflict(error.to_string()),
+            StoreError::Write(pharos_metadata::WriteError::Conflict { .. }) => {
+                Self::Conflict(error.to_string())
+            }
             StoreError::Read(_) | StoreError::Write(_) | StoreError::Damaged { .. } => {
                 Self::Internal(error.to_string())
             }
