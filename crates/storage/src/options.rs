@@ -40,7 +40,7 @@ pub struct Options {
     pub io: IoMode,
     /// How segments get their room. Default zero-filled.
     pub preallocate: Preallocate,
-    /// The most one write takes, in bytes; one entry may always be larger. Default 1 MiB.
+    /// The most one write takes, in bytes, at least 8 blocks; one entry may always be larger. Default 1 MiB.
     pub group_bytes_max: usize,
     /// How long a group waits for company when the one before it was less than this ago; a lone append never waits.
     /// Default 0.
@@ -62,7 +62,7 @@ pub struct Options {
     pub read_queue: usize,
     /// The most one device read asks for, in bytes; one entry may always be larger. Default 256 KiB.
     pub read_bytes_max: usize,
-    /// A segment whose live share is below this is rewritten, in percent. Default 50.
+    /// A segment whose live share is below this is rewritten, in percent, at most 70. Default 50.
     pub compact_live_percent: u8,
     /// How fast segments are rewritten, in bytes a second. Default 64 MiB.
     pub compact_bytes_per_s: u64,
@@ -125,6 +125,10 @@ impl Options {
         }
         if self.entry_bytes_max > 16 << 20 || self.group_bytes_max > 1 << 28 {
             return wrong("entry_bytes_max is at most 16 MiB, group_bytes_max at most 256 MiB");
+        }
+        // Otherwise copies might be spread as thinly as what they are copied from, and compaction would never end.
+        if self.group_bytes_max < 8 * self.block_bytes as usize || self.compact_live_percent > 70 {
+            return wrong("group_bytes_max is at least 8 blocks, compact_live_percent at most 70");
         }
         if self.read_threads == 0 || self.read_queue == 0 {
             return wrong("read_threads and read_queue must be 1 or more");

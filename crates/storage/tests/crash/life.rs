@@ -75,7 +75,7 @@ impl Machine {
             } else {
                 Preallocate::Reserve
             },
-            group_bytes_max: 1 << (9 + random.below(6)),
+            group_bytes_max: if direct { 32 << 10 } else { 4096 << random.below(4) },
             compact_bytes_per_s: u64::MAX,
             ..Options::default()
         };
