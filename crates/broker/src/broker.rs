@@ -60,7 +60,10 @@ pub struct Budget {
 
 impl Budget {
     fn new(bytes_max: u64) -> Self {
-        Self { bytes: AtomicU64::new(0), bytes_max }
+        Self {
+            bytes: AtomicU64::new(0),
+            bytes_max,
+        }
     }
 
     /// Counts bytes as used; never waits, so the limit may be overrun by what was read already.
@@ -128,12 +131,15 @@ pub fn start(
     for (index, inbox) in receivers.into_iter().enumerate() {
         let id = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
         let (shared, inboxes) = (shared.clone(), inboxes.clone());
-        threads.push(spawn_shard(format!("pharos-shard-{index}"), move || async move {
-            let mut token = shared.shutdown.clone();
-            // Kept until the end: the loops hold the shard as long as they run, which is as long as this thread.
-            let _shard = Shard::start(id, shared, &inboxes, inbox);
-            token.triggered().await;
-        })?);
+        threads.push(spawn_shard(
+            format!("pharos-shard-{index}"),
+            move || async move {
+                let mut token = shared.shutdown.clone();
+                // Kept until the end: the loops hold the shard as long as they run, which is as long as this thread.
+                let _shard = Shard::start(id, shared, &inboxes, inbox);
+                token.triggered().await;
+            },
+        )?);
     }
     Ok((Broker { shared, inboxes }, Threads { shutdown, threads }))
 }
@@ -159,7 +165,10 @@ impl Broker {
     {
         let (answer, result) = oneshot::channel();
         let inbox = self.inboxes.get(shard.index()).ok_or(Gone)?;
-        inbox.send(vec![Message::Job(job(work, answer))]).await.map_err(|_| Gone)?;
+        inbox
+            .send(vec![Message::Job(job(work, answer))])
+            .await
+            .map_err(|_| Gone)?;
         result.await.map_err(|_| Gone)
     }
 
@@ -183,14 +192,18 @@ impl Broker {
 
     /// Runs something on a shard soon; waits while the shard's inbox is full.
     pub async fn run_on(&self, shard: usize, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
-        let Some(inbox) = self.inboxes.get(shard) else { return };
+        let Some(inbox) = self.inboxes.get(shard) else {
+            return;
+        };
         // A closed inbox means that the broker stops, and the work with it.
         let _ = inbox.send(vec![Message::Job(Box::new(work))]).await;
     }
 
     /// Runs something on a shard soon, without waiting. For start-up, when inboxes are empty.
     fn on_shard(&self, shard: usize, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
-        let Some(inbox) = self.inboxes.get(shard) else { return };
+        let Some(inbox) = self.inboxes.get(shard) else {
+            return;
+        };
         if inbox.try_send(vec![Message::Job(Box::new(work))]).is_err() {
             tracing::error!(shard, "a shard did not take its start-up work");
         }
@@ -211,13 +224,17 @@ impl Broker {
     /// Tells every client that the broker stops, waits for what is in flight, and makes all cursors durable.
     pub async fn drain(&self) {
         // A shard that is gone has drained.
-        let _ = self.call_all(|shard| async move { shard.shut_down_outlets() }).await;
+        let _ = self
+            .call_all(|shard| async move { shard.shut_down_outlets() })
+            .await;
         // What connections gave back when they closed is on its way home; a second round comes after it.
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_millis(20)).await;
             let _ = self.call_all(|shard| async move { shard.flush_progress() }).await;
         }
-        let _ = self.call_all(|shard| async move { shard.close_topics().await }).await;
+        let _ = self
+            .call_all(|shard| async move { shard.close_topics().await })
+            .await;
     }
 }
 

@@ -25,7 +25,13 @@ impl EntryFacts {
     /// came, and the consumer must see what was stored.
     #[must_use]
     pub fn of(payload: &Bytes) -> Self {
-        facts_of(payload).map_or(Self { message_count: 1, ..Self::default() }, |facts| Self::from_facts(&facts))
+        facts_of(payload).map_or(
+            Self {
+                message_count: 1,
+                ..Self::default()
+            },
+            |facts| Self::from_facts(&facts),
+        )
     }
 
     /// The subset of the parsed facts that delivery needs.

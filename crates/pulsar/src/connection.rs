@@ -15,10 +15,10 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use pharos_broker::entry::FeedEntry;
 use pharos_broker::feed::{DeliverySink, Filled, Group, Recipient, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
-use pharos_broker::entry::FeedEntry;
 use pharos_runtime::{clock, spawn_local};
 use pharos_wire::proto::ServerError;
 use pharos_wire::{Command, HeaderBuf, MessageHeader, answer, encode};
@@ -124,16 +124,24 @@ impl Connection {
 
     /// The protocol version that both sides speak; 0 before CONNECT.
     pub(crate) fn protocol_version(&self) -> i32 {
-        self.peer.borrow().as_ref().map_or(0, |peer| peer.protocol_version)
+        self.peer
+            .borrow()
+            .as_ref()
+            .map_or(0, |peer| peer.protocol_version)
     }
 
     pub(crate) fn client_version(&self) -> Arc<str> {
-        self.peer.borrow().as_ref().map_or_else(|| "".into(), |peer| peer.client_version.clone())
+        self.peer
+            .borrow()
+            .as_ref()
+            .map_or_else(|| "".into(), |peer| peer.client_version.clone())
     }
 
     /// Queues a command; it leaves with the next turn of writing.
     pub(crate) fn send(&self, command: &Command) {
-        self.out.borrow_mut().push_with(|arena| encode::encode_command_into(command, arena));
+        self.out
+            .borrow_mut()
+            .push_with(|arena| encode::encode_command_into(command, arena));
         self.wake();
     }
 
@@ -152,20 +160,24 @@ impl Connection {
     }
 
     fn may_resume(&self) -> bool {
-        self.in_flight_sends.get() <= IN_FLIGHT_SENDS_MAX / 2 && self.in_flight_bytes.get() <= IN_FLIGHT_BYTES_MAX / 2
+        self.in_flight_sends.get() <= IN_FLIGHT_SENDS_MAX / 2
+            && self.in_flight_bytes.get() <= IN_FLIGHT_BYTES_MAX / 2
     }
 
     /// One send more is in flight.
     pub(crate) fn send_began(&self, bytes: usize) {
         self.in_flight_sends.set(self.in_flight_sends.get() + 1);
-        self.in_flight_bytes.set(self.in_flight_bytes.get() + bytes as u64);
+        self.in_flight_bytes
+            .set(self.in_flight_bytes.get() + bytes as u64);
         self.shard.shared.publish_budget.take(bytes as u64);
     }
 
     /// One send was answered.
     pub(crate) fn send_ended(&self, bytes: u32) {
-        self.in_flight_sends.set(self.in_flight_sends.get().saturating_sub(1));
-        self.in_flight_bytes.set(self.in_flight_bytes.get().saturating_sub(u64::from(bytes)));
+        self.in_flight_sends
+            .set(self.in_flight_sends.get().saturating_sub(1));
+        self.in_flight_bytes
+            .set(self.in_flight_bytes.get().saturating_sub(u64::from(bytes)));
         self.shard.shared.publish_budget.give(u64::from(bytes));
         if self.may_resume() {
             self.resumed.notify_one();
@@ -244,21 +256,32 @@ impl Connection {
         let mut head = HeaderBuf::new();
         let version = self.protocol_version();
         while self.out.borrow().has_room() {
-            let Some(item) = self.dispatched.borrow_mut().pop_front() else { return };
+            let Some(item) = self.dispatched.borrow_mut().pop_front() else {
+                return;
+            };
             let consumers = self.consumers.borrow();
-            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&item.consumer_id) else { continue };
+            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&item.consumer_id) else {
+                continue;
+            };
             if consumer.key != item.key {
                 continue;
             }
             consumer.count_out(&item.entry);
             let payload = payload_for(version, &item.entry);
             let position = item.entry.position;
-            let Ok(header) = MessageHeader::new(position.ledger.0, position.entry.0, item.partition, payload.len())
+            let Ok(header) =
+                MessageHeader::new(position.ledger.0, position.entry.0, item.partition, payload.len())
             else {
                 continue;
             };
             head.clear();
-            header.write_for(item.consumer_id, item.redelivery_count, &item.ack_set, consumer.epoch.get(), &mut head);
+            header.write_for(
+                item.consumer_id,
+                item.redelivery_count,
+                &item.ack_set,
+                consumer.epoch.get(),
+                &mut head,
+            );
             let mut out = self.out.borrow_mut();
             out.push_message(head.as_slice(), &payload);
             out.mark_dispatched(consumer.topic, item.key, item.entry.payload.len() as u64);
@@ -300,7 +323,11 @@ impl Connection {
             let event = self.out.borrow_mut().take_written();
             match event {
                 None => return,
-                Some(Written::Listeners { entry, group, messages }) => {
+                Some(Written::Listeners {
+                    entry,
+                    group,
+                    messages,
+                }) => {
                     let groups = self.groups.borrow();
                     if let Some(Some(group)) = groups.get(group as usize) {
                         group.feed().on_written(&entry, u64::from(messages), now);
@@ -354,7 +381,10 @@ impl Connection {
         }
         self.groups.borrow_mut().clear();
         self.dispatched.borrow_mut().clear();
-        self.shard.shared.publish_budget.give(self.in_flight_bytes.replace(0));
+        self.shard
+            .shared
+            .publish_budget
+            .give(self.in_flight_bytes.replace(0));
         for probe in self.probes.borrow_mut().drain(..) {
             let _ = probe.send(false);
         }
@@ -362,7 +392,9 @@ impl Connection {
 
     /// Gives a consumer's place back to its topic.
     pub(crate) fn detach(&self, consumer: Consumer) {
-        let Consumer { topic, key, attached, .. } = consumer;
+        let Consumer {
+            topic, key, attached, ..
+        } = consumer;
         let lease = match attached {
             Attached::Listening(seat) => seat.leave(),
             Attached::Dormant { .. } | Attached::Dispatched { .. } => None,
@@ -385,7 +417,9 @@ impl Outlet for Connection {
             let mut out = self.out.borrow_mut();
             let mut producers = self.producers.borrow_mut();
             for receipt in receipts {
-                let Some(ready) = producers.answered(receipt.producer_id) else { continue };
+                let Some(ready) = producers.answered(receipt.producer_id) else {
+                    continue;
+                };
                 if ready {
                     out.push_with(|arena| {
                         encode::send_receipt_into(
@@ -409,7 +443,12 @@ impl Outlet for Connection {
 
     fn on_event(&self, event: OutletEvent) {
         match event {
-            OutletEvent::SendFailed { producer_id, sequence_id, bytes, error } => {
+            OutletEvent::SendFailed {
+                producer_id,
+                sequence_id,
+                bytes,
+                error,
+            } => {
                 self.send_ended(bytes);
                 let known = self.producers.borrow_mut().answered(producer_id).is_some();
                 if known {
@@ -420,7 +459,11 @@ impl Outlet for Connection {
             }
             OutletEvent::ProducerClosed { producer_id } => self.on_producer_closed(producer_id),
             OutletEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
-            OutletEvent::ActiveConsumer { consumer_id, key, active } => {
+            OutletEvent::ActiveConsumer {
+                consumer_id,
+                key,
+                active,
+            } => {
                 if self.consumer_is(consumer_id, key) && self.protocol_version() >= 12 {
                     self.send(&answer::active_consumer_change(consumer_id, active));
                 }
@@ -439,11 +482,15 @@ impl Outlet for Connection {
 
     fn activate(&self, consumer_id: u64, key: ConsumerKey, seat: Seat) -> Result<(), Seat> {
         let mut consumers = self.consumers.borrow_mut();
-        let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else { return Err(seat) };
+        let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else {
+            return Err(seat);
+        };
         if consumer.key != key {
             return Err(seat);
         }
-        let Attached::Dormant { permits } = consumer.attached else { return Err(seat) };
+        let Attached::Dormant { permits } = consumer.attached else {
+            return Err(seat);
+        };
         self.add_group(seat.group());
         seat.flow(permits);
         consumer.attached = Attached::Listening(seat);
@@ -454,7 +501,9 @@ impl Outlet for Connection {
 
     fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<Seat> {
         let mut consumers = self.consumers.borrow_mut();
-        let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else { return None };
+        let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else {
+            return None;
+        };
         if consumer.key != key {
             return None;
         }
@@ -535,7 +584,10 @@ impl Connection {
         let slot = self.producers.borrow_mut().close_by_broker(producer_id);
         if let Some(ProducerSlot::Ready(_)) = slot {
             if self.protocol_version() >= 5 {
-                self.send(&answer::close_producer(producer_id, answer::BrokerUrls::default()));
+                self.send(&answer::close_producer(
+                    producer_id,
+                    answer::BrokerUrls::default(),
+                ));
             } else {
                 self.close();
             }
@@ -548,7 +600,10 @@ impl Connection {
         }
         let slot = self.consumers.borrow_mut().remove(&consumer_id);
         if let Some(ConsumerSlot::Ready(consumer)) = slot {
-            self.send(&answer::close_consumer(consumer_id, answer::BrokerUrls::default()));
+            self.send(&answer::close_consumer(
+                consumer_id,
+                answer::BrokerUrls::default(),
+            ));
             self.detach(consumer);
         }
     }
@@ -585,9 +640,17 @@ impl DeliverySink for Sink<'_> {
     }
 
     fn message(&mut self, to: Recipient, ack_set: &[i64]) {
-        let Some((header, payload, entry)) = &self.current else { return };
+        let Some((header, payload, entry)) = &self.current else {
+            return;
+        };
         self.head.clear();
-        header.write_for(to.consumer_id, to.redelivery_count, ack_set, to.epoch, &mut self.head);
+        header.write_for(
+            to.consumer_id,
+            to.redelivery_count,
+            ack_set,
+            to.epoch,
+            &mut self.head,
+        );
         self.out.push_message(self.head.as_slice(), payload);
         if entry.is_live() {
             self.out.mark_listener(entry, self.group);

@@ -54,8 +54,10 @@ pub(crate) enum Attached {
 impl Consumer {
     /// Counts a dispatched entry.
     pub(crate) fn count_out(&self, entry: &FeedEntry) {
-        self.messages_out.set(self.messages_out.get() + u64::from(entry.facts.message_count));
-        self.bytes_out.set(self.bytes_out.get() + entry.payload.len() as u64);
+        self.messages_out
+            .set(self.messages_out.get() + u64::from(entry.facts.message_count));
+        self.bytes_out
+            .set(self.bytes_out.get() + entry.payload.len() as u64);
         if let Attached::Dispatched { permits } = &self.attached {
             permits.set(permits.get() - i64::from(entry.facts.message_count));
         }

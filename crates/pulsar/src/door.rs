@@ -109,7 +109,9 @@ async fn accept(listener: std::net::TcpListener, door: Arc<Door>, broker: Broker
                 let shard = usize::try_from(number).unwrap_or(0) % broker.shard_count();
                 if let Ok(stream) = stream.into_std() {
                     let door = door.clone();
-                    broker.run_on(shard, move |shard| adopt(shard, stream, address, door)).await;
+                    broker
+                        .run_on(shard, move |shard| adopt(shard, stream, address, door))
+                        .await;
                 }
             }
             Err(error) => {

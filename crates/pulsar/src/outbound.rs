@@ -49,9 +49,17 @@ pub(crate) struct Mark {
 /// Something reached the socket.
 pub(crate) enum Written {
     /// Deliveries of one live entry to listeners of the group with this index.
-    Listeners { entry: Arc<FeedEntry>, group: u32, messages: u32 },
+    Listeners {
+        entry: Arc<FeedEntry>,
+        group: u32,
+        messages: u32,
+    },
     /// Bytes dispatched to one consumer.
-    Dispatched { topic: TopicId, key: ConsumerKey, bytes: u64 },
+    Dispatched {
+        topic: TopicId,
+        key: ConsumerKey,
+        bytes: u64,
+    },
 }
 
 /// The queue.
@@ -120,7 +128,11 @@ impl Outbound {
     pub(crate) fn mark_listener(&mut self, entry: &Arc<FeedEntry>, group: u32) {
         let end = self.queued_end;
         if let Some(mark) = self.marks.back_mut()
-            && let Written::Listeners { entry: same, group: of, messages } = &mut mark.event
+            && let Written::Listeners {
+                entry: same,
+                group: of,
+                messages,
+            } = &mut mark.event
             && *of == group
             && Arc::ptr_eq(same, entry)
             && *messages < MARK_MESSAGES_MAX
@@ -129,7 +141,11 @@ impl Outbound {
             mark.end = end;
             return;
         }
-        let event = Written::Listeners { entry: entry.clone(), group, messages: 1 };
+        let event = Written::Listeners {
+            entry: entry.clone(),
+            group,
+            messages: 1,
+        };
         self.marks.push_back(Mark { end, event });
     }
 
@@ -137,7 +153,11 @@ impl Outbound {
     pub(crate) fn mark_dispatched(&mut self, topic: TopicId, key: ConsumerKey, bytes: u64) {
         let end = self.queued_end;
         if let Some(mark) = self.marks.back_mut()
-            && let Written::Dispatched { topic: of, key: same, bytes: sum } = &mut mark.event
+            && let Written::Dispatched {
+                topic: of,
+                key: same,
+                bytes: sum,
+            } = &mut mark.event
             && *of == topic
             && *same == key
         {
@@ -145,7 +165,10 @@ impl Outbound {
             mark.end = end;
             return;
         }
-        self.marks.push_back(Mark { end, event: Written::Dispatched { topic, key, bytes } });
+        self.marks.push_back(Mark {
+            end,
+            event: Written::Dispatched { topic, key, bytes },
+        });
     }
 
     /// Writes once. Returns how many bytes the socket took.
@@ -159,7 +182,10 @@ impl Outbound {
         for (slice, segment) in slices.iter_mut().zip(&self.segments) {
             let bytes = match segment {
                 Segment::Head(length) => {
-                    let bytes = self.arena.get(head_start..head_start + length).unwrap_or_default();
+                    let bytes = self
+                        .arena
+                        .get(head_start..head_start + length)
+                        .unwrap_or_default();
                     head_start += length;
                     bytes
                 }
@@ -178,7 +204,9 @@ impl Outbound {
         self.written_end += written as u64;
         let mut left = written;
         while left > 0 {
-            let Some(segment) = self.segments.front_mut() else { break };
+            let Some(segment) = self.segments.front_mut() else {
+                break;
+            };
             let step = match segment {
                 Segment::Head(length) => {
                     let step = left.min(*length);
@@ -275,13 +303,19 @@ mod tests {
     #[test]
     fn a_mark_comes_up_once_its_last_byte_is_written() {
         let mut out = Outbound::default();
-        let topic = TopicId { home: pharos_broker::ids::ShardId(0), number: 1 };
+        let topic = TopicId {
+            home: pharos_broker::ids::ShardId(0),
+            number: 1,
+        };
         out.push_message(b"head", &Bytes::from_static(b"body"));
         out.mark_dispatched(topic, ConsumerKey(1), 4);
         assert!(out.take_written().is_none());
         out.advance(7);
         assert!(out.take_written().is_none());
         out.advance(1);
-        assert!(matches!(out.take_written(), Some(Written::Dispatched { bytes: 4, .. })));
+        assert!(matches!(
+            out.take_written(),
+            Some(Written::Dispatched { bytes: 4, .. })
+        ));
     }
 }

@@ -38,7 +38,15 @@ pub(crate) struct Producer {
 
 impl Producer {
     pub(crate) fn new(topic: TopicId, key: ProducerKey, name: String, schema_version: bytes::Bytes) -> Self {
-        Self { topic, key, name, schema_version, waiting: false, in_flight: 0, closed_by: None }
+        Self {
+            topic,
+            key,
+            name,
+            schema_version,
+            waiting: false,
+            in_flight: 0,
+            closed_by: None,
+        }
     }
 }
 
@@ -102,11 +110,19 @@ impl Producers {
             Some(_) => SendTo::Nowhere,
             None => {
                 let now = clock::now();
-                while self.forgiven.front().is_some_and(|(_, at)| now.since(*at) > FORGIVEN_NANOS) {
+                while self
+                    .forgiven
+                    .front()
+                    .is_some_and(|(_, at)| now.since(*at) > FORGIVEN_NANOS)
+                {
                     self.forgiven.pop_front();
                 }
                 let forgiven = self.forgiven.iter().any(|(known, _)| *known == id);
-                if forgiven { SendTo::Nowhere } else { SendTo::Unknown }
+                if forgiven {
+                    SendTo::Nowhere
+                } else {
+                    SendTo::Unknown
+                }
             }
         }
     }
@@ -123,7 +139,11 @@ impl Producers {
     }
 
     /// The client closes a producer. Returns its place at home when there is one, and whether to answer at once.
-    pub(crate) fn close_by_client(&mut self, id: u64, request_id: u64) -> (Option<(TopicId, ProducerKey)>, bool) {
+    pub(crate) fn close_by_client(
+        &mut self,
+        id: u64,
+        request_id: u64,
+    ) -> (Option<(TopicId, ProducerKey)>, bool) {
         match self.slots.get_mut(&id) {
             Some(ProducerSlot::Ready(producer)) => {
                 let at_home = (producer.topic, producer.key);

@@ -44,7 +44,9 @@ impl Batch {
     /// Sends what has collected to the topic's home.
     pub(crate) fn flush(&mut self, connection: &Connection) {
         if let Some((topic, producer)) = self.to.take() {
-            connection.shard.publish(topic, producer, std::mem::take(&mut self.entries));
+            connection
+                .shard
+                .publish(topic, producer, std::mem::take(&mut self.entries));
         }
     }
 }
@@ -90,14 +92,22 @@ async fn read_burst(
         if !wait_for_room(connection).await {
             return Burst::Ended;
         }
-        let want = if buffer.is_empty() { *read_bytes } else { frame::reserve_hint(buffer).max(*read_bytes) };
+        let want = if buffer.is_empty() {
+            *read_bytes
+        } else {
+            frame::reserve_hint(buffer).max(*read_bytes)
+        };
         buffer.reserve(want);
         let room = buffer.capacity() - buffer.len();
         match connection.stream.try_read_buf(buffer) {
             Ok(0) => return Burst::Ended,
             Ok(bytes) => {
                 connection.heard();
-                *read_bytes = if bytes >= room { (*read_bytes * 2).min(READ_BYTES_MAX) } else { *read_bytes };
+                *read_bytes = if bytes >= room {
+                    (*read_bytes * 2).min(READ_BYTES_MAX)
+                } else {
+                    *read_bytes
+                };
                 if !handle_frames(connection, buffer, frame_bytes_max).await {
                     return Burst::Ended;
                 }
@@ -164,5 +174,9 @@ fn log_violation(connection: &Connection, error: &FrameError) {
 
 /// A payload to keep: its own copy when it is a small part of a large buffer.
 pub(crate) fn kept(payload: Bytes) -> Bytes {
-    if payload.len() <= COPY_BYTES_MAX { Bytes::copy_from_slice(&payload) } else { payload }
+    if payload.len() <= COPY_BYTES_MAX {
+        Bytes::copy_from_slice(&payload)
+    } else {
+        payload
+    }
 }

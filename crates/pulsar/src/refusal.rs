@@ -33,7 +33,9 @@ pub(crate) fn of_producer(error: &ProducerError) -> Refusal {
 pub(crate) fn of_publish(error: &PublishError) -> Refusal {
     let code = match error {
         PublishError::Terminated => ServerError::TopicTerminatedError,
-        PublishError::Storage(_) | PublishError::NoSpace | PublishError::Closed => ServerError::PersistenceError,
+        PublishError::Storage(_) | PublishError::NoSpace | PublishError::Closed => {
+            ServerError::PersistenceError
+        }
     };
     Refusal::new(code, error.to_string())
 }
@@ -56,7 +58,9 @@ pub(crate) fn of_subscribe(error: &SubscribeError) -> Refusal {
 pub(crate) fn of_cursor(error: &CursorError) -> Refusal {
     let code = match error {
         CursorError::Topic(topic) => return of_topic(topic),
-        CursorError::NoSubscription(_) | CursorError::NoConsumer | CursorError::Busy(_) => ServerError::MetadataError,
+        CursorError::NoSubscription(_) | CursorError::NoConsumer | CursorError::Busy(_) => {
+            ServerError::MetadataError
+        }
         CursorError::Exists(_) | CursorError::NotAllowed(_) => ServerError::NotAllowedError,
         CursorError::Read(_) => ServerError::UnknownError,
         CursorError::Storage(_) => ServerError::PersistenceError,

@@ -88,7 +88,11 @@ struct Member {
 
 impl Group {
     pub(super) fn new(connection: ConnectionId, feed: Rc<Feed>) -> Self {
-        Self { connection, feed, state: RefCell::default() }
+        Self {
+            connection,
+            feed,
+            state: RefCell::default(),
+        }
     }
 
     /// The topic as this shard sees it.
@@ -144,7 +148,12 @@ impl Group {
 
     /// Changes a listener; `None` when it is gone.
     pub(super) fn with<R>(&self, index: u32, change: impl FnOnce(&mut Listener) -> R) -> Option<R> {
-        self.state.borrow_mut().listeners.get_mut(index as usize)?.as_mut().map(change)
+        self.state
+            .borrow_mut()
+            .listeners
+            .get_mut(index as usize)?
+            .as_mut()
+            .map(change)
     }
 
     /// Looks at every listener.
@@ -155,14 +164,19 @@ impl Group {
     /// Where a consumer sits.
     pub(super) fn index_of(&self, key: ConsumerKey) -> Option<u32> {
         let state = self.state.borrow();
-        let index = state.listeners.iter().position(|place| place.as_ref().is_some_and(|l| l.key == key))?;
+        let index = state
+            .listeners
+            .iter()
+            .position(|place| place.as_ref().is_some_and(|l| l.key == key))?;
         u32::try_from(index).ok()
     }
 
     /// Gives a listener more permits. Returns whether it may now be due a message.
     pub(super) fn add_permits(&self, index: u32, permits: u32) -> bool {
         let mut state = self.state.borrow_mut();
-        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else { return false };
+        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else {
+            return false;
+        };
         listener.permits = listener.permits.saturating_add(i64::from(permits));
         if listener.permits <= 0 || listener.queued {
             return false;
@@ -174,7 +188,9 @@ impl Group {
     /// Moves a listener to another place; what it had in flight is void.
     pub(super) fn rewind(&self, index: u32, to: Ordinal, epoch: Option<u64>) {
         let mut state = self.state.borrow_mut();
-        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else { return };
+        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else {
+            return;
+        };
         listener.next = to;
         if epoch.is_some() {
             listener.epoch = epoch;
@@ -188,7 +204,9 @@ impl Group {
     /// Entries from `place` on are at hand, or will never be: `resume` is the first that exists.
     pub(super) fn on_read(&self, place: Ordinal, resume: Ordinal) {
         let mut state = self.state.borrow_mut();
-        let Some(mut cohort) = state.cohorts.remove(&place) else { return };
+        let Some(mut cohort) = state.cohorts.remove(&place) else {
+            return;
+        };
         cohort.waiting = false;
         if resume <= place {
             state.cohorts.insert(place, cohort);
@@ -236,7 +254,9 @@ impl Group {
             if !state.valid(member) {
                 continue;
             }
-            let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) else { continue };
+            let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) else {
+                continue;
+            };
             if entry.facts.is_marker {
                 Feed::acknowledge_marker(listener, ordinal);
             } else if !listener.acks.is_acked(ordinal) {
@@ -255,10 +275,18 @@ impl Group {
 
 /// Hands one entry to one listener and counts it.
 fn send(listener: &mut Listener, entry: &Arc<FeedEntry>, sink: &mut dyn DeliverySink) {
-    let to = Recipient { consumer_id: listener.consumer_id, redelivery_count: 0, epoch: listener.epoch };
+    let to = Recipient {
+        consumer_id: listener.consumer_id,
+        redelivery_count: 0,
+        epoch: listener.epoch,
+    };
     let count = entry.facts.message_count;
     let remaining = listener.acks.remaining_batch(entry.ordinal).unwrap_or_default();
-    let cost = if remaining.is_empty() { count } else { remaining.iter().map(|word| word.count_ones()).sum() };
+    let cost = if remaining.is_empty() {
+        count
+    } else {
+        remaining.iter().map(|word| word.count_ones()).sum()
+    };
     sink.message(to, remaining);
     listener.permits -= i64::from(cost);
     listener.messages_out += u64::from(cost);
@@ -273,12 +301,21 @@ impl State {
 
     /// Stands a listener into the cohort of its next entry.
     fn enqueue(&mut self, index: u32) {
-        let Some(Some(listener)) = self.listeners.get_mut(index as usize) else { return };
+        let Some(Some(listener)) = self.listeners.get_mut(index as usize) else {
+            return;
+        };
         self.ticket = self.ticket.wrapping_add(1);
         listener.ticket = self.ticket;
         listener.queued = true;
-        let member = Member { index, ticket: listener.ticket };
-        self.cohorts.entry(listener.next).or_default().members.push(member);
+        let member = Member {
+            index,
+            ticket: listener.ticket,
+        };
+        self.cohorts
+            .entry(listener.next)
+            .or_default()
+            .members
+            .push(member);
     }
 
     fn put_back(&mut self, ordinal: Ordinal, mut cohort: Cohort) {
@@ -291,7 +328,9 @@ impl State {
 
     /// The next cohort, in turn, whose entry is at hand; asks for reads of those whose entry is not.
     fn take_due(&mut self, feed: &Rc<Feed>, connection: ConnectionId) -> Option<(Arc<FeedEntry>, Cohort)> {
-        let after = self.cohorts.range((Bound::Excluded(self.served), Bound::Unbounded));
+        let after = self
+            .cohorts
+            .range((Bound::Excluded(self.served), Bound::Unbounded));
         let before = self.cohorts.range(..=self.served);
         let mut due = None;
         let mut asks = Vec::new();
@@ -343,8 +382,15 @@ impl Seat {
     }
 
     /// Acknowledgements, see [`Feed::ack`].
-    pub fn ack(&self, acks: &mut dyn Iterator<Item = super::Ack<'_>>, cumulative: bool, now: pharos_runtime::Nanos) {
-        self.group.feed.ack(&self.group, self.index, acks, cumulative, now);
+    pub fn ack(
+        &self,
+        acks: &mut dyn Iterator<Item = super::Ack<'_>>,
+        cumulative: bool,
+        now: pharos_runtime::Nanos,
+    ) {
+        self.group
+            .feed
+            .ack(&self.group, self.index, acks, cumulative, now);
     }
 
     /// Delivers again from the first entry that is not acknowledged.

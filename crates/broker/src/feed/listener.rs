@@ -95,7 +95,16 @@ impl Listener {
     /// The lease, to give back.
     #[must_use]
     pub fn into_lease(self) -> Lease {
-        let sent = Sent { messages: self.messages_out, bytes: self.bytes_out };
-        Lease { slot: self.slot, read_from: self.acks.acked_to(), acks: self.acks, durable: self.durable, sent }
+        let sent = Sent {
+            messages: self.messages_out,
+            bytes: self.bytes_out,
+        };
+        Lease {
+            slot: self.slot,
+            read_from: self.acks.acked_to(),
+            acks: self.acks,
+            durable: self.durable,
+            sent,
+        }
     }
 }

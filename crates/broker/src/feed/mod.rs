@@ -168,7 +168,9 @@ impl Feed {
     ) -> Seat {
         let group = match self.groups.borrow_mut().entry(connection) {
             MapEntry::Occupied(entry) => entry.get().clone(),
-            MapEntry::Vacant(entry) => entry.insert(Rc::new(Group::new(connection, self.clone()))).clone(),
+            MapEntry::Vacant(entry) => entry
+                .insert(Rc::new(Group::new(connection, self.clone())))
+                .clone(),
         };
         let index = group.add(Listener::new(consumer.0, consumer.1, lease, permits, epoch));
         Seat::new(group, index)
@@ -210,7 +212,9 @@ impl Feed {
     /// A read that was asked for is answered. `resume`: the first entry that still exists at or after `from`.
     pub fn on_read(&self, from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>) {
         self.window.borrow_mut().insert_pages(entries);
-        let Some(waiting) = self.asked.borrow_mut().remove(&from) else { return };
+        let Some(waiting) = self.asked.borrow_mut().remove(&from) else {
+            return;
+        };
         for connection in waiting {
             let group = self.groups.borrow().get(&connection).cloned();
             if let Some(group) = group {
@@ -251,13 +255,22 @@ impl Feed {
     }
 
     /// Acknowledges messages of one listener. Ids that do not exist (trimmed, never written) change nothing.
-    fn ack(&self, group: &Rc<Group>, index: u32, acks: &mut dyn Iterator<Item = Ack<'_>>, cumulative: bool, now: Nanos) {
+    fn ack(
+        &self,
+        group: &Rc<Group>,
+        index: u32,
+        acks: &mut dyn Iterator<Item = Ack<'_>>,
+        cumulative: bool,
+        now: Nanos,
+    ) {
         let tail = self.tail();
         let table = self.table.borrow();
         let mut timeline = self.timeline.borrow_mut();
         self.change(group, index, |state| {
             for ack in acks {
-                let Some(ordinal) = existing(&table, ack.position, tail, cumulative) else { continue };
+                let Some(ordinal) = existing(&table, ack.position, tail, cumulative) else {
+                    continue;
+                };
                 timeline.acknowledged(ordinal, now);
                 match (cumulative, ack.remaining) {
                     (false, []) => state.ack(ordinal),
@@ -277,9 +290,18 @@ impl Feed {
     }
 
     /// Acknowledgements for a listener that came by way of the topic's home.
-    pub(crate) fn ack_consumer(&self, connection: ConnectionId, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
+    pub(crate) fn ack_consumer(
+        &self,
+        connection: ConnectionId,
+        key: ConsumerKey,
+        acks: &[OwnedAck],
+        cumulative: bool,
+    ) {
         if let Some((group, index)) = self.seat_of(connection, key) {
-            let mut acks = acks.iter().map(|ack| Ack { position: ack.position, remaining: &ack.remaining });
+            let mut acks = acks.iter().map(|ack| Ack {
+                position: ack.position,
+                remaining: &ack.remaining,
+            });
             self.ack(&group, index, &mut acks, cumulative, clock::now());
         }
     }
@@ -311,7 +333,9 @@ impl Feed {
             let newly_dirty = !std::mem::replace(&mut listener.dirty, true);
             (newly_dirty, after >= tail && before < after, listener.consumer_id)
         });
-        let Some((newly_dirty, caught_up, consumer_id)) = outcome else { return };
+        let Some((newly_dirty, caught_up, consumer_id)) = outcome else {
+            return;
+        };
         if newly_dirty {
             self.dirty.borrow_mut().push((group.clone(), index));
             self.host.dirty(self.topic);

@@ -54,18 +54,30 @@ impl Timeline {
         if self.entries.len() >= ENTRIES_MAX {
             self.entries.pop_front();
         }
-        if self.entries.back().is_some_and(|last| last.ordinal >= entry.ordinal) {
+        if self
+            .entries
+            .back()
+            .is_some_and(|last| last.ordinal >= entry.ordinal)
+        {
             return;
         }
-        self.entries.push_back(Times { ordinal: entry.ordinal, arrived: now, prepared: Nanos(0) });
+        self.entries.push_back(Times {
+            ordinal: entry.ordinal,
+            arrived: now,
+            prepared: Nanos(0),
+        });
     }
 
     pub(super) fn prepared(&mut self, entry: &FeedEntry) {
         if !entry.is_live() {
             return;
         }
-        let Some(index) = self.index_of(entry.ordinal) else { return };
-        let Some(times) = self.entries.get_mut(index) else { return };
+        let Some(index) = self.index_of(entry.ordinal) else {
+            return;
+        };
+        let Some(times) = self.entries.get_mut(index) else {
+            return;
+        };
         if times.prepared == Nanos(0) {
             times.prepared = clock::now();
             let waited = times.prepared.since(times.arrived);
@@ -101,10 +113,15 @@ impl Timeline {
         let back = usize::try_from(ordinal.count_to(last)).ok()?;
         let guess = self.entries.len().checked_sub(1 + back);
         if let Some(index) = guess
-            && self.entries.get(index).is_some_and(|times| times.ordinal == ordinal)
+            && self
+                .entries
+                .get(index)
+                .is_some_and(|times| times.ordinal == ordinal)
         {
             return Some(index);
         }
-        self.entries.binary_search_by_key(&ordinal, |times| times.ordinal).ok()
+        self.entries
+            .binary_search_by_key(&ordinal, |times| times.ordinal)
+            .ok()
     }
 }

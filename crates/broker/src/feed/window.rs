@@ -41,7 +41,13 @@ impl Window {
     /// Nothing at hand of a topic that ends at `tail`.
     #[must_use]
     pub fn new(tail: Ordinal) -> Self {
-        Self { recent: VecDeque::new(), recent_bytes: 0, pages: BTreeMap::new(), pages_bytes: 0, tail }
+        Self {
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            pages: BTreeMap::new(),
+            pages_bytes: 0,
+            tail,
+        }
     }
 
     /// The end of what is durable, exclusive.
@@ -79,7 +85,9 @@ impl Window {
     pub fn insert_pages(&mut self, entries: Vec<Arc<FeedEntry>>) {
         let room = entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
         while self.pages_bytes + room > PAGES_BYTES_MAX {
-            let Some((_, old)) = self.pages.pop_first() else { break };
+            let Some((_, old)) = self.pages.pop_first() else {
+                break;
+            };
             self.pages_bytes -= old.payload.len();
         }
         for entry in entries {
@@ -110,7 +118,9 @@ impl Window {
                 return Found::Entry(entry.clone());
             }
         }
-        self.pages.get(&ordinal).map_or(Found::Elsewhere, |entry| Found::Entry(entry.clone()))
+        self.pages
+            .get(&ordinal)
+            .map_or(Found::Elsewhere, |entry| Found::Entry(entry.clone()))
     }
 }
 

@@ -34,7 +34,10 @@ impl Mesh {
         let outboxes = inboxes
             .iter()
             .map(|inbox| {
-                let outbox = Rc::new(Outbox { messages: RefCell::default(), filled: Notify::new() });
+                let outbox = Rc::new(Outbox {
+                    messages: RefCell::default(),
+                    filled: Notify::new(),
+                });
                 pharos_runtime::spawn_local(carry(outbox.clone(), inbox.clone()));
                 outbox
             })

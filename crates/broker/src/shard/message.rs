@@ -70,9 +70,16 @@ pub(crate) enum HomeMessage {
     /// More permits for a consumer of a dispatched subscription.
     Flow { key: ConsumerKey, permits: u32 },
     /// Acknowledgements that the shard could not apply itself: the cursor is not leased to that consumer.
-    Ack { key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool },
+    Ack {
+        key: ConsumerKey,
+        acks: Vec<OwnedAck>,
+        cumulative: bool,
+    },
     /// Deliver again: all that is pending at the consumer, or these.
-    Redeliver { key: ConsumerKey, positions: Option<Vec<Position>> },
+    Redeliver {
+        key: ConsumerKey,
+        positions: Option<Vec<Position>>,
+    },
     /// Bytes of dispatched entries that reached the socket.
     Written { key: ConsumerKey, bytes: u64 },
     /// A producer left.
@@ -84,17 +91,44 @@ pub(crate) enum FeedMessage {
     /// The first listener is about to sit down here.
     Open { seed: FeedSeed },
     /// New durable entries; the ledger table when it changed.
-    Appended { entries: Vec<Arc<FeedEntry>>, table: Option<LedgerTable> },
+    Appended {
+        entries: Vec<Arc<FeedEntry>>,
+        table: Option<LedgerTable>,
+    },
     /// The answer to a read.
-    ReadDone { from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>, table: LedgerTable },
+    ReadDone {
+        from: Ordinal,
+        resume: Ordinal,
+        entries: Vec<Arc<FeedEntry>>,
+        table: LedgerTable,
+    },
     /// A consumer here becomes the one that listens.
-    Activate { connection: ConnectionId, consumer_id: u64, key: ConsumerKey, lease: Lease, seed: FeedSeed },
+    Activate {
+        connection: ConnectionId,
+        consumer_id: u64,
+        key: ConsumerKey,
+        lease: Lease,
+        seed: FeedSeed,
+    },
     /// A consumer here no longer listens.
-    Deactivate { connection: ConnectionId, consumer_id: u64, key: ConsumerKey },
+    Deactivate {
+        connection: ConnectionId,
+        consumer_id: u64,
+        key: ConsumerKey,
+    },
     /// Everything before `to` counts as acknowledged for this consumer.
-    SkipTo { connection: ConnectionId, key: ConsumerKey, to: Ordinal },
+    SkipTo {
+        connection: ConnectionId,
+        key: ConsumerKey,
+        to: Ordinal,
+    },
     /// Acknowledgements that came by another way.
-    Ack { connection: ConnectionId, key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool },
+    Ack {
+        connection: ConnectionId,
+        key: ConsumerKey,
+        acks: Vec<OwnedAck>,
+        cumulative: bool,
+    },
     /// Nothing will be appended any more.
     Terminated,
     /// Nobody is registered here any more.

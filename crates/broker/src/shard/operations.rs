@@ -12,7 +12,8 @@ use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::feed::Lease;
 use crate::ids::{ConsumerKey, ProducerKey, TopicId};
 use crate::topic::{
-    Access, ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest, Subscribed, Topic,
+    Access, ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest,
+    Subscribed, Topic,
 };
 
 impl Shard {
@@ -28,9 +29,16 @@ impl Shard {
     /// [`TopicError`]: not found, not allowed, or the metadata store failed.
     pub async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
         if topic.domain() == pharos_types::Domain::NonPersistent {
-            return Err(TopicError::NotAllowed("non-persistent topics are not served by this release".to_owned()));
+            return Err(TopicError::NotAllowed(
+                "non-persistent topics are not served by this release".to_owned(),
+            ));
         }
-        self.shared.catalog.ensure_topic(topic, may_create).await.map(drop).map_err(topic_error)
+        self.shared
+            .catalog
+            .ensure_topic(topic, may_create)
+            .await
+            .map(drop)
+            .map_err(topic_error)
     }
 
     /// Attaches a producer.
@@ -67,7 +75,11 @@ impl Shard {
     ///
     /// # Errors
     /// [`SubscribeError`]: `NotAllowed` when automatic creation is off.
-    pub async fn ensure_subscription(&self, topic: &TopicName, name: SubscriptionName) -> Result<(), SubscribeError> {
+    pub async fn ensure_subscription(
+        &self,
+        topic: &TopicName,
+        name: SubscriptionName,
+    ) -> Result<(), SubscribeError> {
         let allowed = self.shared.catalog.may_create_subscription(topic.namespace());
         let topic_name = topic.clone();
         self.call(self.home_of(topic), move |shard| async move {
@@ -94,8 +106,17 @@ impl Shard {
     ///
     /// # Errors
     /// [`CursorError`].
-    pub async fn unsubscribe(&self, topic: TopicId, key: ConsumerKey, force: bool) -> Result<(), CursorError> {
-        self.at_home(topic, move |topic| async move { topic.unsubscribe(key, force).await }).await
+    pub async fn unsubscribe(
+        &self,
+        topic: TopicId,
+        key: ConsumerKey,
+        force: bool,
+    ) -> Result<(), CursorError> {
+        self.at_home(
+            topic,
+            move |topic| async move { topic.unsubscribe(key, force).await },
+        )
+        .await
     }
 
     /// Moves the cursor of a consumer's subscription (of broadcast: the consumer's own). The consumers concerned are
@@ -104,25 +125,43 @@ impl Shard {
     /// # Errors
     /// [`CursorError`].
     pub async fn seek(&self, topic: TopicId, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
-        self.at_home(topic, move |topic| async move { topic.seek_consumer(key, to).await }).await
+        self.at_home(
+            topic,
+            move |topic| async move { topic.seek_consumer(key, to).await },
+        )
+        .await
     }
 
     /// The last message of a consumer's topic, and how far the consumer has acknowledged.
     ///
     /// # Errors
     /// [`CursorError`].
-    pub async fn last_message_id(&self, topic: TopicId, key: ConsumerKey) -> Result<LastMessage, CursorError> {
+    pub async fn last_message_id(
+        &self,
+        topic: TopicId,
+        key: ConsumerKey,
+    ) -> Result<LastMessage, CursorError> {
         let listening = self.listener_acked_to(topic, key);
-        self.at_home(topic, move |topic| async move { topic.last_message(Some(key), listening).await }).await
+        self.at_home(topic, move |topic| async move {
+            topic.last_message(Some(key), listening).await
+        })
+        .await
     }
 
     /// Numbers of one consumer that only its topic's home knows.
     ///
     /// # Errors
     /// [`CursorError`].
-    pub async fn consumer_stats(&self, topic: TopicId, key: ConsumerKey) -> Result<ConsumerNumbers, CursorError> {
+    pub async fn consumer_stats(
+        &self,
+        topic: TopicId,
+        key: ConsumerKey,
+    ) -> Result<ConsumerNumbers, CursorError> {
         let listening = self.listener_acked_to(topic, key);
-        self.at_home(topic, move |topic| async move { topic.consumer_numbers(key, listening) }).await
+        self.at_home(topic, move |topic| async move {
+            topic.consumer_numbers(key, listening)
+        })
+        .await
     }
 
     /// Runs a piece of work on a loaded topic.
@@ -176,7 +215,14 @@ impl Shard {
 
     /// Acknowledgements of a consumer that does not listen here.
     pub fn ack(&self, topic: TopicId, key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool) {
-        self.send_home(topic, HomeMessage::Ack { key, acks, cumulative });
+        self.send_home(
+            topic,
+            HomeMessage::Ack {
+                key,
+                acks,
+                cumulative,
+            },
+        );
     }
 
     /// Deliver again: all that is pending at the consumer, or these.

@@ -23,7 +23,9 @@ impl Topic {
         let (sender, receiver) = oneshot::channel();
         self.state.borrow_mut().commits.waiting.push(sender);
         self.start_commit();
-        receiver.await.unwrap_or_else(|_| Err("topic was closed".to_owned()))
+        receiver
+            .await
+            .unwrap_or_else(|_| Err("topic was closed".to_owned()))
     }
 
     /// Starts writing what is queued in the cursor log, without waiting for it.
@@ -47,7 +49,10 @@ impl Topic {
                     me.maintain_cursors(&mut state);
                     taken
                 };
-                let outcome = ticket.durable().await.map_err(|error| super::publish::chain(&error));
+                let outcome = ticket
+                    .durable()
+                    .await
+                    .map_err(|error| super::publish::chain(&error));
                 if let Err(reason) = &outcome {
                     tracing::error!(topic = %me.name, reason, "cannot store cursors");
                 }

@@ -42,14 +42,19 @@ impl Topic {
     /// A consumer left; its cursor comes along if it had it.
     pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<Lease>) {
         let mut state = self.state.borrow_mut();
-        let Some(consumer) = state.consumers.remove(&key) else { return };
+        let Some(consumer) = state.consumers.remove(&key) else {
+            return;
+        };
         if let Some(lease) = lease {
             self.take_home(&mut state, &consumer, key, lease);
         }
-        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
+            return;
+        };
         subscription.consumers.retain(|other| *other != key);
         if let Body::Dispatched(body) = &mut subscription.body {
-            body.dispatcher.remove_consumer(crate::dispatcher::ConsumerKey(key.0));
+            body.dispatcher
+                .remove_consumer(crate::dispatcher::ConsumerKey(key.0));
         }
         let last = subscription.consumers.is_empty();
         if last {
@@ -74,18 +79,25 @@ impl Topic {
 
     /// The last consumer left: the cursor of a dispatched subscription rests at home; a non-durable one is gone.
     fn rest(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(name) else {
+            return;
+        };
         if let Body::Dispatched(body) = &subscription.body {
             let acks = body.dispatcher.acks().clone();
             let slot = body.slot;
             let dirty = body.dirty;
             subscription.generation += 1;
-            subscription.body = Body::Stream(super::subscription::Cursor { slot, place: CursorPlace::Home(acks.clone()) });
+            subscription.body = Body::Stream(super::subscription::Cursor {
+                slot,
+                place: CursorPlace::Home(acks.clone()),
+            });
             if let (Some(slot), true) = (slot, dirty) {
                 self.persist(state, slot, &acks);
             }
         }
-        let Some(subscription) = state.subscriptions.get(name) else { return };
+        let Some(subscription) = state.subscriptions.get(name) else {
+            return;
+        };
         if !subscription.is_durable() && !subscription.fenced {
             state.subscriptions.remove(name);
         }
@@ -93,9 +105,15 @@ impl Topic {
 
     /// A broadcast consumer is absent from now on; one without a name of its own loses its place.
     fn note_absence(&self, state: &mut State, consumer: &Consumer) {
-        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
-        let Body::Broadcast(body) = &mut subscription.body else { return };
-        let Some(member) = body.members.get_mut(&consumer.name) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
+            return;
+        };
+        let Body::Broadcast(body) = &mut subscription.body else {
+            return;
+        };
+        let Some(member) = body.members.get_mut(&consumer.name) else {
+            return;
+        };
         if member.cursor.loan().is_some() {
             return; // Taken over already.
         }
@@ -112,9 +130,13 @@ impl Topic {
     pub(super) fn take_home(&self, state: &mut State, consumer: &Consumer, key: ConsumerKey, lease: Lease) {
         self.returned(state, consumer.connection.shard);
         state.counters.sent.add(lease.sent);
-        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
+            return;
+        };
         subscription.sent.add(lease.sent);
-        let Some(cursor) = subscription.lent_to(key, &consumer.name) else { return };
+        let Some(cursor) = subscription.lent_to(key, &consumer.name) else {
+            return;
+        };
         cursor.place = CursorPlace::Home(lease.acks.clone());
         if let Some(slot) = lease.slot {
             self.persist(state, slot, &lease.acks);
@@ -124,7 +146,9 @@ impl Topic {
     /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it.
     pub(super) fn on_returned(&self, key: ConsumerKey, lease: Lease) {
         let mut state = self.state.borrow_mut();
-        let Some(mut consumer) = state.consumers.remove(&key) else { return };
+        let Some(mut consumer) = state.consumers.remove(&key) else {
+            return;
+        };
         consumer.sent.add(lease.sent);
         self.take_home(&mut state, &consumer, key, lease);
         let name = consumer.subscription.clone();
@@ -134,9 +158,17 @@ impl Topic {
 
     /// Tells a consumer's connection to close it.
     pub(super) fn close_consumer(&self, state: &State, key: ConsumerKey) {
-        let Some(consumer) = state.consumers.get(&key) else { return };
+        let Some(consumer) = state.consumers.get(&key) else {
+            return;
+        };
         let Some(shard) = self.shard() else { return };
-        shard.tell_outlet(consumer.connection, OutletEvent::ConsumerClosed { consumer_id: consumer.consumer_id, key });
+        shard.tell_outlet(
+            consumer.connection,
+            OutletEvent::ConsumerClosed {
+                consumer_id: consumer.consumer_id,
+                key,
+            },
+        );
     }
 
     /// Tells all consumers of a subscription to close and resolves when they are gone.
@@ -145,8 +177,14 @@ impl Topic {
         state: &mut State,
         name: &SubscriptionName,
     ) -> Vec<tokio::sync::oneshot::Receiver<()>> {
-        let keys = state.subscriptions.get(name).map(|subscription| subscription.consumers.clone()).unwrap_or_default();
-        keys.into_iter().filter_map(|key| self.close_and_wait(state, key)).collect()
+        let keys = state
+            .subscriptions
+            .get(name)
+            .map(|subscription| subscription.consumers.clone())
+            .unwrap_or_default();
+        keys.into_iter()
+            .filter_map(|key| self.close_and_wait(state, key))
+            .collect()
     }
 
     /// Tells one consumer to close; the receiver resolves (with an error, by being dropped) when it is gone.

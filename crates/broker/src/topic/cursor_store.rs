@@ -27,7 +27,12 @@ pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError>
 }
 
 /// A subscription was made.
-pub(super) fn subscription_created(number: u32, name: &str, broadcast: bool, properties: &[(String, String)]) -> Record {
+pub(super) fn subscription_created(
+    number: u32,
+    name: &str,
+    broadcast: bool,
+    properties: &[(String, String)],
+) -> Record {
     Record::SubscriptionCreated {
         subscription: SubscriptionId(number),
         name: name.to_owned(),
@@ -49,7 +54,9 @@ pub(super) fn subscription_changed(number: u32, broadcast: bool, properties: &[(
 
 /// A subscription is gone, with its cursors.
 pub(super) fn subscription_removed(number: u32) -> Record {
-    Record::SubscriptionRemoved { subscription: SubscriptionId(number) }
+    Record::SubscriptionRemoved {
+        subscription: SubscriptionId(number),
+    }
 }
 
 /// A cursor was made.
@@ -65,18 +72,30 @@ pub(super) fn cursor_created(slot: SlotId, number: u32, member: Option<&str>, ac
 
 /// A cursor moved.
 pub(super) fn cursor_moved(slot: SlotId, acks: AckState) -> Record {
-    Record::CursorMoved { slot: cursor_log::Slot(slot.0), acks }
+    Record::CursorMoved {
+        slot: cursor_log::Slot(slot.0),
+        acks,
+    }
 }
 
 /// A broadcast consumer lost its place, or has one again.
 pub(super) fn cursor_dropped(slot: SlotId, dropped: bool) -> Record {
-    let facts = if dropped { FACTS_DROPPED.to_vec() } else { Vec::new() };
-    Record::CursorFacts { slot: cursor_log::Slot(slot.0), facts }
+    let facts = if dropped {
+        FACTS_DROPPED.to_vec()
+    } else {
+        Vec::new()
+    };
+    Record::CursorFacts {
+        slot: cursor_log::Slot(slot.0),
+        facts,
+    }
 }
 
 /// A cursor is gone.
 pub(super) fn cursor_removed(slot: SlotId) -> Record {
-    Record::CursorRemoved { slot: cursor_log::Slot(slot.0) }
+    Record::CursorRemoved {
+        slot: cursor_log::Slot(slot.0),
+    }
 }
 
 fn map(properties: &[(String, String)]) -> BTreeMap<String, String> {
@@ -128,29 +147,52 @@ pub(super) fn restore(state: &mut State) {
     let first = state.ledger.first();
     let mut slots = Vec::new();
     for (id, stored) in state.cursors.subscriptions() {
-        let Ok(name) = SubscriptionName::new(&stored.name) else { continue };
+        let Ok(name) = SubscriptionName::new(&stored.name) else {
+            continue;
+        };
         let mut body = if stored.kind == KIND_BROADCAST {
             Body::Broadcast(Box::<BroadcastBody>::default())
         } else {
             // Its cursor follows below; one that was never written starts at the first entry, so nothing is missed.
-            Body::Stream(Cursor { slot: None, place: CursorPlace::Home(AckState::new(first)) })
+            Body::Stream(Cursor {
+                slot: None,
+                place: CursorPlace::Home(AckState::new(first)),
+            })
         };
         for slot in &stored.slots {
-            let Some(cursor) = state.cursors.cursor(*slot) else { continue };
+            let Some(cursor) = state.cursors.cursor(*slot) else {
+                continue;
+            };
             let id = SlotId(slot.0);
             let dropped = *cursor.facts == *FACTS_DROPPED;
-            let home = Cursor { slot: Some(id), place: CursorPlace::Home(cursor.acks.clone()) };
-            let member: Option<Arc<str>> = (!cursor.consumer.is_empty()).then(|| Arc::from(&*cursor.consumer));
+            let home = Cursor {
+                slot: Some(id),
+                place: CursorPlace::Home(cursor.acks.clone()),
+            };
+            let member: Option<Arc<str>> =
+                (!cursor.consumer.is_empty()).then(|| Arc::from(&*cursor.consumer));
             match (&mut body, &member) {
                 (Body::Broadcast(body), Some(member)) => {
                     let absent_since_ms = Some(now_ms);
-                    let place = BroadcastMember { cursor: home, named: true, absent_since_ms, dropped };
+                    let place = BroadcastMember {
+                        cursor: home,
+                        named: true,
+                        absent_since_ms,
+                        dropped,
+                    };
                     body.members.insert(member.clone(), place);
                 }
                 (Body::Stream(place), _) => *place = home,
                 _ => continue,
             }
-            slots.push((id, Slot { acks: cursor.acks.clone(), logged: true, dropped }));
+            slots.push((
+                id,
+                Slot {
+                    acks: cursor.acks.clone(),
+                    logged: true,
+                    dropped,
+                },
+            ));
         }
         let subscription = Subscription {
             name: name.clone(),

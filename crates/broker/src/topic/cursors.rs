@@ -1,7 +1,7 @@
 //! What arrives at a topic's home about cursors: progress of lent ones, and what the lender's shard could not apply.
 
-use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::Lookup;
+use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, Position};
 
 use super::cursor_store;
@@ -25,7 +25,9 @@ impl Topic {
 
     /// Queues a cursor's state for the log and counts its place for trimming.
     pub(super) fn persist(&self, state: &mut State, id: SlotId, acks: &AckState) {
-        let Some(slot) = state.slots.get_mut(id) else { return };
+        let Some(slot) = state.slots.get_mut(id) else {
+            return;
+        };
         let before = slot.acked_to();
         slot.acks.clone_from(acks);
         let logged = slot.logged;
@@ -51,7 +53,9 @@ impl Topic {
 
     /// Takes a place from its absent consumer: it holds nothing back any more, but the name stays known.
     pub(super) fn drop_slot(&self, state: &mut State, id: SlotId) {
-        let Some(slot) = state.slots.get_mut(id) else { return };
+        let Some(slot) = state.slots.get_mut(id) else {
+            return;
+        };
         if std::mem::replace(&mut slot.dropped, true) {
             return;
         }
@@ -62,7 +66,9 @@ impl Topic {
 
     /// Gives a consumer that lost its place one again.
     pub(super) fn revive_slot(&self, state: &mut State, id: SlotId, acks: &AckState) {
-        let Some(slot) = state.slots.get_mut(id) else { return };
+        let Some(slot) = state.slots.get_mut(id) else {
+            return;
+        };
         slot.dropped = false;
         slot.acks.clone_from(acks);
         state.marks.add(acks.acked_to());
@@ -74,15 +80,21 @@ impl Topic {
     pub(super) fn on_ack(&self, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let Some(consumer) = state.consumers.get(&key) else { return };
+        let Some(consumer) = state.consumers.get(&key) else {
+            return;
+        };
         let name = consumer.subscription.clone();
         let end = state.ledger.durable_end();
         let table = state.ledger.table();
-        let Some(subscription) = state.subscriptions.get_mut(&name) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(&name) else {
+            return;
+        };
         match &mut subscription.body {
             Body::Dispatched(body) => {
                 for ack in acks {
-                    let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else { continue };
+                    let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else {
+                        continue;
+                    };
                     if cumulative {
                         continue;
                     }
@@ -98,7 +110,9 @@ impl Topic {
             Body::Stream(cursor) => match &mut cursor.place {
                 CursorPlace::Home(home) => {
                     for ack in acks {
-                        let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else { continue };
+                        let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else {
+                            continue;
+                        };
                         apply(home, ordinal, &ack.remaining, cumulative);
                     }
                     if let (Some(slot), acks) = (cursor.slot, home.clone()) {
@@ -111,7 +125,15 @@ impl Topic {
                     // It was handed to another consumer meanwhile: the acknowledgement still counts.
                     let (connection, key) = (loan.connection, loan.key);
                     let acks = acks.to_vec();
-                    self.send_feed(connection.shard, FeedMessage::Ack { connection, key, acks, cumulative });
+                    self.send_feed(
+                        connection.shard,
+                        FeedMessage::Ack {
+                            connection,
+                            key,
+                            acks,
+                            cumulative,
+                        },
+                    );
                 }
             },
             Body::Broadcast(_) => {}

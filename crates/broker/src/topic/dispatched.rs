@@ -24,7 +24,9 @@ const ROUNDS_MAX: usize = 8;
 impl Topic {
     /// How dispatchers of this topic behave.
     pub(super) fn dispatch_options(&self) -> (dispatcher::Options, Limits) {
-        let Some(shard) = self.shard() else { return Default::default() };
+        let Some(shard) = self.shard() else {
+            return Default::default();
+        };
         let options = &shard.shared.options;
         let delay = DelayOptions {
             tick_ms: i64::try_from(options.delayed_delivery_tick.as_millis()).unwrap_or(1000),
@@ -35,7 +37,13 @@ impl Topic {
             unacked_per_consumer_max: options.max_unacked_per_consumer,
             unacked_per_subscription_max: options.max_unacked_per_subscription,
         };
-        (dispatcher::Options { delay: Some(delay), ..dispatcher::Options::default() }, limits)
+        (
+            dispatcher::Options {
+                delay: Some(delay),
+                ..dispatcher::Options::default()
+            },
+            limits,
+        )
     }
 
     /// Something became durable: every dispatcher may have work.
@@ -64,7 +72,9 @@ impl Topic {
     /// One round. Returns whether another may follow at once.
     fn run_round(&self, state: &mut State, name: &SubscriptionName) -> bool {
         let end = state.ledger.durable_end();
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return false };
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+            return false;
+        };
         if body.reading {
             return false;
         }
@@ -74,7 +84,11 @@ impl Topic {
                 self.set_alarm(state, name, at_ms);
                 false
             }
-            Next::Read { from, entries_max, bytes_max } => {
+            Next::Read {
+                from,
+                entries_max,
+                bytes_max,
+            } => {
                 let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
                 let (entries_max, from) = (entries_max as usize, from.max(state.ledger.first()));
                 if let Some(entries) = state.ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
@@ -94,20 +108,32 @@ impl Topic {
     }
 
     /// Reads runs of entries from the log and deals them when they are here.
-    fn read_for(&self, state: &mut State, name: &SubscriptionName, wanted: Vec<(Ordinal, usize)>, bytes_max: usize) {
+    fn read_for(
+        &self,
+        state: &mut State,
+        name: &SubscriptionName,
+        wanted: Vec<(Ordinal, usize)>,
+        bytes_max: usize,
+    ) {
         let Some(me) = self.me() else { return };
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+            return;
+        };
         body.reading = true;
         let name = name.clone();
         let epoch = state.subscriptions.get(&name).map_or(0, |s| s.generation);
         spawn_local(async move {
             let outcome = me.read_runs(&wanted, bytes_max).await;
             let mut state = me.state.borrow_mut();
-            let Some(subscription) = state.subscriptions.get_mut(&name) else { return };
+            let Some(subscription) = state.subscriptions.get_mut(&name) else {
+                return;
+            };
             if subscription.generation != epoch {
                 return; // It became something else meanwhile; that one reads for itself.
             }
-            let Body::Dispatched(body) = &mut subscription.body else { return };
+            let Body::Dispatched(body) = &mut subscription.body else {
+                return;
+            };
             body.reading = false;
             match outcome {
                 Ok((entries, gone)) => {
@@ -144,32 +170,54 @@ impl Topic {
                 continue;
             }
             let count = usize::try_from(start.count_to(end)).unwrap_or(usize::MAX);
-            let read = self.state.borrow().ledger.read(start, count, bytes_max - bytes.min(bytes_max));
+            let read = self
+                .state
+                .borrow()
+                .ledger
+                .read(start, count, bytes_max - bytes.min(bytes_max));
             let found = read.await.map_err(|error| chain(&error))?;
             bytes += found.iter().map(|entry| entry.payload.len()).sum::<usize>();
-            entries.extend(found.into_iter().filter(|entry| entry.ordinal < end).map(FeedEntry::from_log));
+            entries.extend(
+                found
+                    .into_iter()
+                    .filter(|entry| entry.ordinal < end)
+                    .map(FeedEntry::from_log),
+            );
         }
         Ok((entries, gone))
     }
 
     /// Gives entries to the dispatcher and sends what it deals.
     fn deal(&self, state: &mut State, name: &SubscriptionName, entries: &[Arc<FeedEntry>], gone: &[Ordinal]) {
-        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(name) else {
+            return;
+        };
         let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
-        let Body::Dispatched(body) = &mut subscription.body else { return };
+        let Body::Dispatched(body) = &mut subscription.body else {
+            return;
+        };
         let refs: Vec<EntryRef> = entries.iter().map(|entry| entry_ref(entry, by_key)).collect();
         let mut deliveries = Vec::new();
         if !gone.is_empty() {
             body.dirty |= body.dispatcher.gone(gone).changed;
         }
-        body.dirty |= body.dispatcher.on_entries(now_ms(), &refs, &mut deliveries).changed;
+        body.dirty |= body
+            .dispatcher
+            .on_entries(now_ms(), &refs, &mut deliveries)
+            .changed;
         let mut runs: Vec<(ConsumerKey, Vec<Dispatched>)> = Vec::new();
         for delivery in deliveries {
             let key = ConsumerKey(delivery.consumer.0);
-            let Some(entry) = entries.get(delivery.entry_index as usize) else { continue };
-            let Some(consumer) = state.consumers.get_mut(&key) else { continue };
-            let sent =
-                Sent { messages: u64::from(entry.facts.message_count), bytes: entry.payload.len() as u64 };
+            let Some(entry) = entries.get(delivery.entry_index as usize) else {
+                continue;
+            };
+            let Some(consumer) = state.consumers.get_mut(&key) else {
+                continue;
+            };
+            let sent = Sent {
+                messages: u64::from(entry.facts.message_count),
+                bytes: entry.payload.len() as u64,
+            };
             consumer.sent.add(sent);
             subscription.sent.add(sent);
             state.counters.sent.add(sent);
@@ -197,12 +245,16 @@ impl Topic {
 
     /// The cursor of a dispatched subscription changed: it is persisted within the flush interval.
     pub(super) fn dispatched_dirty(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+            return;
+        };
         if !body.dirty || body.flush_set {
             return;
         }
         body.flush_set = true;
-        let (Some(me), Some(shard)) = (self.me(), self.shard()) else { return };
+        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+            return;
+        };
         let (name, interval) = (name.clone(), shard.shared.options.cursor_flush_interval);
         spawn_local(async move {
             tokio::time::sleep(interval).await;
@@ -213,7 +265,9 @@ impl Topic {
     /// Persists the cursor of a dispatched subscription if it changed.
     pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
         let mut state = self.state.borrow_mut();
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+            return;
+        };
         body.flush_set = false;
         if !std::mem::take(&mut body.dirty) {
             return;
@@ -228,7 +282,9 @@ impl Topic {
     }
 
     fn set_alarm(&self, state: &mut State, name: &SubscriptionName, at_ms: i64) {
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else { return };
+        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+            return;
+        };
         if body.alarm_ms.is_some_and(|set| set <= at_ms && set > now_ms()) {
             return;
         }
@@ -250,10 +306,20 @@ impl Topic {
         });
     }
 
-    fn with_dispatcher(&self, key: ConsumerKey, change: impl FnOnce(&mut dispatcher::Dispatcher, dispatcher::ConsumerKey)) {
+    fn with_dispatcher(
+        &self,
+        key: ConsumerKey,
+        change: impl FnOnce(&mut dispatcher::Dispatcher, dispatcher::ConsumerKey),
+    ) {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let Some(name) = state.consumers.get(&key).map(|consumer| consumer.subscription.clone()) else { return };
+        let Some(name) = state
+            .consumers
+            .get(&key)
+            .map(|consumer| consumer.subscription.clone())
+        else {
+            return;
+        };
         if let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(&name).map(|s| &mut s.body) {
             change(&mut body.dispatcher, dispatcher::ConsumerKey(key.0));
             self.run_dispatcher(state, &name);

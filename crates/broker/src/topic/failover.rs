@@ -18,7 +18,10 @@ impl Topic {
             .consumers
             .iter()
             .filter_map(|key| state.consumers.get(key))
-            .map(|consumer| Candidate { name: &consumer.name, priority_level: consumer.priority_level })
+            .map(|consumer| Candidate {
+                name: &consumer.name,
+                priority_level: consumer.priority_level,
+            })
             .collect();
         let index = pick_active(&candidates, &self.name.to_string(), self.name.partition(), false)?;
         subscription.consumers.get(index).copied()
@@ -29,16 +32,29 @@ impl Topic {
         if state.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
             return;
         }
-        let Some(chosen) = self.chosen_active(state, name) else { return };
-        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
-        let Body::Stream(cursor) = &mut subscription.body else { return };
+        let Some(chosen) = self.chosen_active(state, name) else {
+            return;
+        };
+        let Some(subscription) = state.subscriptions.get_mut(name) else {
+            return;
+        };
+        let Body::Stream(cursor) = &mut subscription.body else {
+            return;
+        };
         match &mut cursor.place {
             CursorPlace::Lent(loan) if loan.key == chosen => {}
             CursorPlace::Lent(loan) => {
                 // The one that listens stands down; when its cursor is home we come here again.
                 if !std::mem::replace(&mut loan.recalled, true) {
                     let (connection, consumer_id, key) = (loan.connection, loan.consumer_id, loan.key);
-                    self.send_feed(connection.shard, FeedMessage::Deactivate { connection, consumer_id, key });
+                    self.send_feed(
+                        connection.shard,
+                        FeedMessage::Deactivate {
+                            connection,
+                            consumer_id,
+                            key,
+                        },
+                    );
                 }
             }
             CursorPlace::Home(_) => self.activate_later(name.clone()),
@@ -47,7 +63,9 @@ impl Topic {
 
     /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
     fn activate_later(&self, name: SubscriptionName) {
-        let (Some(me), Some(shard)) = (self.me(), self.shard()) else { return };
+        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+            return;
+        };
         let delay = shard.shared.options.failover_delay;
         spawn_local(async move {
             if !delay.is_zero() {
@@ -58,27 +76,50 @@ impl Topic {
     }
 
     fn activate(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(chosen) = self.chosen_active(state, name) else { return };
-        let Some(consumer) = state.consumers.get(&chosen) else { return };
+        let Some(chosen) = self.chosen_active(state, name) else {
+            return;
+        };
+        let Some(consumer) = state.consumers.get(&chosen) else {
+            return;
+        };
         let (connection, consumer_id) = (consumer.connection, consumer.consumer_id);
-        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(name) else {
+            return;
+        };
         if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced {
             return;
         }
         let durable = subscription.is_durable();
-        let Body::Stream(cursor) = &mut subscription.body else { return };
-        let Some(lease) = lend(cursor, chosen, connection, consumer_id, durable) else { return };
+        let Body::Stream(cursor) = &mut subscription.body else {
+            return;
+        };
+        let Some(lease) = lend(cursor, chosen, connection, consumer_id, durable) else {
+            return;
+        };
         self.lend(state, connection.shard);
         let seed = self.seed(state);
-        self.send_feed(connection.shard, FeedMessage::Activate { connection, consumer_id, key: chosen, lease, seed });
+        self.send_feed(
+            connection.shard,
+            FeedMessage::Activate {
+                connection,
+                consumer_id,
+                key: chosen,
+                lease,
+                seed,
+            },
+        );
         self.announce_active(state, name, chosen);
     }
 
     /// Tells every consumer of the subscription whether it is the one.
     fn announce_active(&self, state: &State, name: &SubscriptionName, chosen: ConsumerKey) {
-        let (Some(subscription), Some(shard)) = (state.subscriptions.get(name), self.shard()) else { return };
+        let (Some(subscription), Some(shard)) = (state.subscriptions.get(name), self.shard()) else {
+            return;
+        };
         for key in &subscription.consumers {
-            let Some(consumer) = state.consumers.get(key) else { continue };
+            let Some(consumer) = state.consumers.get(key) else {
+                continue;
+            };
             let event = OutletEvent::ActiveConsumer {
                 consumer_id: consumer.consumer_id,
                 key: *key,

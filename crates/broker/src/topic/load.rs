@@ -62,7 +62,11 @@ impl Topics {
 
 impl Shard {
     /// The loaded topic; loads it when it is not. Only on its home shard.
-    pub(crate) async fn topic(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
+    pub(crate) async fn topic(
+        self: &Rc<Self>,
+        name: &TopicName,
+        access: Access,
+    ) -> Result<Rc<Topic>, TopicError> {
         debug_assert_eq!(self.home_of(name), self.id);
         if let Some(waiter) = self.topics.join(name)? {
             return match waiter {
@@ -102,8 +106,13 @@ impl Shard {
         )
         .await
         .map_err(|error| open_error(&error))?;
-        let cursors = cursor_store::open(&ledger).await.map_err(|error| open_error(&error))?;
-        let id = TopicId { home: self.id, number: self.number() };
+        let cursors = cursor_store::open(&ledger)
+            .await
+            .map_err(|error| open_error(&error))?;
+        let id = TopicId {
+            home: self.id,
+            number: self.number(),
+        };
         let producers = super::Producers::new(&ledger.properties());
         let ledger_terminated = ledger.is_terminated();
         let mut state = State {
@@ -155,11 +164,19 @@ impl Shard {
     /// Deletes a topic: its clients are closed, its log, cursors and records go.
     pub(crate) async fn delete_topic(self: &Rc<Self>, name: &TopicName) -> Result<(), TopicError> {
         self.unload(name).await;
-        pharos_managed_ledger::delete(&storage_name(name), self.shared.engine.clone(), &*self.shared.metadata)
+        pharos_managed_ledger::delete(
+            &storage_name(name),
+            self.shared.engine.clone(),
+            &*self.shared.metadata,
+        )
+        .await
+        .map(drop)
+        .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+        self.shared
+            .catalog
+            .delete_topic(name)
             .await
-            .map(drop)
-            .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
-        self.shared.catalog.delete_topic(name).await.map_err(|error| TopicError::Metadata(error.to_string()))
+            .map_err(|error| TopicError::Metadata(error.to_string()))
     }
 }
 
@@ -173,7 +190,9 @@ impl Topics {
     fn join(&self, name: &TopicName) -> Result<Option<Joined>, TopicError> {
         let mut by_name = self.by_name.borrow_mut();
         match by_name.get_mut(name) {
-            Some(Place::Loaded(topic)) if topic.state.borrow().closing => Err(TopicError::Closing(name.to_string())),
+            Some(Place::Loaded(topic)) if topic.state.borrow().closing => {
+                Err(TopicError::Closing(name.to_string()))
+            }
             Some(Place::Loaded(topic)) => Ok(Some(Joined::Here(topic.clone()))),
             Some(Place::Loading(waiters)) => {
                 let (sender, receiver) = oneshot::channel();

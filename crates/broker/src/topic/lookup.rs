@@ -32,16 +32,22 @@ impl Topic {
         let mark_delete = {
             let state = self.state.borrow();
             let acked_to = listening.or_else(|| self.acked_to(&state, key?));
-            acked_to.and_then(|acked_to| state.ledger.table().mark_delete(acked_to)).map(|mark_delete| {
-                (mark_delete.ledger.0, mark_delete.entry.map_or(u64::MAX, |entry| entry.0))
-            })
+            acked_to
+                .and_then(|acked_to| state.ledger.table().mark_delete(acked_to))
+                .map(|mark_delete| {
+                    (
+                        mark_delete.ledger.0,
+                        mark_delete.entry.map_or(u64::MAX, |entry| entry.0),
+                    )
+                })
         };
         let entry = self.last_entry().await?;
         Ok(LastMessage {
             position: entry.as_ref().map(|entry| entry.position),
-            batch_size: entry.as_ref().and_then(|entry| entry.message_facts()?.num_messages_in_batch).map(|count| {
-                u32::try_from(count).unwrap_or(1)
-            }),
+            batch_size: entry
+                .as_ref()
+                .and_then(|entry| entry.message_facts()?.num_messages_in_batch)
+                .map(|count| u32::try_from(count).unwrap_or(1)),
             partition: self.name.partition(),
             mark_delete,
         })
@@ -55,8 +61,12 @@ impl Topic {
         };
         while end > first {
             let read = self.state.borrow().ledger.read(Ordinal(end.0 - 1), 1, usize::MAX);
-            let found = read.await.map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
-            let Some(entry) = found.into_iter().next().map(FeedEntry::from_log) else { return Ok(None) };
+            let found = read
+                .await
+                .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
+            let Some(entry) = found.into_iter().next().map(FeedEntry::from_log) else {
+                return Ok(None);
+            };
             if !entry.facts.is_marker {
                 return Ok(Some(entry));
             }

@@ -39,15 +39,15 @@ use pharos_runtime::Histogram;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
 pub use consumers::ConsumerInfo;
+pub(crate) use figures::{
+    AckFigures, ConsumerFigures, CursorFigures, ListenerFigures, LogFigures, ProducerFigures,
+    SubscriptionFigures, TopicFigures, Wanted,
+};
 pub use load::Access;
 pub(crate) use load::{Topics, storage_name};
-pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use lookup::LastMessage;
-pub(crate) use figures::{
-    AckFigures, ConsumerFigures, CursorFigures, ListenerFigures, LogFigures, ProducerFigures, SubscriptionFigures, TopicFigures,
-    Wanted,
-};
 pub(crate) use manage::{DurableSubscription, backlog_entry};
+pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
@@ -170,7 +170,11 @@ impl Topic {
             HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
             HomeMessage::Returned { key, lease } => self.on_returned(key, lease),
             HomeMessage::Flow { key, permits } => self.on_flow(key, permits),
-            HomeMessage::Ack { key, acks, cumulative } => self.on_ack(key, &acks, cumulative),
+            HomeMessage::Ack {
+                key,
+                acks,
+                cumulative,
+            } => self.on_ack(key, &acks, cumulative),
             HomeMessage::Redeliver { key, positions } => self.on_redeliver(key, positions.as_deref()),
             HomeMessage::Written { key, bytes } => self.on_written(key, bytes),
             HomeMessage::CloseProducer(producer) => self.on_close_producer(producer),
@@ -191,7 +195,9 @@ impl Topic {
     /// Counts one cursor as lent to a shard, and tells the shard of the topic when it is the first.
     fn lend(&self, state: &mut State, to: ShardId) {
         let seed = self.seed(state);
-        let Some(link) = state.links.get_mut(to.index()) else { return };
+        let Some(link) = state.links.get_mut(to.index()) else {
+            return;
+        };
         link.lent += 1;
         if link.lent == 1 {
             link.table_version = Some(seed.table.version());
@@ -201,7 +207,9 @@ impl Topic {
 
     /// One cursor came home from a shard.
     fn returned(&self, state: &mut State, from: ShardId) {
-        let Some(link) = state.links.get_mut(from.index()) else { return };
+        let Some(link) = state.links.get_mut(from.index()) else {
+            return;
+        };
         link.lent = link.lent.saturating_sub(1);
         if link.lent == 0 {
             self.send_feed(from, FeedMessage::Close);

@@ -122,7 +122,10 @@ pub(super) enum Admission {
 impl Producers {
     /// No producers yet, on a topic with these stored properties.
     pub(crate) fn new(properties: &std::collections::BTreeMap<String, String>) -> Self {
-        Self { epoch: properties.get(EPOCH_PROPERTY).and_then(|text| text.parse().ok()), ..Self::default() }
+        Self {
+            epoch: properties.get(EPOCH_PROPERTY).and_then(|text| text.parse().ok()),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn get(&self, key: ProducerKey) -> Option<&Producer> {
@@ -158,7 +161,10 @@ impl Producers {
 
 impl Topic {
     /// Lets a producer in, or says why not.
-    pub(crate) async fn add_producer(&self, request: ProducerRequest) -> Result<ProducerGrant, ProducerError> {
+    pub(crate) async fn add_producer(
+        &self,
+        request: ProducerRequest,
+    ) -> Result<ProducerGrant, ProducerError> {
         for _ in 0..3 {
             let admission = self.admit(&mut self.state.borrow_mut(), &request)?;
             match admission {
@@ -173,7 +179,9 @@ impl Topic {
                 }
             }
         }
-        Err(ProducerError::Busy("producer is already connected to topic".to_owned()))
+        Err(ProducerError::Busy(
+            "producer is already connected to topic".to_owned(),
+        ))
     }
 
     fn admit(&self, state: &mut State, request: &ProducerRequest) -> Result<Admission, ProducerError> {
@@ -193,16 +201,21 @@ impl Topic {
         if let (Some(held), Some(now)) = (request.topic_epoch, epoch)
             && held < now
         {
-            return Err(ProducerError::Fenced(format!("producer's topic epoch {held} is older than {now}")));
+            return Err(ProducerError::Fenced(format!(
+                "producer's topic epoch {held} is older than {now}"
+            )));
         }
         let others = state.producers.len() + state.producers.waiting.len();
-        let exclusive_there = state.producers.iter().any(|producer| producer.access_mode.is_exclusive())
+        let exclusive_there = state
+            .producers
+            .iter()
+            .any(|producer| producer.access_mode.is_exclusive())
             || !state.producers.waiting.is_empty();
         let producer = self.new_producer(request);
         match request.access_mode {
-            AccessMode::Shared if exclusive_there => {
-                Err(ProducerError::Busy("topic has an existing exclusive producer".to_owned()))
-            }
+            AccessMode::Shared if exclusive_there => Err(ProducerError::Busy(
+                "topic has an existing exclusive producer".to_owned(),
+            )),
             AccessMode::Shared => Ok(Admission::Granted(attach(state, producer, epoch))),
             AccessMode::Exclusive if others > 0 => Err(ProducerError::Fenced(
                 "topic has existing producers, exclusive access is refused".to_owned(),
@@ -211,7 +224,12 @@ impl Topic {
                 let (turn, receiver) = oneshot::channel();
                 let (key, name) = (producer.key, producer.name.clone());
                 state.producers.waiting.push_back(Waiting { producer, turn });
-                Ok(Admission::Granted(ProducerGrant { key, name, topic_epoch: None, turn: Some(receiver) }))
+                Ok(Admission::Granted(ProducerGrant {
+                    key,
+                    name,
+                    topic_epoch: None,
+                    turn: Some(receiver),
+                }))
             }
             AccessMode::ExclusiveWithFencing => {
                 state.producers.waiting.clear();
@@ -227,16 +245,26 @@ impl Topic {
     }
 
     /// A name that is in use: the same producer come back, or a conflict.
-    fn settle_name(&self, state: &mut State, request: &ProducerRequest) -> Result<Option<Admission>, ProducerError> {
-        let Some(name) = &request.name else { return Ok(None) };
-        let Some(holder) = state.producers.by_name(name) else { return Ok(None) };
+    fn settle_name(
+        &self,
+        state: &mut State,
+        request: &ProducerRequest,
+    ) -> Result<Option<Admission>, ProducerError> {
+        let Some(name) = &request.name else {
+            return Ok(None);
+        };
+        let Some(holder) = state.producers.by_name(name) else {
+            return Ok(None);
+        };
         let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
         if same_place && request.epoch > holder.epoch {
             let key = holder.key;
             state.producers.attached.remove(&key);
             return Ok(None);
         }
-        let refusal = ProducerError::Busy(format!("producer with name '{name}' is already connected to topic"));
+        let refusal = ProducerError::Busy(format!(
+            "producer with name '{name}' is already connected to topic"
+        ));
         Ok(Some(Admission::AskHolder(holder.connection, refusal)))
     }
 
@@ -265,24 +293,37 @@ impl Topic {
     async fn persist_epoch(&self) -> Result<(), ProducerError> {
         let save = {
             let mut state = self.state.borrow_mut();
-            let Some(epoch) = state.producers.epoch.filter(|_| state.producers.epoch_changed) else { return Ok(()) };
+            let Some(epoch) = state.producers.epoch.filter(|_| state.producers.epoch_changed) else {
+                return Ok(());
+            };
             state.producers.epoch_changed = false;
-            state.ledger.set_properties(vec![(EPOCH_PROPERTY.to_owned(), Some(epoch.to_string()))])
+            state
+                .ledger
+                .set_properties(vec![(EPOCH_PROPERTY.to_owned(), Some(epoch.to_string()))])
         };
-        save.await.map_err(|error| ProducerError::Storage(super::publish::chain(&error)))
+        save.await
+            .map_err(|error| ProducerError::Storage(super::publish::chain(&error)))
     }
 
     /// Asks the connection that holds something exclusive whether its peer still answers; closes it when not.
     pub(super) async fn holder_answers(&self, holder: ConnectionId) -> bool {
         let Some(shard) = self.shard() else { return true };
-        let asked = shard.call(holder.shard, move |shard| async move { shard.probe(holder).await }).await;
+        let asked = shard
+            .call(
+                holder.shard,
+                move |shard| async move { shard.probe(holder).await },
+            )
+            .await;
         asked.unwrap_or(false)
     }
 
     /// A producer left.
     pub(super) fn on_close_producer(&self, key: ProducerKey) {
         let mut state = self.state.borrow_mut();
-        state.producers.waiting.retain(|waiting| waiting.producer.key != key);
+        state
+            .producers
+            .waiting
+            .retain(|waiting| waiting.producer.key != key);
         if state.producers.attached.remove(&key).is_none() || state.producers.len() > 0 {
             return;
         }
@@ -299,14 +340,24 @@ impl Topic {
     /// Closes every producer; their clients connect again.
     pub(super) fn close_all_producers(&self, state: &mut State) {
         for producer in std::mem::take(&mut state.producers.attached).into_values() {
-            let event = OutletEvent::ProducerClosed { producer_id: producer.producer_id };
-            self.send(producer.connection.shard, Message::Outlet(producer.connection, event));
+            let event = OutletEvent::ProducerClosed {
+                producer_id: producer.producer_id,
+            };
+            self.send(
+                producer.connection.shard,
+                Message::Outlet(producer.connection, event),
+            );
         }
     }
 }
 
 fn attach(state: &mut State, producer: Producer, topic_epoch: Option<u64>) -> ProducerGrant {
-    let grant = ProducerGrant { key: producer.key, name: producer.name.clone(), topic_epoch, turn: None };
+    let grant = ProducerGrant {
+        key: producer.key,
+        name: producer.name.clone(),
+        topic_epoch,
+        turn: None,
+    };
     state.producers.attached.insert(producer.key, producer);
     grant
 }

@@ -47,11 +47,17 @@ impl Topic {
 
     fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) {
         // A producer that is gone was told so; its last sends are dropped and the client sends them again.
-        let Some(producer) = state.producers.get_mut(key) else { return };
+        let Some(producer) = state.producers.get_mut(key) else {
+            return;
+        };
         let (connection, producer_id) = (producer.connection, producer.producer_id);
         producer.counters.messages += u64::from(entry.facts.message_count);
         producer.counters.bytes += entry.payload.len() as u64;
-        state.stages.producing.record(wall_ms.saturating_sub(entry.facts.publish_time_ms).saturating_mul(1_000_000));
+        state.stages.producing.record(
+            wall_ms
+                .saturating_sub(entry.facts.publish_time_ms)
+                .saturating_mul(1_000_000),
+        );
         state.stages.receive.record(now.since(entry.received_at));
         match state.ledger.append(entry.payload.clone()) {
             Ok(appended) => {
@@ -82,10 +88,23 @@ impl Topic {
             AppendError::NoSpace => PublishError::NoSpace,
             other => PublishError::Storage(chain(other)),
         };
-        self.send_failed(producer, entry.sequence_id, entry.highest_sequence_id, entry.payload.len(), error);
+        self.send_failed(
+            producer,
+            entry.sequence_id,
+            entry.highest_sequence_id,
+            entry.payload.len(),
+            error,
+        );
     }
 
-    fn send_failed(&self, producer: (ConnectionId, u64), sequence: u64, highest: u64, bytes: usize, error: PublishError) {
+    fn send_failed(
+        &self,
+        producer: (ConnectionId, u64),
+        sequence: u64,
+        highest: u64,
+        bytes: usize,
+        error: PublishError,
+    ) {
         let event = OutletEvent::SendFailed {
             producer_id: producer.1,
             sequence_id: sequence.max(highest),
@@ -144,10 +163,13 @@ impl Topic {
     /// Sends the receipts of what became durable and returns it as entries to feed.
     fn answer_durable(&self, state: &mut State, end: Ordinal) -> Vec<Arc<FeedEntry>> {
         let now = clock::now();
-        let mut receipts: Vec<Vec<(ConnectionId, Receipt)>> = state.links.iter().map(|_| Vec::new()).collect();
+        let mut receipts: Vec<Vec<(ConnectionId, Receipt)>> =
+            state.links.iter().map(|_| Vec::new()).collect();
         let mut entries = Vec::new();
         while state.pending.front().is_some_and(|pending| pending.ordinal < end) {
-            let Some(pending) = state.pending.pop_front() else { break };
+            let Some(pending) = state.pending.pop_front() else {
+                break;
+            };
             state.stages.persistence.record(now.since(pending.appended_at));
             state.stages.publish.record(now.since(pending.received_at));
             if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
@@ -185,7 +207,13 @@ impl Topic {
             }
             let news = (link.table_version != Some(table.version())).then(|| table.clone());
             link.table_version = Some(table.version());
-            self.send_feed(shard_id(index), FeedMessage::Appended { entries: entries.clone(), table: news });
+            self.send_feed(
+                shard_id(index),
+                FeedMessage::Appended {
+                    entries: entries.clone(),
+                    table: news,
+                },
+            );
         }
     }
 
@@ -209,18 +237,29 @@ impl Topic {
     /// A feed needs entries: from the cache at once, else from the log.
     pub(super) fn on_read(&self, shard: ShardId, from: Ordinal) {
         let Some(me) = self.me() else { return };
-        let read = self.state.borrow().ledger.read(from, READ_ENTRIES_MAX, READ_BYTES_MAX);
+        let read = self
+            .state
+            .borrow()
+            .ledger
+            .read(from, READ_ENTRIES_MAX, READ_BYTES_MAX);
         spawn_local(async move {
             match read.await {
                 Ok(found) => {
                     let entries: Vec<_> = found.into_iter().map(FeedEntry::from_log).collect();
                     let state = me.state.borrow();
-                    let resume = entries.first().map_or_else(
-                        || state.ledger.first().max(from),
-                        |entry| entry.ordinal,
-                    );
+                    let resume = entries
+                        .first()
+                        .map_or_else(|| state.ledger.first().max(from), |entry| entry.ordinal);
                     let table = state.ledger.table();
-                    me.send_feed(shard, FeedMessage::ReadDone { from, resume, entries, table });
+                    me.send_feed(
+                        shard,
+                        FeedMessage::ReadDone {
+                            from,
+                            resume,
+                            entries,
+                            table,
+                        },
+                    );
                 }
                 Err(error) => {
                     // Listeners at this place wait; everyone else goes on. Damage does not heal, so do not spin on it.
@@ -228,7 +267,12 @@ impl Topic {
                     tokio::time::sleep(std::time::Duration::from_secs(10)).await;
                     me.send_feed(
                         shard,
-                        FeedMessage::ReadDone { from, resume: from, entries: Vec::new(), table: me.state.borrow().ledger.table() },
+                        FeedMessage::ReadDone {
+                            from,
+                            resume: from,
+                            entries: Vec::new(),
+                            table: me.state.borrow().ledger.table(),
+                        },
                     );
                 }
             }
@@ -252,4 +296,3 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
-

@@ -48,23 +48,34 @@ impl Topic {
     }
 
     fn retention(&self) -> Retention {
-        let Some(shard) = self.shard() else { return Retention::NONE };
+        let Some(shard) = self.shard() else {
+            return Retention::NONE;
+        };
         let policies = shard.shared.catalog.policies(self.name.namespace());
         if let Some(policy) = policies.and_then(|policies| policies.retention()) {
             return Retention {
-                time_ms: u64::try_from(policy.retention_time_in_minutes).ok().map(|minutes| minutes * 60_000),
+                time_ms: u64::try_from(policy.retention_time_in_minutes)
+                    .ok()
+                    .map(|minutes| minutes * 60_000),
                 bytes: u64::try_from(policy.retention_size_in_mb).ok().map(|mb| mb << 20),
             };
         }
         let options = &shard.shared.options;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Retention { time_ms: options.retention_time.map(millis), bytes: options.retention_bytes }
+        Retention {
+            time_ms: options.retention_time.map(millis),
+            bytes: options.retention_bytes,
+        }
     }
 
     /// Gives up closed ledgers that nobody needs; they are deleted off the path.
     pub(super) fn trim_soon(&self, state: &mut State) {
         let acked_below = self.acked_below(state);
-        if !state.ledger.trim(acked_below, self.retention(), clock::wall_ms()).is_empty() {
+        if !state
+            .ledger
+            .trim(acked_below, self.retention(), clock::wall_ms())
+            .is_empty()
+        {
             self.maintain(state);
         }
     }
@@ -84,17 +95,24 @@ impl Topic {
     pub(crate) fn drop_absentees(&self, now_ms: u64) {
         let Some(shard) = self.shard() else { return };
         let options = &shard.shared.options;
-        let retention_ms =
-            options.absent_retention.map_or(u64::MAX, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let retention_ms = options.absent_retention.map_or(u64::MAX, |time| {
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+        });
         let backlog_bytes_max = options.absent_backlog_bytes.unwrap_or(u64::MAX);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let mut dropped: Vec<SlotId> = Vec::new();
         for subscription in state.subscriptions.values_mut() {
-            let Body::Broadcast(body) = &mut subscription.body else { continue };
+            let Body::Broadcast(body) = &mut subscription.body else {
+                continue;
+            };
             for (name, member) in &mut body.members {
-                let (Some(since_ms), false) = (member.absent_since_ms, member.dropped) else { continue };
-                let Some(acks) = member.cursor.home() else { continue };
+                let (Some(since_ms), false) = (member.absent_since_ms, member.dropped) else {
+                    continue;
+                };
+                let Some(acks) = member.cursor.home() else {
+                    continue;
+                };
                 let too_long = now_ms.saturating_sub(since_ms) >= retention_ms;
                 let too_much = bytes_after(state.ledger.ledgers(), acks.acked_to()) > backlog_bytes_max;
                 if too_long || too_much {
@@ -125,7 +143,10 @@ impl Topic {
             state.closing = true;
             self.close_all_producers(&mut state);
             let names: Vec<_> = state.subscriptions.keys().cloned().collect();
-            names.iter().flat_map(|name| self.close_consumers(&mut state, name)).collect()
+            names
+                .iter()
+                .flat_map(|name| self.close_consumers(&mut state, name))
+                .collect()
         };
         for leaving in leaving {
             let _ = leaving.await;

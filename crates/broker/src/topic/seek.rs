@@ -3,8 +3,8 @@
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::subscribe::StartAt;
 use super::cursor_store;
+use super::subscribe::StartAt;
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
 use crate::entry::EntryFacts;
@@ -34,7 +34,12 @@ impl Topic {
             let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
             (consumer.subscription.clone(), consumer.name.clone())
         };
-        let is_broadcast = self.state.borrow().subscriptions.get(&name).is_some_and(|s| s.is_broadcast());
+        let is_broadcast = self
+            .state
+            .borrow()
+            .subscriptions
+            .get(&name)
+            .is_some_and(|s| s.is_broadcast());
         let only = is_broadcast.then_some((key, member));
         self.reset(&name, to, only).await
     }
@@ -51,7 +56,9 @@ impl Topic {
             let mut state = self.state.borrow_mut();
             let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
             if std::mem::replace(&mut subscription.fenced, true) {
-                return Err(CursorError::Busy("another reset of the subscription is running".to_owned()));
+                return Err(CursorError::Busy(
+                    "another reset of the subscription is running".to_owned(),
+                ));
             }
         }
         let outcome = self.reset_fenced(name, to, only).await;
@@ -86,7 +93,12 @@ impl Topic {
         if !remaining.is_empty() {
             acks.ack_batch(place, &remaining);
         }
-        self.move_resting(&mut self.state.borrow_mut(), name, only.map(|(_, member)| member), &acks);
+        self.move_resting(
+            &mut self.state.borrow_mut(),
+            name,
+            only.map(|(_, member)| member),
+            &acks,
+        );
         self.commit_cursors().await.map_err(CursorError::Storage)
     }
 
@@ -98,7 +110,9 @@ impl Topic {
         only: Option<std::sync::Arc<str>>,
         acks: &AckState,
     ) {
-        let Some(subscription) = state.subscriptions.get_mut(name) else { return };
+        let Some(subscription) = state.subscriptions.get_mut(name) else {
+            return;
+        };
         let mut moved = Vec::new();
         match &mut subscription.body {
             Body::Stream(cursor) => {
@@ -135,7 +149,8 @@ impl Topic {
             let time = EntryFacts::of(payload).publish_time_ms;
             time >= time_ms
         });
-        find.await.map_err(|error| CursorError::Storage(super::publish::chain(&error)))
+        find.await
+            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
     }
 
     /// Marks everything before `to` as acknowledged, without disturbing the consumers.
@@ -152,13 +167,20 @@ impl Topic {
                 }
             }
             CursorPlace::Lent(loan) => {
-                let message = FeedMessage::SkipTo { connection: loan.connection, key: loan.key, to };
+                let message = FeedMessage::SkipTo {
+                    connection: loan.connection,
+                    key: loan.key,
+                    to,
+                };
                 self.send_feed(loan.connection.shard, message);
             }
         };
         match &mut subscription.body {
             Body::Stream(cursor) => skip(cursor),
-            Body::Broadcast(body) => body.members.values_mut().for_each(|member| skip(&mut member.cursor)),
+            Body::Broadcast(body) => body
+                .members
+                .values_mut()
+                .for_each(|member| skip(&mut member.cursor)),
             Body::Dispatched(body) => {
                 body.dispatcher.ack_before(to);
                 if let Some(slot) = body.slot {
@@ -181,9 +203,14 @@ impl Topic {
         let name = {
             let state = self.state.borrow();
             let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
-            let others = state.subscriptions.get(&consumer.subscription).map_or(0, |s| s.consumers.len());
+            let others = state
+                .subscriptions
+                .get(&consumer.subscription)
+                .map_or(0, |s| s.consumers.len());
             if others > 1 && !force {
-                return Err(CursorError::Busy("Unconnected or shared consumer attempting to unsubscribe".to_owned()));
+                return Err(CursorError::Busy(
+                    "Unconnected or shared consumer attempting to unsubscribe".to_owned(),
+                ));
             }
             consumer.subscription.clone()
         };
@@ -191,12 +218,18 @@ impl Topic {
     }
 
     /// Deletes a subscription; with `force` its consumers are closed first.
-    pub(crate) async fn delete_subscription(&self, name: &SubscriptionName, force: bool) -> Result<(), CursorError> {
+    pub(crate) async fn delete_subscription(
+        &self,
+        name: &SubscriptionName,
+        force: bool,
+    ) -> Result<(), CursorError> {
         let leaving = {
             let mut state = self.state.borrow_mut();
             let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
             if !subscription.consumers.is_empty() && !force {
-                return Err(CursorError::Busy("Subscription has active connected consumers".to_owned()));
+                return Err(CursorError::Busy(
+                    "Subscription has active connected consumers".to_owned(),
+                ));
             }
             subscription.fenced = true;
             self.close_consumers(&mut state, name)
@@ -210,8 +243,13 @@ impl Topic {
 
     /// Takes a subscription without consumers out, with its places and records.
     fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(subscription) = state.subscriptions.remove(name) else { return };
-        let mut slots: Vec<_> = subscription.cursors().filter_map(|(_, cursor)| cursor.slot).collect();
+        let Some(subscription) = state.subscriptions.remove(name) else {
+            return;
+        };
+        let mut slots: Vec<_> = subscription
+            .cursors()
+            .filter_map(|(_, cursor)| cursor.slot)
+            .collect();
         if let Body::Dispatched(body) = &subscription.body {
             slots.extend(body.slot);
         }
@@ -248,7 +286,11 @@ impl Topic {
     }
 
     /// Makes sure that a durable subscription exists, created at the first entry.
-    pub(crate) async fn ensure_subscription(&self, name: SubscriptionName, allowed: bool) -> Result<(), SubscribeError> {
+    pub(crate) async fn ensure_subscription(
+        &self,
+        name: SubscriptionName,
+        allowed: bool,
+    ) -> Result<(), SubscribeError> {
         if self.state.borrow().subscriptions.contains_key(&name) {
             return Ok(());
         }
@@ -256,7 +298,10 @@ impl Topic {
             let text = format!("subscription {name} may not be created automatically");
             return Err(SubscribeError::NotAllowed(text));
         }
-        match self.create_subscription_at(name, StartAt::Earliest, false, &[]).await {
+        match self
+            .create_subscription_at(name, StartAt::Earliest, false, &[])
+            .await
+        {
             Ok(()) | Err(CursorError::Exists(_)) => Ok(()),
             Err(error) => Err(SubscribeError::Storage(error.to_string())),
         }
@@ -272,9 +317,9 @@ impl Topic {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
             let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
-            let changed = subscription
-                .number
-                .map(|number| cursor_store::subscription_changed(number, subscription.is_broadcast(), &properties));
+            let changed = subscription.number.map(|number| {
+                cursor_store::subscription_changed(number, subscription.is_broadcast(), &properties)
+            });
             subscription.properties = properties;
             if let Some(record) = changed {
                 self.queue(state, record);

@@ -29,7 +29,6 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-
     /// Restores many, without walking the free list for each.
     pub(crate) fn restore_all(&mut self, slots: impl IntoIterator<Item = (SlotId, Slot)>) {
         for (id, slot) in slots {
@@ -42,7 +41,10 @@ impl Slots {
             }
         }
         let count = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        self.free = (0..count).rev().filter(|index| self.get(SlotId(*index)).is_none()).collect();
+        self.free = (0..count)
+            .rev()
+            .filter(|index| self.get(SlotId(*index)).is_none())
+            .collect();
     }
 
     pub(crate) fn add(&mut self, slot: Slot) -> SlotId {

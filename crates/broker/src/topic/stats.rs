@@ -43,9 +43,15 @@ impl Topic {
         let state = self.state.borrow();
         let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
         let end = state.ledger.durable_end();
-        let subscription = state.subscriptions.get(&consumer.subscription).ok_or(CursorError::NoConsumer)?;
+        let subscription = state
+            .subscriptions
+            .get(&consumer.subscription)
+            .ok_or(CursorError::NoConsumer)?;
         if let Body::Dispatched(body) = &subscription.body {
-            let stats = body.dispatcher.consumer_stats(crate::dispatcher::ConsumerKey(key.0)).unwrap_or_default();
+            let stats = body
+                .dispatcher
+                .consumer_stats(crate::dispatcher::ConsumerKey(key.0))
+                .unwrap_or_default();
             return Ok(ConsumerNumbers {
                 unacked_messages: stats.unacked,
                 is_blocked: stats.is_blocked,
@@ -53,6 +59,10 @@ impl Topic {
             });
         }
         let acked_to = listening.or_else(|| self.acked_to(&state, key)).unwrap_or(end);
-        Ok(ConsumerNumbers { unacked_messages: 0, is_blocked: false, backlog: acked_to.count_to(end) })
+        Ok(ConsumerNumbers {
+            unacked_messages: 0,
+            is_blocked: false,
+            backlog: acked_to.count_to(end),
+        })
     }
 }

@@ -8,8 +8,8 @@ use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 use tokio::sync::oneshot;
 
 use super::consumers::{Consumer, ConsumerInfo};
-use super::slots::Slot;
 use super::cursor_store;
+use super::slots::Slot;
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, DispatchedBody, Loan, Subscription};
 use super::{State, Topic};
 use crate::dispatcher::{self, Dispatcher, KeySharedSpec};
@@ -116,7 +116,10 @@ enum Step {
 
 impl Topic {
     /// Attaches a consumer; resolves when a new durable subscription is on disk.
-    pub(crate) async fn subscribe(&self, mut request: SubscribeRequest) -> Result<Subscribed, SubscribeError> {
+    pub(crate) async fn subscribe(
+        &self,
+        mut request: SubscribeRequest,
+    ) -> Result<Subscribed, SubscribeError> {
         let mut asked = 0;
         loop {
             let step = self.try_subscribe(&mut self.state.borrow_mut(), &request)?;
@@ -143,7 +146,10 @@ impl Topic {
                     tokio::task::yield_now().await;
                 }
                 Step::Rewind(time_ms) => {
-                    let to = self.find_by_time(time_ms).await.map_err(|e| SubscribeError::Storage(e.to_string()))?;
+                    let to = self
+                        .find_by_time(time_ms)
+                        .await
+                        .map_err(|e| SubscribeError::Storage(e.to_string()))?;
                     request.rewind_to_ms = None;
                     let position = self.state.borrow().ledger.position_of(to);
                     match position {
@@ -158,7 +164,10 @@ impl Topic {
 
     fn is_creating(&self, name: &SubscriptionName) -> bool {
         let state = self.state.borrow();
-        state.subscriptions.get(name).is_some_and(|s| s.creating || s.is_broadcast())
+        state
+            .subscriptions
+            .get(name)
+            .is_some_and(|s| s.creating || s.is_broadcast())
     }
 
     fn created(&self, name: &SubscriptionName) {
@@ -187,18 +196,31 @@ impl Topic {
             SubscriptionType::Exclusive => self.attach_exclusive(state, request),
             SubscriptionType::Failover => self.attach_failover(state, request),
             SubscriptionType::Broadcast => self.attach_broadcast(state, request),
-            SubscriptionType::Shared | SubscriptionType::KeyShared => self.attach_dispatched(state, request, kind),
+            SubscriptionType::Shared | SubscriptionType::KeyShared => {
+                self.attach_dispatched(state, request, kind)
+            }
         }
     }
 
     /// Makes a subscription that does not exist; its record is queued, not yet durable.
-    fn create_subscription(&self, state: &mut State, request: &SubscribeRequest) -> Result<(), SubscribeError> {
+    fn create_subscription(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
         if request.durable && !request.may_create {
             return Err(SubscribeError::NotFound(request.subscription.to_string()));
         }
         let start = self.start_of(state, request.start);
         let broadcast = request.kind == SubscriptionType::Broadcast;
-        self.insert_subscription(state, &request.subscription, request.durable, broadcast, start, &request.properties);
+        self.insert_subscription(
+            state,
+            &request.subscription,
+            request.durable,
+            broadcast,
+            start,
+            &request.properties,
+        );
         Ok(())
     }
 
@@ -214,13 +236,19 @@ impl Topic {
     ) {
         let number = durable.then(|| state.cursors.subscription_free().0);
         if let Some(number) = number {
-            self.queue(state, cursor_store::subscription_created(number, name.as_str(), broadcast, properties));
+            self.queue(
+                state,
+                cursor_store::subscription_created(number, name.as_str(), broadcast, properties),
+            );
         }
         let body = if broadcast {
             Body::Broadcast(Box::default())
         } else {
             let slot = number.map(|number| self.new_slot(state, None, number, AckState::new(start)));
-            Body::Stream(Cursor { slot, place: CursorPlace::Home(AckState::new(start)) })
+            Body::Stream(Cursor {
+                slot,
+                place: CursorPlace::Home(AckState::new(start)),
+            })
         };
         let subscription = Subscription {
             name: name.clone(),
@@ -247,7 +275,11 @@ impl Topic {
         acks: AckState,
     ) -> SlotId {
         state.marks.add(acks.acked_to());
-        let id = state.slots.add(Slot { acks: acks.clone(), logged: true, dropped: false });
+        let id = state.slots.add(Slot {
+            acks: acks.clone(),
+            logged: true,
+            dropped: false,
+        });
         self.queue(state, cursor_store::cursor_created(id, number, member, acks));
         id
     }
@@ -255,7 +287,11 @@ impl Topic {
     /// A durable place that ends with its consumer: counted for trimming, but not in the log.
     fn new_passing_slot(state: &mut State, acks: AckState) -> SlotId {
         state.marks.add(acks.acked_to());
-        state.slots.add(Slot { acks, logged: false, dropped: false })
+        state.slots.add(Slot {
+            acks,
+            logged: false,
+            dropped: false,
+        })
     }
 
     /// The ordinal at which a new cursor starts.
@@ -271,7 +307,14 @@ impl Topic {
         ConsumerKey(self.shard().map_or(0, |shard| shard.global_number()))
     }
 
-    fn enlist(&self, state: &mut State, request: &SubscribeRequest, key: ConsumerKey, name: Arc<str>, kind: SubscriptionType) {
+    fn enlist(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+        key: ConsumerKey,
+        name: Arc<str>,
+        kind: SubscriptionType,
+    ) {
         state.consumers.insert(
             key,
             Consumer {
@@ -292,14 +335,23 @@ impl Topic {
         }
     }
 
-    fn attach_exclusive(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+    fn attach_exclusive(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+    ) -> Result<Step, SubscribeError> {
         if let Some(holder) = self.first_consumer(state, &request.subscription) {
-            return Ok(Step::AskHolder(holder, SubscribeError::Busy("Exclusive consumer is already connected".to_owned())));
+            return Ok(Step::AskHolder(
+                holder,
+                SubscribeError::Busy("Exclusive consumer is already connected".to_owned()),
+            ));
         }
         let key = self.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         let Some(lease) = self.lend_stream(state, request, key) else {
-            return Err(SubscribeError::Busy("subscription is being handed over".to_owned()));
+            return Err(SubscribeError::Busy(
+                "subscription is being handed over".to_owned(),
+            ));
         };
         self.enlist(state, request, key, name, SubscriptionType::Exclusive);
         Ok(self.done(state, key, Attach::Listen(lease), None))
@@ -322,16 +374,26 @@ impl Topic {
     fn lend_stream(&self, state: &mut State, request: &SubscribeRequest, key: ConsumerKey) -> Option<Lease> {
         let subscription = state.subscriptions.get_mut(&request.subscription)?;
         let durable = subscription.is_durable();
-        let Body::Stream(cursor) = &mut subscription.body else { return None };
+        let Body::Stream(cursor) = &mut subscription.body else {
+            return None;
+        };
         let lease = lend(cursor, key, request.connection, request.consumer_id, durable)?;
         self.lend(state, request.connection.shard);
         Some(lease)
     }
 
-    fn attach_broadcast(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+    fn attach_broadcast(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+    ) -> Result<Step, SubscribeError> {
         let key = self.consumer_key();
         let named = request.consumer_name.is_some();
-        let name: Arc<str> = request.consumer_name.clone().unwrap_or_else(|| format!("pharos-{}", key.0)).into();
+        let name: Arc<str> = request
+            .consumer_name
+            .clone()
+            .unwrap_or_else(|| format!("pharos-{}", key.0))
+            .into();
         if let Some(old) = self.member_holder(state, &request.subscription, &name) {
             // The same name again: the older connection's consumer is closed, and its place comes over.
             let leaving = self.close_and_wait(state, old);
@@ -339,12 +401,23 @@ impl Topic {
         }
         self.ensure_member(state, request, &name, named);
         let durable = request.durable;
-        let lease = state.subscriptions.get_mut(&request.subscription).and_then(|subscription| {
-            let Body::Broadcast(body) = &mut subscription.body else { return None };
-            let member = body.members.get_mut(&name)?;
-            member.absent_since_ms = None;
-            lend(&mut member.cursor, key, request.connection, request.consumer_id, durable)
-        });
+        let lease = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .and_then(|subscription| {
+                let Body::Broadcast(body) = &mut subscription.body else {
+                    return None;
+                };
+                let member = body.members.get_mut(&name)?;
+                member.absent_since_ms = None;
+                lend(
+                    &mut member.cursor,
+                    key,
+                    request.connection,
+                    request.consumer_id,
+                    durable,
+                )
+            });
         let Some(lease) = lease else {
             return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
         };
@@ -354,16 +427,27 @@ impl Topic {
     }
 
     /// Who holds the place of a broadcast name.
-    fn member_holder(&self, state: &State, subscription: &SubscriptionName, name: &Arc<str>) -> Option<ConsumerKey> {
-        let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else { return None };
+    fn member_holder(
+        &self,
+        state: &State,
+        subscription: &SubscriptionName,
+        name: &Arc<str>,
+    ) -> Option<ConsumerKey> {
+        let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else {
+            return None;
+        };
         Some(body.members.get(name)?.cursor.loan()?.key)
     }
 
     /// A place for the name, where it was left, or a new one.
     fn ensure_member(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>, named: bool) {
-        let Some(subscription) = state.subscriptions.get(&request.subscription) else { return };
+        let Some(subscription) = state.subscriptions.get(&request.subscription) else {
+            return;
+        };
         let Some(number) = subscription.number else { return };
-        let Body::Broadcast(body) = &subscription.body else { return };
+        let Body::Broadcast(body) = &subscription.body else {
+            return;
+        };
         let known = body.members.get(name);
         if known.is_some_and(|member| !member.dropped) {
             return;
@@ -386,12 +470,19 @@ impl Topic {
             None => Self::new_passing_slot(state, acks.clone()),
         };
         let member = BroadcastMember {
-            cursor: Cursor { slot: Some(slot), place: CursorPlace::Home(acks) },
+            cursor: Cursor {
+                slot: Some(slot),
+                place: CursorPlace::Home(acks),
+            },
             named,
             absent_since_ms: None,
             dropped: false,
         };
-        if let Some(Body::Broadcast(body)) = state.subscriptions.get_mut(&request.subscription).map(|s| &mut s.body) {
+        if let Some(Body::Broadcast(body)) = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .map(|s| &mut s.body)
+        {
             body.members.insert(name.clone(), member);
         }
     }
@@ -417,7 +508,9 @@ impl Topic {
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         if let Body::Stream(cursor) = &subscription.body {
             let Some(acks) = cursor.home().cloned() else {
-                return Err(SubscribeError::Busy("subscription is being handed over".to_owned()));
+                return Err(SubscribeError::Busy(
+                    "subscription is being handed over".to_owned(),
+                ));
             };
             let dispatcher = match kind {
                 SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
@@ -435,9 +528,12 @@ impl Topic {
             }));
         }
         let Body::Dispatched(body) = &mut subscription.body else {
-            return Err(SubscribeError::Busy("subscription is of a different type".to_owned()));
+            return Err(SubscribeError::Busy(
+                "subscription is of a different type".to_owned(),
+            ));
         };
-        body.dispatcher.add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
+        body.dispatcher
+            .add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
         self.enlist(state, request, key, name, kind);
         Ok(self.done(state, key, Attach::Dispatched, None))
     }
@@ -448,14 +544,21 @@ impl Topic {
     }
 
     fn done(&self, state: &State, key: ConsumerKey, attach: Attach, active: Option<bool>) -> Step {
-        Step::Done(Box::new(Subscribed { key, attach, active, seed: self.seed(state) }))
+        Step::Done(Box::new(Subscribed {
+            key,
+            attach,
+            active,
+            seed: self.seed(state),
+        }))
     }
 
     /// Moves the resting cursor of a subscription that is about to be attached.
     fn rewind_resting(&self, name: &SubscriptionName, to: Ordinal) {
         let mut state = self.state.borrow_mut();
         let moved = state.subscriptions.get_mut(name).and_then(|subscription| {
-            let Body::Stream(cursor) = &mut subscription.body else { return None };
+            let Body::Stream(cursor) = &mut subscription.body else {
+                return None;
+            };
             let slot = cursor.slot;
             let acks = cursor.home_mut()?;
             acks.reset(to);
@@ -476,8 +579,19 @@ pub(super) fn lend(
     durable: bool,
 ) -> Option<Lease> {
     let acks = cursor.home()?.clone();
-    cursor.place = CursorPlace::Lent(Loan { key, connection, consumer_id, recalled: false });
-    Some(Lease { slot: cursor.slot, read_from: acks.acked_to(), acks, durable, sent: Sent::default() })
+    cursor.place = CursorPlace::Lent(Loan {
+        key,
+        connection,
+        consumer_id,
+        recalled: false,
+    });
+    Some(Lease {
+        slot: cursor.slot,
+        read_from: acks.acked_to(),
+        acks,
+        durable,
+        sent: Sent::default(),
+    })
 }
 
 /// Whether a consumer of this kind may attach to the subscription as it is, and as what.
@@ -487,10 +601,16 @@ fn admit(
     existed: bool,
 ) -> Result<SubscriptionType, SubscribeError> {
     if subscription.fenced {
-        return Err(SubscribeError::Busy("subscription is fenced by a running reset".to_owned()));
+        return Err(SubscribeError::Busy(
+            "subscription is fenced by a running reset".to_owned(),
+        ));
     }
     if existed && subscription.is_durable() != request.durable {
-        let (is, wants) = if subscription.is_durable() { ("durable", "non-durable") } else { ("non-durable", "durable") };
+        let (is, wants) = if subscription.is_durable() {
+            ("durable", "non-durable")
+        } else {
+            ("non-durable", "durable")
+        };
         return Err(SubscribeError::NotAllowed(format!(
             "subscription {} is {is}; a {wants} consumer cannot share its name",
             subscription.name
@@ -500,7 +620,9 @@ fn admit(
         return Ok(SubscriptionType::Broadcast);
     }
     if request.kind == SubscriptionType::Broadcast {
-        let kind = subscription.kind.map_or("an ordinary one".to_owned(), |kind| format!("{kind:?}"));
+        let kind = subscription
+            .kind
+            .map_or("an ordinary one".to_owned(), |kind| format!("{kind:?}"));
         return Err(SubscribeError::Busy(format!(
             "subscription {} exists and is {kind}, not broadcast",
             subscription.name

@@ -141,9 +141,11 @@ impl Subscription {
     pub(crate) fn cursors(&self) -> Box<dyn Iterator<Item = (Option<&Arc<str>>, &Cursor)> + '_> {
         match &self.body {
             Body::Stream(cursor) => Box::new(std::iter::once((None, cursor))),
-            Body::Broadcast(body) => {
-                Box::new(body.members.iter().map(|(name, member)| (Some(name), &member.cursor)))
-            }
+            Body::Broadcast(body) => Box::new(
+                body.members
+                    .iter()
+                    .map(|(name, member)| (Some(name), &member.cursor)),
+            ),
             Body::Dispatched(_) => Box::new(std::iter::empty()),
         }
     }
@@ -155,6 +157,9 @@ impl Subscription {
             Body::Broadcast(body) => &mut body.members.get_mut(name)?.cursor,
             Body::Dispatched(_) => return None,
         };
-        cursor.loan().is_some_and(|loan| loan.key == key).then_some(cursor)
+        cursor
+            .loan()
+            .is_some_and(|loan| loan.key == key)
+            .then_some(cursor)
     }
 }

@@ -23,13 +23,21 @@ pub(super) fn handle_ack(connection: &Connection, ack: &Ack) {
 
 fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
     if ack.txnid_least_bits.is_some() && ack.txnid_most_bits.is_some() {
-        return Some(Refusal::new(ServerError::NotAllowedError, "Transactions are not enabled."));
+        return Some(Refusal::new(
+            ServerError::NotAllowedError,
+            "Transactions are not enabled.",
+        ));
     }
     let consumers = connection.consumers.borrow();
-    let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&ack.consumer_id) else { return None };
+    let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&ack.consumer_id) else {
+        return None;
+    };
     let cumulative = ack.ack_type == AckType::Cumulative;
     if cumulative {
-        let shared = matches!(consumer.kind, SubscriptionType::Shared | SubscriptionType::KeyShared);
+        let shared = matches!(
+            consumer.kind,
+            SubscriptionType::Shared | SubscriptionType::KeyShared
+        );
         if shared || ack.message_ids.len() != 1 {
             tracing::debug!(peer = %connection.address, "ignoring a cumulative acknowledgement that makes no sense");
             return None;
@@ -55,7 +63,9 @@ fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
                     remaining: id.ack_set.clone().into_boxed_slice(),
                 })
                 .collect();
-            connection.shard.ack(consumer.topic, consumer.key, acks, cumulative);
+            connection
+                .shard
+                .ack(consumer.topic, consumer.key, acks, cumulative);
         }
     }
     None
@@ -64,7 +74,9 @@ fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
 /// REDELIVER_UNACKNOWLEDGED_MESSAGES; no answer.
 pub(super) fn handle_redeliver(connection: &Connection, request: &CommandRedeliverUnacknowledgedMessages) {
     let consumers = connection.consumers.borrow();
-    let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&request.consumer_id) else { return };
+    let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&request.consumer_id) else {
+        return;
+    };
     match &consumer.attached {
         Attached::Listening(seat) => {
             seat.redeliver(request.consumer_epoch);
@@ -74,12 +86,17 @@ pub(super) fn handle_redeliver(connection: &Connection, request: &CommandRedeliv
         Attached::Dormant { .. } => {}
         Attached::Dispatched { .. } => {
             let ids = &request.message_ids;
-            let positions =
-                (!ids.is_empty()).then(|| ids.iter().map(|id| position_of(id.ledger_id, id.entry_id)).collect());
+            let positions = (!ids.is_empty()).then(|| {
+                ids.iter()
+                    .map(|id| position_of(id.ledger_id, id.entry_id))
+                    .collect()
+            });
             if request.consumer_epoch.is_some() {
                 consumer.epoch.set(request.consumer_epoch);
             }
-            connection.shard.redeliver(consumer.topic, consumer.key, positions);
+            connection
+                .shard
+                .redeliver(consumer.topic, consumer.key, positions);
         }
     }
 }

@@ -12,7 +12,10 @@ pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
         return false;
     };
     let protocol_version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
-    *connection.peer.borrow_mut() = Some(Peer { protocol_version, client_version: clip(&connect.client_version).into() });
+    *connection.peer.borrow_mut() = Some(Peer {
+        protocol_version,
+        client_version: clip(&connect.client_version).into(),
+    });
     let flags = FeatureFlags {
         supports_auth_refresh: Some(false),
         supports_broker_entry_metadata: Some(false),
@@ -23,7 +26,12 @@ pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
         supports_topic_watcher_reconcile: Some(true),
     };
     let bytes_max = i32::try_from(connection.shard.shared.options.max_message_size).unwrap_or(i32::MAX);
-    connection.send(&answer::connected(&connection.door.server_version, protocol_version, bytes_max, flags));
+    connection.send(&answer::connected(
+        &connection.door.server_version,
+        protocol_version,
+        bytes_max,
+        flags,
+    ));
     true
 }
 

@@ -32,7 +32,11 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
     match connection.consumers.borrow().get(&id) {
         Some(ConsumerSlot::Creating { .. }) => {
             let text = "consumer is already being created on this connection";
-            return deny(connection, request_id, Refusal::new(ServerError::ServiceNotReady, text));
+            return deny(
+                connection,
+                request_id,
+                Refusal::new(ServerError::ServiceNotReady, text),
+            );
         }
         Some(ConsumerSlot::Ready(_)) => return connection.send(&answer::success(request_id)),
         None => {}
@@ -42,7 +46,10 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Err(refusal) => return deny(connection, request_id, refusal),
     };
     let attempt = connection.shard.number_for_front_door();
-    connection.consumers.borrow_mut().insert(id, ConsumerSlot::Creating { attempt });
+    connection
+        .consumers
+        .borrow_mut()
+        .insert(id, ConsumerSlot::Creating { attempt });
     let connection = connection.clone();
     spawn_local(async move {
         let outcome = create(&connection, &wish, &request).await;
@@ -52,16 +59,24 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
 
 /// The checks that need nothing but the command.
 fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<SubscribeRequest, Refusal> {
-    let topic: TopicName =
-        request.topic.parse().map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
-    let metadata_bytes: usize = request.metadata.iter().map(|pair| pair.key.len() + pair.value.len()).sum();
+    let topic: TopicName = request
+        .topic
+        .parse()
+        .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
+    let metadata_bytes: usize = request
+        .metadata
+        .iter()
+        .map(|pair| pair.key.len() + pair.value.len())
+        .sum();
     let bytes_max = connection.shard.shared.options.max_consumer_metadata_bytes;
     if metadata_bytes > bytes_max {
         let text = format!("consumer metadata of {metadata_bytes} bytes is larger than {bytes_max}");
         return Err(Refusal::new(ServerError::MetadataError, text));
     }
     let kind = kind_of(connection, &topic, request);
-    if request.read_compacted.unwrap_or(false) && !matches!(request.sub_type(), SubType::Exclusive | SubType::Failover) {
+    if request.read_compacted.unwrap_or(false)
+        && !matches!(request.sub_type(), SubType::Exclusive | SubType::Failover)
+    {
         let text = "readCompacted only allowed on exclusive or failover subscriptions";
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }
@@ -78,7 +93,10 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
     }
     let name = request.consumer_name.clone().filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > 4096) {
-        return Err(Refusal::new(ServerError::MetadataError, "consumer name is longer than 4096 bytes"));
+        return Err(Refusal::new(
+            ServerError::MetadataError,
+            "consumer name is longer than 4096 bytes",
+        ));
     }
     let rewind_sec = request.start_message_rollback_duration_sec.unwrap_or(0);
     let catalog = &connection.shard.shared.catalog;
@@ -93,7 +111,8 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         priority_level: request.priority_level.unwrap_or(0),
         durable,
         start: start_of(request, durable),
-        rewind_to_ms: (rewind_sec > 0).then(|| clock::wall_ms().saturating_sub(rewind_sec.saturating_mul(1000))),
+        rewind_to_ms: (rewind_sec > 0)
+            .then(|| clock::wall_ms().saturating_sub(rewind_sec.saturating_mul(1000))),
         properties: pairs(&request.subscription_properties),
         key_shared: (kind == SubscriptionType::KeyShared).then(|| key_shared_of(request)),
         info: Arc::new(ConsumerInfo {
@@ -106,7 +125,10 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
 }
 
 fn kind_of(connection: &Connection, topic: &TopicName, request: &CommandSubscribe) -> SubscriptionType {
-    let asks = |list: &[KeyValue]| list.iter().any(|pair| pair.key == KIND_PROPERTY && pair.value == "broadcast");
+    let asks = |list: &[KeyValue]| {
+        list.iter()
+            .any(|pair| pair.key == KIND_PROPERTY && pair.value == "broadcast")
+    };
     let declared = connection
         .shard
         .shared
@@ -142,15 +164,27 @@ fn start_of(request: &CommandSubscribe, durable: bool) -> StartAt {
 
 fn key_shared_of(request: &CommandSubscribe) -> KeySharedSpec {
     let Some(meta) = &request.key_shared_meta else {
-        return KeySharedSpec { mode: KeySharedMode::AutoSplit, allow_out_of_order: false };
+        return KeySharedSpec {
+            mode: KeySharedMode::AutoSplit,
+            allow_out_of_order: false,
+        };
     };
     let mode = match meta.key_shared_mode() {
         proto::KeySharedMode::AutoSplit => KeySharedMode::AutoSplit,
         proto::KeySharedMode::Sticky => KeySharedMode::Sticky(
-            meta.hash_ranges.iter().map(|range| HashRange { start: slot(range.start), end: slot(range.end) }).collect(),
+            meta.hash_ranges
+                .iter()
+                .map(|range| HashRange {
+                    start: slot(range.start),
+                    end: slot(range.end),
+                })
+                .collect(),
         ),
     };
-    KeySharedSpec { mode, allow_out_of_order: meta.allow_out_of_order_delivery.unwrap_or(false) }
+    KeySharedSpec {
+        mode,
+        allow_out_of_order: meta.allow_out_of_order_delivery.unwrap_or(false),
+    }
 }
 
 /// A hash slot off the wire; a negative one becomes one that no range may have, so that it is refused like any other.
@@ -166,12 +200,26 @@ async fn create(
 ) -> Result<Subscribed, Refusal> {
     let shard = &connection.shard;
     let may_create = request.force_topic_creation.unwrap_or(true);
-    shard.ensure_topic(&wish.topic, may_create).await.map_err(|error| refusal::of_topic(&error))?;
+    shard
+        .ensure_topic(&wish.topic, may_create)
+        .await
+        .map_err(|error| refusal::of_topic(&error))?;
     if let Some(schema) = schema_info(request.schema.as_ref())? {
-        let idle = shard.is_idle(&wish.topic).await.map_err(|error| refusal::of_topic(&error))?;
-        shard.shared.catalog.check_consumer_schema(&wish.topic, schema, "", idle).await.map_err(of_schema)?;
+        let idle = shard
+            .is_idle(&wish.topic)
+            .await
+            .map_err(|error| refusal::of_topic(&error))?;
+        shard
+            .shared
+            .catalog
+            .check_consumer_schema(&wish.topic, schema, "", idle)
+            .await
+            .map_err(of_schema)?;
     }
-    shard.subscribe(wish.clone()).await.map_err(|error| refusal::of_subscribe(&error))
+    shard
+        .subscribe(wish.clone())
+        .await
+        .map_err(|error| refusal::of_subscribe(&error))
 }
 
 /// Answers SUBSCRIBE, unless the client gave up on it meanwhile.
@@ -199,14 +247,22 @@ fn finish(
     let attached = match subscribed.attach {
         Attach::Listen(lease) if wanted => {
             let feed = connection.shard.feed(&subscribed.seed);
-            let seat = feed.join(connection.id, (id, subscribed.key), lease, 0, request.consumer_epoch);
+            let seat = feed.join(
+                connection.id,
+                (id, subscribed.key),
+                lease,
+                0,
+                request.consumer_epoch,
+            );
             connection.add_group(seat.group());
             Attached::Listening(seat)
         }
         Attach::Listen(lease) => return connection.shard.detach(topic, subscribed.key, Some(lease)),
         _ if !wanted => return connection.shard.detach(topic, subscribed.key, None),
         Attach::Dormant => Attached::Dormant { permits: 0 },
-        Attach::Dispatched => Attached::Dispatched { permits: Cell::new(0) },
+        Attach::Dispatched => Attached::Dispatched {
+            permits: Cell::new(0),
+        },
     };
     let consumer = Consumer {
         topic,
@@ -220,7 +276,10 @@ fn finish(
         messages_out: Cell::new(0),
         bytes_out: Cell::new(0),
     };
-    connection.consumers.borrow_mut().insert(id, ConsumerSlot::Ready(consumer));
+    connection
+        .consumers
+        .borrow_mut()
+        .insert(id, ConsumerSlot::Ready(consumer));
     connection.send(&answer::success(request.request_id));
     if let Some(active) = subscribed.active
         && connection.protocol_version() >= 12
@@ -236,7 +295,9 @@ pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
         return false;
     }
     let mut consumers = connection.consumers.borrow_mut();
-    let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&flow.consumer_id) else { return true };
+    let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&flow.consumer_id) else {
+        return true;
+    };
     match &mut consumer.attached {
         Attached::Listening(seat) => {
             if seat.flow(flow.message_permits) {
@@ -246,7 +307,9 @@ pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
         Attached::Dormant { permits } => *permits = permits.saturating_add(flow.message_permits),
         Attached::Dispatched { permits } => {
             permits.set(permits.get() + i64::from(flow.message_permits));
-            connection.shard.flow(consumer.topic, consumer.key, flow.message_permits);
+            connection
+                .shard
+                .flow(consumer.topic, consumer.key, flow.message_permits);
         }
     }
     true
@@ -263,9 +326,17 @@ pub(super) fn handle_close_consumer(connection: &Connection, request: &CommandCl
 
 /// UNSUBSCRIBE.
 pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandUnsubscribe) {
-    let (id, request_id, force) = (request.consumer_id, request.request_id, request.force.unwrap_or(false));
+    let (id, request_id, force) = (
+        request.consumer_id,
+        request.request_id,
+        request.force.unwrap_or(false),
+    );
     let Some((topic, key)) = attached(connection, id) else {
-        return deny(connection, request_id, Refusal::new(ServerError::MetadataError, "Consumer not found"));
+        return deny(
+            connection,
+            request_id,
+            Refusal::new(ServerError::MetadataError, "Consumer not found"),
+        );
     };
     let connection = connection.clone();
     spawn_local(async move {
@@ -305,7 +376,9 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
         let stats = connection.shard.consumer_stats(topic, key).await.ok();
         let response = {
             let consumers = connection.consumers.borrow();
-            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&id) else { return };
+            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&id) else {
+                return;
+            };
             let stats = stats.unwrap_or_default();
             CommandConsumerStatsResponse {
                 request_id,

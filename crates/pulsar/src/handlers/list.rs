@@ -23,7 +23,13 @@ pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTop
     let id = request.request_id;
     let namespace: NamespaceName = match request.namespace.parse() {
         Ok(namespace) => namespace,
-        Err(error) => return deny(connection, id, Refusal::new(ServerError::InvalidTopicName, format!("{error}"))),
+        Err(error) => {
+            return deny(
+                connection,
+                id,
+                Refusal::new(ServerError::InvalidTopicName, format!("{error}")),
+            );
+        }
     };
     let mode = match request.mode() {
         Mode::Persistent => ListMode::Persistent,
@@ -36,7 +42,13 @@ pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTop
         request.topics_pattern.as_deref(),
         request.topics_hash.as_deref(),
     );
-    connection.send(&answer::topics_of_namespace(id, list.topics, list.hash, list.filtered, list.changed));
+    connection.send(&answer::topics_of_namespace(
+        id,
+        list.topics,
+        list.hash,
+        list.filtered,
+        list.changed,
+    ));
 }
 
 /// WATCH_TOPIC_LIST. The same watcher id again lists anew.
@@ -44,13 +56,24 @@ pub(super) fn handle_watch(connection: &Rc<Connection>, request: &CommandWatchTo
     let (id, watcher_id) = (request.request_id, request.watcher_id);
     let namespace: NamespaceName = match request.namespace.parse() {
         Ok(namespace) => namespace,
-        Err(error) => return deny(connection, id, Refusal::new(ServerError::InvalidTopicName, format!("{error}"))),
+        Err(error) => {
+            return deny(
+                connection,
+                id,
+                Refusal::new(ServerError::InvalidTopicName, format!("{error}")),
+            );
+        }
     };
     if connection.watchers.borrow().len() >= WATCHERS_MAX {
         let text = format!("more than {WATCHERS_MAX} topic list watchers on one connection");
         return deny(connection, id, Refusal::new(ServerError::TooManyRequests, text));
     }
-    let watcher = match connection.shard.shared.catalog.watch_topics(&namespace, &request.topics_pattern) {
+    let watcher = match connection
+        .shard
+        .shared
+        .catalog
+        .watch_topics(&namespace, &request.topics_pattern)
+    {
         Ok(watcher) => watcher,
         Err(error) => {
             let code = match error {
@@ -66,13 +89,22 @@ pub(super) fn handle_watch(connection: &Rc<Connection>, request: &CommandWatchTo
         earlier.notify_one();
     }
     let hash = watcher.hash();
-    let topics = if request.topics_hash.as_deref() == Some(hash.as_str()) { Vec::new() } else { watcher.topics() };
+    let topics = if request.topics_hash.as_deref() == Some(hash.as_str()) {
+        Vec::new()
+    } else {
+        watcher.topics()
+    };
     connection.send(&answer::watch_topic_list_success(id, watcher_id, topics, hash));
     spawn_local(follow(connection.clone(), watcher_id, watcher, stop));
 }
 
 /// Tells the client of each change until it closes the watch.
-async fn follow(connection: Rc<Connection>, watcher_id: u64, mut watcher: TopicListWatcher, stop: Rc<Notify>) {
+async fn follow(
+    connection: Rc<Connection>,
+    watcher_id: u64,
+    mut watcher: TopicListWatcher,
+    stop: Rc<Notify>,
+) {
     loop {
         let update = tokio::select! {
             () = stop.notified() => return,
@@ -81,7 +113,12 @@ async fn follow(connection: Rc<Connection>, watcher_id: u64, mut watcher: TopicL
         if connection.is_closed() {
             return;
         }
-        connection.send(&answer::watch_topic_update(watcher_id, update.new, update.deleted, update.hash));
+        connection.send(&answer::watch_topic_update(
+            watcher_id,
+            update.new,
+            update.deleted,
+            update.hash,
+        ));
     }
 }
 

@@ -11,7 +11,10 @@ use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, Se
 use crate::connection::Connection;
 
 /// PARTITIONED_METADATA.
-pub(super) fn handle_partitioned_metadata(connection: &Rc<Connection>, request: CommandPartitionedTopicMetadata) {
+pub(super) fn handle_partitioned_metadata(
+    connection: &Rc<Connection>,
+    request: CommandPartitionedTopicMetadata,
+) {
     let id = request.request_id;
     let name: TopicName = match request.topic.parse() {
         Ok(name) => name,
@@ -54,13 +57,26 @@ pub(super) fn handle_lookup(connection: &Connection, request: &CommandLookupTopi
         }
     };
     if !connection.shard.shared.catalog.has_namespace(name.namespace()) {
-        let refusal = Refusal::new(ServerError::TopicNotFound, format!("namespace {} not found", name.namespace()));
+        let refusal = Refusal::new(
+            ServerError::TopicNotFound,
+            format!("namespace {} not found", name.namespace()),
+        );
         return connection.send(&answer::lookup_failed(id, refusal));
     }
-    if let Some(listener) = request.advertised_listener_name.as_deref().filter(|name| !name.is_empty()) {
+    if let Some(listener) = request
+        .advertised_listener_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    {
         let text = format!("no advertised listener is named '{listener}'");
-        return connection.send(&answer::lookup_failed(id, Refusal::new(ServerError::ServiceNotReady, text)));
+        return connection.send(&answer::lookup_failed(
+            id,
+            Refusal::new(ServerError::ServiceNotReady, text),
+        ));
     }
-    let urls = BrokerUrls { plain: Some(connection.door.service_url.clone()), tls: None };
+    let urls = BrokerUrls {
+        plain: Some(connection.door.service_url.clone()),
+        tls: None,
+    };
     connection.send(&answer::lookup_connect(id, urls, true, false));
 }

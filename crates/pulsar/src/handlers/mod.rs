@@ -71,7 +71,11 @@ fn refuse(connection: &Connection, command: &Command) -> bool {
             return false;
         }
     };
-    connection.send(&answer::error(request_id, ServerError::NotAllowedError, "Transactions are not enabled."));
+    connection.send(&answer::error(
+        request_id,
+        ServerError::NotAllowedError,
+        "Transactions are not enabled.",
+    ));
     true
 }
 

@@ -13,7 +13,9 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{SubscriptionName, TopicName};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::message;
-use pharos_wire::proto::{CommandCloseProducer, CommandProducer, CommandSend, ProducerAccessMode, ServerError};
+use pharos_wire::proto::{
+    CommandCloseProducer, CommandProducer, CommandSend, ProducerAccessMode, ServerError,
+};
 
 use super::deny;
 use super::schema::schema_info;
@@ -28,22 +30,40 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
     match connection.producers.borrow().get(id) {
         Some(ProducerSlot::Creating { .. }) => {
             let text = "producer is already being created on this connection";
-            return deny(connection, request_id, Refusal::new(ServerError::ServiceNotReady, text));
+            return deny(
+                connection,
+                request_id,
+                Refusal::new(ServerError::ServiceNotReady, text),
+            );
         }
         Some(ProducerSlot::Ready(producer)) => {
             let (name, schema) = (producer.name.clone(), producer.schema_version.clone());
-            return connection.send(&answer::producer_success(request_id, name, -1, schema, None, !producer.waiting));
+            return connection.send(&answer::producer_success(
+                request_id,
+                name,
+                -1,
+                schema,
+                None,
+                !producer.waiting,
+            ));
         }
         None => {}
     }
     let name: TopicName = match request.topic.parse() {
         Ok(name) => name,
         Err(error) => {
-            return deny(connection, request_id, Refusal::new(ServerError::InvalidTopicName, format!("{error}")));
+            return deny(
+                connection,
+                request_id,
+                Refusal::new(ServerError::InvalidTopicName, format!("{error}")),
+            );
         }
     };
     let attempt = connection.shard.number_for_front_door();
-    connection.producers.borrow_mut().insert(id, ProducerSlot::Creating { attempt });
+    connection
+        .producers
+        .borrow_mut()
+        .insert(id, ProducerSlot::Creating { attempt });
     let connection = connection.clone();
     spawn_local(async move {
         let outcome = create(&connection, &name, &request).await;
@@ -61,12 +81,24 @@ async fn create(
     let of_topic = |error| refusal::of_topic(&error);
     shard.ensure_topic(topic, true).await.map_err(of_topic)?;
     let schema = schema_info(request.schema.as_ref())?;
-    let version = shard.shared.catalog.add_producer_schema(topic, schema, "").await.map_err(of_schema)?;
+    let version = shard
+        .shared
+        .catalog
+        .add_producer_schema(topic, schema, "")
+        .await
+        .map_err(of_schema)?;
     let version = version.map(SchemaVersion::to_bytes).unwrap_or_default();
-    if let Some(initial) = request.initial_subscription_name.as_deref().filter(|name| !name.is_empty()) {
+    if let Some(initial) = request
+        .initial_subscription_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    {
         let name = SubscriptionName::new(initial)
             .map_err(|error| Refusal::new(ServerError::ProducerBusy, error.to_string()))?;
-        shard.ensure_subscription(topic, name).await.map_err(|error| refusal::of_subscribe(&error))?;
+        shard
+            .ensure_subscription(topic, name)
+            .await
+            .map_err(|error| refusal::of_subscribe(&error))?;
     }
     let access_mode = match request.producer_access_mode() {
         ProducerAccessMode::Shared => AccessMode::Shared,
@@ -89,7 +121,10 @@ async fn create(
             metadata: pairs(&request.metadata),
         },
     };
-    let (topic, grant) = shard.add_producer(topic, wish).await.map_err(|error: ProducerError| refusal::of_producer(&error))?;
+    let (topic, grant) = shard
+        .add_producer(topic, wish)
+        .await
+        .map_err(|error: ProducerError| refusal::of_producer(&error))?;
     Ok((topic, grant, version))
 }
 
@@ -118,9 +153,19 @@ fn finish(
     }
     let mut producer = Producer::new(topic, grant.key, grant.name.clone(), version.clone());
     producer.waiting = grant.turn.is_some();
-    connection.producers.borrow_mut().insert(id, ProducerSlot::Ready(producer));
+    connection
+        .producers
+        .borrow_mut()
+        .insert(id, ProducerSlot::Ready(producer));
     let ready = grant.turn.is_none();
-    connection.send(&answer::producer_success(request_id, grant.name.clone(), -1, version.clone(), grant.topic_epoch, ready));
+    connection.send(&answer::producer_success(
+        request_id,
+        grant.name.clone(),
+        -1,
+        version.clone(),
+        grant.topic_epoch,
+        ready,
+    ));
     if let Some(turn) = grant.turn {
         let connection = connection.clone();
         spawn_local(async move {
@@ -137,13 +182,24 @@ fn finish(
             };
             match outcome {
                 Ok(epoch) if here => {
-                    connection.send(&answer::producer_success(request_id, grant.name, -1, version, Some(epoch), true));
+                    connection.send(&answer::producer_success(
+                        request_id,
+                        grant.name,
+                        -1,
+                        version,
+                        Some(epoch),
+                        true,
+                    ));
                 }
                 Ok(_) => connection.shard.close_producer(topic, grant.key),
                 Err(_) if here => {
                     connection.producers.borrow_mut().remove(id);
                     let text = "producer was fenced while it waited for exclusive access";
-                    deny(&connection, request_id, Refusal::new(ServerError::ProducerFenced, text));
+                    deny(
+                        &connection,
+                        request_id,
+                        Refusal::new(ServerError::ProducerFenced, text),
+                    );
                 }
                 Err(_) => {}
             }
@@ -195,16 +251,24 @@ pub(super) fn handle_send(
 /// The checks of one send that need nothing but its bytes.
 fn check(send: &CommandSend, payload: &[u8]) -> Result<EntryFacts, Refusal> {
     if send.txnid_least_bits.is_some() && send.txnid_most_bits.is_some() {
-        return Err(Refusal::new(ServerError::NotAllowedError, "Transactions are not enabled."));
+        return Err(Refusal::new(
+            ServerError::NotAllowedError,
+            "Transactions are not enabled.",
+        ));
     }
     if send.message_id.is_some() {
         let text = "only a shadow topic takes messages with an id";
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }
-    let malformed = |error: &dyn std::fmt::Display| Refusal::new(ServerError::ChecksumError, format!("malformed message: {error}"));
+    let malformed = |error: &dyn std::fmt::Display| {
+        Refusal::new(ServerError::ChecksumError, format!("malformed message: {error}"))
+    };
     let parts = message::split_ref(payload).map_err(|error| malformed(&error))?;
     if !parts.verify_checksum() {
-        return Err(Refusal::new(ServerError::ChecksumError, "checksum of the message does not match"));
+        return Err(Refusal::new(
+            ServerError::ChecksumError,
+            "checksum of the message does not match",
+        ));
     }
     let facts = message::peek(parts.metadata).map_err(|error| malformed(&error))?;
     Ok(EntryFacts::from_facts(&facts))
@@ -212,8 +276,10 @@ fn check(send: &CommandSend, payload: &[u8]) -> Result<EntryFacts, Refusal> {
 
 /// CLOSE_PRODUCER.
 pub(super) fn handle_close_producer(connection: &Connection, request: &CommandCloseProducer) {
-    let (at_home, answer_now) =
-        connection.producers.borrow_mut().close_by_client(request.producer_id, request.request_id);
+    let (at_home, answer_now) = connection
+        .producers
+        .borrow_mut()
+        .close_by_client(request.producer_id, request.request_id);
     if let Some((topic, producer)) = at_home {
         connection.shard.close_producer(topic, producer);
     }
@@ -233,5 +299,7 @@ pub(super) fn of_schema(error: SchemaError) -> Refusal {
 
 /// Key and value pairs as plain strings.
 pub(super) fn pairs(list: &[pharos_wire::proto::KeyValue]) -> Vec<(String, String)> {
-    list.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
+    list.iter()
+        .map(|pair| (pair.key.clone(), pair.value.clone()))
+        .collect()
 }

@@ -14,12 +14,20 @@ use crate::connection::Connection;
 /// A schema as the registry takes it; `None` when the client brings none.
 pub(super) fn schema_info(schema: Option<&proto::Schema>) -> Result<Option<SchemaInfo>, Refusal> {
     let Some(schema) = schema else { return Ok(None) };
-    let kind = proto::schema::Type::try_from(schema.r#type)
-        .map_err(|_| Refusal::new(ServerError::IncompatibleSchema, format!("unknown schema type {}", schema.r#type)))?;
+    let kind = proto::schema::Type::try_from(schema.r#type).map_err(|_| {
+        Refusal::new(
+            ServerError::IncompatibleSchema,
+            format!("unknown schema type {}", schema.r#type),
+        )
+    })?;
     Ok(Some(SchemaInfo {
         kind: SchemaType::from_wire(kind),
         data: schema.schema_data.clone(),
-        properties: schema.properties.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect(),
+        properties: schema
+            .properties
+            .iter()
+            .map(|pair| (pair.key.clone(), pair.value.clone()))
+            .collect(),
     }))
 }
 
@@ -43,7 +51,10 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
         },
     };
     let Some(entry) = entry else {
-        return connection.send(&failed(ServerError::TopicNotFound, "Topic not found or no-schema".to_owned()));
+        return connection.send(&failed(
+            ServerError::TopicNotFound,
+            "Topic not found or no-schema".to_owned(),
+        ));
     };
     let schema = proto::Schema {
         name: catalog.schema_id(&topic),
@@ -53,7 +64,10 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
             .schema
             .properties
             .iter()
-            .map(|(key, value)| KeyValue { key: key.clone(), value: value.clone() })
+            .map(|(key, value)| KeyValue {
+                key: key.clone(),
+                value: value.clone(),
+            })
             .collect(),
     };
     connection.send(&answer::schema(id, schema, entry.version.to_bytes()));
@@ -69,14 +83,25 @@ pub(super) fn handle_get_or_create_schema(connection: &Rc<Connection>, request: 
     });
 }
 
-async fn get_or_create(connection: &Connection, request: &CommandGetOrCreateSchema) -> Result<bytes::Bytes, Refusal> {
-    let topic: TopicName =
-        request.topic.parse().map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
+async fn get_or_create(
+    connection: &Connection,
+    request: &CommandGetOrCreateSchema,
+) -> Result<bytes::Bytes, Refusal> {
+    let topic: TopicName = request
+        .topic
+        .parse()
+        .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
     let catalog = &connection.shard.shared.catalog;
     if !catalog.topic_exists(&topic) && catalog.partitioned_topic(&topic).is_none() {
-        return Err(Refusal::new(ServerError::TopicNotFound, format!("topic {topic} not found")));
+        return Err(Refusal::new(
+            ServerError::TopicNotFound,
+            format!("topic {topic} not found"),
+        ));
     }
     let schema = schema_info(Some(&request.schema))?;
-    let version = catalog.add_producer_schema(&topic, schema, "").await.map_err(of_schema)?;
+    let version = catalog
+        .add_producer_schema(&topic, schema, "")
+        .await
+        .map_err(of_schema)?;
     Ok(version.map(SchemaVersion::to_bytes).unwrap_or_default())
 }

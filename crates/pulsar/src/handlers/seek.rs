@@ -22,14 +22,25 @@ const EARLIEST_LEDGER: u64 = u64::MAX;
 pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
     let request_id = request.request_id;
     let Some((topic, key)) = attached(connection, request.consumer_id) else {
-        return deny(connection, request_id, Refusal::new(ServerError::MetadataError, "Consumer not found"));
+        return deny(
+            connection,
+            request_id,
+            Refusal::new(ServerError::MetadataError, "Consumer not found"),
+        );
     };
     let to = match (&request.message_id, request.message_publish_time) {
-        (Some(id), _) => SeekTo::Place { at: place_of(id), remaining: id.ack_set.clone() },
+        (Some(id), _) => SeekTo::Place {
+            at: place_of(id),
+            remaining: id.ack_set.clone(),
+        },
         (None, Some(time_ms)) => SeekTo::Time(time_ms),
         (None, None) => {
             let text = "seek needs a message id or a publish time";
-            return deny(connection, request_id, Refusal::new(ServerError::MetadataError, text));
+            return deny(
+                connection,
+                request_id,
+                Refusal::new(ServerError::MetadataError, text),
+            );
         }
     };
     let connection = connection.clone();
@@ -39,7 +50,11 @@ pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
             Err(error) => {
                 let refusal = refusal::of_cursor(&error);
                 let text = format!("Error when resetting subscription: {}", refusal.message);
-                deny(&connection, request_id, Refusal::new(ServerError::UnknownError, text));
+                deny(
+                    &connection,
+                    request_id,
+                    Refusal::new(ServerError::UnknownError, text),
+                );
             }
         }
     });
@@ -60,7 +75,11 @@ pub(super) fn place_of(id: &MessageIdData) -> StartAt {
 pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &CommandGetLastMessageId) {
     let request_id = request.request_id;
     let Some((topic, key)) = attached(connection, request.consumer_id) else {
-        return deny(connection, request_id, Refusal::new(ServerError::MetadataError, "Consumer not found"));
+        return deny(
+            connection,
+            request_id,
+            Refusal::new(ServerError::MetadataError, "Consumer not found"),
+        );
     };
     let connection = connection.clone();
     spawn_local(async move {
@@ -72,10 +91,17 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
                     ..Default::default()
                 };
                 let mut message = id(last.position);
-                message.partition = Some(last.partition.map_or(-1, |index| i32::try_from(index).unwrap_or(-1)));
-                message.batch_index =
-                    Some(last.batch_size.map_or(-1, |size| i32::try_from(size).unwrap_or(0).saturating_sub(1)));
-                let mark_delete = last.mark_delete.map(|(ledger, entry)| answer::message_id(ledger, entry));
+                message.partition = Some(
+                    last.partition
+                        .map_or(-1, |index| i32::try_from(index).unwrap_or(-1)),
+                );
+                message.batch_index = Some(
+                    last.batch_size
+                        .map_or(-1, |size| i32::try_from(size).unwrap_or(0).saturating_sub(1)),
+                );
+                let mark_delete = last
+                    .mark_delete
+                    .map(|(ledger, entry)| answer::message_id(ledger, entry));
                 connection.send(&answer::last_message_id(request_id, message, mark_delete));
             }
             Err(error) => deny(&connection, request_id, refusal::of_cursor(&error)),
