@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_runtime::{ShutdownToken, spawn_local};
+use pharos_runtime::{ShutdownToken, clock, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -28,7 +28,7 @@ pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
 
 use crate::broker::Shared;
 use crate::error::Gone;
-use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages};
+use crate::feed::{Feed, FeedHost, FeedSeed, Progress, FeedStages};
 use crate::ids::{ConnectionId, ShardId, TopicId};
 use crate::topic::{Topic, Topics};
 use mesh::Mesh;
@@ -41,6 +41,13 @@ const SAMPLES_PER_TURN: usize = 1000;
 
 /// Connections pumped before the shard looks at its sockets and inbox again.
 const PUMPS_PER_TURN: usize = 2;
+/// How long messages are handled before sockets get their turn.
+const HANDLE_NANOS_MAX: u64 = 500_000;
+/// Cursors in one report to a topic's home.
+const PROGRESS_CURSORS_MAX: usize = 1024;
+/// A report of progress waits this long, this often, while there is delivery to do.
+const FLUSH_DELAY: Duration = Duration::from_millis(20);
+const FLUSH_DELAYS_MAX: u32 = 25;
 
 /// One shard of the broker. Lives on its thread.
 pub struct Shard {
@@ -224,8 +231,14 @@ impl Shard {
 
     async fn run_inbox(self: Rc<Self>, mut inbox: Inbox) {
         while let Some(batch) = inbox.recv().await {
+            let mut since = clock::now();
             for message in batch {
                 self.handle(message);
+                // Sockets must not wait long for a large batch.
+                if clock::now().since(since) > HANDLE_NANOS_MAX {
+                    tokio::task::yield_now().await;
+                    since = clock::now();
+                }
             }
             // What this shard told itself meanwhile need not go round through the inbox; a bound keeps sockets alive.
             for _ in 0..4 {
@@ -357,6 +370,13 @@ impl Shard {
         let interval = self.shared.options.cursor_flush_interval;
         loop {
             tokio::time::sleep(interval).await;
+            // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
+            for _ in 0..FLUSH_DELAYS_MAX {
+                if self.ready.borrow().is_empty() {
+                    break;
+                }
+                tokio::time::sleep(FLUSH_DELAY).await;
+            }
             self.flush_progress();
         }
     }
@@ -390,9 +410,13 @@ impl Shard {
     pub(crate) fn flush_progress(&self) {
         let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
         for topic in dirty {
-            if let Some(feed) = self.feed_by_id(topic) {
-                let progress = feed.take_progress();
-                self.send_home(topic, HomeMessage::Progress(progress));
+            let Some(feed) = self.feed_by_id(topic) else { continue };
+            let progress = feed.take_progress();
+            // In parts, so that the home of a hundred thousand cursors gets to its other work in between.
+            let mut moved = progress.moved.into_iter().peekable();
+            while moved.peek().is_some() {
+                let part = moved.by_ref().take(PROGRESS_CURSORS_MAX).collect();
+                self.send_home(topic, HomeMessage::Progress(Progress { moved: part }));
             }
         }
     }
