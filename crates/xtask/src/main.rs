@@ -3,12 +3,17 @@
 //! Nothing that ships depends on this crate.
 
 mod codegen;
+mod tidy;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: pharos-xtask codegen [--check]
+use anyhow::{Context as _, Result};
+
+const USAGE: &str = "usage: pharos-xtask codegen [--check] | tidy
   codegen          write the protocol sources of crates/wire from crates/wire/proto/fields.tsv
-  codegen --check  fail when the written sources differ from what the table gives";
+  codegen --check  fail when the written sources differ from what the table gives
+  tidy             check facts about the repository that no compiler checks";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +21,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["codegen"] => codegen::run(codegen::Mode::Write),
         ["codegen", "--check"] => codegen::run(codegen::Mode::Check),
+        ["tidy"] => tidy::run(),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -28,4 +34,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+pub(crate) fn repository_root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here
+        .ancestors()
+        .nth(2)
+        .context("crates/xtask has no grandparent")?;
+    Ok(root.to_owned())
 }

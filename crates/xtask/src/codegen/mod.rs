@@ -10,7 +10,7 @@ mod required;
 mod table;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -35,7 +35,7 @@ pub(crate) const HEADER: &str =
 /// # Errors
 /// The table does not parse, a file cannot be read or written, `rustfmt` fails, or (`Check`) a file is stale.
 pub(crate) fn run(mode: Mode) -> Result<()> {
-    let root = repository_root()?;
+    let root = crate::repository_root()?;
     let wire = root.join("crates/wire");
     let text = std::fs::read_to_string(wire.join("proto/fields.tsv")).context("reading proto/fields.tsv")?;
     let table = Table::parse(&text)?;
@@ -63,15 +63,6 @@ fn place(path: &Path, fresh: &str, mode: Mode) -> Result<()> {
         );
     }
     std::fs::write(path, fresh).with_context(|| format!("writing {}", path.display()))
-}
-
-fn repository_root() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here
-        .ancestors()
-        .nth(2)
-        .context("crates/xtask has no grandparent")?;
-    Ok(root.to_owned())
 }
 
 fn rustfmt(root: &Path, source: &str) -> Result<String> {

@@ -1,0 +1,226 @@
+//! Checks that read the files one by one.
+
+use super::{Findings, SourceFile};
+
+const LINES_MAX: usize = 600;
+
+/// Files that are longer for a reason.
+const LONG_FOR_A_REASON: [(&str, &str); 4] = [
+    (
+        "crates/broker/src/topic/subscribe.rs",
+        "one decision with all its cases in order",
+    ),
+    (
+        "crates/managed-ledger/src/cursor_log/tests.rs",
+        "cases over one fixture",
+    ),
+    (
+        "crates/managed-ledger/src/ledger/tests.rs",
+        "cases over one fixture",
+    ),
+    (
+        "crates/pulsar/src/connection.rs",
+        "the one owner of a connection's state",
+    ),
+];
+
+/// Crates that handle bytes of a peer or a disk.
+const CRATES_OF_BYTES: [&str; 4] = ["wire", "storage", "pulsar", "broker"];
+
+/// Words that say where or with what a file was made, instead of what it is. In two pieces, so that this file has none.
+const FORBIDDEN: [&str; 14] = [
+    concat!("/wo", "rk"),
+    concat!("/ro", "ot"),
+    concat!("crates", ".io"),
+    concat!("pypi", ".org"),
+    concat!("pythonhosted", ".org"),
+    concat!("npmjs", ".org"),
+    concat!("repo.maven", ".apache.org"),
+    concat!("maven", ".org"),
+    concat!("proxy.golang", ".org"),
+    concat!("clau", "de"),
+    concat!("anthro", "pic"),
+    concat!("chat", "gpt"),
+    concat!("open", "ai"),
+    concat!("cop", "ilot"),
+];
+
+/// Files over the limit, and entries of the list that are due to go.
+pub(super) fn long_files(files: &[SourceFile]) -> Findings {
+    let mut findings = Findings::new();
+    for file in files.iter().filter(|file| is_code(file) && !is_generated(file)) {
+        let lines = file.text.lines().count();
+        let listed = LONG_FOR_A_REASON.iter().any(|(path, _)| *path == file.path);
+        if lines > LINES_MAX && !listed {
+            findings.push(format!("{}: {lines} lines; {LINES_MAX} is the limit", file.path));
+        } else if lines <= LINES_MAX && listed {
+            findings.push(format!(
+                "{}: short again, take it off the list of long files",
+                file.path
+            ));
+        }
+    }
+    findings
+}
+
+/// Paths of a machine, hosts of a package registry, tools.
+pub(super) fn forbidden_words(files: &[SourceFile]) -> Findings {
+    // A lock file names where its packages come from; that is its job.
+    let files = files.iter().filter(|file| !file.path.ends_with("Cargo.lock"));
+    find_lines(files, |line| {
+        let line = line.to_lowercase();
+        FORBIDDEN.iter().any(|word| contains_word(&line, word))
+    })
+}
+
+/// Tests that never run.
+pub(super) fn ignored_tests(files: &[SourceFile]) -> Findings {
+    let attribute = concat!("#[", "ignore");
+    find_lines(files.iter().filter(|file| is_rust(file)), |line| {
+        line.trim_start().starts_with(attribute)
+    })
+}
+
+/// Code that says of itself that it is not there yet.
+pub(super) fn unfinished(files: &[SourceFile]) -> Findings {
+    let words = [
+        concat!("to", "do!("),
+        concat!("unimpl", "emented!("),
+        concat!("FIX", "ME"),
+        concat!("XX", "X:"),
+    ];
+    find_lines(files.iter().filter(|file| is_code(file)), |line| {
+        words.iter().any(|word| line.contains(word))
+    })
+}
+
+/// Libraries that do not forbid `unsafe`.
+pub(super) fn unsafe_code(files: &[SourceFile]) -> Findings {
+    files
+        .iter()
+        .filter(|file| file.path.starts_with("crates/") && file.path.ends_with("/src/lib.rs"))
+        .filter(|file| !file.text.contains("#![forbid(unsafe_code)]"))
+        .map(|file| format!("{}: no #![forbid(unsafe_code)]", file.path))
+        .collect()
+}
+
+/// `unwrap` and `expect` outside of tests in the crates that handle bytes of others.
+pub(super) fn panics(files: &[SourceFile]) -> Findings {
+    let of_bytes = |file: &&SourceFile| {
+        let mut parts = file.path.split('/');
+        parts.next() == Some("crates")
+            && parts.next().is_some_and(|name| CRATES_OF_BYTES.contains(&name))
+            && parts.next() == Some("src")
+            && !file.path.contains("/tests/")
+            && !file.path.ends_with("/tests.rs")
+    };
+    let mut findings = Findings::new();
+    for file in files.iter().filter(of_bytes) {
+        for (number, line) in (1..).zip(without_tests(&file.text).lines()) {
+            let code = line.split("//").next().unwrap_or_default();
+            if code.contains(".unwrap()") || code.contains(".expect(\"") {
+                findings.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    findings
+}
+
+/// The text up to the tests at the end of the file.
+fn without_tests(text: &str) -> &str {
+    let tests = text.find("\n#[cfg(test)]\nmod tests {");
+    tests.map_or(text, |at| &text[..=at])
+}
+
+fn find_lines<'a>(files: impl Iterator<Item = &'a SourceFile>, is_wrong: impl Fn(&str) -> bool) -> Findings {
+    let mut findings = Findings::new();
+    for file in files {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            if is_wrong(line) {
+                findings.push(format!("{}:{number}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `word` stands in `line` with no letter, digit, dot, dash or underscore right before or after it.
+fn contains_word(line: &str, word: &str) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        !before.is_some_and(joins) && !after.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
+    })
+}
+
+fn is_rust(file: &SourceFile) -> bool {
+    file.path.ends_with(".rs")
+}
+
+fn is_code(file: &SourceFile) -> bool {
+    [".rs", ".sh", ".py", ".go", ".java"]
+        .iter()
+        .any(|end| file.path.ends_with(end))
+}
+
+fn is_generated(file: &SourceFile) -> bool {
+    file.text.starts_with("// @generated")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SourceFile, contains_word, forbidden_words, long_files, panics, unsafe_code};
+
+    fn file(path: &str, text: &str) -> SourceFile {
+        SourceFile {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_word_is_found_only_whole() {
+        assert!(contains_word("see /abc/def", "/abc"));
+        assert!(contains_word("see /abc.", "/abc"));
+        assert!(!contains_word("crates/abc", "/abc"));
+        assert!(!contains_word("/abcd", "/abc"));
+        assert!(!contains_word("reopened", "open"));
+    }
+
+    #[test]
+    fn a_machine_path_is_a_finding_with_its_line() {
+        let text = format!("one\ncd {}/x\n", concat!("/ro", "ot"));
+        assert_eq!(
+            forbidden_words(&[file("a.md", &text)]),
+            [format!("a.md:2: cd {}/x", concat!("/ro", "ot"))]
+        );
+    }
+
+    #[test]
+    fn unwrap_is_a_finding_in_code_but_not_in_tests_and_comments() {
+        let text = "/// x.unwrap()\nfn a() { b.unwrap(); }\n#[cfg(test)]\nmod tests {\n    fn t() { b.unwrap(); }\n}\n";
+        assert_eq!(
+            panics(&[
+                file("crates/wire/src/a.rs", text),
+                file("crates/cli/src/a.rs", text)
+            ]),
+            ["crates/wire/src/a.rs:2: fn a() { b.unwrap(); }"]
+        );
+    }
+
+    #[test]
+    fn long_files_are_found_unless_generated() {
+        let long = "\n".repeat(601);
+        let found = long_files(&[
+            file("a.rs", &long),
+            file("b.rs", &format!("// @generated\n{long}")),
+        ]);
+        assert_eq!(found, ["a.rs: 601 lines; 600 is the limit"]);
+    }
+
+    #[test]
+    fn a_library_must_forbid_unsafe() {
+        assert_eq!(unsafe_code(&[file("crates/a/src/lib.rs", "")]).len(), 1);
+    }
+}
