@@ -20,7 +20,6 @@ use pharos_broker::feed::{DeliverySink, Filled, Group, Recipient, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
 use pharos_runtime::{clock, spawn_local};
-use pharos_wire::proto::ServerError;
 use pharos_wire::{Command, HeaderBuf, MessageHeader, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
@@ -215,12 +214,6 @@ impl Connection {
                 *place = None;
             }
         }
-    }
-
-    /// Says an error about the connection as a whole, then closes it.
-    pub(crate) fn fail(&self, code: ServerError, message: impl Into<String>) {
-        self.send(&answer::connection_error(code, message));
-        self.close_after_writing();
     }
 
     fn close_after_writing(&self) {

@@ -7,7 +7,6 @@ use pharos_broker::entry::FeedEntry;
 use pharos_broker::feed::Seat;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::topic::SubscriptionType;
-use pharos_types::{SubscriptionName, TopicName};
 
 /// What stands under a consumer id.
 pub(crate) enum ConsumerSlot {
@@ -23,8 +22,6 @@ pub(crate) enum ConsumerSlot {
 /// An attached consumer.
 pub(crate) struct Consumer {
     pub(crate) topic: TopicId,
-    pub(crate) topic_name: TopicName,
-    pub(crate) subscription: SubscriptionName,
     pub(crate) kind: SubscriptionType,
     pub(crate) key: ConsumerKey,
     pub(crate) attached: Attached,

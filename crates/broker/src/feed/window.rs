@@ -28,7 +28,7 @@ pub enum Found {
 
 /// The entries at hand.
 #[derive(Debug)]
-pub struct Window {
+pub(crate) struct Window {
     recent: VecDeque<Arc<FeedEntry>>,
     recent_bytes: usize,
     pages: BTreeMap<Ordinal, Arc<FeedEntry>>,
@@ -40,7 +40,7 @@ pub struct Window {
 impl Window {
     /// Nothing at hand of a topic that ends at `tail`.
     #[must_use]
-    pub fn new(tail: Ordinal) -> Self {
+    pub(crate) fn new(tail: Ordinal) -> Self {
         Self {
             recent: VecDeque::new(),
             recent_bytes: 0,
@@ -52,12 +52,12 @@ impl Window {
 
     /// The end of what is durable, exclusive.
     #[must_use]
-    pub fn tail(&self) -> Ordinal {
+    pub(crate) fn tail(&self) -> Ordinal {
         self.tail
     }
 
     /// The tail is at least here, as heard from the topic's home by another way than [`push`](Self::push).
-    pub fn raise_tail(&mut self, tail: Ordinal) {
+    pub(crate) fn raise_tail(&mut self, tail: Ordinal) {
         if tail > self.tail {
             self.tail = tail;
             self.recent.clear();
@@ -66,7 +66,7 @@ impl Window {
     }
 
     /// Takes the next newest entry.
-    pub fn push(&mut self, entry: Arc<FeedEntry>) {
+    pub(crate) fn push(&mut self, entry: Arc<FeedEntry>) {
         if entry.ordinal < self.tail {
             return; // Known already: a seed that was newer than this message.
         }
@@ -82,7 +82,7 @@ impl Window {
     }
 
     /// Takes entries that were read back. The oldest pages make room.
-    pub fn insert_pages(&mut self, entries: Vec<Arc<FeedEntry>>) {
+    pub(crate) fn insert_pages(&mut self, entries: Vec<Arc<FeedEntry>>) {
         let room = entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
         while self.pages_bytes + room > PAGES_BYTES_MAX {
             let Some((_, old)) = self.pages.pop_first() else {
@@ -99,14 +99,14 @@ impl Window {
     }
 
     /// Forgets what was read back, once nobody is behind any more.
-    pub fn clear_pages(&mut self) {
+    pub(crate) fn clear_pages(&mut self) {
         self.pages.clear();
         self.pages_bytes = 0;
     }
 
     /// Looks at one place.
     #[must_use]
-    pub fn find(&self, ordinal: Ordinal) -> Found {
+    pub(crate) fn find(&self, ordinal: Ordinal) -> Found {
         if ordinal >= self.tail {
             return Found::AtTail;
         }

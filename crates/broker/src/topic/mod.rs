@@ -53,7 +53,7 @@ pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
 use crate::feed::{FeedSeed, Marks, Sent};
-use crate::ids::{ConsumerKey, ProducerKey, ShardId, TopicId};
+use crate::ids::{ConsumerKey, ShardId, TopicId};
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
 use consumers::Consumer;
@@ -219,10 +219,5 @@ impl Topic {
     /// The end of what readers may see, exclusive.
     pub(crate) fn durable_end(&self) -> Ordinal {
         self.state.borrow().ledger.durable_end()
-    }
-
-    /// The producer, for tests of whether it is still attached.
-    pub(crate) fn has_producer(&self, key: ProducerKey) -> bool {
-        self.state.borrow().producers.get(key).is_some()
     }
 }

@@ -128,10 +128,6 @@ impl Producers {
         }
     }
 
-    pub(crate) fn get(&self, key: ProducerKey) -> Option<&Producer> {
-        self.attached.get(&key)
-    }
-
     pub(crate) fn get_mut(&mut self, key: ProducerKey) -> Option<&mut Producer> {
         self.attached.get_mut(&key)
     }

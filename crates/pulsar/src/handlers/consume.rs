@@ -266,8 +266,6 @@ fn finish(
     };
     let consumer = Consumer {
         topic,
-        topic_name: wish.topic.clone(),
-        subscription: wish.subscription.clone(),
         kind: wish.kind,
         key: subscribed.key,
         attached,
