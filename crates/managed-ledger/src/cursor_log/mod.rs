@@ -121,6 +121,8 @@ pub struct CursorLog {
     /// The ledger that the info names.
     named: Option<LedgerId>,
     roll: Roll,
+    /// The ledger that a roll replaced, and how far it must be durable before it is deleted.
+    retired: Option<(LedgerId, Option<DurableAt>)>,
     /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there.
     is_unwritten: bool,
     /// Tickets that wait for the first ledger to be named.

@@ -49,6 +49,7 @@ impl CursorLog {
                 primary: None,
                 named,
                 roll: Roll::Idle,
+                retired: None,
                 is_unwritten,
                 waiting: Vec::new(),
                 snapshot_bytes: 0,

@@ -48,6 +48,7 @@ pub struct RollDone(Done);
 enum Done {
     Created(Result<Arc<dyn LedgerWriter>, CreateError>),
     Named(Result<(), CommitError>),
+    Retired,
 }
 
 /// What a step came to.
@@ -72,6 +73,9 @@ impl CursorLog {
         self.flush();
         if self.is_failed() || now_ms < self.retry_at_ms {
             return None;
+        }
+        if let Some(step) = self.retire() {
+            return Some(step);
         }
         let is_due = self.is_roll_due();
         // What the engine has not taken would be waited for in vain.
@@ -112,6 +116,7 @@ impl CursorLog {
             }
             Done::Named(Ok(())) => self.on_named(),
             Done::Named(Err(error)) => self.on_not_named(error, now_ms),
+            Done::Retired => RollEvent::Nothing,
         }
     }
 
@@ -143,35 +148,45 @@ impl CursorLog {
         self.flush();
     }
 
-    /// Steps 3 and 4. Both ledgers must be durable as far as they are now: tickets given out before wait for the old one, which
-    /// is then deleted.
+    /// Step 3. Both ledgers must be durable as far as they are now: tickets given out before wait for the old one. It is still
+    /// written until the naming is heard of, so it is deleted by a step of its own.
     fn name_copy(&self) -> BoxFuture<'static, RollDone> {
         let places: Vec<_> = self.targets().map(Target::all).collect();
-        let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
+        let info = Arc::clone(&self.info);
         let copy = self.roll.target().map(|target| target.writer.id());
-        let old = self.named;
         Box::pin(async move {
             let named = async {
                 for place in places {
                     place.reached().await?;
                 }
                 let cursor_ledger = copy.map(|copy| copy.0);
-                info.update(|info| info.cursor_ledger = cursor_ledger).await?;
-                if let Some(old) = old {
-                    // What cannot be deleted now, the clean-up at start finds.
-                    let _ = engine.delete(old).await;
-                }
-                Ok(())
+                Ok(info.update(|info| info.cursor_ledger = cursor_ledger).await?)
             };
             RollDone(Done::Named(named.await))
         })
+    }
+
+    /// Step 4: the old ledger goes, once nobody waits for anything in it any more.
+    fn retire(&mut self) -> Option<BoxFuture<'static, RollDone>> {
+        let (old, place) = self.retired.take()?;
+        let engine = Arc::clone(&self.engine);
+        Some(Box::pin(async move {
+            if let Some(place) = place {
+                // A ledger that failed is deleted all the same.
+                let _ = place.reached().await;
+            }
+            // What cannot be deleted now, the clean-up at start finds.
+            let _ = engine.delete(old).await;
+            RollDone(Done::Retired)
+        }))
     }
 
     fn on_named(&mut self) -> RollEvent {
         let Roll::Copying { target, .. } = std::mem::replace(&mut self.roll, Roll::Idle) else {
             return RollEvent::Nothing;
         };
-        self.named = Some(target.writer.id());
+        let old = self.named.replace(target.writer.id());
+        self.retired = old.map(|old| (old, self.primary.as_ref().map(Target::all)));
         for ticket in self.waiting.drain(..) {
             // Who gave up waiting is not told.
             let _ = ticket.send(target.all());
