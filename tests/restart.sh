@@ -28,6 +28,7 @@ await() { # await PID COMMAND...
 show() { tail -n 30 "$dir"/*.out "$dir"/*.err >&2; }
 
 start() {
+    : > "$dir/broker.out"
     "$pharos" serve --data-dir "$dir/data" --pulsar-listen "127.0.0.1:$port" --http-listen 127.0.0.1:0 \
         > "$dir/broker.out" 2>> "$dir/broker.err" < /dev/null &
     broker=$!
