@@ -16,7 +16,7 @@ use pharos_wire::proto::{
 };
 use pharos_wire::{Command, proto};
 
-use super::deny;
+use super::{bytes_of, check_name, check_properties, deny};
 use super::produce::{of_schema, pairs};
 use super::schema::schema_info;
 use crate::connection::Connection;
@@ -63,16 +63,13 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         .topic
         .parse()
         .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
-    let metadata_bytes: usize = request
-        .metadata
-        .iter()
-        .map(|pair| pair.key.len() + pair.value.len())
-        .sum();
+    let metadata_bytes = bytes_of(&request.metadata);
     let bytes_max = connection.shard.shared.options.max_consumer_metadata_bytes;
     if metadata_bytes > bytes_max {
         let text = format!("consumer metadata of {metadata_bytes} bytes is larger than {bytes_max}");
         return Err(Refusal::new(ServerError::MetadataError, text));
     }
+    check_properties("subscription properties", &request.subscription_properties)?;
     let kind = kind_of(connection, &topic, request);
     if request.read_compacted.unwrap_or(false)
         && !matches!(request.sub_type(), SubType::Exclusive | SubType::Failover)
@@ -92,12 +89,7 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }
     let name = request.consumer_name.clone().filter(|name| !name.is_empty());
-    if name.as_ref().is_some_and(|name| name.len() > 4096) {
-        return Err(Refusal::new(
-            ServerError::MetadataError,
-            "consumer name is longer than 4096 bytes",
-        ));
-    }
+    check_name("consumer name", name.as_deref())?;
     let rewind_sec = request.start_message_rollback_duration_sec.unwrap_or(0);
     let catalog = &connection.shard.shared.catalog;
     Ok(SubscribeRequest {

@@ -12,7 +12,7 @@ mod seek;
 use std::rc::Rc;
 
 use pharos_wire::answer::{self, Refusal};
-use pharos_wire::proto::ServerError;
+use pharos_wire::proto::{KeyValue, ServerError};
 use pharos_wire::{Command, Frame};
 
 use crate::connection::Connection;
@@ -77,6 +77,38 @@ fn refuse(connection: &Connection, command: &Command) -> bool {
         "Transactions are not enabled.",
     ));
     true
+}
+
+/// The longest name that a client may give its producer or consumer, in bytes. Names are kept and travel in stats.
+const NAME_BYTES_MAX: usize = 4096;
+
+/// Keys and values of properties that a client leaves with us, in bytes.
+const PROPERTIES_BYTES_MAX: usize = 64 << 10;
+
+/// Refuses a name that is too long to be kept.
+fn check_name(what: &str, name: Option<&str>) -> Result<(), Refusal> {
+    match name {
+        Some(name) if name.len() > NAME_BYTES_MAX => Err(Refusal::new(
+            ServerError::MetadataError,
+            format!("{what} is longer than {NAME_BYTES_MAX} bytes"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses properties that are too large to be kept.
+fn check_properties(what: &str, list: &[KeyValue]) -> Result<(), Refusal> {
+    let bytes = bytes_of(list);
+    if bytes <= PROPERTIES_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!("{what} of {bytes} bytes are larger than {PROPERTIES_BYTES_MAX}");
+    Err(Refusal::new(ServerError::MetadataError, text))
+}
+
+/// The size of keys and values together.
+fn bytes_of(list: &[KeyValue]) -> usize {
+    list.iter().map(|pair| pair.key.len() + pair.value.len()).sum()
 }
 
 /// Answers a request with an error.

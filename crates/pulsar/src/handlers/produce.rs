@@ -17,7 +17,7 @@ use pharos_wire::proto::{
     CommandCloseProducer, CommandProducer, CommandSend, ProducerAccessMode, ServerError,
 };
 
-use super::deny;
+use super::{check_name, check_properties, deny};
 use super::schema::schema_info;
 use crate::connection::Connection;
 use crate::producer::{Producer, ProducerSlot, SendTo};
@@ -49,15 +49,9 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         }
         None => {}
     }
-    let name: TopicName = match request.topic.parse() {
+    let name = match topic_of(&request) {
         Ok(name) => name,
-        Err(error) => {
-            return deny(
-                connection,
-                request_id,
-                Refusal::new(ServerError::InvalidTopicName, format!("{error}")),
-            );
-        }
+        Err(refusal) => return deny(connection, request_id, refusal),
     };
     let attempt = connection.shard.number_for_front_door();
     connection
@@ -69,6 +63,17 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         let outcome = create(&connection, &name, &request).await;
         finish(&connection, id, request_id, attempt, outcome);
     });
+}
+
+/// The topic's name, after the checks that need nothing but the command.
+fn topic_of(request: &CommandProducer) -> Result<TopicName, Refusal> {
+    let topic = request
+        .topic
+        .parse()
+        .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
+    check_name("producer name", request.producer_name.as_deref())?;
+    check_properties("producer metadata", &request.metadata)?;
+    Ok(topic)
 }
 
 /// Everything that creating a producer waits for.

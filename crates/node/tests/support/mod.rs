@@ -1,0 +1,349 @@
+//! A broker as a child process, peers without manners, and a client that must never notice them.
+//!
+//! Everything waits for a condition and gives up after [`PATIENCE`]; nothing waits for time to pass.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command as Process, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use pharos_client::{
+    ConnectOptions, Connection, Consumer, ConsumerOptions, Message, OutgoingMessage, Producer,
+    ProducerOptions, RawConnection, SendReceipt,
+};
+use pharos_wire::command::Command;
+use pharos_wire::proto::{MessageMetadata, ServerError};
+use pharos_wire::{message, request};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take before the test gives up. Long, because the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the future comes to, which must be soon.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(outcome) => outcome,
+        Err(_) => panic!("nothing came of: {what}"),
+    }
+}
+
+/// Looks again and again until there is something to see.
+pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A running broker. Killed when dropped; after a failure its log is printed.
+pub struct Node {
+    child: Child,
+    log: File,
+    /// `pulsar://…`
+    pub pulsar: String,
+    /// `127.0.0.1:port` of the admin door.
+    http: String,
+}
+
+impl Node {
+    /// Starts one on free ports and waits until both doors are announced.
+    pub fn start(data: &Path, settings: &[&str]) -> Self {
+        let log = tempfile::tempfile().unwrap();
+        let mut child = serve(data, settings)
+            .stderr(log.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut url = |scheme: &str| {
+            let line = lines
+                .next()
+                .unwrap_or_else(|| panic!("no line with {scheme}"))
+                .unwrap();
+            let found = line.split_whitespace().find(|word| word.starts_with(scheme));
+            found.unwrap().to_owned()
+        };
+        let pulsar = url("pulsar://");
+        let http = url("http://").trim_start_matches("http://").to_owned();
+        Self {
+            child,
+            log,
+            pulsar,
+            http,
+        }
+    }
+
+    /// A client with manners.
+    pub async fn client(&self) -> Connection {
+        let connecting = Connection::connect(&self.pulsar, ConnectOptions::default());
+        soon("connecting", connecting).await.unwrap()
+    }
+
+    /// A peer that has said nothing yet.
+    pub async fn stranger(&self) -> RawConnection {
+        soon("connecting", RawConnection::connect(&self.pulsar))
+            .await
+            .unwrap()
+    }
+
+    /// A peer that has shaken hands and knows no manners beyond that.
+    pub async fn rogue(&self) -> RawConnection {
+        let mut raw = self.stranger().await;
+        soon("the handshake", raw.handshake(request::connect("rogue")))
+            .await
+            .unwrap();
+        raw
+    }
+
+    /// What the admin API answers to a GET, which must be JSON.
+    pub fn ask(&self, path: &str) -> serde_json::Value {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// `…/stats` of a topic of public/default.
+    pub fn stats(&self, topic: &str) -> serde_json::Value {
+        self.ask(&format!("/admin/v2/persistent/public/default/{topic}/stats"))
+    }
+
+    /// `…/internalStats` of a topic of public/default.
+    pub fn internal_stats(&self, topic: &str) -> serde_json::Value {
+        self.ask(&format!(
+            "/admin/v2/persistent/public/default/{topic}/internalStats"
+        ))
+    }
+
+    /// Ids of a topic's ledgers, oldest first.
+    pub fn ledgers(&self, topic: &str) -> Vec<u64> {
+        let stats = self.internal_stats(topic);
+        let ledgers = stats["ledgers"].as_array().unwrap();
+        ledgers
+            .iter()
+            .map(|ledger| ledger["ledgerId"].as_u64().unwrap())
+            .collect()
+    }
+
+    /// Names of the persistent topics of public/default.
+    pub fn topics(&self) -> Vec<String> {
+        let topics = self.ask("/admin/v2/persistent/public/default");
+        serde_json::from_value(topics).unwrap()
+    }
+
+    /// Memory that the process has resident, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// The process has not ended.
+    pub fn assert_alive(&mut self) {
+        assert!(self.child.try_wait().unwrap().is_none(), "the broker has ended");
+    }
+
+    /// As a power cut, for the process.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM; how it ended and how long that took.
+    pub fn stop(mut self) -> (ExitStatus, Duration) {
+        let asked = Instant::now();
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, asked.elapsed());
+            }
+            assert!(asked.elapsed() < PATIENCE, "does not stop");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A child that has ended is not killed again.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let mut text = String::new();
+            let _ = self.log.seek(SeekFrom::Start(0));
+            let _ = self.log.read_to_string(&mut text);
+            eprintln!("the broker's log:\n{text}");
+        }
+    }
+}
+
+/// `pharos serve` on free ports, without the settings of whoever runs the tests.
+pub fn serve(data: &Path, settings: &[&str]) -> Process {
+    let mut process = Process::new(env!("CARGO_BIN_EXE_pharos"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PHAROS_") {
+            process.env_remove(name);
+        }
+    }
+    process
+        .args(["serve", "--shards", "2", "--data-dir"])
+        .arg(data)
+        .args(["--pulsar-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+        .args(settings)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    process
+}
+
+/// Starts a broker that must not come up; what it said.
+pub fn refused(data: &Path) -> Output {
+    serve(data, &[]).stderr(Stdio::piped()).output().unwrap()
+}
+
+/// Somebody else's client: connected all the time, and served all the time.
+pub struct Bystander {
+    producer: Producer,
+    consumer: Consumer,
+    sent: u64,
+}
+
+impl Bystander {
+    /// One with a topic of its own.
+    pub async fn new(node: &Node) -> Self {
+        let client = node.client().await;
+        let consumer = client
+            .subscribe("bystander", ConsumerOptions::exclusive("own"))
+            .await
+            .unwrap();
+        let producer = client
+            .producer("bystander", ProducerOptions::default())
+            .await
+            .unwrap();
+        Self {
+            producer,
+            consumer,
+            sent: 0,
+        }
+    }
+
+    /// It still publishes and receives, and nothing but its own.
+    pub async fn is_served(&mut self) {
+        self.sent += 1;
+        let text = format!("bystander {}", self.sent);
+        soon("a bystander's receipt", self.producer.send(text.clone()))
+            .await
+            .unwrap();
+        let message = soon("a bystander's message", self.consumer.receive())
+            .await
+            .unwrap();
+        assert_eq!(message.text(), text);
+        self.consumer.ack(&message.id).await.unwrap();
+    }
+}
+
+/// The peer is closed; whatever it is told before that is thrown away.
+pub async fn assert_closed(raw: &mut RawConnection, why: &str) {
+    let reading = async { while let Ok(Some(_)) = raw.read().await {} };
+    soon(why, reading).await;
+}
+
+/// The next command, PINGs aside.
+pub async fn next(raw: &mut RawConnection) -> Command {
+    soon("an answer", raw.next_command()).await.unwrap()
+}
+
+/// The next command is an ERROR about this request; its text.
+pub async fn expect_error(raw: &mut RawConnection, request_id: u64, code: ServerError) -> String {
+    match next(raw).await {
+        Command::Error(error) => {
+            assert_eq!((error.request_id, error.error()), (request_id, code), "{error:?}");
+            error.message
+        }
+        other => panic!("expected {code:?}, got {other:?}"),
+    }
+}
+
+/// The next command is SUCCESS of this request.
+pub async fn expect_success(raw: &mut RawConnection, request_id: u64) {
+    match next(raw).await {
+        Command::Success(success) => assert_eq!(success.request_id, request_id),
+        other => panic!("expected SUCCESS, got {other:?}"),
+    }
+}
+
+/// Makes a producer under this id.
+pub async fn produce_on(raw: &mut RawConnection, topic: &str, producer_id: u64) {
+    raw.send(request::producer(topic, producer_id, 9000 + producer_id, None))
+        .await
+        .unwrap();
+    match next(raw).await {
+        Command::ProducerSuccess(success) => assert_eq!(success.request_id, 9000 + producer_id),
+        other => panic!("expected PRODUCER_SUCCESS, got {other:?}"),
+    }
+}
+
+/// A message's bytes as they follow SEND.
+pub fn entry(text: &str) -> bytes::Bytes {
+    let metadata = MessageMetadata {
+        producer_name: "rogue".to_owned(),
+        publish_time: 1,
+        ..Default::default()
+    };
+    message::encode_entry(&metadata, text.as_bytes())
+}
+
+/// Publishes `0..count` as texts, in order.
+pub async fn publish(producer: &Producer, numbers: std::ops::Range<u32>) -> Vec<SendReceipt> {
+    let mut sends = Vec::new();
+    for number in numbers {
+        sends.push(
+            producer
+                .begin_send(OutgoingMessage::new(number.to_string()))
+                .await
+                .unwrap(),
+        );
+    }
+    let mut receipts = Vec::new();
+    for send in sends {
+        receipts.push(soon("a receipt", send.receipt()).await.unwrap());
+    }
+    receipts
+}
+
+/// The next message, soon.
+pub async fn receive(consumer: &mut Consumer) -> Message {
+    soon("a message", consumer.receive()).await.unwrap()
+}
+
+/// Receives exactly these numbers, in this order.
+pub async fn expect_numbers(consumer: &mut Consumer, numbers: std::ops::Range<u32>) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for number in numbers {
+        let message = receive(consumer).await;
+        assert_eq!(message.text(), number.to_string());
+        messages.push(message);
+    }
+    messages
+}
+
+/// Asks for broadcast, as any client can: by a property of the consumer.
+pub fn broadcast(subscription: &str) -> ConsumerOptions {
+    ConsumerOptions::exclusive(subscription).property("pharos.subscription", "broadcast")
+}
