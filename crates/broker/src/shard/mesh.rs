@@ -5,6 +5,11 @@
 //! bounded where it was admitted: publishes and receipts by what connections may have in flight, dispatched entries by
 //! their consumers' windows, reads by one per place asked for, and fan-out of new entries by the publishes. An inbox
 //! is drained by a loop that never waits for another shard, so there is no cycle of waiting.
+//!
+//! What a shard tells itself never goes through its inbox: the loop takes it straight from the outbox. Two ways to the
+//! same place would let later messages overtake earlier ones.
+//!
+//! Always true: messages from one shard to another, or to itself, are handled in the order in which they were sent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,12 +38,15 @@ impl Mesh {
     pub(crate) fn start(own: ShardId, inboxes: &[mpsc::Sender<Vec<Message>>]) -> Self {
         let outboxes = inboxes
             .iter()
-            .map(|inbox| {
+            .enumerate()
+            .map(|(index, inbox)| {
                 let outbox = Rc::new(Outbox {
                     messages: RefCell::default(),
                     filled: Notify::new(),
                 });
-                pharos_runtime::spawn_local(carry(outbox.clone(), inbox.clone()));
+                if index != own.index() {
+                    pharos_runtime::spawn_local(carry(outbox.clone(), inbox.clone()));
+                }
                 outbox
             })
             .collect();
@@ -63,7 +71,24 @@ impl Mesh {
         }
     }
 
-    /// Takes what was queued for the own shard, to be handled without a way round the inbox.
+    /// Resolves when something was queued for the own shard; at times also when that has been taken already.
+    ///
+    /// Cancel safety: nothing is lost.
+    pub(crate) async fn own_filled(&self) {
+        match self.outboxes.get(self.own.index()) {
+            Some(outbox) => outbox.filled.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether something is queued for the own shard.
+    pub(crate) fn has_own(&self) -> bool {
+        self.outboxes
+            .get(self.own.index())
+            .is_some_and(|outbox| !outbox.messages.borrow().is_empty())
+    }
+
+    /// Takes what was queued for the own shard.
     pub(crate) fn take_own(&self) -> Vec<Message> {
         self.outboxes
             .get(self.own.index())

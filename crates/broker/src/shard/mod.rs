@@ -4,6 +4,7 @@
 //! handles to the end one after the other; nothing in a handler waits. What must wait (loading a topic, reading
 //! from a device) is spawned as a task of the shard and comes back to the same state when it is done.
 
+mod inbox;
 mod mesh;
 mod message;
 mod operations;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_runtime::{ShutdownToken, clock, spawn_local};
+use pharos_runtime::{ShutdownToken, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -41,8 +42,6 @@ const SAMPLES_PER_TURN: usize = 1000;
 
 /// Connections pumped before the shard looks at its sockets and inbox again.
 const PUMPS_PER_TURN: usize = 2;
-/// How long messages are handled before sockets get their turn.
-const HANDLE_NANOS_MAX: u64 = 500_000;
 /// Cursors in one report to a topic's home.
 const PROGRESS_CURSORS_MAX: usize = 1024;
 /// A report of progress waits this long, this often, while there is delivery to do.
@@ -223,63 +222,6 @@ impl Shard {
                 self.ready_filled.notified().await;
             } else {
                 tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    // ---- messages ----------------------------------------------------------------------------------------------
-
-    async fn run_inbox(self: Rc<Self>, mut inbox: Inbox) {
-        while let Some(batch) = inbox.recv().await {
-            let mut since = clock::now();
-            for message in batch {
-                self.handle(message);
-                // Sockets must not wait long for a large batch.
-                if clock::now().since(since) > HANDLE_NANOS_MAX {
-                    tokio::task::yield_now().await;
-                    since = clock::now();
-                }
-            }
-            // What this shard told itself meanwhile need not go round through the inbox; a bound keeps sockets alive.
-            for _ in 0..4 {
-                let own = self.mesh.take_own();
-                if own.is_empty() {
-                    break;
-                }
-                for message in own {
-                    self.handle(message);
-                }
-            }
-        }
-    }
-
-    fn handle(self: &Rc<Self>, message: Message) {
-        match message {
-            Message::Job(job) => job(self),
-            Message::Home(topic, message) => {
-                if let Some(topic) = self.topics.by_id(topic) {
-                    topic.on_message(message);
-                }
-            }
-            Message::Feed(topic, message) => self.on_feed(topic, message),
-            Message::Receipts(receipts) => self.on_receipts(&receipts),
-            Message::Outlet(connection, event) => {
-                if let Some(outlet) = self.outlet(connection) {
-                    outlet.on_event(event);
-                }
-            }
-        }
-    }
-
-    /// Hands each connection its run of receipts. They come grouped by publish batch, so runs are long.
-    fn on_receipts(&self, receipts: &[(ConnectionId, Receipt)]) {
-        let mut run = Vec::new();
-        for part in receipts.chunk_by(|a, b| a.0 == b.0) {
-            let Some((connection, _)) = part.first() else { continue };
-            if let Some(outlet) = self.outlet(*connection) {
-                run.clear();
-                run.extend(part.iter().map(|(_, receipt)| *receipt));
-                outlet.on_receipts(&run);
             }
         }
     }

@@ -1,0 +1,86 @@
+//! The loop that handles what other shards and this one sent here, one message after the other, each to its end.
+//!
+//! Always true: what comes from one shard is handled in the order in which it was sent; see [`Mesh`](super::mesh::Mesh).
+
+use std::rc::Rc;
+
+use pharos_runtime::clock;
+
+use super::{Inbox, Message, Receipt, Shard};
+use crate::ids::ConnectionId;
+
+/// How long messages are handled before sockets get their turn.
+const HANDLE_NANOS_MAX: u64 = 500_000;
+/// Times that a shard's own messages are taken before it looks at its inbox again.
+const OWN_ROUNDS_MAX: u32 = 4;
+
+impl Shard {
+    pub(super) async fn run_inbox(self: Rc<Self>, mut inbox: Inbox) {
+        loop {
+            let batch = tokio::select! {
+                batch = inbox.recv() => match batch {
+                    Some(batch) => batch,
+                    None => return,
+                },
+                () = self.mesh.own_filled() => Vec::new(),
+            };
+            self.handle_batch(batch).await;
+            // What this shard told itself meanwhile. Bounded, so that other shards and sockets get their turn.
+            for _ in 0..OWN_ROUNDS_MAX {
+                let own = self.mesh.take_own();
+                if own.is_empty() {
+                    break;
+                }
+                self.handle_batch(own).await;
+            }
+            if self.mesh.has_own() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn handle_batch(self: &Rc<Self>, batch: Vec<Message>) {
+        let mut since = clock::now();
+        for message in batch {
+            self.handle(message);
+            // Sockets must not wait long for a large batch.
+            if clock::now().since(since) > HANDLE_NANOS_MAX {
+                tokio::task::yield_now().await;
+                since = clock::now();
+            }
+        }
+    }
+
+    fn handle(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Job(job) => job(self),
+            Message::Home(topic, message) => {
+                if let Some(topic) = self.topics.by_id(topic) {
+                    topic.on_message(message);
+                }
+            }
+            Message::Feed(topic, message) => self.on_feed(topic, message),
+            Message::Receipts(receipts) => self.on_receipts(&receipts),
+            Message::Outlet(connection, event) => {
+                if let Some(outlet) = self.outlet(connection) {
+                    outlet.on_event(event);
+                }
+            }
+        }
+    }
+
+    /// Hands each connection its run of receipts. They come grouped by publish batch, so runs are long.
+    fn on_receipts(&self, receipts: &[(ConnectionId, Receipt)]) {
+        let mut run = Vec::new();
+        for part in receipts.chunk_by(|a, b| a.0 == b.0) {
+            let Some((connection, _)) = part.first() else {
+                continue;
+            };
+            if let Some(outlet) = self.outlet(*connection) {
+                run.clear();
+                run.extend(part.iter().map(|(_, receipt)| *receipt));
+                outlet.on_receipts(&run);
+            }
+        }
+    }
+}
