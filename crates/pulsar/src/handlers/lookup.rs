@@ -56,12 +56,8 @@ pub(super) fn handle_lookup(connection: &Connection, request: &CommandLookupTopi
             return connection.send(&answer::lookup_failed(id, refusal));
         }
     };
-    if !connection.shard.shared.catalog.has_namespace(name.namespace()) {
-        let refusal = Refusal::new(
-            ServerError::TopicNotFound,
-            format!("namespace {} not found", name.namespace()),
-        );
-        return connection.send(&answer::lookup_failed(id, refusal));
+    if let Err(error) = connection.shard.shared.catalog.check_lookup(&name) {
+        return connection.send(&answer::lookup_failed(id, of_metadata(&error)));
     }
     if let Some(listener) = request
         .advertised_listener_name
