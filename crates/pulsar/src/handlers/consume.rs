@@ -139,7 +139,8 @@ fn kind_of(connection: &Connection, topic: &TopicName, request: &CommandSubscrib
 }
 
 /// Where a new cursor starts. A start id matters to readers only; the broker delivers the entry it names, and the
-/// client drops what it has had.
+/// client drops what it has had. A reader without one, or with one after the end, starts where the initial position
+/// says.
 fn start_of(request: &CommandSubscribe, durable: bool) -> StartAt {
     let initial = match request.initial_position() {
         InitialPosition::Latest => StartAt::Latest,
@@ -148,9 +149,9 @@ fn start_of(request: &CommandSubscribe, durable: bool) -> StartAt {
     if durable {
         return initial;
     }
-    match &request.start_message_id {
-        None => StartAt::Latest,
-        Some(id) => super::seek::place_of(id),
+    match request.start_message_id.as_ref().map(super::seek::place_of) {
+        None | Some(StartAt::Latest) => initial,
+        Some(place) => place,
     }
 }
 
