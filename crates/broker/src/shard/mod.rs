@@ -21,15 +21,15 @@ use pharos_runtime::{ShutdownToken, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-pub use message::OwnedAck;
 pub(crate) use mesh::INBOX_BATCHES;
-pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
+pub use message::OwnedAck;
 pub use message::Publish;
+pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
 pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
 
 use crate::broker::Shared;
 use crate::error::Gone;
-use crate::feed::{Feed, FeedHost, FeedSeed, Progress, FeedStages};
+use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages, Progress};
 use crate::ids::{ConnectionId, ShardId, TopicId};
 use crate::topic::{Topic, Topics};
 use mesh::Mesh;
@@ -134,7 +134,8 @@ impl Shard {
     }
 
     pub(crate) fn tell_outlet(&self, connection: ConnectionId, event: OutletEvent) {
-        self.mesh.send(connection.shard, Message::Outlet(connection, event));
+        self.mesh
+            .send(connection.shard, Message::Outlet(connection, event));
     }
 
     /// Runs a piece of asynchronous work on another shard and waits for its result.
@@ -159,7 +160,10 @@ impl Shard {
     /// Takes a connection in.
     #[must_use]
     pub fn register(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn Outlet>) -> ConnectionId {
-        let connection = ConnectionId { shard: self.id, number: self.number() };
+        let connection = ConnectionId {
+            shard: self.id,
+            number: self.number(),
+        };
         let outlet = make(connection);
         self.outlets.borrow_mut().insert(connection.number, outlet);
         self.registered.set(self.registered.get() + 1);
@@ -215,7 +219,10 @@ impl Shard {
                 if let Some(outlet) = outlet
                     && outlet.pump() == Pumped::More
                 {
-                    self.wake_outlet(ConnectionId { shard: self.id, number });
+                    self.wake_outlet(ConnectionId {
+                        shard: self.id,
+                        number,
+                    });
                 }
             }
             if self.ready.borrow().is_empty() {
@@ -257,7 +264,14 @@ impl Shard {
     }
 
     fn on_feed(self: &Rc<Self>, topic: TopicId, message: FeedMessage) {
-        if let FeedMessage::Activate { connection, consumer_id, key, lease, seed } = message {
+        if let FeedMessage::Activate {
+            connection,
+            consumer_id,
+            key,
+            lease,
+            seed,
+        } = message
+        {
             let feed = self.feed(&seed);
             let seat = feed.join(connection, (consumer_id, key), lease, 0, None);
             let refused = match self.outlet(connection) {
@@ -273,7 +287,9 @@ impl Shard {
             let _ = self.feed(seed);
             return;
         }
-        let Some(feed) = self.feed_by_id(topic) else { return };
+        let Some(feed) = self.feed_by_id(topic) else {
+            return;
+        };
         match message {
             FeedMessage::Appended { entries, table } => {
                 if let Some(table) = table {
@@ -281,19 +297,35 @@ impl Shard {
                 }
                 feed.on_appended(entries);
             }
-            FeedMessage::ReadDone { from, resume, entries, table } => {
+            FeedMessage::ReadDone {
+                from,
+                resume,
+                entries,
+                table,
+            } => {
                 feed.set_table(table);
                 feed.on_read(from, resume, entries);
             }
-            FeedMessage::Deactivate { connection, consumer_id, key } => {
-                let seat = self.outlet(connection).and_then(|outlet| outlet.deactivate(consumer_id, key));
+            FeedMessage::Deactivate {
+                connection,
+                consumer_id,
+                key,
+            } => {
+                let seat = self
+                    .outlet(connection)
+                    .and_then(|outlet| outlet.deactivate(consumer_id, key));
                 // No seat: the consumer is leaving by itself and its cursor is on its way home already.
                 if let Some(lease) = seat.and_then(crate::feed::Seat::leave) {
                     self.send_home(topic, HomeMessage::Returned { key, lease });
                 }
             }
             FeedMessage::SkipTo { connection, key, to } => feed.skip_consumer(connection, key, to),
-            FeedMessage::Ack { connection, key, acks, cumulative } => {
+            FeedMessage::Ack {
+                connection,
+                key,
+                acks,
+                cumulative,
+            } => {
                 feed.ack_consumer(connection, key, &acks, cumulative);
             }
             FeedMessage::Terminated => feed.on_terminated(),
@@ -326,8 +358,13 @@ impl Shard {
     /// Looks at every loaded topic once in a while: ages of ledgers, retention, absent consumers.
     async fn run_ticks(self: Rc<Self>) {
         let options = &self.shared.options;
-        let absent = options.absent_retention.unwrap_or(options.retention_check_interval);
-        let interval = options.retention_check_interval.min(absent).max(Duration::from_millis(100));
+        let absent = options
+            .absent_retention
+            .unwrap_or(options.retention_check_interval);
+        let interval = options
+            .retention_check_interval
+            .min(absent)
+            .max(Duration::from_millis(100));
         loop {
             tokio::time::sleep(interval).await;
             for topic in self.topics.all() {
@@ -352,7 +389,9 @@ impl Shard {
     pub(crate) fn flush_progress(&self) {
         let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
         for topic in dirty {
-            let Some(feed) = self.feed_by_id(topic) else { continue };
+            let Some(feed) = self.feed_by_id(topic) else {
+                continue;
+            };
             let progress = feed.take_progress();
             // In parts, so that the home of a hundred thousand cursors gets to its other work in between.
             let mut moved = progress.moved.into_iter().peekable();
@@ -372,7 +411,9 @@ impl Shard {
 
     /// Asks whether the peer of a connection here still answers; closes the connection when it does not.
     pub(crate) async fn probe(&self, connection: ConnectionId) -> bool {
-        let Some(outlet) = self.outlet(connection) else { return false };
+        let Some(outlet) = self.outlet(connection) else {
+            return false;
+        };
         let (sender, receiver) = oneshot::channel();
         outlet.probe(sender);
         let timeout = self.shared.options.liveness_timeout;
@@ -421,7 +462,13 @@ struct HostOf(std::rc::Weak<Shard>);
 impl FeedHost for HostOf {
     fn read(&self, topic: TopicId, from: Ordinal) {
         if let Some(shard) = self.0.upgrade() {
-            shard.send_home(topic, HomeMessage::Read { shard: shard.id, from });
+            shard.send_home(
+                topic,
+                HomeMessage::Read {
+                    shard: shard.id,
+                    from,
+                },
+            );
         }
     }
 

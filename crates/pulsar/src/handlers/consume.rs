@@ -16,9 +16,9 @@ use pharos_wire::proto::{
 };
 use pharos_wire::{Command, proto};
 
-use super::{bytes_of, check_name, check_properties, deny};
 use super::produce::{of_schema, pairs};
 use super::schema::schema_info;
+use super::{bytes_of, check_name, check_properties, deny};
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::refusal;

@@ -17,8 +17,8 @@ use pharos_wire::proto::{
     CommandCloseProducer, CommandProducer, CommandSend, ProducerAccessMode, ServerError,
 };
 
-use super::{check_name, check_properties, deny};
 use super::schema::schema_info;
+use super::{check_name, check_properties, deny};
 use crate::connection::Connection;
 use crate::producer::{Producer, ProducerSlot, SendTo};
 use crate::reader::{Batch, kept};
