@@ -18,6 +18,9 @@ use crate::reader;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 8192;
 
+/// Bytes that the kernel may hold for one connection.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
 /// What the door needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -132,6 +135,11 @@ fn adopt(shard: &Rc<Shard>, stream: std::net::TcpStream, address: SocketAddr, do
             return;
         }
     };
+    // Enough to keep a fast reader busy, and little enough that what is queued in the kernel is still in the cache when
+    // the peer reads it; it also bounds what a peer that stops reading can pin.
+    if let Err(error) = socket2::SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES) {
+        tracing::debug!(%error, "cannot set SO_SNDBUF");
+    }
     // Answers leave as they are made; a vectored write already collects what belongs together.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
