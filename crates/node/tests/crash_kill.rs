@@ -4,6 +4,10 @@
 //! again; a clean stop forgets nothing at all.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test is no part of the broker's runtime"
+)]
 
 mod support;
 
@@ -16,7 +20,7 @@ use pharos_client::{
 };
 use pharos_wire::proto::MessageIdData;
 use pharos_wire::proto::command_ack::AckType;
-use support::{Node, broadcast, expect_numbers, publish, receive, refused, soon};
+use support::{Node, broadcast, expect_numbers, publish, receive, refused, soon, until};
 use tokio::task::JoinHandle;
 
 /// How old an acknowledgement must be to have been stored for sure. The broker is told to store them every 100 ms;
@@ -309,6 +313,39 @@ async fn a_stopped_broker_forgets_nothing() {
     }
     let mut batches = client.subscribe("batches", batched).await.unwrap();
     expect_numbers(&mut batches, 1..3).await;
+}
+
+#[tokio::test]
+async fn a_broker_stops_in_full_flight() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &SETTINGS);
+    let client = node.client().await;
+    let mut consuming = Vec::new();
+    for (_, consumer) in subscribe_all(&client).await {
+        consuming.push(tokio::spawn(consume(consumer, Diary::default())));
+    }
+    let producing = tokio::spawn(produce(client, 0));
+    until("a thousand messages", || {
+        let messages = node.stats("t").get("msgInCounter")?.as_u64()?;
+        (messages > 1000).then_some(())
+    })
+    .await;
+    // The test's own clients must go on while the broker stops.
+    let stopping = tokio::task::spawn_blocking(move || node.stop());
+    let (status, took) = stopping.await.unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(10), "took {took:?} to stop");
+    let (receipts, sent) = soon("the end of producing", producing).await.unwrap();
+    for task in consuming {
+        soon("the end of consuming", task).await.unwrap();
+    }
+
+    let node = Node::start(dir.path(), &SETTINGS);
+    let log = read_all(&node).await;
+    assert!(log.len() >= receipts.len() && log.len() as u64 <= sent);
+    for ((number, place), (expected, receipt)) in log.iter().zip((0..).zip(&receipts)) {
+        assert_eq!((*number, *place), (expected, place_of(&receipt.message_id)));
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,10 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test is no part of the broker's runtime"
+)]
 
 use std::fs::File;
 use std::future::Future;
@@ -23,10 +27,10 @@ use pharos_wire::{message, request};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take before the test gives up. Long, because the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the future comes to, which must be soon.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(outcome) => outcome,
         Err(_) => panic!("nothing came of: {what}"),
@@ -34,7 +38,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// Looks again and again until there is something to see.
-pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
@@ -46,18 +50,18 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A running broker. Killed when dropped; after a failure its log is printed.
-pub struct Node {
+pub(crate) struct Node {
     child: Child,
     log: File,
     /// `pulsar://…`
-    pub pulsar: String,
+    pub(crate) pulsar: String,
     /// `127.0.0.1:port` of the admin door.
     http: String,
 }
 
 impl Node {
     /// Starts one on free ports and waits until both doors are announced.
-    pub fn start(data: &Path, settings: &[&str]) -> Self {
+    pub(crate) fn start(data: &Path, settings: &[&str]) -> Self {
         let log = tempfile::tempfile().unwrap();
         let mut child = serve(data, settings)
             .stderr(log.try_clone().unwrap())
@@ -83,20 +87,20 @@ impl Node {
     }
 
     /// A client with manners.
-    pub async fn client(&self) -> Connection {
+    pub(crate) async fn client(&self) -> Connection {
         let connecting = Connection::connect(&self.pulsar, ConnectOptions::default());
         soon("connecting", connecting).await.unwrap()
     }
 
     /// A peer that has said nothing yet.
-    pub async fn stranger(&self) -> RawConnection {
+    pub(crate) async fn stranger(&self) -> RawConnection {
         soon("connecting", RawConnection::connect(&self.pulsar))
             .await
             .unwrap()
     }
 
     /// A peer that has shaken hands and knows no manners beyond that.
-    pub async fn rogue(&self) -> RawConnection {
+    pub(crate) async fn rogue(&self) -> RawConnection {
         let mut raw = self.stranger().await;
         soon("the handshake", raw.handshake(request::connect("rogue")))
             .await
@@ -105,7 +109,7 @@ impl Node {
     }
 
     /// What the admin API answers to a GET, which must be JSON.
-    pub fn ask(&self, path: &str) -> serde_json::Value {
+    pub(crate) fn ask(&self, path: &str) -> serde_json::Value {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
@@ -121,19 +125,19 @@ impl Node {
     }
 
     /// `…/stats` of a topic of public/default.
-    pub fn stats(&self, topic: &str) -> serde_json::Value {
+    pub(crate) fn stats(&self, topic: &str) -> serde_json::Value {
         self.ask(&format!("/admin/v2/persistent/public/default/{topic}/stats"))
     }
 
     /// `…/internalStats` of a topic of public/default.
-    pub fn internal_stats(&self, topic: &str) -> serde_json::Value {
+    pub(crate) fn internal_stats(&self, topic: &str) -> serde_json::Value {
         self.ask(&format!(
             "/admin/v2/persistent/public/default/{topic}/internalStats"
         ))
     }
 
     /// Ids of a topic's ledgers, oldest first.
-    pub fn ledgers(&self, topic: &str) -> Vec<u64> {
+    pub(crate) fn ledgers(&self, topic: &str) -> Vec<u64> {
         let stats = self.internal_stats(topic);
         let ledgers = stats["ledgers"].as_array().unwrap();
         ledgers
@@ -143,31 +147,31 @@ impl Node {
     }
 
     /// Names of the persistent topics of public/default.
-    pub fn topics(&self) -> Vec<String> {
+    pub(crate) fn topics(&self) -> Vec<String> {
         let topics = self.ask("/admin/v2/persistent/public/default");
         serde_json::from_value(topics).unwrap()
     }
 
     /// Memory that the process has resident, in bytes.
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
     /// The process has not ended.
-    pub fn assert_alive(&mut self) {
+    pub(crate) fn assert_alive(&mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "the broker has ended");
     }
 
     /// As a power cut, for the process.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// SIGTERM; how it ended and how long that took.
-    pub fn stop(mut self) -> (ExitStatus, Duration) {
+    pub(crate) fn stop(mut self) -> (ExitStatus, Duration) {
         let asked = Instant::now();
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         loop {
@@ -195,7 +199,7 @@ impl Drop for Node {
 }
 
 /// `pharos serve` on free ports, without the settings of whoever runs the tests.
-pub fn serve(data: &Path, settings: &[&str]) -> Process {
+pub(crate) fn serve(data: &Path, settings: &[&str]) -> Process {
     let mut process = Process::new(env!("CARGO_BIN_EXE_pharos"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PHAROS_") {
@@ -213,12 +217,12 @@ pub fn serve(data: &Path, settings: &[&str]) -> Process {
 }
 
 /// Starts a broker that must not come up; what it said.
-pub fn refused(data: &Path) -> Output {
+pub(crate) fn refused(data: &Path) -> Output {
     serve(data, &[]).stderr(Stdio::piped()).output().unwrap()
 }
 
 /// Somebody else's client: connected all the time, and served all the time.
-pub struct Bystander {
+pub(crate) struct Bystander {
     producer: Producer,
     consumer: Consumer,
     sent: u64,
@@ -226,7 +230,7 @@ pub struct Bystander {
 
 impl Bystander {
     /// One with a topic of its own.
-    pub async fn new(node: &Node) -> Self {
+    pub(crate) async fn new(node: &Node) -> Self {
         let client = node.client().await;
         let consumer = client
             .subscribe("bystander", ConsumerOptions::exclusive("own"))
@@ -244,7 +248,7 @@ impl Bystander {
     }
 
     /// It still publishes and receives, and nothing but its own.
-    pub async fn is_served(&mut self) {
+    pub(crate) async fn is_served(&mut self) {
         self.sent += 1;
         let text = format!("bystander {}", self.sent);
         soon("a bystander's receipt", self.producer.send(text.clone()))
@@ -259,18 +263,18 @@ impl Bystander {
 }
 
 /// The peer is closed; whatever it is told before that is thrown away.
-pub async fn assert_closed(raw: &mut RawConnection, why: &str) {
+pub(crate) async fn assert_closed(raw: &mut RawConnection, why: &str) {
     let reading = async { while let Ok(Some(_)) = raw.read().await {} };
     soon(why, reading).await;
 }
 
 /// The next command, PINGs aside.
-pub async fn next(raw: &mut RawConnection) -> Command {
+pub(crate) async fn next(raw: &mut RawConnection) -> Command {
     soon("an answer", raw.next_command()).await.unwrap()
 }
 
 /// The next command is an ERROR about this request; its text.
-pub async fn expect_error(raw: &mut RawConnection, request_id: u64, code: ServerError) -> String {
+pub(crate) async fn expect_error(raw: &mut RawConnection, request_id: u64, code: ServerError) -> String {
     match next(raw).await {
         Command::Error(error) => {
             assert_eq!((error.request_id, error.error()), (request_id, code), "{error:?}");
@@ -281,7 +285,7 @@ pub async fn expect_error(raw: &mut RawConnection, request_id: u64, code: Server
 }
 
 /// The next command is SUCCESS of this request.
-pub async fn expect_success(raw: &mut RawConnection, request_id: u64) {
+pub(crate) async fn expect_success(raw: &mut RawConnection, request_id: u64) {
     match next(raw).await {
         Command::Success(success) => assert_eq!(success.request_id, request_id),
         other => panic!("expected SUCCESS, got {other:?}"),
@@ -289,7 +293,7 @@ pub async fn expect_success(raw: &mut RawConnection, request_id: u64) {
 }
 
 /// Makes a producer under this id.
-pub async fn produce_on(raw: &mut RawConnection, topic: &str, producer_id: u64) {
+pub(crate) async fn produce_on(raw: &mut RawConnection, topic: &str, producer_id: u64) {
     raw.send(request::producer(topic, producer_id, 9000 + producer_id, None))
         .await
         .unwrap();
@@ -300,7 +304,7 @@ pub async fn produce_on(raw: &mut RawConnection, topic: &str, producer_id: u64) 
 }
 
 /// A message's bytes as they follow SEND.
-pub fn entry(text: &str) -> bytes::Bytes {
+pub(crate) fn entry(text: &str) -> bytes::Bytes {
     let metadata = MessageMetadata {
         producer_name: "rogue".to_owned(),
         publish_time: 1,
@@ -310,7 +314,7 @@ pub fn entry(text: &str) -> bytes::Bytes {
 }
 
 /// Publishes `0..count` as texts, in order.
-pub async fn publish(producer: &Producer, numbers: std::ops::Range<u32>) -> Vec<SendReceipt> {
+pub(crate) async fn publish(producer: &Producer, numbers: std::ops::Range<u32>) -> Vec<SendReceipt> {
     let mut sends = Vec::new();
     for number in numbers {
         sends.push(
@@ -328,12 +332,12 @@ pub async fn publish(producer: &Producer, numbers: std::ops::Range<u32>) -> Vec<
 }
 
 /// The next message, soon.
-pub async fn receive(consumer: &mut Consumer) -> Message {
+pub(crate) async fn receive(consumer: &mut Consumer) -> Message {
     soon("a message", consumer.receive()).await.unwrap()
 }
 
 /// Receives exactly these numbers, in this order.
-pub async fn expect_numbers(consumer: &mut Consumer, numbers: std::ops::Range<u32>) -> Vec<Message> {
+pub(crate) async fn expect_numbers(consumer: &mut Consumer, numbers: std::ops::Range<u32>) -> Vec<Message> {
     let mut messages = Vec::new();
     for number in numbers {
         let message = receive(consumer).await;
@@ -344,6 +348,6 @@ pub async fn expect_numbers(consumer: &mut Consumer, numbers: std::ops::Range<u3
 }
 
 /// Asks for broadcast, as any client can: by a property of the consumer.
-pub fn broadcast(subscription: &str) -> ConsumerOptions {
+pub(crate) fn broadcast(subscription: &str) -> ConsumerOptions {
     ConsumerOptions::exclusive(subscription).property("pharos.subscription", "broadcast")
 }
