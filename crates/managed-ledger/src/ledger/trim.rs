@@ -1,7 +1,7 @@
 //! Trimming: whole closed ledgers go once every cursor is past them and retention does not keep them.
 //!
 //! Order: first the info forgets them, then the engine deletes them. A crash in between leaves ledgers that nobody names,
-//! which [`crate::orphans`] finds; the other order would leave names of ledgers that are gone.
+//! which [`crate::orphans()`] finds; the other order would leave names of ledgers that are gone.
 
 use pharos_ledger::LedgerEngine;
 use pharos_types::{LedgerId, Ordinal};
