@@ -1,7 +1,7 @@
 //! The door to files: a small file-system trait, the real one behind it, and a faulty one for tests.
 //!
 //! Everything that must survive a crash goes through here, so that a test can lose what was not synced, tear a write,
-//! refuse a sync or fill the disk ([`FaultFs`], feature `test-util`).
+//! refuse a sync or fill the disk (`FaultFs`, feature `test-util`).
 //!
 //! Two rules that callers live by:
 //! - bytes are durable after [`FsFile::sync_data`] on the file;
