@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use pharos_broker::entry::FeedEntry;
@@ -49,7 +49,8 @@ pub(crate) struct Connection {
     pub(crate) shard: Rc<Shard>,
     pub(crate) door: Arc<Door>,
     me: Weak<Connection>,
-    pub(crate) stream: TcpStream,
+    /// The writing half; the reading task owns the other.
+    stream: OwnedWriteHalf,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
     /// `None` until CONNECT.
@@ -82,7 +83,7 @@ impl Connection {
         id: ConnectionId,
         shard: Rc<Shard>,
         door: Arc<Door>,
-        stream: TcpStream,
+        stream: OwnedWriteHalf,
         address: Arc<str>,
     ) -> Rc<Self> {
         let now = clock::now().0;
@@ -224,7 +225,11 @@ impl Connection {
 
     fn refill(&self) -> Filled {
         self.refill_dispatched();
-        let mut outcome = Filled::Drained;
+        // What was chosen for consumers here and found no room needs another turn as much as what groups still have.
+        let mut outcome = match self.dispatched.borrow().is_empty() {
+            true => Filled::Drained,
+            false => Filled::Full,
+        };
         let count = self.groups.borrow().len();
         for index in 0..count {
             let group = self.groups.borrow().get(index).cloned().flatten();

@@ -144,15 +144,16 @@ fn adopt(shard: &Rc<Shard>, stream: std::net::TcpStream, address: SocketAddr, do
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
+    let (reading, writing) = stream.into_split();
     let address: Arc<str> = format!("/{address}").into();
     let mut made = None;
     let _ = shard.register(|id| {
-        let connection = Connection::new(id, shard.clone(), door, stream, address);
+        let connection = Connection::new(id, shard.clone(), door, writing, address);
         made = Some(connection.clone());
         connection
     });
     if let Some(connection) = made {
-        spawn_local(reader::run(connection));
+        spawn_local(reader::run(connection, reading));
     }
 }
 

@@ -14,7 +14,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
 
 use pharos_broker::entry::FeedEntry;
 use pharos_broker::ids::{ConsumerKey, TopicId};
@@ -175,7 +175,7 @@ impl Outbound {
     ///
     /// # Errors
     /// As the socket says; `WouldBlock` when it is full.
-    pub(crate) fn write(&mut self, stream: &TcpStream) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, stream: &OwnedWriteHalf) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
         let mut head_start = 0;

@@ -3,10 +3,15 @@
 //! An idle connection holds no read buffer. A payload is a slice of the buffer it was read into; a small one is
 //! copied out, because keeping it in the cache would keep the whole buffer.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::tcp::OwnedReadHalf;
 
 use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_broker::shard::Publish;
@@ -52,7 +57,7 @@ impl Batch {
 }
 
 /// Reads until the peer or the broker closes.
-pub(crate) async fn run(connection: Rc<Connection>) {
+pub(crate) async fn run(connection: Rc<Connection>, mut stream: OwnedReadHalf) {
     let mut buffer = BytesMut::new();
     let mut read_bytes = READ_BYTES_MIN;
     let frame_bytes_max = frame::frame_bytes_max(connection.shard.shared.options.max_message_size as usize);
@@ -60,9 +65,17 @@ pub(crate) async fn run(connection: Rc<Connection>) {
         tokio::select! {
             biased;
             () = connection.closing.notified() => break,
-            ready = connection.stream.readable() => if ready.is_err() { break },
+            ready = stream.readable() => if ready.is_err() { break },
         }
-        match read_burst(&connection, &mut buffer, &mut read_bytes, frame_bytes_max).await {
+        match read_burst(
+            &connection,
+            &mut stream,
+            &mut buffer,
+            &mut read_bytes,
+            frame_bytes_max,
+        )
+        .await
+        {
             Burst::Drained => {}
             Burst::Ended => break,
         }
@@ -84,6 +97,7 @@ enum Burst {
 /// Reads and handles what the socket has.
 async fn read_burst(
     connection: &Rc<Connection>,
+    stream: &mut OwnedReadHalf,
     buffer: &mut BytesMut,
     read_bytes: &mut usize,
     frame_bytes_max: usize,
@@ -99,9 +113,10 @@ async fn read_burst(
         };
         buffer.reserve(want);
         let room = buffer.capacity() - buffer.len();
-        match connection.stream.try_read_buf(buffer) {
-            Ok(0) => return Burst::Ended,
-            Ok(bytes) => {
+        match read_once(stream, buffer).await {
+            None => return Burst::Drained,
+            Some(Ok(0) | Err(_)) => return Burst::Ended,
+            Some(Ok(bytes)) => {
                 connection.heard();
                 *read_bytes = if bytes >= room {
                     (*read_bytes * 2).min(READ_BYTES_MAX)
@@ -115,10 +130,21 @@ async fn read_burst(
                     return Burst::Drained;
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Burst::Drained,
-            Err(_) => return Burst::Ended,
         }
     }
+}
+
+/// Reads what the socket has, without waiting; `None` when that is nothing. Polling the read rather than trying it lets
+/// the runtime see that a short read drained the socket, which saves asking it once more.
+async fn read_once(stream: &mut OwnedReadHalf, buffer: &mut BytesMut) -> Option<std::io::Result<usize>> {
+    let mut read = pin!(stream.read_buf(buffer));
+    poll_fn(|context| {
+        Poll::Ready(match read.as_mut().poll(context) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// Waits while too much is in flight. Returns false when the connection closed meanwhile.

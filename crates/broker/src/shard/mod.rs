@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_runtime::{ShutdownToken, spawn_local};
+use pharos_runtime::{ShutdownToken, clock, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -40,8 +40,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Topics whose counters are noted before others get their turn.
 const SAMPLES_PER_TURN: usize = 1000;
 
-/// Connections pumped before the shard looks at its sockets and inbox again.
-const PUMPS_PER_TURN: usize = 2;
+/// How long connections are pumped before the shard looks at its sockets and inbox again.
+const TURN_NANOS: u64 = 300_000;
 /// Cursors in one report to a topic's home.
 const PROGRESS_CURSORS_MAX: usize = 1024;
 /// A report of progress waits this long, this often, while there is delivery to do.
@@ -211,7 +211,8 @@ impl Shard {
 
     async fn run_pumps(self: Rc<Self>) {
         loop {
-            for _ in 0..PUMPS_PER_TURN {
+            let began = clock::now();
+            while clock::now().since(began) < TURN_NANOS {
                 let next = self.ready.borrow_mut().pop_front();
                 let Some(number) = next else { break };
                 self.is_ready.borrow_mut().remove(&number);
