@@ -46,7 +46,7 @@ impl Backend {
         wanted: Wanted,
     ) -> Result<(TopicFigures, Live), AdminError> {
         let figures = self
-            .at_home(name, move |topic| async move { Ok(topic.figures(wanted)) })
+            .at_any_home(name, move |topic| async move { Ok(topic.figures(wanted)) })
             .await?;
         let is_lent = |cursor: &CursorFigures| cursor.lent_to.is_some();
         if !figures

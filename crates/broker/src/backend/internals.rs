@@ -48,6 +48,7 @@ impl Backend {
 
     /// What is stored; the cursors only of a topic that is loaded, since nobody else may open their log.
     pub(super) async fn internal_info(&self, name: TopicName) -> Result<ManagedLedgerInfo, AdminError> {
+        super::check_stored(&name)?;
         self.check_exists(&name)?;
         let log_name = storage_name(&name);
         let key = format!("{}{log_name}", stored::INFO_PREFIX);

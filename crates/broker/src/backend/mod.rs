@@ -82,8 +82,19 @@ impl Backend {
         })
     }
 
-    /// Does something with a topic that exists, on its home shard; loads it first when it must.
+    /// Does something with a stored topic that exists, on its home shard; loads it first when it must.
     async fn at_home<R, W, F>(&self, name: TopicName, work: W) -> Result<R, AdminError>
+    where
+        R: Send + 'static,
+        W: FnOnce(Rc<Topic>) -> F + Send + 'static,
+        F: Future<Output = Result<R, AdminError>> + 'static,
+    {
+        check_stored(&name)?;
+        self.at_any_home(name, work).await
+    }
+
+    /// As [`at_home`](Self::at_home), for what a non-persistent topic can do as well.
+    async fn at_any_home<R, W, F>(&self, name: TopicName, work: W) -> Result<R, AdminError>
     where
         R: Send + 'static,
         W: FnOnce(Rc<Topic>) -> F + Send + 'static,
@@ -98,9 +109,8 @@ impl Backend {
         outcome.await?
     }
 
-    /// Refuses what is not there or not served.
+    /// Refuses what is not there.
     fn check_exists(&self, name: &TopicName) -> Result<(), AdminError> {
-        check_served(name)?;
         if self.catalog().topic_exists(name) {
             return Ok(());
         }
@@ -108,12 +118,12 @@ impl Backend {
     }
 }
 
-/// Non-persistent topics are not part of this release.
-fn check_served(name: &TopicName) -> Result<(), AdminError> {
+/// Refuses what needs messages that are stored.
+fn check_stored(name: &TopicName) -> Result<(), AdminError> {
     match name.domain() {
         Domain::Persistent => Ok(()),
         Domain::NonPersistent => Err(AdminError::NotAllowed(
-            "non-persistent topics are not served by this release".to_owned(),
+            "not possible on a non-persistent topic: it stores nothing".to_owned(),
         )),
     }
 }

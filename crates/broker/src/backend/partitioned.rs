@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pharos_types::{SubscriptionName, TopicName};
+use pharos_types::{Domain, SubscriptionName, TopicName};
 
-use super::{Backend, check_served};
+use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError};
 use crate::catalog::PartitionedTopicError;
 use crate::error::CursorError;
@@ -18,7 +18,6 @@ impl Backend {
         properties: BTreeMap<String, String>,
         metadata_only: bool,
     ) -> Result<(), AdminError> {
-        check_served(&name)?;
         Ok(self
             .catalog()
             .create_partitioned(&name, partitions, properties, !metadata_only)
@@ -28,12 +27,14 @@ impl Backend {
     /// The new partitions exist a moment before their subscriptions do. Nothing is missed all the same: these start at
     /// the first entry, and without a durable cursor nothing but closed ledgers is ever trimmed.
     pub(super) async fn grow_partitioned(&self, name: TopicName, partitions: u32) -> Result<(), AdminError> {
-        check_served(&name)?;
         let Some(before) = self.catalog().partitioned_topic(&name) else {
             return Err(AdminError::Conflict("Topic is not partitioned topic".to_owned()));
         };
         let wishes = self.subscriptions_of(&name, before.partitions).await?;
         self.catalog().grow_partitioned(&name, partitions).await?;
+        if name.domain() == Domain::NonPersistent {
+            return Ok(()); // Nothing waits in a subscription without consumers, so none is missed.
+        }
         for index in before.partitions..partitions {
             self.subscribe_partition(name.with_partition(index), wishes.clone())
                 .await?;
@@ -51,7 +52,7 @@ impl Backend {
         for partition in (0..partitions).map(|index| name.with_partition(index)) {
             if self.catalog().topic_exists(&partition) {
                 let found = self
-                    .at_home(
+                    .at_any_home(
                         partition,
                         |topic| async move { Ok(topic.durable_subscriptions()) },
                     )
@@ -87,7 +88,6 @@ impl Backend {
     }
 
     pub(super) async fn delete_partitioned(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
-        check_served(&name)?;
         let Some(whole) = self.catalog().partitioned_topic(&name) else {
             return Err(PartitionedTopicError::NotPartitioned(name).into());
         };

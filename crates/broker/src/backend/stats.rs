@@ -51,7 +51,7 @@ impl Backend {
     ) -> Result<(), AdminError> {
         let place = |subscription: &SubscriptionFigures| lowest(figures, subscription, live);
         let places: BTreeSet<Ordinal> = figures.subscriptions.iter().map(place).collect();
-        let times = self.at_home(figures.name.clone(), |topic| async move {
+        let times = self.at_any_home(figures.name.clone(), |topic| async move {
             let mut times: HashMap<Ordinal, i64> = HashMap::new();
             for place in places {
                 if let Some(entry) = topic.entry_at(place).await? {

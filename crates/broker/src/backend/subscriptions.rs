@@ -15,7 +15,7 @@ const KIND_PROPERTY: &str = "pharos.subscription";
 impl Backend {
     pub(super) async fn subscriptions(&self, name: TopicName) -> Result<Vec<String>, AdminError> {
         let found = self
-            .at_home(name, |topic| async move { Ok(topic.durable_subscriptions()) })
+            .at_any_home(name, |topic| async move { Ok(topic.durable_subscriptions()) })
             .await?;
         let mut names: Vec<String> = found.into_iter().map(|found| found.name.to_string()).collect();
         names.sort_unstable();

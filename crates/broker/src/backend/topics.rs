@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pharos_types::TopicName;
 
-use super::{Backend, check_served};
+use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError, LastMessage};
 
 impl Backend {
@@ -13,10 +13,9 @@ impl Backend {
         name: TopicName,
         properties: BTreeMap<String, String>,
     ) -> Result<(), AdminError> {
-        check_served(&name)?;
         self.catalog().create_topic(&name, properties).await?;
         // Its log is opened at once, so that a broken store is heard of here rather than by the first client.
-        self.at_home(name, |_| async { Ok(()) }).await
+        self.at_any_home(name, |_| async { Ok(()) }).await
     }
 
     pub(super) async fn delete_topic(&self, name: TopicName, force: bool) -> Result<(), AdminError> {

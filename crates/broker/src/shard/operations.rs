@@ -28,11 +28,6 @@ impl Shard {
     /// # Errors
     /// [`TopicError`]: not found, not allowed, or the metadata store failed.
     pub async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
-        if topic.domain() == pharos_types::Domain::NonPersistent {
-            return Err(TopicError::NotAllowed(
-                "non-persistent topics are not served by this release".to_owned(),
-            ));
-        }
         self.shared
             .catalog
             .ensure_topic(topic, may_create)

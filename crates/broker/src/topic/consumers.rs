@@ -58,6 +58,11 @@ impl Topic {
         }
         let last = subscription.consumers.is_empty();
         if last {
+            subscription.sharing = None;
+        } else if let Some(sharing) = &mut subscription.sharing {
+            sharing.remove(key);
+        }
+        if last {
             subscription.idle_since_ms = clock::wall_ms();
             subscription.kind = None;
         }

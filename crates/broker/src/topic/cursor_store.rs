@@ -201,6 +201,7 @@ pub(super) fn restore(state: &mut State) {
             properties: stored.properties.clone().into_iter().collect(),
             consumers: Vec::new(),
             body,
+            sharing: None,
             fenced: false,
             creating: false,
             generation: 0,

@@ -78,6 +78,9 @@ impl Topic {
 
     /// Acknowledgements of a consumer that does not hold the cursor itself.
     pub(super) fn on_ack(&self, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
+        if self.is_transient() {
+            return; // There is nothing to acknowledge: a message was passed on or dropped.
+        }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let Some(consumer) = state.consumers.get(&key) else {

@@ -101,7 +101,17 @@ impl Topic {
             }
             Next::Replay { ordinals, bytes_max } => {
                 let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-                self.read_for(state, name, runs(&ordinals), bytes_max);
+                let wanted = runs(&ordinals);
+                // A single run is often what was just sent and comes back unacknowledged: it may still be at hand.
+                if let [(from, count)] = *wanted
+                    && from >= state.ledger.first()
+                    && let Some(entries) = state.ledger.cached(from, count, bytes_max, ReadTo::Durable)
+                {
+                    let entries: Vec<_> = entries.into_iter().map(FeedEntry::from_log).collect();
+                    self.deal(state, name, &entries, &[]);
+                    return true;
+                }
+                self.read_for(state, name, wanted, bytes_max);
                 false
             }
         }
@@ -311,6 +321,9 @@ impl Topic {
         key: ConsumerKey,
         change: impl FnOnce(&mut dispatcher::Dispatcher, dispatcher::ConsumerKey),
     ) {
+        if self.is_transient() {
+            return self.with_sharing(key, change);
+        }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let Some(name) = state
@@ -351,7 +364,7 @@ impl Topic {
 }
 
 /// What the dispatcher must know of an entry. The hash of its key only where keys matter.
-fn entry_ref(entry: &FeedEntry, by_key: bool) -> EntryRef {
+pub(super) fn entry_ref(entry: &FeedEntry, by_key: bool) -> EntryRef {
     let facts = entry.message_facts();
     let key_hash = match (&facts, by_key) {
         (Some(facts), true) => pharos_wire::hash::murmur3_32(&facts.sticky_key()),

@@ -29,6 +29,9 @@ impl Topic {
 
     /// Brings the active consumer of a Failover subscription in line with who is attached.
     pub(super) fn choose_active(&self, state: &mut State, name: &SubscriptionName) {
+        if self.is_transient() {
+            return self.choose_transient_active(state, name);
+        }
         if state.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
             return;
         }
@@ -112,7 +115,7 @@ impl Topic {
     }
 
     /// Tells every consumer of the subscription whether it is the one.
-    fn announce_active(&self, state: &State, name: &SubscriptionName, chosen: ConsumerKey) {
+    pub(super) fn announce_active(&self, state: &State, name: &SubscriptionName, chosen: ConsumerKey) {
         let (Some(subscription), Some(shard)) = (state.subscriptions.get(name), self.shard()) else {
             return;
         };

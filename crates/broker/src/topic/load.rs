@@ -3,10 +3,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use pharos_ledger::LedgerEngine;
+use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::{ManagedLedger, OpenError, OpenMode};
+use pharos_metadata::{Memory, MetadataStore};
 use pharos_runtime::clock;
-use pharos_types::TopicName;
+use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
 use super::slots::Slots;
@@ -96,10 +100,11 @@ impl Shard {
 
     async fn load(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
         self.ensure_topic(name, access == Access::Create).await?;
+        let (engine, metadata) = self.stores_of(name);
         let ledger = ManagedLedger::open(
             &storage_name(name),
-            self.shared.engine.clone(),
-            self.shared.metadata.clone(),
+            engine,
+            metadata,
             self.shared.options.managed_ledger.clone(),
             OpenMode::Create,
             clock::wall_ms(),
@@ -145,8 +150,22 @@ impl Shard {
         }))
     }
 
-    /// Closes a loaded topic; it loads again when somebody asks for it.
+    /// Where a topic keeps what it knows: a non-persistent one for as long as it is loaded only.
+    fn stores_of(&self, name: &TopicName) -> (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) {
+        match name.domain() {
+            Domain::Persistent => (self.shared.engine.clone(), self.shared.metadata.clone()),
+            Domain::NonPersistent => (Arc::new(MemoryEngine::new()), Arc::new(Memory::new())),
+        }
+    }
+
+    /// Closes a loaded topic; it loads again when somebody asks for it. A non-persistent one does not exist any more,
+    /// until somebody makes it again by using it.
     pub(crate) async fn unload(self: &Rc<Self>, name: &TopicName) {
+        self.close_topic(name).await;
+        self.shared.catalog.note_unloaded(name);
+    }
+
+    async fn close_topic(self: &Rc<Self>, name: &TopicName) {
         if let Some(topic) = self.topics.by_name(name) {
             topic.close().await;
             self.topics.remove(&topic);
@@ -163,15 +182,14 @@ impl Shard {
 
     /// Deletes a topic: its clients are closed, its log, cursors and records go.
     pub(crate) async fn delete_topic(self: &Rc<Self>, name: &TopicName) -> Result<(), TopicError> {
-        self.unload(name).await;
-        pharos_managed_ledger::delete(
-            &storage_name(name),
-            self.shared.engine.clone(),
-            &*self.shared.metadata,
-        )
-        .await
-        .map(drop)
-        .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+        self.close_topic(name).await;
+        if name.domain() == Domain::Persistent {
+            let (engine, metadata) = self.stores_of(name);
+            pharos_managed_ledger::delete(&storage_name(name), engine, &*metadata)
+                .await
+                .map(drop)
+                .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+        }
         self.shared
             .catalog
             .delete_topic(name)

@@ -28,6 +28,7 @@ mod slots;
 mod stats;
 mod subscribe;
 mod subscription;
+mod transient;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

@@ -38,6 +38,9 @@ impl Topic {
         let now = clock::now();
         let wall = clock::wall_ms();
         let mut state = self.state.borrow_mut();
+        if self.is_transient() {
+            return self.pass_on(&mut state, key, entries);
+        }
         for entry in entries {
             self.append(&mut state, key, entry, now, wall);
         }
@@ -46,25 +49,12 @@ impl Topic {
     }
 
     fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) {
-        // A producer that is gone was told so; its last sends are dropped and the client sends them again.
-        let Some(producer) = state.producers.get_mut(key) else {
+        let Some((connection, producer_id)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
             return;
         };
-        let (connection, producer_id) = (producer.connection, producer.producer_id);
-        producer.counters.messages += u64::from(entry.facts.message_count);
-        producer.counters.bytes += entry.payload.len() as u64;
-        state.stages.producing.record(
-            wall_ms
-                .saturating_sub(entry.facts.publish_time_ms)
-                .saturating_mul(1_000_000),
-        );
-        state.stages.receive.record(now.since(entry.received_at));
         match state.ledger.append(entry.payload.clone()) {
             Ok(appended) => {
-                state.counters.messages_in += u64::from(entry.facts.message_count);
-                state.counters.entries_in += 1;
-                state.counters.last_publish_ms = wall_ms;
-                state.counters.bytes_in += entry.payload.len() as u64;
+                self.note_accepted(state, &entry, wall_ms);
                 state.pending.push_back(Pending {
                     ordinal: appended.ordinal,
                     connection,
@@ -80,6 +70,37 @@ impl Topic {
             }
             Err(error) => self.refuse((connection, producer_id), &entry, &error),
         }
+    }
+
+    /// Counts a send with its producer, and says who that is: the connection and the id there. `None` when the producer
+    /// is gone: it was told so, its last sends are dropped and the client sends them again. `now`: on the clock, and in
+    /// milliseconds since 1970.
+    pub(super) fn note_received(
+        &self,
+        state: &mut State,
+        key: ProducerKey,
+        entry: &Publish,
+        now: (Nanos, u64),
+    ) -> Option<(ConnectionId, u64)> {
+        let producer = state.producers.get_mut(key)?;
+        producer.counters.messages += u64::from(entry.facts.message_count);
+        producer.counters.bytes += entry.payload.len() as u64;
+        let who = (producer.connection, producer.producer_id);
+        let producing_ms = now.1.saturating_sub(entry.facts.publish_time_ms);
+        state
+            .stages
+            .producing
+            .record(producing_ms.saturating_mul(1_000_000));
+        state.stages.receive.record(now.0.since(entry.received_at));
+        Some(who)
+    }
+
+    /// Counts an entry that the topic took.
+    pub(super) fn note_accepted(&self, state: &mut State, entry: &Publish, wall_ms: u64) {
+        state.counters.messages_in += u64::from(entry.facts.message_count);
+        state.counters.entries_in += 1;
+        state.counters.last_publish_ms = wall_ms;
+        state.counters.bytes_in += entry.payload.len() as u64;
     }
 
     fn refuse(&self, producer: (ConnectionId, u64), entry: &Publish, error: &AppendError) {

@@ -31,6 +31,7 @@ impl Topic {
             MaintenanceEvent::RolledOver => self.trim_soon(&mut state),
             MaintenanceEvent::Trimmed(ledgers) => {
                 tracing::debug!(topic = %self.name, count = ledgers.len(), "trimmed");
+                Self::forget_trimmed(&mut state);
             }
             MaintenanceEvent::Terminated(last) => self.on_terminated(&mut state, last),
             MaintenanceEvent::Retrying(error) => {
@@ -40,6 +41,16 @@ impl Topic {
         }
         self.maintain(&mut state);
         self.watch(&mut state);
+    }
+
+    /// What was trimmed is nobody's any more. Only cursors that are not durable can still lie before the first entry.
+    fn forget_trimmed(state: &mut State) {
+        let first = state.ledger.first();
+        for subscription in state.subscriptions.values_mut() {
+            if let Body::Dispatched(body) = &mut subscription.body {
+                body.dirty |= body.dispatcher.ack_before(first);
+            }
+        }
     }
 
     /// Everything before this is acknowledged by every durable cursor.

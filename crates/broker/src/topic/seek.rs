@@ -135,6 +135,9 @@ impl Topic {
             }
             Body::Dispatched(body) => {
                 body.dispatcher.reset(acks.acked_to());
+                if let Some(remaining) = acks.remaining_batch(acks.acked_to()) {
+                    body.dispatcher.ack_batch(acks.acked_to(), remaining);
+                }
                 moved.extend(body.slot);
             }
         }

@@ -18,7 +18,7 @@ use crate::feed::{FeedSeed, Lease, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
-const WINDOW_BYTES: u64 = 4 << 20;
+pub(super) const WINDOW_BYTES: u64 = 4 << 20;
 
 /// How messages of a subscription are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub enum Attach {
 }
 
 /// What an attempt came to.
-enum Step {
+pub(super) enum Step {
     Done(Box<Subscribed>),
     /// Somebody must leave first.
     Wait(Vec<oneshot::Receiver<()>>),
@@ -192,6 +192,9 @@ impl Topic {
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let kind = admit(subscription, request, exists)?;
+        if self.is_transient() {
+            return self.attach_transient(state, request, kind);
+        }
         match kind {
             SubscriptionType::Exclusive => self.attach_exclusive(state, request),
             SubscriptionType::Failover => self.attach_failover(state, request),
@@ -257,6 +260,7 @@ impl Topic {
             properties: properties.to_vec(),
             consumers: Vec::new(),
             body,
+            sharing: None,
             fenced: false,
             creating: durable,
             generation: 0,
@@ -303,11 +307,11 @@ impl Topic {
         }
     }
 
-    fn consumer_key(&self) -> ConsumerKey {
+    pub(super) fn consumer_key(&self) -> ConsumerKey {
         ConsumerKey(self.shard().map_or(0, |shard| shard.global_number()))
     }
 
-    fn enlist(
+    pub(super) fn enlist(
         &self,
         state: &mut State,
         request: &SubscribeRequest,
@@ -538,12 +542,16 @@ impl Topic {
         Ok(self.done(state, key, Attach::Dispatched, None))
     }
 
-    fn first_consumer(&self, state: &State, subscription: &SubscriptionName) -> Option<ConnectionId> {
+    pub(super) fn first_consumer(
+        &self,
+        state: &State,
+        subscription: &SubscriptionName,
+    ) -> Option<ConnectionId> {
         let first = state.subscriptions.get(subscription)?.consumers.first()?;
         state.consumers.get(first).map(|consumer| consumer.connection)
     }
 
-    fn done(&self, state: &State, key: ConsumerKey, attach: Attach, active: Option<bool>) -> Step {
+    pub(super) fn done(&self, state: &State, key: ConsumerKey, attach: Attach, active: Option<bool>) -> Step {
         Step::Done(Box::new(Subscribed {
             key,
             attach,

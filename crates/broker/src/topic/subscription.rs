@@ -15,6 +15,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_types::SubscriptionName;
 
 use super::subscribe::SubscriptionType;
+use super::transient::Sharing;
 use crate::dispatcher::Dispatcher;
 use crate::feed::Sent;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
@@ -30,6 +31,8 @@ pub(crate) struct Subscription {
     /// Attached consumers, in the order in which they came.
     pub(crate) consumers: Vec<ConsumerKey>,
     pub(crate) body: Body,
+    /// On a non-persistent topic, while there are consumers: who gets what. The body rests then.
+    pub(crate) sharing: Option<Sharing>,
     /// A cursor reset is running: nobody may attach.
     pub(crate) fenced: bool,
     /// Created, but not yet durable.

@@ -1,0 +1,282 @@
+//! Non-persistent topics: nothing is stored, a message goes to whoever can take it now and is dropped for the others.
+//!
+//! Such a topic is an ordinary [`Topic`] whose log is an empty one in memory, so that everything that asks a topic for
+//! its state finds an answer; only publishing and attaching take another way. Every consumer is served from the home
+//! shard, and a message has the id (0, 0). Acknowledgements mean nothing.
+//!
+//! Always true: a subscription of such a topic has a [`Sharing`] while it has consumers, and never lends its cursor.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock;
+use pharos_types::{Domain, Ordinal, Position, SubscriptionName};
+
+use super::dispatched::entry_ref;
+use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, WINDOW_BYTES};
+use super::subscription::Subscription;
+use super::{State, Topic};
+use crate::dispatcher::{self, Dispatcher, EntryRef};
+use crate::entry::FeedEntry;
+use crate::error::SubscribeError;
+use crate::feed::Sent;
+use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
+use crate::shard::{Dispatched, Message, OutletEvent, Publish, Receipt};
+
+/// The id that every message of a non-persistent topic has.
+fn position() -> Position {
+    Position::new(0, 0)
+}
+
+/// How a subscription of a non-persistent topic shares its messages out. The dispatchers keep permits and windows; they
+/// remember no message.
+pub(crate) enum Sharing {
+    /// Exclusive, Failover, Broadcast: each consumer has permits of its own; of Failover only the active one is served.
+    Each {
+        dispatchers: HashMap<ConsumerKey, Dispatcher>,
+        /// Of Failover: who was announced as the active one.
+        active: Option<ConsumerKey>,
+    },
+    /// Shared, Key_Shared: one of many.
+    OneOf(Box<Dispatcher>),
+}
+
+impl Sharing {
+    /// The dispatcher that knows of a consumer.
+    fn of(&mut self, key: ConsumerKey) -> Option<&mut Dispatcher> {
+        match self {
+            Self::Each { dispatchers, .. } => dispatchers.get_mut(&key),
+            Self::OneOf(dispatcher) => Some(dispatcher),
+        }
+    }
+
+    /// Adds who gets the message to `takers`.
+    fn choose(&mut self, kind: Option<SubscriptionType>, entry: &EntryRef, takers: &mut Vec<ConsumerKey>) {
+        match self {
+            Self::Each { dispatchers, active } if kind == Some(SubscriptionType::Failover) => {
+                let taker = active.filter(|key| {
+                    let dispatcher = dispatchers.get_mut(key);
+                    dispatcher.is_some_and(|dispatcher| dispatcher.deal_transient(entry).is_some())
+                });
+                takers.extend(taker);
+            }
+            Self::Each { dispatchers, .. } => {
+                for (key, dispatcher) in dispatchers {
+                    if dispatcher.deal_transient(entry).is_some() {
+                        takers.push(*key);
+                    }
+                }
+            }
+            Self::OneOf(dispatcher) => {
+                takers.extend(dispatcher.deal_transient(entry).map(|key| ConsumerKey(key.0)));
+            }
+        }
+    }
+
+    /// A consumer left.
+    pub(super) fn remove(&mut self, key: ConsumerKey) {
+        match self {
+            Self::Each { dispatchers, .. } => drop(dispatchers.remove(&key)),
+            Self::OneOf(dispatcher) => {
+                dispatcher.remove_consumer(dispatcher::ConsumerKey(key.0));
+            }
+        }
+    }
+}
+
+impl Topic {
+    /// Whether nothing of this topic is stored.
+    pub(crate) fn is_transient(&self) -> bool {
+        self.name.domain() == Domain::NonPersistent
+    }
+
+    /// Attaches a consumer that the checks have let in.
+    pub(super) fn attach_transient(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+        kind: SubscriptionType,
+    ) -> Result<Step, SubscribeError> {
+        if kind == SubscriptionType::Exclusive
+            && let Some(holder) = self.first_consumer(state, &request.subscription)
+        {
+            let refusal = SubscribeError::Busy("Exclusive consumer is already connected".to_owned());
+            return Ok(Step::AskHolder(holder, refusal));
+        }
+        let key = self.consumer_key();
+        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
+        let spec = dispatcher::ConsumerSpec {
+            name: name.clone(),
+            priority_level: request.priority_level,
+            key_shared: request.key_shared.clone(),
+            window_bytes: WINDOW_BYTES,
+        };
+        let subscription = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
+        if subscription.consumers.is_empty() {
+            subscription.sharing = None; // Of an attempt that failed, maybe of another type.
+        }
+        let sharing = subscription.sharing.get_or_insert_with(|| self.new_sharing(kind));
+        let dispatcher = match sharing {
+            Sharing::OneOf(dispatcher) => dispatcher,
+            Sharing::Each { dispatchers, .. } => dispatchers
+                .entry(key)
+                .or_insert_with(|| self.new_dispatcher(kind)),
+        };
+        dispatcher.add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
+        self.enlist(state, request, key, name, kind);
+        let active = (kind == SubscriptionType::Failover).then(|| {
+            self.choose_transient_active(state, &request.subscription);
+            self.chosen_active(state, &request.subscription) == Some(key)
+        });
+        Ok(self.done(state, key, Attach::Dispatched, active))
+    }
+
+    fn new_sharing(&self, kind: SubscriptionType) -> Sharing {
+        match kind {
+            SubscriptionType::Shared | SubscriptionType::KeyShared => {
+                Sharing::OneOf(Box::new(self.new_dispatcher(kind)))
+            }
+            SubscriptionType::Exclusive | SubscriptionType::Failover | SubscriptionType::Broadcast => {
+                Sharing::Each {
+                    dispatchers: HashMap::new(),
+                    active: None,
+                }
+            }
+        }
+    }
+
+    fn new_dispatcher(&self, kind: SubscriptionType) -> Dispatcher {
+        let (options, limits) = self.dispatch_options();
+        let acks = AckState::new(Ordinal(0));
+        match kind {
+            SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
+            _ => Dispatcher::shared(acks, options, limits),
+        }
+    }
+
+    /// Brings the active consumer of a Failover subscription in line with who is attached, and tells all of a change.
+    pub(super) fn choose_transient_active(&self, state: &mut State, name: &SubscriptionName) {
+        if state.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
+            return;
+        }
+        let chosen = self.chosen_active(state, name);
+        let Some(Sharing::Each { active, .. }) =
+            state.subscriptions.get_mut(name).and_then(|s| s.sharing.as_mut())
+        else {
+            return;
+        };
+        if std::mem::replace(active, chosen) != chosen
+            && let Some(chosen) = chosen
+        {
+            self.announce_active(state, name, chosen);
+        }
+    }
+
+    /// Does something with the dispatcher that knows of a consumer.
+    pub(super) fn with_sharing(
+        &self,
+        key: ConsumerKey,
+        change: impl FnOnce(&mut Dispatcher, dispatcher::ConsumerKey),
+    ) {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let Some(consumer) = state.consumers.get(&key) else {
+            return;
+        };
+        let subscription = state.subscriptions.get_mut(&consumer.subscription);
+        if let Some(dispatcher) = subscription
+            .and_then(|s| s.sharing.as_mut())
+            .and_then(|sharing| sharing.of(key))
+        {
+            change(dispatcher, dispatcher::ConsumerKey(key.0));
+        }
+    }
+
+    /// Hands messages of one producer to whoever can take them now, and answers the producer.
+    pub(super) fn pass_on(&self, state: &mut State, key: ProducerKey, entries: Vec<Publish>) {
+        let (now, wall_ms) = (clock::now(), clock::wall_ms());
+        let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
+        let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
+        for publish in entries {
+            let Some((connection, producer_id)) = self.note_received(state, key, &publish, (now, wall_ms))
+            else {
+                return;
+            };
+            self.note_accepted(state, &publish, wall_ms);
+            receipts.push((
+                connection,
+                Receipt {
+                    producer_id,
+                    sequence_id: publish.sequence_id,
+                    highest_sequence_id: publish.highest_sequence_id,
+                    position: position(),
+                    bytes: u32::try_from(publish.payload.len()).unwrap_or(u32::MAX),
+                },
+            ));
+            let entry = Arc::new(FeedEntry {
+                ordinal: Ordinal(0),
+                position: position(),
+                payload: publish.payload,
+                facts: publish.facts,
+                durable_at: now,
+            });
+            self.deal_transient(state, &entry, &mut deliveries);
+        }
+        let Some(shard) = self.shard() else { return };
+        for (key, items) in deliveries {
+            if let Some(consumer) = state.consumers.get(&key) {
+                shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));
+            }
+        }
+        if let Some((connection, _)) = receipts.first() {
+            self.send(connection.shard, Message::Receipts(receipts));
+        }
+    }
+
+    /// Chooses who gets a message, on every subscription.
+    fn deal_transient(
+        &self,
+        state: &mut State,
+        entry: &Arc<FeedEntry>,
+        deliveries: &mut HashMap<ConsumerKey, Vec<Dispatched>>,
+    ) {
+        let sent = Sent {
+            messages: u64::from(entry.facts.message_count),
+            bytes: entry.payload.len() as u64,
+        };
+        let mut takers = Vec::new();
+        for subscription in state.subscriptions.values_mut() {
+            let Subscription {
+                sharing: Some(sharing),
+                kind,
+                ..
+            } = subscription
+            else {
+                continue;
+            };
+            takers.clear();
+            let by_key = *kind == Some(SubscriptionType::KeyShared);
+            sharing.choose(*kind, &entry_ref(entry, by_key), &mut takers);
+            for key in &takers {
+                let Some(consumer) = state.consumers.get_mut(key) else {
+                    continue;
+                };
+                consumer.sent.add(sent);
+                subscription.sent.add(sent);
+                state.counters.sent.add(sent);
+                deliveries.entry(*key).or_default().push(Dispatched {
+                    consumer_id: consumer.consumer_id,
+                    key: *key,
+                    entry: entry.clone(),
+                    partition: self.name.partition(),
+                    redelivery_count: 0,
+                    ack_set: Box::default(),
+                });
+            }
+        }
+    }
+}
