@@ -261,6 +261,36 @@ async fn a_killed_broker_keeps_what_it_promised() {
 }
 
 #[tokio::test]
+async fn a_place_that_was_answered_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &SETTINGS);
+    let client = node.client().await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    // One place more before each message: it is owed that message and all later ones.
+    let places: Vec<_> = (0..30)
+        .map(|number| match number % 3 {
+            0 => broadcast("all").name(&format!("car-{number}")),
+            1 => ConsumerOptions::shared(&format!("shared-{number}")),
+            _ => ConsumerOptions::exclusive(&format!("exclusive-{number}")),
+        })
+        .collect();
+    let mut consumers = Vec::new();
+    for (number, options) in (0..).zip(&places) {
+        let options = options.clone().receiver_queue_size(0);
+        consumers.push(client.subscribe("t", options).await.unwrap());
+        publish(&producer, number..number + 1).await;
+    }
+    node.kill();
+
+    let node = Node::start(dir.path(), &SETTINGS);
+    let client = node.client().await;
+    for (number, options) in (0..).zip(&places) {
+        let mut consumer = client.subscribe("t", options.clone()).await.unwrap();
+        expect_numbers(&mut consumer, number..30).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stopped_broker_forgets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     // Positions are stored once an hour, so what is there after the stop was stored by the stop.

@@ -300,6 +300,35 @@ async fn peers_that_never_read_cost_the_others_nothing() {
 }
 
 #[tokio::test]
+async fn the_largest_frame_is_taken_and_one_byte_more_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]);
+    let mut bystander = Bystander::new(&node).await;
+    let mut raw = node.rogue().await;
+    produce_on(&mut raw, "t", 1).await;
+    let overhead = encode::encode_frame(&request::send(1, 0, 1).into(), &entry("")).len();
+    let largest = "x".repeat(FRAME_BYTES_MAX as usize - overhead);
+    raw.send_with_payload(request::send(1, 0, 1), &entry(&largest))
+        .await
+        .unwrap();
+    assert!(matches!(next(&mut raw).await, Command::SendReceipt(_)));
+    // The answer to what is too large may meet a peer that is still writing.
+    let _ = raw
+        .send_with_payload(request::send(1, 1, 1), &entry(&(largest.clone() + "x")))
+        .await;
+    assert_closed(&mut raw, "a frame that is one byte too large").await;
+    let client = node.client().await;
+    let options = ConsumerOptions::exclusive("s").from_earliest();
+    let mut consumer = client.subscribe("t", options).await.unwrap();
+    assert!(
+        receive(&mut consumer).await.text() == largest,
+        "the largest message has changed"
+    );
+    bystander.is_served().await;
+    node.assert_alive();
+}
+
+#[tokio::test]
 async fn every_command_type_with_an_empty_body_is_survived() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::start(dir.path(), &[]);

@@ -255,6 +255,7 @@ async fn what_is_begun_and_given_up_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::start(dir.path(), &[]);
     let mut bystander = Bystander::new(&node).await;
+    let open_files = node.open_files();
     // Begun and closed, or begun and cut off, without ever waiting for an answer.
     for round in 0..40 {
         let mut raw = node.rogue().await;
@@ -323,6 +324,11 @@ async fn what_is_begun_and_given_up_leaves_nothing_behind() {
             .values()
             .all(|s| s["consumers"].as_array().unwrap().is_empty());
         (idle && stats["publishers"].as_array().unwrap().is_empty()).then_some(())
+    })
+    .await;
+    // Some files of the topic's own are opened meanwhile; forty connections are not among them.
+    until("connections are given back", || {
+        (node.open_files() < open_files + 20).then_some(())
     })
     .await;
     // The places are free.

@@ -343,6 +343,99 @@ async fn a_broadcast_place_without_a_name_ends_with_its_consumer() {
 }
 
 #[tokio::test]
+async fn a_broadcast_consumer_moves_and_leaves_for_itself_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let mut one = client.subscribe("t", broadcast("b").name("car-1")).await.unwrap();
+    let mut two = client.subscribe("t", broadcast("b").name("car-2")).await.unwrap();
+    let producer = producer(&client, "t").await;
+    publish(&producer, 0..5).await;
+    let messages = expect_numbers(&mut one, 0..5).await;
+    expect_numbers(&mut two, 0..5).await;
+    ack(&one, messages.iter().map(|message| message.id.clone())).await;
+    soon("SEEK", one.seek(messages[1].id.clone())).await.unwrap();
+    expect_numbers(&mut one, 1..5).await;
+    // The subscription is not ended over the head of the other one.
+    let refused = soon("UNSUBSCRIBE", one.unsubscribe(false)).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ServerError::MetadataError), "{refused}");
+    publish(&producer, 5..6).await;
+    expect_numbers(&mut one, 5..6).await;
+    expect_numbers(&mut two, 5..6).await;
+}
+
+#[tokio::test]
+async fn large_messages_arrive_without_anything_else_happening() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let other = node.client().await;
+    let kinds = [
+        SubType::Exclusive,
+        SubType::Shared,
+        SubType::Failover,
+        SubType::KeyShared,
+    ];
+    for kind in kinds {
+        let topic = format!("large-{kind:?}").to_lowercase();
+        // Its connection is quiet but for one FLOW, so nothing wakes it that is not about these messages.
+        let client = node.client().await;
+        let options = ConsumerOptions::new("s", kind).receiver_queue_size(0);
+        let mut consumer = client.subscribe(&topic, options).await.unwrap();
+        let producer = producer(&other, &topic).await;
+        let payload = vec![7_u8; 512 << 10];
+        for _ in 0..12 {
+            soon("a receipt", producer.send(payload.clone())).await.unwrap();
+        }
+        consumer.flow(12).await.unwrap();
+        for _ in 0..12 {
+            assert_eq!(
+                receive(&mut consumer).await.payload.len(),
+                payload.len(),
+                "{kind:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shared_consumer_that_does_not_read_keeps_little_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let mut silent = node.rogue().await;
+    silent
+        .send(request::subscribe("t", "s", SubType::Shared, 1, 1))
+        .await
+        .unwrap();
+    expect_success(&mut silent, 1).await;
+    silent.send(request::flow(1, 1000)).await.unwrap();
+    let mut reads = client.subscribe("t", ConsumerOptions::shared("s")).await.unwrap();
+    let producer = producer(&client, "t").await;
+    let payload = vec![7_u8; 512 << 10];
+    let mut owed = std::collections::BTreeSet::new();
+    for _ in 0..80 {
+        let receipt = soon("a receipt", producer.send(payload.clone())).await.unwrap();
+        owed.insert((receipt.message_id.ledger_id, receipt.message_id.entry_id));
+    }
+    // What the silent one has been given fits its socket and its window: far less than its half of 40 MiB.
+    while owed.len() > 30 {
+        let id = receive(&mut reads).await.id;
+        assert!(
+            owed.remove(&(id.ledger_id, id.entry_id)),
+            "delivered twice: {id:?}"
+        );
+    }
+    drop(silent);
+    while !owed.is_empty() {
+        let id = receive(&mut reads).await.id;
+        assert!(
+            owed.remove(&(id.ledger_id, id.entry_id)),
+            "delivered twice: {id:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn broadcast_and_ordinary_subscriptions_are_not_mistaken() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &[]);

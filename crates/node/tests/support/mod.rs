@@ -159,6 +159,12 @@ impl Node {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
+    /// Files and sockets that the process has open.
+    pub(crate) fn open_files(&self) -> usize {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        files.unwrap().count()
+    }
+
     /// The process has not ended.
     pub(crate) fn assert_alive(&mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "the broker has ended");
