@@ -9,8 +9,10 @@
 //! - every durable cursor is counted in `marks` at a place no later than what was persisted or is about to be, so
 //!   trimming never outruns anybody.
 
+mod broadcast;
 mod commit;
 mod consumers;
+mod create;
 mod cursor_store;
 mod cursors;
 mod dispatched;

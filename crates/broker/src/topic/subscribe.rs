@@ -1,21 +1,17 @@
-//! Attaching a consumer: the checks, in the reference's order, and where its cursor starts.
+//! Attaching a consumer: the checks, in the reference's order, and how it will get its messages.
 
 use std::sync::Arc;
 
-use pharos_managed_ledger::cursor::AckState;
-use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 use tokio::sync::oneshot;
 
 use super::consumers::{Consumer, ConsumerInfo};
-use super::cursor_store;
-use super::slots::Slot;
-use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, DispatchedBody, Loan, Subscription};
+use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, Loan, Subscription};
 use super::{State, Topic};
 use crate::dispatcher::{self, Dispatcher, KeySharedSpec};
 use crate::error::{SubscribeError, TopicError};
 use crate::feed::{FeedSeed, Lease, Sent};
-use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+use crate::ids::{ConnectionId, ConsumerKey};
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
 pub(super) const WINDOW_BYTES: u64 = 4 << 20;
@@ -205,99 +201,6 @@ impl Topic {
         }
     }
 
-    /// Makes a subscription that does not exist; its record is queued, not yet durable.
-    fn create_subscription(
-        &self,
-        state: &mut State,
-        request: &SubscribeRequest,
-    ) -> Result<(), SubscribeError> {
-        if request.durable && !request.may_create {
-            return Err(SubscribeError::NotFound(request.subscription.to_string()));
-        }
-        let start = self.start_of(state, request.start);
-        let broadcast = request.kind == SubscriptionType::Broadcast;
-        self.insert_subscription(
-            state,
-            &request.subscription,
-            request.durable,
-            broadcast,
-            start,
-            &request.properties,
-        );
-        Ok(())
-    }
-
-    /// Puts a new subscription in, with its cursor at `start`.
-    pub(super) fn insert_subscription(
-        &self,
-        state: &mut State,
-        name: &SubscriptionName,
-        durable: bool,
-        broadcast: bool,
-        start: Ordinal,
-        properties: &[(String, String)],
-    ) {
-        let number = durable.then(|| state.cursors.subscription_free().0);
-        if let Some(number) = number {
-            self.queue(
-                state,
-                cursor_store::subscription_created(number, name.as_str(), broadcast, properties),
-            );
-        }
-        let body = if broadcast {
-            Body::Broadcast(Box::default())
-        } else {
-            let slot = number.map(|number| self.new_slot(state, None, number, AckState::new(start)));
-            Body::Stream(Cursor {
-                slot,
-                place: CursorPlace::Home(AckState::new(start)),
-            })
-        };
-        let subscription = Subscription {
-            name: name.clone(),
-            number,
-            kind: None,
-            properties: properties.to_vec(),
-            consumers: Vec::new(),
-            body,
-            sharing: None,
-            fenced: false,
-            creating: durable,
-            generation: 0,
-            idle_since_ms: clock::wall_ms(),
-            sent: Sent::default(),
-        };
-        state.subscriptions.insert(name.clone(), subscription);
-    }
-
-    /// Takes a durable place and queues its record.
-    pub(super) fn new_slot(
-        &self,
-        state: &mut State,
-        member: Option<&str>,
-        number: u32,
-        acks: AckState,
-    ) -> SlotId {
-        state.marks.add(acks.acked_to());
-        let id = state.slots.add(Slot {
-            acks: acks.clone(),
-            logged: true,
-            dropped: false,
-        });
-        self.queue(state, cursor_store::cursor_created(id, number, member, acks));
-        id
-    }
-
-    /// A durable place that ends with its consumer: counted for trimming, but not in the log.
-    fn new_passing_slot(state: &mut State, acks: AckState) -> SlotId {
-        state.marks.add(acks.acked_to());
-        state.slots.add(Slot {
-            acks,
-            logged: false,
-            dropped: false,
-        })
-    }
-
     /// The ordinal at which a new cursor starts.
     pub(super) fn start_of(&self, state: &State, start: StartAt) -> Ordinal {
         match start {
@@ -384,111 +287,6 @@ impl Topic {
         let lease = lend(cursor, key, request.connection, request.consumer_id, durable)?;
         self.lend(state, request.connection.shard);
         Some(lease)
-    }
-
-    fn attach_broadcast(
-        &self,
-        state: &mut State,
-        request: &SubscribeRequest,
-    ) -> Result<Step, SubscribeError> {
-        let key = self.consumer_key();
-        let named = request.consumer_name.is_some();
-        let name: Arc<str> = request
-            .consumer_name
-            .clone()
-            .unwrap_or_else(|| format!("pharos-{}", key.0))
-            .into();
-        if let Some(old) = self.member_holder(state, &request.subscription, &name) {
-            // The same name again: the older connection's consumer is closed, and its place comes over.
-            let leaving = self.close_and_wait(state, old);
-            return Ok(Step::Wait(leaving.into_iter().collect()));
-        }
-        self.ensure_member(state, request, &name, named);
-        let durable = request.durable;
-        let lease = state
-            .subscriptions
-            .get_mut(&request.subscription)
-            .and_then(|subscription| {
-                let Body::Broadcast(body) = &mut subscription.body else {
-                    return None;
-                };
-                let member = body.members.get_mut(&name)?;
-                member.absent_since_ms = None;
-                lend(
-                    &mut member.cursor,
-                    key,
-                    request.connection,
-                    request.consumer_id,
-                    durable,
-                )
-            });
-        let Some(lease) = lease else {
-            return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
-        };
-        self.lend(state, request.connection.shard);
-        self.enlist(state, request, key, name, SubscriptionType::Broadcast);
-        Ok(self.done(state, key, Attach::Listen(lease), None))
-    }
-
-    /// Who holds the place of a broadcast name.
-    fn member_holder(
-        &self,
-        state: &State,
-        subscription: &SubscriptionName,
-        name: &Arc<str>,
-    ) -> Option<ConsumerKey> {
-        let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else {
-            return None;
-        };
-        Some(body.members.get(name)?.cursor.loan()?.key)
-    }
-
-    /// A place for the name, where it was left, or a new one.
-    fn ensure_member(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>, named: bool) {
-        let Some(subscription) = state.subscriptions.get(&request.subscription) else {
-            return;
-        };
-        let Some(number) = subscription.number else { return };
-        let Body::Broadcast(body) = &subscription.body else {
-            return;
-        };
-        let known = body.members.get(name);
-        if known.is_some_and(|member| !member.dropped) {
-            return;
-        }
-        let lost = known.and_then(|member| member.cursor.slot);
-        let start = if lost.is_some() {
-            tracing::warn!(topic = %self.name, subscription = %request.subscription, consumer = %name,
-                "broadcast consumer was absent too long; it goes on at the oldest message that is kept");
-            state.ledger.first()
-        } else {
-            self.start_of(state, request.start)
-        };
-        let acks = AckState::new(start);
-        let slot = match lost {
-            Some(slot) => {
-                self.revive_slot(state, slot, &acks);
-                slot
-            }
-            None if named => self.new_slot(state, Some(name), number, acks.clone()),
-            None => Self::new_passing_slot(state, acks.clone()),
-        };
-        let member = BroadcastMember {
-            cursor: Cursor {
-                slot: Some(slot),
-                place: CursorPlace::Home(acks),
-            },
-            named,
-            absent_since_ms: None,
-            dropped: false,
-        };
-        if let Some(Body::Broadcast(body)) = state
-            .subscriptions
-            .get_mut(&request.subscription)
-            .map(|s| &mut s.body)
-        {
-            body.members.insert(name.clone(), member);
-        }
     }
 
     fn attach_dispatched(

@@ -1,0 +1,120 @@
+//! Consumers of a broadcast subscription: each name has a cursor of its own, where it was left or a new one.
+
+use std::sync::Arc;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_types::SubscriptionName;
+
+use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, lend};
+use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace};
+use super::{State, Topic};
+use crate::error::SubscribeError;
+use crate::ids::ConsumerKey;
+
+impl Topic {
+    /// Attaches a consumer of a broadcast subscription, with the cursor of its name.
+    pub(super) fn attach_broadcast(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+    ) -> Result<Step, SubscribeError> {
+        let key = self.consumer_key();
+        let named = request.consumer_name.is_some();
+        let name: Arc<str> = request
+            .consumer_name
+            .clone()
+            .unwrap_or_else(|| format!("pharos-{}", key.0))
+            .into();
+        if let Some(old) = self.member_holder(state, &request.subscription, &name) {
+            // The same name again: the older connection's consumer is closed, and its place comes over.
+            let leaving = self.close_and_wait(state, old);
+            return Ok(Step::Wait(leaving.into_iter().collect()));
+        }
+        self.ensure_member(state, request, &name, named);
+        let durable = request.durable;
+        let lease = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .and_then(|subscription| {
+                let Body::Broadcast(body) = &mut subscription.body else {
+                    return None;
+                };
+                let member = body.members.get_mut(&name)?;
+                member.absent_since_ms = None;
+                lend(
+                    &mut member.cursor,
+                    key,
+                    request.connection,
+                    request.consumer_id,
+                    durable,
+                )
+            });
+        let Some(lease) = lease else {
+            return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
+        };
+        self.lend(state, request.connection.shard);
+        self.enlist(state, request, key, name, SubscriptionType::Broadcast);
+        Ok(self.done(state, key, Attach::Listen(lease), None))
+    }
+
+    /// Who holds the place of a broadcast name.
+    fn member_holder(
+        &self,
+        state: &State,
+        subscription: &SubscriptionName,
+        name: &Arc<str>,
+    ) -> Option<ConsumerKey> {
+        let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else {
+            return None;
+        };
+        Some(body.members.get(name)?.cursor.loan()?.key)
+    }
+
+    /// A place for the name, where it was left, or a new one.
+    fn ensure_member(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>, named: bool) {
+        let Some(subscription) = state.subscriptions.get(&request.subscription) else {
+            return;
+        };
+        let Some(number) = subscription.number else { return };
+        let Body::Broadcast(body) = &subscription.body else {
+            return;
+        };
+        let known = body.members.get(name);
+        if known.is_some_and(|member| !member.dropped) {
+            return;
+        }
+        let lost = known.and_then(|member| member.cursor.slot);
+        let start = if lost.is_some() {
+            tracing::warn!(topic = %self.name, subscription = %request.subscription, consumer = %name,
+                "broadcast consumer was absent too long; it goes on at the oldest message that is kept");
+            state.ledger.first()
+        } else {
+            self.start_of(state, request.start)
+        };
+        let acks = AckState::new(start);
+        let slot = match lost {
+            Some(slot) => {
+                self.revive_slot(state, slot, &acks);
+                slot
+            }
+            None if named => self.new_slot(state, Some(name), number, acks.clone()),
+            None => Self::new_passing_slot(state, acks.clone()),
+        };
+        let member = BroadcastMember {
+            cursor: Cursor {
+                slot: Some(slot),
+                place: CursorPlace::Home(acks),
+            },
+            named,
+            absent_since_ms: None,
+            dropped: false,
+        };
+        if let Some(Body::Broadcast(body)) = state
+            .subscriptions
+            .get_mut(&request.subscription)
+            .map(|s| &mut s.body)
+        {
+            body.members.insert(name.clone(), member);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Making subscriptions and the durable places of their cursors. Records are queued here; whoever asked commits them.
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, SubscriptionName};
+
+use super::cursor_store;
+use super::slots::Slot;
+use super::subscribe::{SubscribeRequest, SubscriptionType};
+use super::subscription::{Body, Cursor, CursorPlace, Subscription};
+use super::{State, Topic};
+use crate::error::SubscribeError;
+use crate::feed::Sent;
+use crate::ids::SlotId;
+
+impl Topic {
+    /// Makes a subscription that does not exist; its record is queued, not yet durable.
+    pub(super) fn create_subscription(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
+        if request.durable && !request.may_create {
+            return Err(SubscribeError::NotFound(request.subscription.to_string()));
+        }
+        let start = self.start_of(state, request.start);
+        let broadcast = request.kind == SubscriptionType::Broadcast;
+        self.insert_subscription(
+            state,
+            &request.subscription,
+            request.durable,
+            broadcast,
+            start,
+            &request.properties,
+        );
+        Ok(())
+    }
+
+    /// Puts a new subscription in, with its cursor at `start`.
+    pub(super) fn insert_subscription(
+        &self,
+        state: &mut State,
+        name: &SubscriptionName,
+        durable: bool,
+        broadcast: bool,
+        start: Ordinal,
+        properties: &[(String, String)],
+    ) {
+        let number = durable.then(|| state.cursors.subscription_free().0);
+        if let Some(number) = number {
+            self.queue(
+                state,
+                cursor_store::subscription_created(number, name.as_str(), broadcast, properties),
+            );
+        }
+        let body = if broadcast {
+            Body::Broadcast(Box::default())
+        } else {
+            let slot = number.map(|number| self.new_slot(state, None, number, AckState::new(start)));
+            Body::Stream(Cursor {
+                slot,
+                place: CursorPlace::Home(AckState::new(start)),
+            })
+        };
+        let subscription = Subscription {
+            name: name.clone(),
+            number,
+            kind: None,
+            properties: properties.to_vec(),
+            consumers: Vec::new(),
+            body,
+            sharing: None,
+            fenced: false,
+            creating: durable,
+            generation: 0,
+            idle_since_ms: clock::wall_ms(),
+            sent: Sent::default(),
+        };
+        state.subscriptions.insert(name.clone(), subscription);
+    }
+
+    /// Takes a durable place and queues its record.
+    pub(super) fn new_slot(
+        &self,
+        state: &mut State,
+        member: Option<&str>,
+        number: u32,
+        acks: AckState,
+    ) -> SlotId {
+        state.marks.add(acks.acked_to());
+        let id = state.slots.add(Slot {
+            acks: acks.clone(),
+            logged: true,
+            dropped: false,
+        });
+        self.queue(state, cursor_store::cursor_created(id, number, member, acks));
+        id
+    }
+
+    /// A durable place that ends with its consumer: counted for trimming, but not in the log.
+    pub(super) fn new_passing_slot(state: &mut State, acks: AckState) -> SlotId {
+        state.marks.add(acks.acked_to());
+        state.slots.add(Slot {
+            acks,
+            logged: false,
+            dropped: false,
+        })
+    }
+}
