@@ -209,9 +209,12 @@ async fn grow_partitioned(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// A number, or a string that holds one: some clients send that, and the reference takes it.
 fn partition_number(value: &Value) -> ApiResult<u32> {
+    let text = || value.as_str().and_then(|text| text.trim().parse().ok());
     let number = value
         .as_i64()
+        .or_else(text)
         .ok_or_else(|| ApiError::bad_request("the number of partitions is expected"))?;
     let range = || {
         ApiError::new(
