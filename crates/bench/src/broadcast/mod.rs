@@ -174,6 +174,7 @@ fn plans(args: &BroadcastArgs, broker: std::net::SocketAddr, topic: &str) -> Vec
         slow: false,
         read_bytes: (args.read_bytes as u32).max(4096),
         rcvbuf: args.rcvbuf as u32,
+        ack_group_ms: args.ack_group_ms,
         epoch_ns: clock::monotonic_ns(),
         connect_timeout_ms: args.connect_timeout.as_millis() as u64,
         drain_ms: args.drain.as_millis() as u64,

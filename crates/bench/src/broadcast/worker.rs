@@ -59,6 +59,8 @@ struct Worker {
     waiting: Vec<u32>,
     /// Connections whose answers wait for more to go with them.
     unflushed: Vec<u32>,
+    /// When they were flushed last.
+    flushed_ns: u64,
     reconnects: u64,
     ready_told: bool,
     told_ns: u64,
@@ -136,6 +138,7 @@ impl Worker {
             next_conn: 0,
             waiting: Vec::new(),
             unflushed: Vec::new(),
+            flushed_ns: 0,
             reconnects: 0,
             ready_told: false,
             told_ns: 0,
@@ -198,8 +201,11 @@ impl Worker {
     }
 
     fn on_tick(&mut self, now: u64) -> anyhow::Result<()> {
-        for number in std::mem::take(&mut self.unflushed) {
-            self.flush(number);
+        if now - self.flushed_ns >= self.shared.plan.ack_group_ms * 1_000_000 {
+            self.flushed_ns = now;
+            for number in std::mem::take(&mut self.unflushed) {
+                self.flush(number);
+            }
         }
         self.open_more(now);
         self.retry_subscribes(now);
@@ -365,7 +371,8 @@ impl Worker {
             self.opening = self.opening.saturating_sub(1);
         }
         let waiting = conn.outbound.len();
-        if waiting >= FLUSH_BYTES || (waiting > 0 && received == Received::Drained) {
+        let at_once = !conn.was_complete || self.shared.plan.ack_group_ms == 0;
+        if waiting >= FLUSH_BYTES || (waiting > 0 && at_once && received == Received::Drained) {
             self.flush(number);
         } else if waiting > 0 {
             self.unflushed.push(number);

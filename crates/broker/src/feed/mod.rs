@@ -18,7 +18,7 @@ mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::collections::hash_map::{Entry as MapEntry, HashMap};
+use std::collections::hash_map::Entry as MapEntry;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub use timeline::FeedStages;
 pub use window::Found;
 
 use crate::entry::FeedEntry;
-use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
+use crate::ids::{ConnectionId, ConsumerKey, IdMap, SlotId, TopicId};
 use crate::shard::OwnedAck;
 use timeline::Timeline;
 use window::Window;
@@ -94,7 +94,7 @@ pub struct Feed {
     terminated: Cell<bool>,
     window: RefCell<Window>,
     table: RefCell<LedgerTable>,
-    groups: RefCell<HashMap<ConnectionId, Rc<Group>>>,
+    groups: RefCell<IdMap<ConnectionId, Rc<Group>>>,
     /// Seats whose cursor moved since the last report.
     dirty: RefCell<Vec<(Rc<Group>, u32)>>,
     /// Who waits for a read of which place.

@@ -11,7 +11,7 @@ mod operations;
 mod outlet;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
 use crate::broker::Shared;
 use crate::error::Gone;
 use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages, Progress};
-use crate::ids::{ConnectionId, ShardId, TopicId};
+use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
 use crate::topic::{Topic, Topics};
 use mesh::Mesh;
 
@@ -59,12 +59,12 @@ pub struct Shard {
     me: std::rc::Weak<Shard>,
     next_number: Cell<u64>,
     pub(crate) topics: Topics,
-    feeds: RefCell<HashMap<TopicId, Rc<Feed>>>,
-    dirty_feeds: RefCell<HashSet<TopicId>>,
-    outlets: RefCell<HashMap<u64, Rc<dyn Outlet>>>,
+    feeds: RefCell<IdMap<TopicId, Rc<Feed>>>,
+    dirty_feeds: RefCell<IdSet<TopicId>>,
+    outlets: RefCell<IdMap<u64, Rc<dyn Outlet>>>,
     /// Connections that wait for a turn of writing, each once.
     ready: RefCell<VecDeque<u64>>,
-    is_ready: RefCell<HashSet<u64>>,
+    is_ready: RefCell<IdSet<u64>>,
     ready_filled: Notify,
     /// Connections taken in so far.
     registered: Cell<u64>,
