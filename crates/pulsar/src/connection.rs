@@ -15,8 +15,7 @@ use std::sync::Arc;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use pharos_broker::entry::FeedEntry;
-use pharos_broker::feed::{DeliverySink, Filled, Group, Recipient, Seat};
+use pharos_broker::feed::{Filled, Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
 use pharos_runtime::{clock, spawn_local};
@@ -25,7 +24,8 @@ use pharos_wire::{Command, HeaderBuf, MessageHeader, answer, encode};
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::door::Door;
 use crate::outbound::{Outbound, Written};
-use crate::producer::{ProducerSlot, Producers};
+use crate::producer::Producers;
+use crate::sink::{Sink, payload_for};
 
 /// Bytes written in one turn before another connection gets its own.
 const TURN_BYTES: usize = 1 << 20;
@@ -571,95 +571,4 @@ impl Outlet for Connection {
         }
         self.close_after_writing();
     }
-}
-
-impl Connection {
-    fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
-        matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
-    }
-
-    fn on_producer_closed(&self, producer_id: u64) {
-        let slot = self.producers.borrow_mut().close_by_broker(producer_id);
-        if let Some(ProducerSlot::Ready(_)) = slot {
-            if self.protocol_version() >= 5 {
-                self.send(&answer::close_producer(
-                    producer_id,
-                    answer::BrokerUrls::default(),
-                ));
-            } else {
-                self.close();
-            }
-        }
-    }
-
-    fn on_consumer_closed(&self, consumer_id: u64, key: ConsumerKey) {
-        if !self.consumer_is(consumer_id, key) {
-            return;
-        }
-        let slot = self.consumers.borrow_mut().remove(&consumer_id);
-        if let Some(ConsumerSlot::Ready(consumer)) = slot {
-            self.send(&answer::close_consumer(
-                consumer_id,
-                answer::BrokerUrls::default(),
-            ));
-            self.detach(consumer);
-        }
-    }
-
-    /// A producer that the client closed is answered once its last send is.
-    pub(crate) fn finish_close(&self, producer_id: u64) {
-        let request_id = self.producers.borrow_mut().take_closed(producer_id);
-        if let Some(request_id) = request_id {
-            self.send(&answer::success(request_id));
-        }
-    }
-}
-
-/// Turns deliveries into frames.
-struct Sink<'a> {
-    out: &'a mut Outbound,
-    group: u32,
-    protocol_version: i32,
-    head: HeaderBuf,
-    current: Option<(MessageHeader, bytes::Bytes, Arc<FeedEntry>)>,
-}
-
-impl DeliverySink for Sink<'_> {
-    fn has_room(&self) -> bool {
-        self.out.has_room()
-    }
-
-    fn begin(&mut self, entry: &Arc<FeedEntry>, partition: Option<u32>) {
-        let payload = payload_for(self.protocol_version, entry);
-        let position = entry.position;
-        self.current = MessageHeader::new(position.ledger.0, position.entry.0, partition, payload.len())
-            .ok()
-            .map(|header| (header, payload, entry.clone()));
-    }
-
-    fn message(&mut self, to: Recipient, ack_set: &[i64]) {
-        let Some((header, payload, entry)) = &self.current else {
-            return;
-        };
-        self.head.clear();
-        header.write_for(
-            to.consumer_id,
-            to.redelivery_count,
-            ack_set,
-            to.epoch,
-            &mut self.head,
-        );
-        self.out.push_message(self.head.as_slice(), payload);
-        if entry.is_live() {
-            self.out.mark_listener(entry, self.group);
-        }
-    }
-}
-
-/// What a consumer of this protocol version gets of an entry: below version 11 without the checksum.
-fn payload_for(protocol_version: i32, entry: &FeedEntry) -> bytes::Bytes {
-    if protocol_version >= 11 {
-        return entry.payload.clone();
-    }
-    pharos_wire::message::strip_checksum(&entry.payload).unwrap_or_else(|_| entry.payload.clone())
 }

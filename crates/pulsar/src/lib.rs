@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closing;
 mod connection;
 mod consumer;
 mod door;
@@ -15,5 +16,6 @@ mod outbound;
 mod producer;
 mod reader;
 mod refusal;
+mod sink;
 
 pub use door::{Door, Options, open};

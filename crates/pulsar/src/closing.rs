@@ -1,0 +1,51 @@
+//! Producers and consumers that end, by the broker's word or the client's.
+
+use pharos_broker::ids::ConsumerKey;
+use pharos_broker::shard::Outlet as _;
+use pharos_wire::answer;
+
+use crate::connection::Connection;
+use crate::consumer::ConsumerSlot;
+use crate::producer::ProducerSlot;
+
+impl Connection {
+    pub(crate) fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
+        matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
+    }
+
+    pub(crate) fn on_producer_closed(&self, producer_id: u64) {
+        let slot = self.producers.borrow_mut().close_by_broker(producer_id);
+        if let Some(ProducerSlot::Ready(_)) = slot {
+            if self.protocol_version() >= 5 {
+                self.send(&answer::close_producer(
+                    producer_id,
+                    answer::BrokerUrls::default(),
+                ));
+            } else {
+                self.close();
+            }
+        }
+    }
+
+    pub(crate) fn on_consumer_closed(&self, consumer_id: u64, key: ConsumerKey) {
+        if !self.consumer_is(consumer_id, key) {
+            return;
+        }
+        let slot = self.consumers.borrow_mut().remove(&consumer_id);
+        if let Some(ConsumerSlot::Ready(consumer)) = slot {
+            self.send(&answer::close_consumer(
+                consumer_id,
+                answer::BrokerUrls::default(),
+            ));
+            self.detach(consumer);
+        }
+    }
+
+    /// A producer that the client closed is answered once its last send is.
+    pub(crate) fn finish_close(&self, producer_id: u64) {
+        let request_id = self.producers.borrow_mut().take_closed(producer_id);
+        if let Some(request_id) = request_id {
+            self.send(&answer::success(request_id));
+        }
+    }
+}
