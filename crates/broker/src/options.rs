@@ -37,6 +37,8 @@ pub struct Options {
     pub retention_bytes: Option<u64>,
     /// How often closed ledgers and absent consumers are looked at when nothing else causes it.
     pub retention_check_interval: Duration,
+    /// How long nobody uses a topic before it is unloaded; `None` for never.
+    pub unload_idle_after: Option<Duration>,
     /// When a topic's ledger is full.
     pub managed_ledger: pharos_managed_ledger::Options,
 }
@@ -60,6 +62,7 @@ impl Default for Options {
             retention_time: Some(Duration::ZERO),
             retention_bytes: Some(0),
             retention_check_interval: Duration::from_secs(120),
+            unload_idle_after: Some(Duration::from_secs(600)),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }
     }

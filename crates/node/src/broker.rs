@@ -187,6 +187,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         retention_time: ledger.default_retention_time.as_option().copied(),
         retention_bytes: ledger.default_retention_size.as_option().map(|size| size.0),
         retention_check_interval: ledger.retention_check_interval,
+        unload_idle_after: topics.unload_idle_after.as_option().copied(),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),
             ledger_bytes_max: ledger.max_size.0,

@@ -362,9 +362,11 @@ impl Shard {
         let absent = options
             .absent_retention
             .unwrap_or(options.retention_check_interval);
+        let idle = options.unload_idle_after.unwrap_or(absent);
         let interval = options
             .retention_check_interval
             .min(absent)
+            .min(idle)
             .max(Duration::from_millis(100));
         loop {
             tokio::time::sleep(interval).await;
@@ -372,6 +374,7 @@ impl Shard {
                 topic.on_tick();
                 tokio::task::yield_now().await;
             }
+            self.rest_topics().await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Loading a topic on its home shard, once, whoever asks first.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use pharos_runtime::clock;
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
+use super::rest::Resting;
 use super::slots::Slots;
 use super::{Link, State, Topic, cursor_store};
 use crate::error::TopicError;
@@ -34,11 +35,15 @@ pub enum Access {
 pub(crate) struct Topics {
     by_name: RefCell<HashMap<TopicName, Place>>,
     by_id: RefCell<HashMap<TopicId, Rc<Topic>>>,
+    /// Unloaded because nobody used them.
+    pub(super) resting: RefCell<Resting>,
 }
 
+type Waiters = Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>;
+
 enum Place {
-    /// Being loaded; these wait.
-    Loading(Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>),
+    /// Being loaded, or let go because nobody used it; these wait.
+    Loading(Waiters),
     Loaded(Rc<Topic>),
 }
 
@@ -86,6 +91,7 @@ impl Shard {
                 _ => Vec::new(),
             };
             if let Ok(topic) = &outcome {
+                self.topics.resting.borrow_mut().remove(name);
                 by_name.insert(name.clone(), Place::Loaded(topic.clone()));
                 self.topics.by_id.borrow_mut().insert(topic.id, topic.clone());
             }
@@ -146,6 +152,7 @@ impl Shard {
             name: name.clone(),
             shard: Rc::downgrade(self),
             me: me.clone(),
+            used_ms: Cell::new(clock::wall_ms()),
             state: RefCell::new(state),
         }))
     }
@@ -166,7 +173,15 @@ impl Shard {
     }
 
     async fn close_topic(self: &Rc<Self>, name: &TopicName) {
-        if let Some(topic) = self.topics.by_name(name) {
+        self.topics.resting.borrow_mut().remove(name);
+        // Not in the middle of somebody's loading it or of its being let go.
+        let settled = self.topics.settled(name);
+        let topic = match settled {
+            Settled::Loaded(topic) => Some(topic),
+            Settled::NotLoaded => None,
+            Settled::Later(receiver) => receiver.await.ok().and_then(Result::ok),
+        };
+        if let Some(topic) = topic {
             topic.close().await;
             self.topics.remove(&topic);
         }
@@ -203,7 +218,45 @@ enum Joined {
     Later(oneshot::Receiver<Result<Rc<Topic>, TopicError>>),
 }
 
+enum Settled {
+    Loaded(Rc<Topic>),
+    NotLoaded,
+    Later(oneshot::Receiver<Result<Rc<Topic>, TopicError>>),
+}
+
 impl Topics {
+    /// Whether a topic is loaded, or how to hear of it when that is being decided.
+    fn settled(&self, name: &TopicName) -> Settled {
+        match self.by_name.borrow_mut().get_mut(name) {
+            Some(Place::Loaded(topic)) => Settled::Loaded(topic.clone()),
+            Some(Place::Loading(waiters)) => {
+                let (sender, receiver) = oneshot::channel();
+                waiters.push(sender);
+                Settled::Later(receiver)
+            }
+            None => Settled::NotLoaded,
+        }
+    }
+
+    /// From now on whoever asks for the topic waits; `false` when it is not the one that is loaded.
+    pub(super) fn begin_rest(&self, topic: &Rc<Topic>) -> bool {
+        let mut by_name = self.by_name.borrow_mut();
+        let place = by_name.get_mut(&topic.name);
+        let loaded = place.filter(|place| matches!(place, Place::Loaded(it) if Rc::ptr_eq(it, topic)));
+        let Some(place) = loaded else { return false };
+        *place = Place::Loading(Vec::new());
+        true
+    }
+
+    /// The topic is gone; these want it.
+    pub(super) fn end_rest(&self, topic: &Topic) -> Waiters {
+        self.by_id.borrow_mut().remove(&topic.id);
+        match self.by_name.borrow_mut().remove(&topic.name) {
+            Some(Place::Loading(waiters)) => waiters,
+            _ => Vec::new(),
+        }
+    }
+
     /// The topic, or a place among those who wait for it; `None` when the caller is the one to load it.
     fn join(&self, name: &TopicName) -> Result<Option<Joined>, TopicError> {
         let mut by_name = self.by_name.borrow_mut();
@@ -211,7 +264,10 @@ impl Topics {
             Some(Place::Loaded(topic)) if topic.state.borrow().closing => {
                 Err(TopicError::Closing(name.to_string()))
             }
-            Some(Place::Loaded(topic)) => Ok(Some(Joined::Here(topic.clone()))),
+            Some(Place::Loaded(topic)) => {
+                topic.touch();
+                Ok(Some(Joined::Here(topic.clone())))
+            }
             Some(Place::Loading(waiters)) => {
                 let (sender, receiver) = oneshot::channel();
                 waiters.push(sender);

@@ -24,6 +24,7 @@ mod manage;
 mod producers;
 mod publish;
 mod rates;
+mod rest;
 mod retire;
 mod seek;
 mod slots;
@@ -32,7 +33,7 @@ mod subscribe;
 mod subscription;
 mod transient;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 
@@ -72,6 +73,8 @@ pub(crate) struct Topic {
     pub(crate) name: TopicName,
     shard: Weak<Shard>,
     me: Weak<Topic>,
+    /// When somebody last asked for it, in milliseconds since 1970.
+    used_ms: Cell<u64>,
     pub(crate) state: RefCell<State>,
 }
 

@@ -91,6 +91,8 @@ pub struct TopicSettings {
     pub active_consumer_failover_delay: Duration,
     /// How often cursor positions are persisted.
     pub cursor_flush_interval: Duration,
+    /// How long nobody uses a topic before it is unloaded.
+    pub unload_idle_after: Limit<Duration>,
 }
 
 /// Settings of broadcast subscriptions.
@@ -182,6 +184,7 @@ impl Default for Settings {
                 delayed_delivery_strict: false,
                 active_consumer_failover_delay: Duration::from_secs(1),
                 cursor_flush_interval: Duration::from_secs(1),
+                unload_idle_after: Limit::At(Duration::from_secs(600)),
             },
             broadcast: BroadcastSettings {
                 absent_retention: Limit::At(Duration::from_secs(3600)),
@@ -294,6 +297,10 @@ impl Settings {
         expect(
             !self.topics.cursor_flush_interval.is_zero(),
             "cursor_flush_interval must not be 0",
+        );
+        expect(
+            self.topics.unload_idle_after != Limit::At(Duration::ZERO),
+            "unload_idle_after must not be 0; unlimited keeps topics loaded",
         );
         faults
     }

@@ -114,6 +114,8 @@ pub static SETTINGS: &[Setting] = &[
         "Failover: pause before another consumer takes over."),
     setting!("Topics", "cursor_flush_interval", "managedLedgerCursorPositionFlushSeconds", topics.cursor_flush_interval,
         "How often acknowledged positions are stored; after a crash at most this much is delivered again."),
+    setting!("Topics", "unload_idle_after", "", topics.unload_idle_after,
+        "A topic that nobody produces to, consumes from or asks about for this long is unloaded; it comes back when it is asked for."),
     setting!("Broadcast", "broadcast.absent_retention", "", broadcast.absent_retention,
         "How long the place of an absent named consumer of a broadcast subscription is kept."),
     setting!("Broadcast", "broadcast.absent_backlog", "", broadcast.absent_backlog,

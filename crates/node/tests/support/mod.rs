@@ -110,18 +110,33 @@ impl Node {
 
     /// What the admin API answers to a GET, which must be JSON.
     pub(crate) fn ask(&self, path: &str) -> serde_json::Value {
+        let body = self.page(path);
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+    }
+
+    /// What the HTTP door answers to a GET.
+    pub(crate) fn page(&self, path: &str) -> String {
+        self.http("GET", path, "HTTP/1.1 200")
+    }
+
+    /// Deletes something over the admin API.
+    pub(crate) fn delete(&self, path: &str) {
+        self.http("DELETE", path, "HTTP/1.1 204");
+    }
+
+    fn http(&self, method: &str, path: &str, status: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+        assert!(head.starts_with(status), "{method} {path}: {answer}");
+        body.to_owned()
     }
 
     /// `…/stats` of a topic of public/default.
