@@ -13,8 +13,13 @@ pub struct PostSchemaPayload {
     pub kind: String,
     /// The definition as text.
     pub schema: String,
-    /// Properties.
+    /// Properties; clients write `null` for none.
+    #[serde(deserialize_with = "or_none")]
     pub properties: BTreeMap<String, String>,
+}
+
+fn or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 /// A version number in an object of its own.

@@ -48,12 +48,7 @@ async fn by_version(
 ) -> ApiResult<Json<GetSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
     let version = SchemaVersion(parts.number(4)?);
-    answer(
-        admin
-            .catalog
-            .schema(&topic, version)
-            .filter(|entry| !entry.deleted),
-    )
+    answer(admin.catalog.schema(&topic, version))
 }
 
 fn answer(entry: Option<Arc<SchemaEntry>>) -> ApiResult<Json<GetSchemaResponse>> {
@@ -97,10 +92,8 @@ async fn all(
     TopicPath(topic): TopicPath,
 ) -> ApiResult<Json<GetAllVersionsSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
+    // A topic without a schema has an empty list of them.
     let history = admin.catalog.schema_history(&topic);
-    if history.latest().is_none() {
-        return Err(ApiError::not_found("Schema not found"));
-    }
     let get_schema_responses = history.live().iter().map(|entry| response(entry)).collect();
     Ok(Json(GetAllVersionsSchemaResponse { get_schema_responses }))
 }

@@ -98,7 +98,8 @@ async fn get_or_create(
             format!("topic {topic} not found"),
         ));
     }
-    let schema = schema_info(Some(&request.schema))?;
+    // Here, and only here, NONE is no schema.
+    let schema = schema_info(Some(&request.schema))?.filter(|schema| schema.kind != SchemaType::None);
     let version = catalog
         .add_producer_schema(&topic, schema, "")
         .await

@@ -1,8 +1,8 @@
 //! The schemas of one topic in their order, and the bytes of one of them in the store.
 //!
 //! ```text
-//!  versions   0  1  2  †3  4  5       †: deleted; what is before it no longer counts for new schemas,
-//!                          └──┴─ live    but can still be fetched by messages that were written with it
+//!  versions   0  1  2  †3  4  5       †: deleted; what is before it counts for nothing any more
+//!                          └──┴─ live
 //! ```
 //!
 //! Stored value: four bytes of header length (big-endian), the header as JSON, the data as it came.
@@ -116,12 +116,12 @@ impl History {
         self.live().last()
     }
 
-    /// One version, also one from before a deletion; no tombstones.
+    /// One live version.
     #[must_use]
     pub fn get(&self, version: SchemaVersion) -> Option<&Arc<SchemaEntry>> {
-        let index = self.entries.binary_search_by_key(&version, |entry| entry.version);
-        let entry = self.entries.get(index.ok()?)?;
-        (!entry.deleted).then_some(entry)
+        let live = self.live();
+        let index = live.binary_search_by_key(&version, |entry| entry.version);
+        live.get(index.ok()?)
     }
 
     /// The live version that says the same as `schema`: the same type and the same parsed definition for Avro-like
@@ -193,8 +193,11 @@ mod tests {
         history.push(entry(2, "", true));
         assert!(history.latest().is_none());
         assert!(history.find(&int).is_none());
-        assert!(history.get(SchemaVersion(1)).is_some());
+        assert!(history.get(SchemaVersion(1)).is_none());
         assert!(history.get(SchemaVersion(2)).is_none());
         assert_eq!(history.next_version(), SchemaVersion(3));
+        history.push(entry(3, r#""int""#, false));
+        assert!(history.get(SchemaVersion(0)).is_none());
+        assert_eq!(history.get(SchemaVersion(3)).unwrap().version, SchemaVersion(3));
     }
 }

@@ -14,4 +14,4 @@ pub use compat::{Incompatible, SchemaCompatibilityStrategy, UnknownStrategy, che
 pub use history::{History, SchemaEntry};
 pub use registry::{AddedSchema, SchemaError};
 pub use types::{KeyValueData, SchemaInfo, SchemaType, SchemaVersion, UnknownSchemaType, key_value_sides};
-pub use validate::{InvalidSchema, validate};
+pub use validate::{InvalidSchema, SCHEMA_BYTES_MAX, validate};

@@ -1,10 +1,14 @@
 //! The schemas that topics have: adding under the rules, looking up, deleting.
 //!
 //! All partitions of a topic share one history, by schema id. Writes of one history go one after the other.
+//!
+//! A client that names NONE brings a schema like any other: it gets a version, and AVRO may not follow it. BYTES has no
+//! number on the wire and is stored as NONE. Who brings nothing at all brings no schema. All as the reference broker.
 
 use std::sync::Arc;
 
-use pharos_metadata::{Expect, WriteError};
+use bytes::Bytes;
+use pharos_metadata::{Expect, VALUE_BYTES_MAX, WriteError};
 use pharos_types::TopicName;
 use serde_json::Value;
 
@@ -13,7 +17,7 @@ use super::super::{Catalog, keys};
 use super::compat::{Incompatible, SchemaCompatibilityStrategy, check_compatible};
 use super::history::{History, SchemaEntry};
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
-use super::validate::{InvalidSchema, validate};
+use super::validate::{InvalidSchema, check_size, validate};
 
 /// Why a schema was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -59,7 +63,7 @@ impl Catalog {
         self.schema_history(topic).latest().map(Arc::clone)
     }
 
-    /// One version of it.
+    /// One version of it; none from before a deletion.
     #[must_use]
     pub fn schema(&self, topic: &TopicName, version: SchemaVersion) -> Option<Arc<SchemaEntry>> {
         self.schema_history(topic).get(version).map(Arc::clone)
@@ -108,8 +112,8 @@ impl Catalog {
         self.add_schema_under(topic, schema, user, strategy).await
     }
 
-    /// As [`Catalog::add_schema`], for a producer that brings `schema`; none (also NONE and BYTES) is fine unless
-    /// schemas are enforced and the topic has one. Where producers may not bring new schemas, it must be there already.
+    /// As [`Catalog::add_schema`], for a producer that brings `schema`; none is fine unless schemas are enforced and the
+    /// topic has one. Where producers may not bring new schemas, it must be there already.
     ///
     /// Answers the version to put into PRODUCER_SUCCESS; `None` is "no schema", an empty byte string there.
     ///
@@ -122,7 +126,7 @@ impl Catalog {
         user: &str,
     ) -> Result<Option<SchemaVersion>, SchemaError> {
         let policies = self.policies(topic.namespace()).unwrap_or_default();
-        let Some(schema) = schema.filter(says_something) else {
+        let Some(schema) = schema.map(SchemaInfo::as_stored) else {
             let enforced = self.options().schema_validation_enforced || policies.schema_validation_enforced();
             return match enforced && self.latest_schema(topic).is_some() {
                 true => Err(refusal(
@@ -147,8 +151,7 @@ impl Catalog {
 
     /// Checks the schema that a consumer brings; on a topic that nobody uses yet it becomes the topic's.
     ///
-    /// `is_idle`: the topic has no data, no producers and no consumers with a schema. AUTO_CONSUME, NONE and BYTES are
-    /// not checked.
+    /// `is_idle`: the topic has no data, no producers and no consumers with a schema. AUTO_CONSUME is not checked.
     ///
     /// # Errors
     /// [`SchemaError`]; all but `Store` are IncompatibleSchema on the wire. Also when the topic is in use and has no
@@ -160,9 +163,10 @@ impl Catalog {
         user: &str,
         is_idle: bool,
     ) -> Result<(), SchemaError> {
-        if schema.kind == SchemaType::AutoConsume || !says_something(&schema) {
+        if schema.kind == SchemaType::AutoConsume {
             return Ok(());
         }
+        let schema = schema.as_stored();
         let history = self.schema_history(topic);
         if history.latest().is_none() && is_idle {
             self.add_schema(topic, schema, user).await?;
@@ -192,8 +196,8 @@ impl Catalog {
         Ok(strategy)
     }
 
-    /// Deletes the schema of a topic: a tombstone follows the versions so far, which can still be fetched by number.
-    /// Answers the tombstone's version, or `None` when there is nothing to delete.
+    /// Deletes the schema of a topic: a tombstone follows the versions so far, and they can no longer be fetched. Answers
+    /// the tombstone's version, or `None` when there is nothing to delete.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -209,8 +213,10 @@ impl Catalog {
             return Ok(None);
         }
         let nothing = SchemaInfo::new(SchemaType::None, "");
-        let version = self.append(&id, history, nothing, user, true).await?;
-        Ok(Some(version))
+        let entry = entry_of(&history, nothing, user, true);
+        let key = keys::schema(&id, entry.version);
+        let bytes = entry.encode(&key)?;
+        Ok(Some(self.append(&id, &key, entry, bytes).await?))
     }
 
     /// Forgets every version of a topic's schema, because the topic goes or somebody forces it.
@@ -236,6 +242,7 @@ impl Catalog {
         user: &str,
         strategy: SchemaCompatibilityStrategy,
     ) -> Result<AddedSchema, SchemaError> {
+        let schema = schema.as_stored();
         validate(&schema)?;
         // Most producers bring what is there; they need no turn.
         let same = |version| AddedSchema {
@@ -252,35 +259,30 @@ impl Catalog {
             return Ok(same(found.version));
         }
         check_compatible(strategy, live(&history), &schema)?;
-        let version = self.append(&id, history, schema, user, false).await?;
+        let entry = entry_of(&history, schema, user, false);
+        let key = keys::schema(&id, entry.version);
+        let bytes = entry.encode(&key)?;
+        // Properties may grow in the writing, by escapes.
+        check_size(entry.schema.kind, bytes.len(), VALUE_BYTES_MAX)?;
+        let version = self.append(&id, &key, entry, bytes).await?;
         Ok(AddedSchema {
             version,
             is_new: true,
         })
     }
 
-    /// Stores the next version and puts it into the copy. The history is held by the caller.
+    /// Stores the next version (`bytes`: its value) and puts it into the copy. The history is held by the caller.
     async fn append(
         &self,
         id: &str,
-        history: Arc<History>,
-        schema: SchemaInfo,
-        user: &str,
-        deleted: bool,
+        key: &str,
+        entry: SchemaEntry,
+        bytes: Bytes,
     ) -> Result<SchemaVersion, StoreError> {
-        let entry = SchemaEntry {
-            version: history.next_version(),
-            schema,
-            timestamp_ms: pharos_runtime::clock::wall_ms(),
-            user: user.to_owned(),
-            deleted,
-        };
         let version = entry.version;
-        let key = keys::schema(id, version);
-        let bytes = entry.encode(&key)?;
-        if let Err(error) = self.inner.store.put(&key, bytes, Expect::Absent).await {
+        if let Err(error) = self.inner.store.put(key, bytes, Expect::Absent).await {
             if matches!(error, WriteError::Conflict { .. }) {
-                self.adopt(id, version, &key).await?;
+                self.adopt(id, version, key).await?;
             }
             return Err(error.into());
         }
@@ -312,9 +314,15 @@ fn live(history: &History) -> impl DoubleEndedIterator<Item = &SchemaInfo> {
     history.live().iter().map(|entry| &entry.schema)
 }
 
-/// NONE and BYTES are the absence of a schema.
-fn says_something(schema: &SchemaInfo) -> bool {
-    !matches!(schema.kind, SchemaType::None | SchemaType::Bytes)
+/// The next version of a history, stamped now.
+fn entry_of(history: &History, schema: SchemaInfo, user: &str, deleted: bool) -> SchemaEntry {
+    SchemaEntry {
+        version: history.next_version(),
+        schema,
+        timestamp_ms: pharos_runtime::clock::wall_ms(),
+        user: user.to_owned(),
+        deleted,
+    }
 }
 
 fn refusal(reason: &str) -> SchemaError {

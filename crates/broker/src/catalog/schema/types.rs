@@ -1,6 +1,6 @@
 //! What a schema is: its type in the registry's words and on the wire, its data, its version.
 //!
-//! The registry and the wire number the types differently: bytes have no number on the wire (no schema at all),
+//! The registry and the wire number the types differently: bytes have no number on the wire (they travel as NONE),
 //! AUTO_CONSUME is 21 on the wire and -3 in the registry, EXTERNAL is 22 on the wire and 21 in the registry. Only the
 //! names of the registry are stored, so the numbers stay here.
 
@@ -219,6 +219,23 @@ impl SchemaInfo {
             data: data.into(),
             properties: BTreeMap::new(),
         }
+    }
+
+    /// As it is stored: BYTES is NONE there, because it is on the wire.
+    #[must_use]
+    pub fn as_stored(mut self) -> Self {
+        if self.kind == SchemaType::Bytes {
+            self.kind = SchemaType::None;
+        }
+        self
+    }
+
+    /// Bytes of the definition and of the properties.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let properties = self.properties.iter();
+        let properties: usize = properties.map(|(name, value)| name.len() + value.len()).sum();
+        self.data.len().saturating_add(properties)
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! AVRO, JSON and PROTOBUF data is the text of an Avro schema that is no union; PROTOBUF_NATIVE is JSON with three
 //! members; primitives carry nothing, but STRING may carry `null`; NONE, BYTES and EXTERNAL are not looked at; the AUTO
-//! types are questions, not schemas, and are refused.
+//! types are questions, not schemas, and are refused. So is what is too large to be stored, before anybody parses it.
 
+use pharos_metadata::VALUE_BYTES_MAX;
 use serde_json::Value;
 
 use super::avro::AvroSchema;
@@ -19,6 +20,21 @@ pub struct InvalidSchema {
     pub reason: String,
 }
 
+/// Most bytes of a schema's definition and properties together: what one value of the metadata store holds, less some
+/// room for who brought it and when. The reference broker's bound is that of one entry of its store as well.
+pub const SCHEMA_BYTES_MAX: usize = VALUE_BYTES_MAX - 4096;
+
+/// Refuses `bytes` above `bytes_max`.
+pub(super) fn check_size(kind: SchemaType, bytes: usize, bytes_max: usize) -> Result<(), InvalidSchema> {
+    if bytes <= bytes_max {
+        return Ok(());
+    }
+    Err(InvalidSchema {
+        kind,
+        reason: format!("definition and properties have {bytes} bytes, at most {bytes_max} are stored"),
+    })
+}
+
 /// Checks the data of `schema` against its type.
 ///
 /// # Errors
@@ -30,6 +46,7 @@ pub fn validate(schema: &SchemaInfo) -> Result<(), InvalidSchema> {
             reason: reason.to_owned(),
         })
     };
+    check_size(schema.kind, schema.bytes(), SCHEMA_BYTES_MAX)?;
     match schema.kind {
         SchemaType::None | SchemaType::Bytes | SchemaType::External => Ok(()),
         SchemaType::Auto | SchemaType::AutoConsume | SchemaType::AutoPublish => {

@@ -65,8 +65,9 @@ async fn a_deleted_schema_leaves_room_for_any_other() {
     assert!(catalog.latest_schema(&name).is_none());
     let again = bench.open().await;
     assert_eq!(add(&again, "a", other()).await.unwrap(), 2);
-    // Messages of the old one can still be read.
-    assert_eq!(again.schema(&name, SchemaVersion(0)).unwrap().schema, one());
+    // The deleted one is gone for its messages as well.
+    assert!(again.schema(&name, SchemaVersion(0)).is_none());
+    assert_eq!(again.schema(&name, SchemaVersion(2)).unwrap().schema, other());
     again.delete_schemas(&name).await.unwrap();
     assert_eq!(add(&again, "a", one()).await.unwrap(), 0);
 }
@@ -117,8 +118,11 @@ async fn producers_bring_schemas_where_they_may() {
     assert_eq!(bring(None).await.unwrap(), None);
     assert_eq!(bring(Some(one())).await.unwrap(), Some(SchemaVersion(0)));
     assert_eq!(catalog.latest_schema(&name).unwrap().user, "role");
-    let bytes = SchemaInfo::new(SchemaType::Bytes, "");
-    assert_eq!(bring(Some(bytes)).await.unwrap(), None);
+    let bytes = || SchemaInfo::new(SchemaType::Bytes, "");
+    assert!(matches!(
+        bring(Some(bytes())).await,
+        Err(SchemaError::Incompatible(_))
+    ));
     assert!(matches!(
         bring(Some(SchemaInfo::new(SchemaType::Avro, "{"))).await,
         Err(SchemaError::Invalid(_))
@@ -137,6 +141,60 @@ async fn producers_bring_schemas_where_they_may() {
         bring(Some(two())).await,
         Err(SchemaError::Incompatible(_))
     ));
+}
+
+#[tokio::test]
+async fn bytes_are_a_schema_that_is_called_none() {
+    let catalog = Bench::new().open().await;
+    let name = topic("a");
+    let bring = |schema| catalog.add_producer_schema(&name, schema, "");
+    let mut bytes = SchemaInfo::new(SchemaType::Bytes, "");
+    bytes.properties.insert("a".into(), "b".into());
+    assert_eq!(bring(Some(bytes)).await.unwrap(), Some(SchemaVersion(0)));
+    let stored = catalog.latest_schema(&name).unwrap();
+    assert_eq!(stored.schema.kind, SchemaType::None);
+    assert_eq!(stored.schema.properties["a"], "b");
+    // The same again, under its name on the wire; another type may not follow.
+    let none = || SchemaInfo::new(SchemaType::None, "");
+    assert_eq!(bring(Some(none())).await.unwrap(), Some(SchemaVersion(0)));
+    assert_eq!(bring(None).await.unwrap(), None);
+    assert!(matches!(
+        bring(Some(one())).await,
+        Err(SchemaError::Incompatible(_))
+    ));
+    catalog
+        .check_consumer_schema(&name, none(), "", false)
+        .await
+        .unwrap();
+    let other = topic("b");
+    let refused = catalog.check_consumer_schema(&other, none(), "", false).await;
+    assert!(matches!(refused, Err(SchemaError::Incompatible(_))));
+    catalog
+        .check_consumer_schema(&other, none(), "", true)
+        .await
+        .unwrap();
+    assert!(catalog.latest_schema(&other).is_some());
+}
+
+#[tokio::test]
+async fn a_schema_that_cannot_be_stored_is_refused_with_its_size() {
+    let catalog = Bench::new().open().await;
+    let name = topic("a");
+    let large = |bytes: usize| SchemaInfo::new(SchemaType::None, vec![b'x'; bytes]);
+    let refused = catalog.add_schema(&name, large(SCHEMA_BYTES_MAX + 1), "").await;
+    let Err(error @ SchemaError::Invalid(_)) = refused else {
+        panic!("{refused:?}");
+    };
+    let text = error.to_string();
+    assert!(text.contains(&SCHEMA_BYTES_MAX.to_string()), "{text}");
+    let mut escapes = large(SCHEMA_BYTES_MAX - 2000);
+    escapes.properties.insert("a".into(), "\u{1}".repeat(1999));
+    let refused = catalog.add_schema(&name, escapes, "").await;
+    assert!(matches!(refused, Err(SchemaError::Invalid(_))), "{refused:?}");
+    catalog
+        .add_schema(&name, large(SCHEMA_BYTES_MAX), "")
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
