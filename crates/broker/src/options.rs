@@ -19,7 +19,7 @@ pub struct Options {
     pub max_consumer_metadata_bytes: usize,
     /// Granularity of delayed delivery.
     pub delayed_delivery_tick: Duration,
-    /// Whether delayed messages wait for their exact time instead of up to one tick less.
+    /// Whether delayed messages always wait for their time, instead of coming up to one tick early when others are dealt.
     pub delayed_delivery_strict: bool,
     /// How long a Failover subscription waits before its new active consumer is served.
     pub failover_delay: Duration,

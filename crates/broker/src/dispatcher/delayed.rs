@@ -93,10 +93,10 @@ impl Delayed {
         Some((ordinal, item.group))
     }
 
-    /// The time at which [`pop_due`](Self::pop_due) will have something.
+    /// The time of the earliest message. Nobody has to be woken before it: that one may come early is for what is looked
+    /// at anyway, so that a second look is spared.
     pub(super) fn next_due(&self) -> Option<i64> {
-        let &(deliver_at, _) = self.by_time.first()?;
-        Some(deliver_at.saturating_sub(early_ms(&self.options?)))
+        self.by_time.first().map(|&(deliver_at, _)| deliver_at)
     }
 
     /// Where to read again for messages that found no room, once there is some.

@@ -1,4 +1,8 @@
 //! Failover: which consumer is the active one, and handing the cursor over when that changes.
+//!
+//! Who becomes the active one is announced to all consumers of the subscription after the configured delay, as the
+//! reference broker does: a client that was just told SUCCESS may not listen for the announcement yet. A consumer that
+//! joins behind an active one hears at once that it is not.
 
 use pharos_runtime::spawn_local;
 use pharos_types::SubscriptionName;
@@ -112,6 +116,26 @@ impl Topic {
             },
         );
         self.announce_active(state, name, chosen);
+    }
+
+    /// Announces the first active consumer, which listens already, once the delay has settled who else joins.
+    pub(super) fn announce_later(&self, name: SubscriptionName, first: ConsumerKey) {
+        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+            return;
+        };
+        let delay = shard.shared.options.failover_delay;
+        spawn_local(async move {
+            tokio::time::sleep(delay).await;
+            let state = me.state.borrow();
+            // Whoever took over meanwhile was announced when it did.
+            let listens = state
+                .subscriptions
+                .get(&name)
+                .is_some_and(|subscription| subscription.is_lent_to(first));
+            if listens {
+                me.announce_active(&state, &name, first);
+            }
+        });
     }
 
     /// Tells every consumer of the subscription whether it is the one.

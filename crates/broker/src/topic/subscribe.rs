@@ -82,7 +82,7 @@ pub struct Subscribed {
     pub key: ConsumerKey,
     /// How it gets its messages.
     pub attach: Attach,
-    /// Of Failover: whether it is the active one.
+    /// Of Failover: whether it is the active one; `None` when that is announced later.
     pub active: Option<bool>,
     /// The topic, as the listening shard must know it.
     pub seed: FeedSeed,
@@ -270,11 +270,17 @@ impl Topic {
         self.enlist(state, request, key, name, SubscriptionType::Failover);
         let chosen = self.chosen_active(state, &request.subscription) == Some(key);
         if chosen && let Some(lease) = self.lend_stream(state, request, key) {
-            return Ok(self.done(state, key, Attach::Listen(lease), Some(true)));
+            let at_once = self
+                .shard()
+                .is_none_or(|shard| shard.shared.options.failover_delay.is_zero());
+            if !at_once {
+                self.announce_later(request.subscription.clone(), key);
+            }
+            return Ok(self.done(state, key, Attach::Listen(lease), at_once.then_some(true)));
         }
-        // Not the one, or the one before it must stand down first: that hands the cursor over.
+        // Not the one, or the one before it must stand down first: that hands the cursor over, and is announced then.
         self.choose_active(state, &request.subscription);
-        Ok(self.done(state, key, Attach::Dormant, Some(false)))
+        Ok(self.done(state, key, Attach::Dormant, (!chosen).then_some(false)))
     }
 
     /// Lends the one cursor of a stream subscription, when it is at home.

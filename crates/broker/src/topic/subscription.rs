@@ -140,6 +140,16 @@ impl Subscription {
         matches!(self.body, Body::Broadcast(_))
     }
 
+    /// Whether the one cursor of a stream is with this consumer, and stays there.
+    pub(crate) fn is_lent_to(&self, key: ConsumerKey) -> bool {
+        let Body::Stream(cursor) = &self.body else {
+            return false;
+        };
+        cursor
+            .loan()
+            .is_some_and(|loan| loan.key == key && !loan.recalled)
+    }
+
     /// All cursors, with the broadcast name where there is one.
     pub(crate) fn cursors(&self) -> Box<dyn Iterator<Item = (Option<&Arc<str>>, &Cursor)> + '_> {
         match &self.body {

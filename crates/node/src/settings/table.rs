@@ -109,7 +109,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Topics", "delayed_delivery_tick_time", "delayedDeliveryTickTimeMillis", topics.delayed_delivery_tick_time,
         "How often messages whose time has come are looked for; one may come early by this much."),
     setting!("Topics", "delayed_delivery_strict", "isDelayedDeliveryDeliverAtTimeStrict", topics.delayed_delivery_strict,
-        "Whether delayed messages wait for their exact time instead of up to one tick less."),
+        "Whether delayed messages always wait for their time, instead of coming up to one tick early when others are dealt."),
     setting!("Topics", "active_consumer_failover_delay", "activeConsumerFailoverDelayTimeMillis", topics.active_consumer_failover_delay,
         "Failover: pause before another consumer takes over."),
     setting!("Topics", "cursor_flush_interval", "managedLedgerCursorPositionFlushSeconds", topics.cursor_flush_interval,

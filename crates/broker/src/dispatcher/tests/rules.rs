@@ -334,7 +334,7 @@ fn a_delayed_message_lets_others_pass_and_comes_within_a_tick() {
     let log = [late, message(1)];
     assert_eq!(drive(&mut d, 5000, &log), [(1, 1, 0)]);
     assert_eq!(d.stats(Ordinal(2)).delayed, 1);
-    assert_eq!(d.next(5000, Ordinal(2)), Next::WaitUntil(9000));
+    assert_eq!(d.next(5000, Ordinal(2)), Next::WaitUntil(10_000));
     assert!(drive(&mut d, 8999, &log).is_empty());
     assert_eq!(drive(&mut d, 9000, &log), [(1, 0, 0)]);
     assert_eq!(d.stats(Ordinal(2)).delayed, 0);
