@@ -15,6 +15,7 @@ impl Connection {
 
     pub(crate) fn on_producer_closed(&self, producer_id: u64) {
         let slot = self.producers.borrow_mut().close_by_broker(producer_id);
+        self.forget_refused(slot.as_ref());
         if let Some(ProducerSlot::Ready(_)) = slot {
             if self.protocol_version() >= 5 {
                 self.send(&answer::close_producer(
@@ -42,6 +43,28 @@ impl Connection {
     }
 
     /// A producer that the client closed is answered once its last send is.
+    /// Answers the sends of a producer that were refused here, as far as it is their turn.
+    pub(crate) fn answer_refused(&self, producer_id: u64) {
+        loop {
+            let refused = match self.producers.borrow_mut().get_mut(producer_id) {
+                Some(ProducerSlot::Ready(producer)) => producer.take_refused(),
+                _ => None,
+            };
+            let Some(refused) = refused else { return };
+            self.send_ended(0);
+            self.send(&refused.answer(producer_id));
+        }
+    }
+
+    /// A producer is gone, and with it the answers to its refused sends.
+    pub(crate) fn forget_refused(&self, slot: Option<&ProducerSlot>) {
+        if let Some(ProducerSlot::Ready(producer)) = slot {
+            for _ in 0..producer.refused() {
+                self.send_ended(0);
+            }
+        }
+    }
+
     pub(crate) fn finish_close(&self, producer_id: u64) {
         let request_id = self.producers.borrow_mut().take_closed(producer_id);
         if let Some(request_id) = request_id {

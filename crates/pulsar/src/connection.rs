@@ -411,26 +411,33 @@ impl Outlet for Connection {
     }
 
     fn on_receipts(&self, receipts: &[Receipt]) {
+        let mut refused_here = 0;
         {
             let mut out = self.out.borrow_mut();
             let mut producers = self.producers.borrow_mut();
             for receipt in receipts {
-                let Some(ready) = producers.answered(receipt.producer_id) else {
+                let Some(producer) = producers.answered(receipt.producer_id) else {
                     continue;
                 };
-                if ready {
-                    out.push_with(|arena| {
-                        encode::send_receipt_into(
-                            receipt.producer_id,
-                            receipt.sequence_id,
-                            receipt.highest_sequence_id,
-                            receipt.position.ledger.0,
-                            receipt.position.entry.0,
-                            arena,
-                        );
-                    });
+                out.push_with(|arena| {
+                    encode::send_receipt_into(
+                        receipt.producer_id,
+                        receipt.sequence_id,
+                        receipt.highest_sequence_id,
+                        receipt.position.ledger.0,
+                        receipt.position.entry.0,
+                        arena,
+                    );
+                });
+                while let Some(refused) = producer.take_refused() {
+                    let error = refused.answer(receipt.producer_id);
+                    out.push_with(|arena| encode::encode_command_into(&error, arena));
+                    refused_here += 1;
                 }
             }
+        }
+        for _ in 0..refused_here {
+            self.send_ended(0);
         }
         for receipt in receipts {
             self.send_ended(receipt.bytes);
@@ -452,6 +459,7 @@ impl Outlet for Connection {
                 if known {
                     let refusal = crate::refusal::of_publish(&error);
                     self.send(&answer::send_error(producer_id, sequence_id, refusal));
+                    self.answer_refused(producer_id);
                     self.finish_close(producer_id);
                 }
             }

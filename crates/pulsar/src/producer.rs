@@ -4,6 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_runtime::{Nanos, clock};
+use pharos_wire::answer::{self, Refusal};
+use pharos_wire::command::Command;
 
 /// How long sends to a producer that the broker closed are ignored instead of closing the connection.
 const FORGIVEN_NANOS: u64 = 30_000_000_000;
@@ -30,8 +32,12 @@ pub(crate) struct Producer {
     pub(crate) schema_version: bytes::Bytes,
     /// It waits for exclusive access.
     pub(crate) waiting: bool,
-    /// Sends without a receipt.
-    in_flight: u32,
+    /// Sends that went to the topic's home.
+    sent: u64,
+    /// How many of these were answered.
+    answered: u64,
+    /// Sends that were refused here; they are answered in their turn.
+    refused: VecDeque<Refused>,
     /// The client closed it with this request; answered when nothing is in flight.
     closed_by: Option<u64>,
 }
@@ -44,9 +50,42 @@ impl Producer {
             name,
             schema_version,
             waiting: false,
-            in_flight: 0,
+            sent: 0,
+            answered: 0,
+            refused: VecDeque::new(),
             closed_by: None,
         }
+    }
+
+    /// Whether a send is unanswered.
+    fn is_busy(&self) -> bool {
+        self.answered < self.sent || !self.refused.is_empty()
+    }
+
+    /// The next refused send whose turn it is to be answered.
+    pub(crate) fn take_refused(&mut self) -> Option<Refused> {
+        let answered = self.answered;
+        self.refused.pop_front_if(|refused| refused.after <= answered)
+    }
+
+    /// Sends that were refused here and are not answered yet.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.len()
+    }
+}
+
+/// A send that the connection refused itself, without asking the topic's home.
+pub(crate) struct Refused {
+    /// How many sends to the home came before it, since the producer was made.
+    after: u64,
+    sequence_id: u64,
+    refusal: Refusal,
+}
+
+impl Refused {
+    /// SEND_ERROR.
+    pub(crate) fn answer(self, producer_id: u64) -> Command {
+        answer::send_error(producer_id, self.sequence_id, self.refusal)
     }
 }
 
@@ -100,11 +139,10 @@ impl Producers {
             .collect()
     }
 
-    /// Where a send goes; counts it as in flight.
+    /// Where a send goes.
     pub(crate) fn send_to(&mut self, id: u64) -> SendTo {
         match self.slots.get_mut(&id) {
             Some(ProducerSlot::Ready(producer)) if producer.closed_by.is_none() => {
-                producer.in_flight += 1;
                 SendTo::Producer(producer.topic, producer.key)
             }
             Some(_) => SendTo::Nowhere,
@@ -127,14 +165,33 @@ impl Producers {
         }
     }
 
-    /// One send was answered. `None` when the producer is gone; else whether the answer is wanted.
-    pub(crate) fn answered(&mut self, id: u64) -> Option<bool> {
+    /// A send goes to the topic's home.
+    pub(crate) fn sent(&mut self, id: u64) {
+        if let Some(ProducerSlot::Ready(producer)) = self.slots.get_mut(&id) {
+            producer.sent += 1;
+        }
+    }
+
+    /// The home answered a send. Returns the producer if it is still here to be told; after the answer, refused sends may
+    /// have their turn.
+    pub(crate) fn answered(&mut self, id: u64) -> Option<&mut Producer> {
         match self.slots.get_mut(&id) {
             Some(ProducerSlot::Ready(producer)) => {
-                producer.in_flight = producer.in_flight.saturating_sub(1);
-                Some(true)
+                producer.answered = producer.sent.min(producer.answered + 1);
+                Some(producer)
             }
             _ => None,
+        }
+    }
+
+    /// A send is refused here: the answer waits for those of the sends before it, see [`Producer::take_refused`].
+    pub(crate) fn refuse(&mut self, id: u64, sequence_id: u64, refusal: Refusal) {
+        if let Some(ProducerSlot::Ready(producer)) = self.slots.get_mut(&id) {
+            producer.refused.push_back(Refused {
+                after: producer.sent,
+                sequence_id,
+                refusal,
+            });
         }
     }
 
@@ -147,7 +204,7 @@ impl Producers {
         match self.slots.get_mut(&id) {
             Some(ProducerSlot::Ready(producer)) => {
                 let at_home = (producer.topic, producer.key);
-                if producer.in_flight > 0 {
+                if producer.is_busy() {
                     producer.closed_by = Some(request_id);
                     return (Some(at_home), false);
                 }
@@ -166,7 +223,7 @@ impl Producers {
     /// The request to answer now that nothing is in flight, if the client closed the producer.
     pub(crate) fn take_closed(&mut self, id: u64) -> Option<u64> {
         match self.slots.get(&id) {
-            Some(ProducerSlot::Ready(producer)) if producer.in_flight == 0 => {
+            Some(ProducerSlot::Ready(producer)) if !producer.is_busy() => {
                 let request_id = producer.closed_by?;
                 self.slots.remove(&id);
                 Some(request_id)

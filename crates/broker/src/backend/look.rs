@@ -9,20 +9,37 @@ use super::Backend;
 use super::subscriptions::ordinal_of;
 use crate::admin::{AdminError, ExamineFrom, LastMessage, Place, StoredEntry};
 use crate::entry::FeedEntry;
+use crate::error::CursorError;
 use crate::topic::{StartAt, Topic, backlog_entry};
 
 /// Entries that one analysis looks at before it stops.
 const ANALYZED_MAX: u64 = 10_000;
 
 impl Backend {
+    /// As the reference broker, makes a subscription that is not there, at the first entry, where subscriptions may be
+    /// made automatically: tools look into topics under names of their own.
     pub(super) async fn peek(
         &self,
         name: TopicName,
         subscription: SubscriptionName,
         nth: u64,
     ) -> Result<StoredEntry, AdminError> {
+        let catalog = &self.broker.shared.catalog;
+        let may_create = catalog.may_create_subscription(name.namespace());
         let outcome = self.at_home(name, move |topic| async move {
-            let acks = topic.acks_of(&subscription).await?;
+            let acks = match topic.acks_of(&subscription).await {
+                Err(CursorError::NoSubscription(_)) if may_create => {
+                    topic
+                        .create_subscription_at(subscription.clone(), StartAt::Earliest, false, &[])
+                        .await
+                        .or_else(|error| match error {
+                            CursorError::Exists(_) => Ok(()),
+                            error => Err(error),
+                        })?;
+                    topic.acks_of(&subscription).await?
+                }
+                known => known?,
+            };
             found(topic.entry_at(backlog_entry(&acks, nth.max(1))).await?)
         });
         outcome.await

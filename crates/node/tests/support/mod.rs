@@ -124,7 +124,8 @@ impl Node {
         self.http("DELETE", path, "HTTP/1.1 204");
     }
 
-    fn http(&self, method: &str, path: &str, status: &str) -> String {
+    /// What the HTTP door answers to a request without a body, if its answer begins with `status`.
+    pub(crate) fn http(&self, method: &str, path: &str, status: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(

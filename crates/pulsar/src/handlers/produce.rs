@@ -198,7 +198,8 @@ fn finish(
                 }
                 Ok(_) => connection.shard.close_producer(topic, grant.key),
                 Err(_) if here => {
-                    connection.producers.borrow_mut().remove(id);
+                    let slot = connection.producers.borrow_mut().remove(id);
+                    connection.forget_refused(slot.as_ref());
                     let text = "producer was fenced while it waited for exclusive access";
                     deny(
                         &connection,
@@ -233,6 +234,7 @@ pub(super) fn handle_send(
     match check(send, &payload) {
         Ok(facts) => {
             connection.send_began(payload.len());
+            connection.producers.borrow_mut().sent(send.producer_id);
             let entry = Publish {
                 sequence_id: send.sequence_id,
                 highest_sequence_id: highest,
@@ -243,11 +245,12 @@ pub(super) fn handle_send(
             batch.push(connection, (topic, producer), entry);
         }
         Err(refusal) => {
-            // Earlier sends of the producer are answered by its topic's home; this answer may overtake their
-            // receipts, which the protocol allows because it names the send it is about.
-            connection.producers.borrow_mut().answered(send.producer_id);
-            let sequence_id = send.sequence_id.max(highest);
-            connection.send(&answer::send_error(send.producer_id, sequence_id, refusal));
+            // Earlier sends of the producer are answered by its topic's home; this answer waits for theirs, so it is in
+            // flight like them.
+            connection.send_began(0);
+            let (id, sequence_id) = (send.producer_id, send.sequence_id.max(highest));
+            connection.producers.borrow_mut().refuse(id, sequence_id, refusal);
+            connection.answer_refused(id);
         }
     }
     true

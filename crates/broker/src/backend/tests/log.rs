@@ -26,6 +26,25 @@ async fn single_entries_are_found_in_many_ways() {
     let beyond = backend.peek(name.clone(), subscription("s"), 3).await;
     assert!(matches!(beyond, Err(AdminError::NotFound(_))), "{beyond:?}");
 
+    // Looking makes a subscription, where one may be made.
+    let peeked = backend.peek(name.clone(), subscription("new"), 1).await.unwrap();
+    assert_eq!(peeked.position, positions[0]);
+    let known = backend.subscriptions(name.clone()).await.unwrap();
+    assert!(known.contains(&"new".to_owned()), "{known:?}");
+    bench
+        .broker
+        .shared
+        .catalog
+        .set_policy(
+            name.namespace(),
+            "autoSubscriptionCreationOverride",
+            serde_json::json!({"allowAutoSubscriptionCreation": false}),
+        )
+        .await
+        .unwrap();
+    let refused = backend.peek(name.clone(), subscription("other"), 1).await;
+    assert!(matches!(refused, Err(AdminError::NotFound(_))), "{refused:?}");
+
     // Messages, not entries, are counted: 1, then 2 to 4 in the batch, then 5.
     for (from, nth, wanted) in [
         (ExamineFrom::Earliest, 1, 0),

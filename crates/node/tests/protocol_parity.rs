@@ -1,0 +1,126 @@
+//! What clients written against the reference broker rely on and the protocol's text does not say: found by running
+//! their own test suites.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod support;
+
+use bytes::Bytes;
+use pharos_client::{Consumer, ConsumerEvent, ConsumerOptions, ProducerOptions};
+use pharos_wire::command::Command;
+use pharos_wire::proto::schema::Type;
+use pharos_wire::proto::{Schema, ServerError};
+use pharos_wire::request;
+use support::{Node, entry, next, produce_on, soon};
+
+/// Whether a consumer was told that it is the active one, which must be the next thing that it hears.
+async fn announced(consumer: &mut Consumer) -> bool {
+    match soon("an announcement", consumer.next_event()).await.unwrap() {
+        ConsumerEvent::Active(active) => active,
+        other => panic!("expected ACTIVE_CONSUMER_CHANGE, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn who_is_active_is_announced_to_all_who_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    for delay in ["0s", "50ms"] {
+        let node = Node::start(dir.path(), &["--active-consumer-failover-delay", delay]);
+        let client = node.client().await;
+        let options = |name: &str, level| {
+            let mut options = ConsumerOptions::failover("s").name(name);
+            options.command.priority_level = Some(level);
+            options
+        };
+        let mut first = client.subscribe("t", options("first", 1)).await.unwrap();
+        assert!(announced(&mut first).await);
+        // One of a better level takes over.
+        let mut second = client.subscribe("t", options("second", 0)).await.unwrap();
+        assert!(!announced(&mut first).await);
+        assert!(announced(&mut second).await);
+        // One that changes nothing hears so itself.
+        let mut third = client.subscribe("t", options("third", 1)).await.unwrap();
+        assert!(!announced(&mut third).await);
+        second.close().await.unwrap();
+        let told = [announced(&mut first).await, announced(&mut third).await];
+        assert!(told[0] != told[1], "{told:?}");
+    }
+}
+
+fn schema(kind: Type, data: &'static str) -> Schema {
+    Schema {
+        name: String::new(),
+        schema_data: Bytes::from_static(data.as_bytes()),
+        r#type: kind as i32,
+        properties: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_schema_of_bytes_has_a_version_and_a_deleted_one_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let none = || schema(Type::None, "");
+    let avro = || schema(Type::Avro, r#""int""#);
+    let options = ProducerOptions::default().schema(none());
+    let producer = client.producer("t", options).await.unwrap();
+    let version = producer.success().schema_version.clone().unwrap();
+    assert_eq!(version.as_ref(), [0; 8]);
+    let (found, _) = client.schema("t", Some(version.clone())).await.unwrap();
+    assert_eq!(found.r#type(), Type::None);
+    let refused = client
+        .subscribe("t", ConsumerOptions::shared("s").schema(avro()))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Some(ServerError::IncompatibleSchema), "{refused}");
+    // Asked for on the way, it is no schema.
+    assert_eq!(client.get_or_create_schema("t", none()).await.unwrap(), "");
+
+    node.http(
+        "DELETE",
+        "/admin/v2/schemas/public/default/t/schema",
+        "HTTP/1.1 200",
+    );
+    let gone = client.schema("t", Some(version)).await.unwrap_err();
+    assert_eq!(gone.code(), Some(ServerError::TopicNotFound), "{gone}");
+    assert!(
+        client
+            .get_or_create_schema("t", avro())
+            .await
+            .unwrap()
+            .ends_with(&[2])
+    );
+}
+
+#[tokio::test]
+async fn sends_are_answered_in_their_order_also_when_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let mut raw = node.rogue().await;
+    produce_on(&mut raw, "t", 1).await;
+    let good = entry("good");
+    let mut bad = good.to_vec();
+    *bad.last_mut().unwrap() ^= 1;
+    let is_bad = |number: u64| number % 7 == 3 || number % 7 == 4;
+    for number in 0..60 {
+        let payload: &[u8] = if is_bad(number) { &bad } else { &good };
+        raw.send_with_payload(request::send(1, number, 1), payload)
+            .await
+            .unwrap();
+    }
+    raw.send(request::close_producer(1, 77)).await.unwrap();
+    for number in 0..60 {
+        match next(&mut raw).await {
+            Command::SendReceipt(receipt) => {
+                assert_eq!((receipt.sequence_id, false), (number, is_bad(number)))
+            }
+            Command::SendError(error) => {
+                assert_eq!((error.sequence_id, true), (number, is_bad(number)));
+                assert_eq!(error.error(), ServerError::ChecksumError);
+            }
+            other => panic!("expected an answer to send {number}, got {other:?}"),
+        }
+    }
+    support::expect_success(&mut raw, 77).await;
+}
