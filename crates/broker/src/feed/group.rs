@@ -9,13 +9,13 @@
 //! without permits.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use pharos_types::Ordinal;
+use smallvec::SmallVec;
 
+use super::cohorts::{Cohort, Cohorts, Member};
 use super::window::Found;
 use super::{Feed, Lease, Listener};
 use crate::entry::FeedEntry;
@@ -61,28 +61,13 @@ pub struct Group {
 
 #[derive(Default)]
 struct State {
-    listeners: Vec<Option<Listener>>,
+    listeners: SmallVec<[Option<Listener>; 1]>,
     free: Vec<u32>,
     count: usize,
-    cohorts: BTreeMap<Ordinal, Cohort>,
+    cohorts: Cohorts,
     /// The place served last, so that cohorts take turns.
     served: Ordinal,
     /// Numbers every membership of a cohort, so that a void one is recognised even when its place is reused.
-    ticket: u32,
-}
-
-#[derive(Default)]
-struct Cohort {
-    members: Vec<Member>,
-    /// Members before this index have had the entry.
-    at: usize,
-    /// A read of this place was asked for.
-    waiting: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Member {
-    index: u32,
     ticket: u32,
 }
 
@@ -204,16 +189,17 @@ impl Group {
     /// Entries from `place` on are at hand, or will never be: `resume` is the first that exists.
     pub(super) fn on_read(&self, place: Ordinal, resume: Ordinal) {
         let mut state = self.state.borrow_mut();
-        let Some(mut cohort) = state.cohorts.remove(&place) else {
-            return;
-        };
-        cohort.waiting = false;
         if resume <= place {
-            state.cohorts.insert(place, cohort);
+            if let Some(cohort) = state.cohorts.get_mut(place) {
+                cohort.waiting = false;
+            }
             return;
         }
         // What lay between was trimmed: everyone here goes on at the next entry that exists.
-        for member in cohort.members.split_off(cohort.at) {
+        let Some(mut cohort) = state.cohorts.take(place) else {
+            return;
+        };
+        while let Some(member) = cohort.next() {
             if state.valid(member) {
                 if let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) {
                     listener.next = resume;
@@ -221,6 +207,7 @@ impl Group {
                 state.enqueue(member.index);
             }
         }
+        state.cohorts.recycle(cohort);
     }
 
     /// Deals what is due until the sink is full or nothing is due that is at hand.
@@ -245,12 +232,12 @@ impl Group {
         state.served = ordinal;
         self.feed.on_prepared(entry);
         sink.begin(entry, self.feed.partition);
-        while let Some(member) = cohort.members.get(cohort.at).copied() {
+        while cohort.has_next() {
             if !sink.has_room() {
-                state.put_back(ordinal, cohort);
+                state.cohorts.put_back(ordinal, cohort);
                 return Filled::Full;
             }
-            cohort.at += 1;
+            let Some(member) = cohort.next() else { break };
             if !state.valid(member) {
                 continue;
             }
@@ -269,6 +256,7 @@ impl Group {
             listener.next = ordinal.next();
             state.enqueue(member.index);
         }
+        state.cohorts.recycle(cohort);
         Filled::Drained
     }
 }
@@ -311,50 +299,34 @@ impl State {
             index,
             ticket: listener.ticket,
         };
-        self.cohorts
-            .entry(listener.next)
-            .or_default()
-            .members
-            .push(member);
-    }
-
-    fn put_back(&mut self, ordinal: Ordinal, mut cohort: Cohort) {
-        // Somebody may have joined this place meanwhile (a rewind): they go behind.
-        if let Some(newer) = self.cohorts.remove(&ordinal) {
-            cohort.members.extend(newer.members);
-        }
-        self.cohorts.insert(ordinal, cohort);
+        self.cohorts.join(listener.next, member);
     }
 
     /// The next cohort, in turn, whose entry is at hand; asks for reads of those whose entry is not.
     fn take_due(&mut self, feed: &Rc<Feed>, connection: ConnectionId) -> Option<(Arc<FeedEntry>, Cohort)> {
-        let after = self
-            .cohorts
-            .range((Bound::Excluded(self.served), Bound::Unbounded));
-        let before = self.cohorts.range(..=self.served);
         let mut due = None;
         let mut asks = Vec::new();
-        for (place, cohort) in after.chain(before) {
+        for (place, cohort) in self.cohorts.in_turn(self.served) {
             if cohort.waiting {
                 continue;
             }
-            match feed.find(*place) {
+            match feed.find(place) {
                 Found::Entry(entry) => {
                     due = Some(entry);
                     break;
                 }
                 Found::AtTail => {}
-                Found::Elsewhere => asks.push(*place),
+                Found::Elsewhere => asks.push(place),
             }
         }
         for place in asks {
-            if let Some(cohort) = self.cohorts.get_mut(&place) {
+            if let Some(cohort) = self.cohorts.get_mut(place) {
                 cohort.waiting = true;
                 feed.ask(place, connection);
             }
         }
         let entry = due?;
-        let cohort = self.cohorts.remove(&entry.ordinal)?;
+        let cohort = self.cohorts.take(entry.ordinal)?;
         Some((entry, cohort))
     }
 }

@@ -10,6 +10,7 @@
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
 //! Always true: a seat whose cursor moved since the last report is in `dirty`, once.
 
+mod cohorts;
 mod group;
 mod listener;
 mod marks;
@@ -18,7 +19,7 @@ mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::collections::hash_map::Entry as MapEntry;
+use std::collections::btree_map::Entry as MapEntry;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub use timeline::FeedStages;
 pub use window::Found;
 
 use crate::entry::FeedEntry;
-use crate::ids::{ConnectionId, ConsumerKey, IdMap, SlotId, TopicId};
+use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::shard::OwnedAck;
 use timeline::Timeline;
 use window::Window;
@@ -94,7 +95,8 @@ pub struct Feed {
     terminated: Cell<bool>,
     window: RefCell<Window>,
     table: RefCell<LedgerTable>,
-    groups: RefCell<IdMap<ConnectionId, Rc<Group>>>,
+    /// In the order of connections, so that turns of writing go through memory in one direction.
+    groups: RefCell<BTreeMap<ConnectionId, Rc<Group>>>,
     /// Seats whose cursor moved since the last report.
     dirty: RefCell<Vec<(Rc<Group>, u32)>>,
     /// Who waits for a read of which place.

@@ -9,9 +9,9 @@ mod mesh;
 mod message;
 mod operations;
 mod outlet;
+mod outlets;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages, Progress};
 use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
 use crate::topic::{Topic, Topics};
 use mesh::Mesh;
+use outlets::Outlets;
 
 /// How often the counters of topics are noted.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -40,8 +41,10 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Topics whose counters are noted before others get their turn.
 const SAMPLES_PER_TURN: usize = 1000;
 
-/// How long connections are pumped before the shard looks at its sockets and inbox again.
-const TURN_NANOS: u64 = 300_000;
+/// How long connections are pumped, at least, before the shard looks at its sockets and inbox again.
+const TURN_NANOS_MIN: u64 = 300_000;
+/// The same, at most.
+const TURN_NANOS_MAX: u64 = 2_000_000;
 /// Cursors in one report to a topic's home.
 const PROGRESS_CURSORS_MAX: usize = 1024;
 /// A report of progress waits this long, this often, while there is delivery to do.
@@ -61,13 +64,8 @@ pub struct Shard {
     pub(crate) topics: Topics,
     feeds: RefCell<IdMap<TopicId, Rc<Feed>>>,
     dirty_feeds: RefCell<IdSet<TopicId>>,
-    outlets: RefCell<IdMap<u64, Rc<dyn Outlet>>>,
-    /// Connections that wait for a turn of writing, each once.
-    ready: RefCell<VecDeque<u64>>,
-    is_ready: RefCell<IdSet<u64>>,
+    outlets: RefCell<Outlets>,
     ready_filled: Notify,
-    /// Connections taken in so far.
-    registered: Cell<u64>,
     /// Stages of feeds that are gone, so that the shard's sum only grows.
     past_stages: RefCell<FeedStages>,
 }
@@ -93,10 +91,7 @@ impl Shard {
             feeds: RefCell::default(),
             dirty_feeds: RefCell::default(),
             outlets: RefCell::default(),
-            ready: RefCell::default(),
-            is_ready: RefCell::default(),
             ready_filled: Notify::new(),
-            registered: Cell::new(0),
             past_stages: RefCell::default(),
         });
         spawn_local(shard.clone().run_inbox(inbox));
@@ -160,20 +155,17 @@ impl Shard {
     /// Takes a connection in.
     #[must_use]
     pub fn register(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn Outlet>) -> ConnectionId {
-        let connection = ConnectionId {
-            shard: self.id,
-            number: self.number(),
-        };
-        let outlet = make(connection);
-        self.outlets.borrow_mut().insert(connection.number, outlet);
-        self.registered.set(self.registered.get() + 1);
-        connection
+        let shard = self.id;
+        let number = self
+            .outlets
+            .borrow_mut()
+            .insert(|number| make(ConnectionId { shard, number }));
+        ConnectionId { shard, number }
     }
 
     /// Lets a connection go.
     pub fn unregister(&self, connection: ConnectionId) {
-        self.outlets.borrow_mut().remove(&connection.number);
-        self.is_ready.borrow_mut().remove(&connection.number);
+        self.outlets.borrow_mut().remove(connection.number);
     }
 
     /// How many connections live here.
@@ -184,54 +176,55 @@ impl Shard {
 
     /// How many connections were taken in so far.
     pub(crate) fn registered_count(&self) -> u64 {
-        self.registered.get()
+        self.outlets.borrow().registered()
     }
 
     /// All connections, for the periodic sweep of a front door.
     #[must_use]
     pub fn outlets(&self) -> Vec<Rc<dyn Outlet>> {
-        self.outlets.borrow().values().cloned().collect()
+        self.outlets.borrow().all().cloned().collect()
     }
 
     fn outlet(&self, connection: ConnectionId) -> Option<Rc<dyn Outlet>> {
         debug_assert_eq!(connection.shard, self.id);
-        self.outlets.borrow().get(&connection.number).cloned()
+        self.outlets.borrow().get(connection.number).cloned()
     }
 
     /// Gives a connection a turn of writing soon.
     pub fn wake_outlet(&self, connection: ConnectionId) {
-        if self.is_ready.borrow_mut().insert(connection.number) {
-            let mut ready = self.ready.borrow_mut();
-            ready.push_back(connection.number);
-            if ready.len() == 1 {
-                self.ready_filled.notify_one();
+        if self.outlets.borrow_mut().make_ready(connection.number) {
+            self.ready_filled.notify_one();
+        }
+    }
+
+    /// Gives turns of writing. While there are more to give, all else on this shard has its time in between, and then
+    /// writing gets as long again: what comes in must not starve what goes out, nor the other way round.
+    async fn run_pumps(self: Rc<Self>) {
+        let mut turn = TURN_NANOS_MIN;
+        loop {
+            let began = clock::now();
+            while self.pump_next() && clock::now().since(began) < turn {}
+            if self.outlets.borrow().has_ready() {
+                let paused = clock::now();
+                tokio::task::yield_now().await;
+                turn = clock::now().since(paused).clamp(TURN_NANOS_MIN, TURN_NANOS_MAX);
+            } else {
+                self.ready_filled.notified().await;
+                turn = TURN_NANOS_MIN;
             }
         }
     }
 
-    async fn run_pumps(self: Rc<Self>) {
-        loop {
-            let began = clock::now();
-            while clock::now().since(began) < TURN_NANOS {
-                let next = self.ready.borrow_mut().pop_front();
-                let Some(number) = next else { break };
-                self.is_ready.borrow_mut().remove(&number);
-                let outlet = self.outlets.borrow().get(&number).cloned();
-                if let Some(outlet) = outlet
-                    && outlet.pump() == Pumped::More
-                {
-                    self.wake_outlet(ConnectionId {
-                        shard: self.id,
-                        number,
-                    });
-                }
-            }
-            if self.ready.borrow().is_empty() {
-                self.ready_filled.notified().await;
-            } else {
-                tokio::task::yield_now().await;
-            }
+    /// Gives one connection its turn; false when none wants one.
+    fn pump_next(&self) -> bool {
+        let next = self.outlets.borrow_mut().take_ready();
+        let Some((number, outlet)) = next else {
+            return false;
+        };
+        if outlet.pump() == Pumped::More {
+            self.outlets.borrow_mut().make_ready(number);
         }
+        true
     }
 
     // ---- feeds -------------------------------------------------------------------------------------------------
@@ -347,7 +340,7 @@ impl Shard {
             tokio::time::sleep(interval).await;
             // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
             for _ in 0..FLUSH_DELAYS_MAX {
-                if self.ready.borrow().is_empty() {
+                if !self.outlets.borrow().has_ready() {
                     break;
                 }
                 tokio::time::sleep(FLUSH_DELAY).await;

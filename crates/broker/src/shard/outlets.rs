@@ -1,0 +1,192 @@
+//! The connections of a shard, and which of them wait for a turn of writing.
+//!
+//! A message for fifteen thousand connections makes fifteen thousand of them ready and takes each of them up once, so
+//! both are an index into a table and nothing else. A number names a place in the table and who has it: whoever
+//! comes too late with the number of a connection that left finds nobody.
+//!
+//! Always true: a number is in `ready` exactly once while its place says so, and at most once after its owner left.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::Outlet;
+
+/// Places are numbered from 0; the upper half of a number counts who had the place before.
+const PLACE_BITS: u32 = 32;
+
+#[derive(Default)]
+struct Place {
+    outlet: Option<Rc<dyn Outlet>>,
+    /// Owners that the place had before.
+    owner: u32,
+    is_ready: bool,
+}
+
+/// The connections of a shard.
+#[derive(Default)]
+pub(super) struct Outlets {
+    places: Vec<Place>,
+    free: Vec<u32>,
+    ready: VecDeque<u64>,
+    /// Connections taken in so far.
+    registered: u64,
+}
+
+impl Outlets {
+    /// Takes a connection in; `make` is told its number.
+    pub(super) fn insert(&mut self, make: impl FnOnce(u64) -> Rc<dyn Outlet>) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        let mut number = u64::from(index);
+        if let Some(place) = self.places.get_mut(index as usize) {
+            number |= u64::from(place.owner) << PLACE_BITS;
+            place.outlet = Some(make(number));
+        }
+        self.registered += 1;
+        number
+    }
+
+    /// Lets a connection go.
+    pub(super) fn remove(&mut self, number: u64) {
+        if let Some(place) = self.place(number) {
+            *place = Place {
+                owner: place.owner.wrapping_add(1),
+                ..Place::default()
+            };
+            self.free.push(number as u32);
+        }
+    }
+
+    /// The connection with this number, if it is still here.
+    pub(super) fn get(&self, number: u64) -> Option<&Rc<dyn Outlet>> {
+        let place = self.places.get(index_of(number))?;
+        let outlet = place.outlet.as_ref()?;
+        (place.owner == owner_of(number)).then_some(outlet)
+    }
+
+    /// All connections.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Rc<dyn Outlet>> {
+        self.places.iter().filter_map(|place| place.outlet.as_ref())
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Connections taken in so far.
+    pub(super) fn registered(&self) -> u64 {
+        self.registered
+    }
+
+    /// A connection wants a turn of writing. Returns whether it is the first to want one.
+    pub(super) fn make_ready(&mut self, number: u64) -> bool {
+        let Some(place) = self.place(number) else {
+            return false;
+        };
+        if std::mem::replace(&mut place.is_ready, true) {
+            return false;
+        }
+        self.ready.push_back(number);
+        self.ready.len() == 1
+    }
+
+    /// The next connection to get a turn of writing, with its number; it may ask for another one from now on.
+    pub(super) fn take_ready(&mut self) -> Option<(u64, Rc<dyn Outlet>)> {
+        while let Some(number) = self.ready.pop_front() {
+            if let Some(place) = self.place(number) {
+                place.is_ready = false;
+                if let Some(outlet) = &place.outlet {
+                    return Some((number, outlet.clone()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether any connection waits for a turn of writing.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn place(&mut self, number: u64) -> Option<&mut Place> {
+        self.places
+            .get_mut(index_of(number))
+            .filter(|place| place.owner == owner_of(number) && place.outlet.is_some())
+    }
+}
+
+fn index_of(number: u64) -> usize {
+    number as u32 as usize
+}
+
+fn owner_of(number: u64) -> u32 {
+    (number >> PLACE_BITS) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::Seat;
+    use crate::ids::ConsumerKey;
+    use crate::shard::{OutletEvent, Pumped, Receipt};
+
+    struct Nobody;
+
+    impl Outlet for Nobody {
+        fn pump(&self) -> Pumped {
+            Pumped::Rests
+        }
+        fn on_receipts(&self, _: &[Receipt]) {}
+        fn on_event(&self, _: OutletEvent) {}
+        fn activate(&self, _: u64, _: ConsumerKey, seat: Seat) -> Result<(), Seat> {
+            Err(seat)
+        }
+        fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<Seat> {
+            None
+        }
+        fn probe(&self, _: tokio::sync::oneshot::Sender<bool>) {}
+        fn close(&self) {}
+        fn shut_down(&self) {}
+        fn on_tick(&self, _: std::time::Duration) {}
+    }
+
+    fn add(outlets: &mut Outlets) -> u64 {
+        outlets.insert(|_| Rc::new(Nobody))
+    }
+
+    #[test]
+    fn each_gets_one_turn_however_often_it_asked_and_may_ask_again() {
+        let mut outlets = Outlets::default();
+        let (first, second) = (add(&mut outlets), add(&mut outlets));
+        assert!(outlets.make_ready(second));
+        assert!(!outlets.make_ready(first));
+        assert!(!outlets.make_ready(second));
+        let taken = |outlets: &mut Outlets| outlets.take_ready().map(|(number, _)| number);
+        assert_eq!(taken(&mut outlets), Some(second));
+        assert!(!outlets.make_ready(second));
+        assert_eq!(taken(&mut outlets), Some(first));
+        assert_eq!(taken(&mut outlets), Some(second));
+        assert_eq!(taken(&mut outlets), None);
+        assert!(!outlets.has_ready());
+    }
+
+    #[test]
+    fn who_left_is_not_found_even_when_the_place_is_taken_again() {
+        let mut outlets = Outlets::default();
+        let first = add(&mut outlets);
+        outlets.make_ready(first);
+        outlets.remove(first);
+        outlets.remove(first);
+        let second = add(&mut outlets);
+        assert_ne!(first, second);
+        assert!(outlets.get(first).is_none() && outlets.get(second).is_some());
+        assert!(!outlets.make_ready(first));
+        assert!(outlets.take_ready().is_none());
+        assert_eq!((outlets.len(), outlets.registered()), (1, 2));
+        assert_eq!(outlets.all().count(), 1);
+        assert!(outlets.make_ready(second));
+    }
+}
