@@ -28,6 +28,10 @@ pub(crate) enum BenchCommand {
     Consume(Box<ConsumeArgs>),
     /// Publish and receive at once; end-to-end latency.
     E2e(Box<E2eArgs>),
+    /// Run the cases of a workload file and compare them.
+    Scenario(Box<ScenarioArgs>),
+    /// Kill the broker under load, again and again, and check that it kept what it acknowledged.
+    Crash(Box<CrashArgs>),
     /// A consumer process of a broadcast run.
     #[command(name = "__worker", hide = true)]
     Worker,
@@ -281,4 +285,87 @@ pub(crate) struct E2eArgs {
     pub(crate) publish: PublishArgs,
     #[command(flatten)]
     pub(crate) receive: ReceiveArgs,
+}
+
+/// `pharos bench scenario`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ScenarioArgs {
+    /// Workload file (TOML); `workloads/` has some.
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// Change a key of the file for all cases: `duration=2s`, `topics=[10,100]`, `broker.storage.sync=async`.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Where brokers of the run's own keep their data, each in a fresh directory that is removed; the system's temporary
+    /// directory unless given. Give it again for further devices: several journals are dealt out over all of them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Vec<PathBuf>,
+    /// Fail when an expectation of the file is not met or could not be measured.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Write the result as a page of markdown to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Write a report with plots of every case to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// What a receipt means; the broker's `storage.sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Durability {
+    /// On the device.
+    Sync,
+    /// With the operating system: a kill of the process loses nothing.
+    Async,
+    /// In the broker's memory: a kill may lose what was not flushed.
+    Bypass,
+}
+
+impl Durability {
+    /// As the setting spells it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+            Self::Bypass => "bypass",
+        }
+    }
+}
+
+/// `pharos bench crash`.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct CrashArgs {
+    /// How often the broker is killed.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) kills: u32,
+    /// Load between two kills, on average.
+    #[arg(long, default_value = "2s", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+    /// What a receipt means.
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    pub(crate) durability: Durability,
+    /// Topics, with one producer each.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) topics: u32,
+    /// Bytes of a message.
+    #[arg(long, default_value = "1KB", value_parser = parse_bytes)]
+    pub(crate) size: u64,
+    /// Messages in a batch; 1 sends each alone.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) batch_messages: u32,
+    /// Sends (batches) without a receipt, per producer; the rate follows from it.
+    #[arg(long, default_value_t = 16)]
+    pub(crate) window: u32,
+    /// Where the broker keeps its data, in a fresh directory that is removed; the system's temporary directory unless given.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }

@@ -5,13 +5,14 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tempfile::TempDir;
 
@@ -24,25 +25,92 @@ const STOP_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Lines of its output kept for a report of its failure.
 const TAIL_LINES: usize = 20;
 
+/// Where a broker keeps its data and settings. Dropping the last handle removes all of it.
+#[derive(Debug)]
+pub(crate) struct BrokerHome {
+    data: TempDir,
+    /// Directories on other devices.
+    others: Vec<TempDir>,
+    settings: Option<PathBuf>,
+}
+
+impl BrokerHome {
+    /// Fresh directories: one in the first of `parents` (or the system's temporary directory) for the broker, one in each of
+    /// the others.
+    pub(crate) fn new(parents: &[PathBuf]) -> anyhow::Result<Self> {
+        let fresh = |parent: &PathBuf| {
+            TempDir::with_prefix_in("pharos-bench-", parent)
+                .with_context(|| format!("cannot make a directory in {}", parent.display()))
+        };
+        let data = match parents.first() {
+            Some(parent) => fresh(parent)?,
+            None => TempDir::with_prefix("pharos-bench-").context("no temporary directory")?,
+        };
+        Ok(Self {
+            data,
+            others: parents.iter().skip(1).map(fresh).collect::<Result<_, _>>()?,
+            settings: None,
+        })
+    }
+
+    /// Settings the broker starts with, as the text of its file.
+    pub(crate) fn with_settings(mut self, text: &str) -> anyhow::Result<Self> {
+        let path = self.data.path().join("bench-settings.toml");
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        self.settings = Some(path);
+        Ok(self)
+    }
+
+    /// All directories; the first holds the broker's data directory.
+    pub(crate) fn dirs(&self) -> Vec<PathBuf> {
+        let all = std::iter::once(&self.data).chain(&self.others);
+        all.map(|dir| dir.path().to_owned()).collect()
+    }
+}
+
 /// A running broker.
 #[derive(Debug)]
 pub(crate) struct BrokerProcess {
     child: Child,
-    _data: TempDir,
+    home: Arc<BrokerHome>,
     /// `pulsar://127.0.0.1:PORT`.
     pub(crate) pulsar_url: String,
     /// `http://127.0.0.1:PORT`.
     pub(crate) http_url: String,
 }
 
+/// Why a broker does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// It ended by itself; this is what it said.
+    #[error("the broker did not start; give --url to use one that runs. It said:\n{0}")]
+    Refused(String),
+    /// Somebody pressed Ctrl-C meanwhile.
+    #[error("stopped")]
+    Stopped,
+    /// It could not even be tried.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
 impl BrokerProcess {
     /// Starts the broker that lives in this very binary and waits until it says where it listens.
-    pub(crate) fn start(stop: &AtomicBool) -> anyhow::Result<Self> {
-        let data = TempDir::with_prefix("pharos-bench-").context("no temporary directory")?;
-        let child = Command::new(std::env::current_exe()?)
+    pub(crate) fn start(stop: &AtomicBool) -> Result<Self, StartError> {
+        Self::start_in(Arc::new(BrokerHome::new(&[])?), stop)
+    }
+
+    /// The same on directories made before, which may hold the data of an earlier one.
+    pub(crate) fn start_in(home: Arc<BrokerHome>, stop: &AtomicBool) -> Result<Self, StartError> {
+        let own = std::env::current_exe().context("own binary")?;
+        let mut command = Command::new(own);
+        command
             .args(["bench", "__serve", "--data-dir"])
-            .arg(data.path())
-            .args(["--pulsar-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+            .arg(home.data.path().join("data"))
+            .args(["--pulsar-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
+        if let Some(path) = &home.settings {
+            command.arg("--config").arg(path);
+        }
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -50,7 +118,7 @@ impl BrokerProcess {
             .context("cannot start a broker")?;
         let mut broker = Self {
             child,
-            _data: data,
+            home,
             pulsar_url: String::new(),
             http_url: String::new(),
         };
@@ -63,7 +131,19 @@ impl BrokerProcess {
         self.child.id()
     }
 
-    fn await_addresses(&mut self, stop: &AtomicBool) -> anyhow::Result<()> {
+    /// Where its data is.
+    pub(crate) fn home(&self) -> Arc<BrokerHome> {
+        Arc::clone(&self.home)
+    }
+
+    /// Ends it with SIGKILL, as a crash would; its data stays for the next one.
+    pub(crate) fn kill(mut self) -> anyhow::Result<Arc<BrokerHome>> {
+        self.child.kill().context("cannot kill the broker")?;
+        self.child.wait().context("cannot wait for the broker")?;
+        Ok(self.home())
+    }
+
+    fn await_addresses(&mut self, stop: &AtomicBool) -> Result<(), StartError> {
         let (sender, lines) = sync_channel(64);
         let tail = Arc::new(Mutex::new(Vec::new()));
         if let Some(stdout) = self.child.stdout.take() {
@@ -78,12 +158,12 @@ impl BrokerProcess {
                 Ok(line) => self.take_addresses(&line),
                 Err(RecvTimeoutError::Timeout) if clock::monotonic_ns() < deadline => {
                     if stop.load(Ordering::Relaxed) {
-                        bail!("stopped");
+                        return Err(StartError::Stopped);
                     }
                 }
                 Err(_) => {
                     let tail = tail.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-                    bail!("the broker did not start; give --url to use one that runs. It said:\n{tail}");
+                    return Err(StartError::Refused(tail));
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! `pharos bench`: load and measurement over real sockets, for this broker and any other that speaks the Pulsar protocol.
 //!
 //! [`run`] does what the [`BenchArgs`] ask for. Reading order: [`args`] is the command line; [`broadcast`] the fan-out
-//! benchmark with its consumer processes; [`perf`] the throughput benchmarks; below them [`net`] (sockets and frames),
+//! benchmark with its consumer processes; [`perf`] the throughput benchmarks; [`scenario`] runs whole workload files with the
+//! latter's threads; [`crash`] kills its broker; below them [`net`] (sockets and frames),
 //! [`proto`] (the little of the protocol that is hot), [`order`] and [`histogram`] (what is counted).
 //!
 //! Always true: the tool is frugal, because it shares the machine with what it measures; it never leaves a process or a
@@ -16,6 +17,7 @@ mod args;
 mod broadcast;
 mod broker_process;
 mod clock;
+mod crash;
 mod fleet;
 mod hgrm;
 mod histogram;
@@ -27,6 +29,7 @@ mod perf;
 mod procfs;
 mod progress;
 mod proto;
+mod scenario;
 mod session;
 mod signals;
 mod target;
@@ -51,6 +54,8 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         BenchCommand::Produce(args) => perf::produce(&args, &signals::stop_flag()?),
         BenchCommand::Consume(args) => perf::consume(&args, &signals::stop_flag()?),
         BenchCommand::E2e(args) => perf::e2e(&args, &signals::stop_flag()?),
+        BenchCommand::Crash(args) => crash::run(&args, &signals::stop_flag()?),
+        BenchCommand::Scenario(args) => scenario::run(&args, &signals::stop_flag()?),
     }
 }
 

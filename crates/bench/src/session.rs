@@ -1,14 +1,15 @@
 //! A blocking connection for the few questions asked before the load starts: how many partitions, which broker.
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use pharos_wire::command::Command;
 use pharos_wire::proto::{
-    self, command_lookup_topic_response::LookupType,
+    command_lookup_topic_response::LookupType,
     command_partitioned_topic_metadata_response::LookupType as Answer,
 };
 use pharos_wire::{encode, frame, request};
@@ -19,6 +20,11 @@ use crate::proto::command;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Redirects followed before giving up.
 const REDIRECTS_MAX: usize = 20;
+/// Requests unanswered at once.
+const UNDER_WAY_MAX: usize = 128;
+/// How often a request that is refused for the moment is put again, and after which pause.
+const TRIES_MAX: u32 = 100;
+const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// A connection that has shaken hands.
 pub(crate) struct Session {
@@ -87,37 +93,39 @@ impl Session {
         }
     }
 
-    /// Creates a producer under a name of our choice.
-    pub(crate) fn create_producer(
+    /// Puts many requests, some of them under way at once, and waits until each has succeeded. A request is a word for
+    /// errors and a maker that is given the request id. What is refused for the moment is tried again for a while.
+    pub(crate) fn ask_all<M: Fn(u64) -> Command>(
         &mut self,
-        topic: &str,
-        producer_id: u64,
-        name: &str,
+        requests: impl Iterator<Item = (String, M)>,
     ) -> anyhow::Result<()> {
-        let id = self.request_id();
-        self.send(&request::producer(topic, producer_id, id, Some(name)).into())?;
+        let mut left = requests;
+        let mut under_way: HashMap<u64, (String, M, u32)> = HashMap::new();
         loop {
-            match self.next()? {
-                Command::ProducerSuccess(answer) if answer.request_id == id => return Ok(()),
-                Command::Error(error) if error.request_id == id => {
-                    bail!("producer on {topic}: {}", command::refusal(&error))
-                }
-                _ => {}
+            while under_way.len() < UNDER_WAY_MAX
+                && let Some((what, make)) = left.next()
+            {
+                let id = self.request_id();
+                self.send(&make(id))?;
+                under_way.insert(id, (what, make, 0));
             }
-        }
-    }
-
-    /// Subscribes; `subscribe` gets its request id here. No permits are granted.
-    pub(crate) fn subscribe(&mut self, mut subscribe: proto::CommandSubscribe) -> anyhow::Result<()> {
-        let id = self.request_id();
-        subscribe.request_id = id;
-        let what = format!("{} of {}", subscribe.subscription, subscribe.topic);
-        self.send(&subscribe.into())?;
-        loop {
+            if under_way.is_empty() {
+                return Ok(());
+            }
             match self.next()? {
-                Command::Success(answer) if answer.request_id == id => return Ok(()),
-                Command::Error(error) if error.request_id == id => {
-                    bail!("subscription {what}: {}", command::refusal(&error))
+                Command::ProducerSuccess(answer) => drop(under_way.remove(&answer.request_id)),
+                Command::Success(answer) => drop(under_way.remove(&answer.request_id)),
+                Command::Error(error) => {
+                    let Some((what, make, tries)) = under_way.remove(&error.request_id) else {
+                        continue;
+                    };
+                    if tries >= TRIES_MAX || !command::is_transient(error.error) {
+                        bail!("{what}: {}", command::refusal(&error));
+                    }
+                    std::thread::sleep(TRY_AGAIN);
+                    let id = self.request_id();
+                    self.send(&make(id))?;
+                    under_way.insert(id, (what, make, tries + 1));
                 }
                 _ => {}
             }
@@ -134,11 +142,22 @@ impl Session {
         self.next_request
     }
 
-    fn send(&mut self, command: &Command) -> anyhow::Result<()> {
-        Ok(self.stream.write_all(&encode::encode_command(command))?)
+    /// Sends a command without waiting for anything.
+    pub(crate) fn send(&mut self, command: &Command) -> anyhow::Result<()> {
+        self.send_bytes(&encode::encode_command(command))
+    }
+
+    /// Sends whole frames.
+    pub(crate) fn send_bytes(&mut self, frames: &[u8]) -> anyhow::Result<()> {
+        Ok(self.stream.write_all(frames)?)
     }
 
     fn next(&mut self) -> anyhow::Result<Command> {
+        Ok(self.next_with_payload()?.0)
+    }
+
+    /// The next command, and what comes with it when it is a message. Pings are answered on the way.
+    pub(crate) fn next_with_payload(&mut self) -> anyhow::Result<(Command, Option<Bytes>)> {
         loop {
             let max = frame::frame_bytes_max(frame::MESSAGE_BYTES_MAX_DEFAULT);
             if let Some(frame) = frame::decode(&mut self.inbound, max)? {
@@ -146,9 +165,9 @@ impl Session {
                     self.send(&request::pong())?;
                     continue;
                 }
-                return Ok(frame.command);
+                return Ok((frame.command, frame.payload));
             }
-            let mut buf = [0u8; 8192];
+            let mut buf = [0u8; 64 << 10];
             let read = self.stream.read(&mut buf).context("no answer from the broker")?;
             if read == 0 {
                 bail!("the broker closed the connection");
@@ -180,6 +199,28 @@ pub(crate) fn find_broker(url: &str, topic: &str, token: Option<&str>) -> anyhow
         authoritative = found.authoritative;
     }
     bail!("{topic}: more than {REDIRECTS_MAX} redirects")
+}
+
+/// The broker of each topic; see [`find_broker`].
+pub(crate) fn find_brokers(
+    url: &str,
+    topics: &[String],
+    token: Option<&str>,
+) -> anyhow::Result<Vec<SocketAddr>> {
+    let first = resolve(url)?;
+    let mut session = Session::open(first, token)?;
+    let mut brokers = Vec::new();
+    for topic in topics {
+        let found = session.lookup(topic, false)?;
+        brokers.push(if found.redirect {
+            find_broker(url, topic, token)?
+        } else if found.url.is_empty() {
+            first
+        } else {
+            resolve(&found.url)?
+        });
+    }
+    Ok(brokers)
 }
 
 /// The address in `pulsar://host:port`; the port may be left out.

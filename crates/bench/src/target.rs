@@ -1,5 +1,6 @@
 //! The broker being measured: one that runs already, or one of the run's own.
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use crate::args::TargetArgs;
@@ -29,13 +30,32 @@ impl Target {
                 pid: args.broker_pid,
             });
         }
-        let own = BrokerProcess::start(stop)?;
-        Ok(Self {
+        Ok(Self::of(BrokerProcess::start(stop)?))
+    }
+
+    /// A broker of the run's own that was started already.
+    pub(crate) fn of(own: BrokerProcess) -> Self {
+        Self {
             url: own.pulsar_url.clone(),
             http_url: Some(own.http_url.clone()),
             pid: Some(own.pid()),
             own: Some(own),
-        })
+        }
+    }
+
+    /// Stops a broker of the run's own in good order and starts it again on its data; another one is left alone.
+    pub(crate) fn restart(self, stop: &AtomicBool) -> anyhow::Result<Self> {
+        let Some(own) = self.own else {
+            return Ok(self);
+        };
+        let home = own.home();
+        drop(own);
+        Ok(Self::of(BrokerProcess::start_in(home, stop)?))
+    }
+
+    /// The directories of a broker of the run's own.
+    pub(crate) fn dirs(&self) -> Vec<PathBuf> {
+        self.own.as_ref().map_or_else(Vec::new, |own| own.home().dirs())
     }
 
     /// Whether the broker belongs to this run and goes with it.

@@ -71,6 +71,7 @@ struct Broker {
 /// Serves until killed.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.data_dir {
+        std::fs::create_dir_all(dir)?;
         std::fs::write(dir.join("stand-in"), "was here")?;
     }
     let pulsar = TcpListener::bind(&args.pulsar_listen)?;

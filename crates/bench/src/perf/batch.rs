@@ -1,7 +1,8 @@
 //! Messages to send, built by patching a template.
 //!
-//! All messages of a producer are equally long, so a batch of `n` is the first `n` strides of one prepared buffer in which
-//! only the stamps change. That, one copy and one checksum are the cost of a batch.
+//! All messages of a load are equally long, so a batch of `n` is the first `n` strides of one prepared buffer in which
+//! only the stamps change. That, one copy and one checksum are the cost of a batch. The buffer is shared by all producers
+//! of a thread: ten thousand of them cost what one costs.
 
 use bytes::BytesMut;
 use pharos_wire::proto::MessageMetadata;
@@ -10,48 +11,50 @@ use pharos_wire::{encode, message};
 use crate::proto::payload::{Stamp, pattern};
 use crate::proto::varint;
 
-/// Builds the `SEND` frames of one producer.
-pub(super) struct BatchTemplate {
+/// Builds the `SEND` frames of all producers of a thread.
+pub(crate) struct BatchTemplate {
     template: Vec<u8>,
     /// From one message to the next.
     stride: usize,
     /// From a message's start to its payload.
     header: usize,
     /// Most messages in one batch; 1 means that messages are not batched.
-    pub(super) capacity: u32,
+    pub(crate) capacity: u32,
     metadata: MessageMetadata,
-    producer_id: u64,
-    source: u32,
     entry: BytesMut,
     head: BytesMut,
 }
 
+/// Who a batch is from.
+#[derive(Clone, Debug)]
+pub(crate) struct Author {
+    /// The producer's number on its connection.
+    pub(crate) producer_id: u64,
+    /// Its number within the run.
+    pub(crate) source: u32,
+    /// Its name.
+    pub(crate) name: String,
+}
+
 /// When the messages of a batch were due.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Due {
+pub(crate) struct Due {
     /// The first one, monotonic nanoseconds.
-    pub(super) first_ns: u64,
+    pub(crate) first_ns: u64,
     /// From one to the next, nanoseconds; 0 when not paced.
-    pub(super) step_ns: f64,
+    pub(crate) step_ns: f64,
 }
 
 impl Due {
     /// When message `index` of the batch was due.
-    pub(super) fn at(&self, index: u32) -> u64 {
+    pub(crate) fn at(&self, index: u32) -> u64 {
         self.first_ns + (f64::from(index) * self.step_ns) as u64
     }
 }
 
 impl BatchTemplate {
     /// For messages of `size` bytes in batches of at most `messages` and `bytes`.
-    pub(super) fn new(
-        producer_id: u64,
-        source: u32,
-        name: &str,
-        size: usize,
-        messages: u32,
-        bytes: usize,
-    ) -> Self {
+    pub(crate) fn new(size: usize, messages: u32, bytes: usize) -> Self {
         let payload = pattern(size);
         let single_metadata = 1 + varint::len(payload.len() as u64);
         let header = 4 + single_metadata;
@@ -70,20 +73,16 @@ impl BatchTemplate {
             header,
             template: one.repeat(capacity as usize),
             capacity,
-            metadata: MessageMetadata {
-                producer_name: name.to_owned(),
-                ..MessageMetadata::default()
-            },
-            producer_id,
-            source,
+            metadata: MessageMetadata::default(),
             entry: BytesMut::new(),
             head: BytesMut::new(),
         }
     }
 
     /// Appends the `SEND` of `count` messages numbered from `sequence`; `wall_ns` turns a due time into a stamp.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
+        author: &Author,
         out: &mut Vec<u8>,
         sequence: u64,
         count: u32,
@@ -95,7 +94,7 @@ impl BatchTemplate {
             let stamp = Stamp {
                 sequence: sequence + u64::from(index),
                 sent_ns: wall_ns(due.at(index)),
-                source: self.source,
+                source: author.source,
             };
             if let Some(payload) = self.template.get_mut(at..) {
                 stamp.write(payload);
@@ -106,6 +105,7 @@ impl BatchTemplate {
             .get(..count as usize * self.stride)
             .unwrap_or_default();
         let batched = self.capacity > 1;
+        self.metadata.producer_name.clone_from(&author.name);
         self.metadata.sequence_id = sequence;
         self.metadata.publish_time = wall_ns(due.first_ns) / 1_000_000;
         self.metadata.num_messages_in_batch = batched.then_some(count as i32);
@@ -116,7 +116,7 @@ impl BatchTemplate {
         self.head.clear();
         let highest = (count > 1).then_some(sequence + u64::from(count) - 1);
         encode::send_header_into(
-            self.producer_id,
+            author.producer_id,
             sequence,
             highest,
             count,
@@ -148,15 +148,23 @@ mod tests {
         }
     }
 
+    fn author(producer_id: u64, source: u32) -> Author {
+        Author {
+            producer_id,
+            source,
+            name: "p".to_owned(),
+        }
+    }
+
     #[test]
     fn a_batch_carries_its_stamps_and_a_right_checksum() {
-        let mut template = BatchTemplate::new(3, 9, "p", 300, 100, 128 << 10);
+        let mut template = BatchTemplate::new(300, 100, 128 << 10);
         let mut out = Vec::new();
         let due = Due {
             first_ns: 1_000,
             step_ns: 10.0,
         };
-        template.write(&mut out, 50, 7, due, |ns| ns + 5);
+        template.write(&author(3, 9), &mut out, 50, 7, due, |ns| ns + 5);
         let (send, entry) = decode(&out);
         assert_eq!(
             (send.producer_id, send.sequence_id, send.num_messages()),
@@ -181,9 +189,10 @@ mod tests {
 
     #[test]
     fn alone_a_message_is_no_batch() {
-        let mut template = BatchTemplate::new(0, 0, "p", 1000, 1, 1);
+        let mut template = BatchTemplate::new(1000, 1, 1);
         let mut out = Vec::new();
         template.write(
+            &author(0, 0),
             &mut out,
             8,
             1,
@@ -202,7 +211,7 @@ mod tests {
 
     #[test]
     fn bytes_bound_a_batch_as_well() {
-        assert_eq!(BatchTemplate::new(0, 0, "p", 1000, 1000, 10_240).capacity, 10);
-        assert_eq!(BatchTemplate::new(0, 0, "p", 1000, 5, 10_240).capacity, 5);
+        assert_eq!(BatchTemplate::new(1000, 1000, 10_240).capacity, 10);
+        assert_eq!(BatchTemplate::new(1000, 5, 10_240).capacity, 5);
     }
 }

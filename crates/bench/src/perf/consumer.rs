@@ -1,9 +1,10 @@
-//! A receiving thread: any number of consumers over one connection per broker.
+//! A receiving thread: any number of consumers over a few connections.
 
 use std::net::SocketAddr;
 
 use anyhow::bail;
 use pharos_wire::command::Command;
+use pharos_wire::proto::CommandSubscribe;
 use pharos_wire::proto::command_subscribe::InitialPosition;
 use pharos_wire::{frame as wire_frame, request};
 
@@ -15,7 +16,8 @@ use crate::proto::frame::{self, FrameError};
 use crate::proto::message::{self, Content, MetadataPeek};
 use crate::proto::payload::Stamp;
 
-use super::link::Sessions;
+use super::link::{Link, Sessions};
+use super::order::OrderOf;
 use super::slice::{Control, Event, Side, Slice, Teller};
 
 /// Longest sleep.
@@ -23,90 +25,118 @@ const TICK_NS: u64 = 20_000_000;
 /// Acknowledgements are written out when this many bytes have gathered, when the socket has been read empty, and on a tick.
 const FLUSH_BYTES: usize = 16 << 10;
 
+/// Producers whose number has this bit wrote the backlog.
+pub(crate) const BACKLOG_SOURCE: u32 = 1 << 31;
+
 /// One consumer to subscribe.
 #[derive(Clone, Debug)]
-pub(super) struct ConsumerPlan {
+pub(crate) struct ConsumerPlan {
     /// Its topic or partition.
-    pub(super) topic: String,
+    pub(crate) topic: String,
     /// The broker that serves it.
-    pub(super) broker: SocketAddr,
+    pub(crate) broker: SocketAddr,
     /// Its subscription.
-    pub(super) subscription: String,
+    pub(crate) subscription: String,
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 /// How all consumers of a thread receive.
 #[derive(Clone, Debug)]
-pub(super) struct ReceivePlan {
+pub(crate) struct ReceivePlan {
     /// JSON Web Token.
-    pub(super) token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The consumers.
-    pub(super) consumers: Vec<ConsumerPlan>,
+    pub(crate) consumers: Vec<ConsumerPlan>,
+    /// Connections to each broker.
+    pub(crate) connections: u32,
     /// Subscription type.
-    pub(super) subscription_type: SubscriptionType,
+    pub(crate) subscription_type: SubscriptionType,
     /// How they acknowledge.
-    pub(super) ack: AckMode,
+    pub(crate) ack: AckMode,
     /// Permits granted at first.
-    pub(super) receiver_queue: u32,
+    pub(crate) receiver_queue: u32,
     /// Whether new subscriptions begin at the oldest message.
-    pub(super) earliest: bool,
+    pub(crate) earliest: bool,
+    /// Whether every consumer must see every producer's first message.
+    pub(crate) from_first: bool,
+}
+
+impl ReceivePlan {
+    /// The `SUBSCRIBE` of one of its consumers.
+    pub(crate) fn subscribe(&self, number: usize, request_id: u64) -> Option<CommandSubscribe> {
+        let consumer = self.consumers.get(number)?;
+        let wire_type = self.subscription_type.wire();
+        let mut subscribe = request::subscribe(
+            &consumer.topic,
+            &consumer.subscription,
+            wire_type,
+            number as u64,
+            request_id,
+        );
+        subscribe.consumer_name = Some(consumer.name.clone());
+        let position = if self.earliest {
+            InitialPosition::Earliest
+        } else {
+            InitialPosition::Latest
+        };
+        subscribe.initial_position = Some(position as i32);
+        Some(subscribe)
+    }
+
+    /// Opens the connections and subscribes all; the connection of each consumer.
+    pub(crate) fn connect(&self) -> anyhow::Result<(Vec<usize>, Sessions)> {
+        let mut sessions = Sessions::new(self.connections);
+        let mut link_of = Vec::new();
+        for (number, consumer) in self.consumers.iter().enumerate() {
+            link_of.push(sessions.to(consumer.broker, number, self.token.as_deref())?);
+        }
+        for (link, session) in sessions.all() {
+            let own = link_of.iter().zip(&self.consumers).enumerate();
+            let own = own.filter(|(_, (at, _))| **at == link);
+            session.ask_all(own.filter_map(|(number, (_, consumer))| {
+                let subscribe = self.subscribe(number, 0)?;
+                let make = move |id| {
+                    let mut subscribe = subscribe.clone();
+                    subscribe.request_id = id;
+                    subscribe.into()
+                };
+                let what = format!("subscription {} of {}", consumer.subscription, consumer.topic);
+                Some((what, make))
+            }))?;
+        }
+        Ok((link_of, sessions))
+    }
 }
 
 /// One consumer at work.
 #[derive(Debug, Default)]
 struct Seat {
     taken: u32,
-    /// The next sequence expected of each producer seen, by source.
-    expected: Vec<(u32, u64)>,
+    order: OrderOf,
 }
 
 /// Runs until stopped; reports through `teller`.
 ///
 /// # Errors
 /// A connection is lost, or a consumer is refused or closed.
-pub(super) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> anyhow::Result<()> {
+pub(crate) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> anyhow::Result<()> {
     let mut poller = Poller::new()?;
-    let mut sessions = Sessions::default();
-    let mut link_of = Vec::new();
-    for (number, consumer) in plan.consumers.iter().enumerate() {
-        let link = sessions.to(consumer.broker, plan.token.as_deref())?;
-        let wire_type = plan.subscription_type.wire();
-        let mut subscribe = request::subscribe(
-            &consumer.topic,
-            &consumer.subscription,
-            wire_type,
-            number as u64,
-            0,
-        );
-        subscribe.consumer_name = Some(consumer.name.clone());
-        let position = if plan.earliest {
-            InitialPosition::Earliest
-        } else {
-            InitialPosition::Latest
-        };
-        subscribe.initial_position = Some(position as i32);
-        sessions.get(link)?.subscribe(subscribe)?;
-        link_of.push(link);
-    }
+    let (link_of, sessions) = plan.connect()?;
     let mut links = sessions.into_links(&poller)?;
-    for (number, link) in link_of.into_iter().enumerate() {
-        if let Some(link) = links.get_mut(link) {
-            write_flow(&mut link.outbound.buf, number as u64, plan.receiver_queue);
-        }
-    }
-    for link in &mut links {
-        link.flush(&poller)?;
+    let mut flowing = control.may_receive(teller.side());
+    if flowing {
+        grant(plan, &link_of, &mut links, &poller)?;
     }
     teller.say(Event::Ready);
-    let ordered = matches!(
-        plan.subscription_type,
-        SubscriptionType::Exclusive | SubscriptionType::Failover
-    );
     let mut seats: Vec<Seat> = plan.consumers.iter().map(|_| Seat::default()).collect();
     let (mut ready, mut scratch) = (Vec::<Ready>::new(), Vec::new());
     let mut flushed_ns = 0;
     while !control.stopped(Side::Receive) && !control.aborted() {
+        if !flowing && control.may_receive(teller.side()) {
+            flowing = true;
+            grant(plan, &link_of, &mut links, &poller)?;
+        }
         poller.wait(TICK_NS, &mut ready)?;
         for event in &ready {
             let Some(link) = links.get_mut(event.token as usize) else {
@@ -114,19 +144,7 @@ pub(super) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> 
             };
             let mut drained = true;
             if event.readable {
-                let slice = &mut teller.slice;
-                let mut sink = Deliveries {
-                    plan,
-                    seats: &mut seats,
-                    slice,
-                    ordered,
-                    trouble: None,
-                    now_ns: 0,
-                };
-                drained = link.read(&mut scratch, &mut sink)?;
-                if let Some(trouble) = sink.trouble {
-                    bail!(trouble);
-                }
+                drained = receive(plan, link, &mut seats, &mut scratch, &mut teller)?;
             }
             if event.writable || drained || link.outbound.len() >= FLUSH_BYTES {
                 link.flush(&poller)?;
@@ -139,10 +157,52 @@ pub(super) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> 
                 link.flush(&poller)?;
             }
         }
-        teller.tick(now);
+        teller.tick(now, control);
     }
     teller.flush();
     Ok(())
+}
+
+/// The first permits of all consumers.
+fn grant(plan: &ReceivePlan, link_of: &[usize], links: &mut [Link], poller: &Poller) -> anyhow::Result<()> {
+    for (number, link) in link_of.iter().enumerate() {
+        if let Some(link) = links.get_mut(*link) {
+            write_flow(&mut link.outbound.buf, number as u64, plan.receiver_queue);
+        }
+    }
+    for link in links {
+        link.flush(poller)?;
+    }
+    Ok(())
+}
+
+/// One read of one connection; true if its socket is empty now.
+fn receive(
+    plan: &ReceivePlan,
+    link: &mut Link,
+    seats: &mut [Seat],
+    scratch: &mut Vec<u8>,
+    teller: &mut Teller,
+) -> anyhow::Result<bool> {
+    let ordered = matches!(
+        plan.subscription_type,
+        SubscriptionType::Exclusive | SubscriptionType::Failover
+    );
+    let side = teller.side();
+    let mut sink = Deliveries {
+        plan,
+        seats,
+        slice: &mut teller.slice,
+        ordered,
+        side,
+        trouble: None,
+        now_ns: 0,
+    };
+    let drained = link.read(scratch, &mut sink)?;
+    match sink.trouble {
+        Some(trouble) => bail!(trouble),
+        None => Ok(drained),
+    }
 }
 
 /// Takes deliveries.
@@ -151,6 +211,7 @@ struct Deliveries<'a> {
     seats: &'a mut [Seat],
     slice: &'a mut Slice,
     ordered: bool,
+    side: Side,
     trouble: Option<String>,
     /// Wall clock when the read returned; taken once per read.
     now_ns: u64,
@@ -205,37 +266,19 @@ impl Deliveries<'_> {
             self.slice.latencies.record(latency, 1);
             return;
         };
-        self.slice
-            .latencies
-            .record(self.now_ns.saturating_sub(stamp.sent_ns), 1);
+        if self.side != Side::Backlog {
+            let latency = self.now_ns.saturating_sub(stamp.sent_ns);
+            self.slice.latencies.record(latency, 1);
+        } else if stamp.source & BACKLOG_SOURCE != 0 {
+            // How long a message of the backlog lay there says nothing.
+            self.slice.backlog_messages += 1;
+            self.slice.backlog_bytes += payload.len() as u64;
+            self.slice.backlog_at_ns = self.now_ns;
+        }
         if self.ordered
             && let Some(seat) = self.seats.get_mut(consumer_id as usize)
         {
-            seat.check(&stamp, self.slice);
-        }
-    }
-}
-
-impl Seat {
-    #[inline]
-    fn check(&mut self, stamp: &Stamp, slice: &mut Slice) {
-        match self
-            .expected
-            .iter_mut()
-            .find(|(source, _)| *source == stamp.source)
-        {
-            Some((_, expected)) => {
-                if stamp.sequence == *expected {
-                    *expected += 1;
-                } else if stamp.sequence > *expected {
-                    slice.gaps += stamp.sequence - *expected;
-                    *expected = stamp.sequence + 1;
-                } else {
-                    slice.out_of_order += 1;
-                }
-            }
-            // Where a subscription begins is its own choice.
-            None => self.expected.push((stamp.source, stamp.sequence + 1)),
+            seat.order.check(&stamp, self.plan.from_first, self.slice);
         }
     }
 }
@@ -253,29 +296,5 @@ impl FrameSink for Deliveries<'_> {
             _ => {}
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn order_is_kept_per_producer() {
-        let (mut seat, mut slice) = (Seat::default(), Slice::default());
-        let mut check = |source, sequence| {
-            seat.check(
-                &Stamp {
-                    sequence,
-                    sent_ns: 0,
-                    source,
-                },
-                &mut slice,
-            );
-        };
-        for (source, sequence) in [(1, 5), (2, 0), (1, 6), (2, 1), (2, 4), (1, 6)] {
-            check(source, sequence);
-        }
-        assert_eq!((slice.gaps, slice.out_of_order), (2, 1));
     }
 }

@@ -21,8 +21,8 @@ struct Curve {
     points: Vec<(f64, f64)>,
 }
 
-/// The page.
-pub(super) fn page(summary: &Summary) -> String {
+/// The page of one run.
+pub(crate) fn page(summary: &Summary) -> String {
     let mut body = String::new();
     let title = escape(&summary.title);
     let _ = write!(
@@ -30,15 +30,36 @@ pub(super) fn page(summary: &Summary) -> String {
         "<h1>pharos bench</h1><p>{title}</p><pre>{}</pre>",
         escape(&summary.to_text())
     );
+    plots(&mut body, summary);
+    whole("pharos bench", &body)
+}
+
+/// A page around `body`.
+pub(crate) fn whole(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{}</title><style>\
+         body{{font:14px/1.5 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#1f2328}}\
+         pre{{background:#f6f8fa;padding:1em;overflow-x:auto;white-space:pre-wrap}}h2{{font-size:1.05em;margin-bottom:.2em}}\
+         pre.wide{{white-space:pre}}text{{font:11px system-ui,sans-serif;fill:#57606a}}</style><body>{body}</body></html>\n",
+        escape(title)
+    )
+}
+
+/// The plots of one run.
+pub(crate) fn plots(body: &mut String, summary: &Summary) {
     let rate = |side: Side, name: &str| Curve {
         name: name.to_owned(),
         points: points(&summary.rows, |row| row.side(side).messages as f64 / row.seconds),
     };
     plot(
-        &mut body,
+        body,
         "Throughput, messages a second",
         "seconds",
-        &[rate(Side::Publish, "published"), rate(Side::Receive, "received")],
+        &[
+            rate(Side::Publish, "published"),
+            rate(Side::Receive, "received"),
+            rate(Side::Backlog, "backlog read"),
+        ],
         false,
     );
     let sides = [
@@ -64,19 +85,13 @@ pub(super) fn page(summary: &Summary) -> String {
             }),
         })
         .collect();
-        plot(
-            &mut body,
-            &format!("{name} over time, ms"),
-            "seconds",
-            &curves,
-            false,
-        );
+        plot(body, &format!("{name} over time, ms"), "seconds", &curves, false);
         let curve = Curve {
             name: "latency".to_owned(),
             points: hgrm::curve(&total.latencies),
         };
         plot(
-            &mut body,
+            body,
             &format!("{name} by percentile, ms"),
             "percentile",
             &[curve],
@@ -88,14 +103,8 @@ pub(super) fn page(summary: &Summary) -> String {
             name: "backlog".to_owned(),
             points: points(&summary.rows, |row| row.backlog as f64),
         };
-        plot(&mut body, "Backlog, messages", "seconds", &[backlog], false);
+        plot(body, "Backlog, messages", "seconds", &[backlog], false);
     }
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>pharos bench</title><style>\
-         body{{font:14px/1.5 system-ui,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#1f2328}}\
-         pre{{background:#f6f8fa;padding:1em;overflow-x:auto;white-space:pre-wrap}}h2{{font-size:1.05em;margin-bottom:.2em}}\
-         text{{font:11px system-ui,sans-serif;fill:#57606a}}</style><body>{body}</body></html>\n"
-    )
 }
 
 fn points(rows: &[Row], value: impl Fn(&Row) -> f64) -> Vec<(f64, f64)> {
@@ -204,7 +213,8 @@ fn short(value: f64) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+/// Text as HTML shows it.
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

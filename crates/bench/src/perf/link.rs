@@ -8,11 +8,11 @@ use crate::net::{FrameSink, Inbound, Outbound, Poller, Received};
 use crate::session::Session;
 
 /// A connection and its buffers.
-pub(super) struct Link {
+pub(crate) struct Link {
     stream: TcpStream,
     inbound: Inbound,
     /// Frames to send.
-    pub(super) outbound: Outbound,
+    pub(crate) outbound: Outbound,
     token: u64,
     watched_for_write: bool,
 }
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 256 << 10;
 
 impl Link {
     /// Takes over a session's socket and adds it to `poller` under `token`.
-    pub(super) fn new(session: Session, poller: &Poller, token: u64) -> anyhow::Result<Self> {
+    pub(crate) fn new(session: Session, poller: &Poller, token: u64) -> anyhow::Result<Self> {
         let (stream, carry) = session.into_parts();
         stream.set_nonblocking(true)?;
         poller.add(&stream, token, false)?;
@@ -39,7 +39,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is lost or the framing broken.
-    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, sink: &mut impl FrameSink) -> anyhow::Result<bool> {
+    pub(crate) fn read(&mut self, scratch: &mut Vec<u8>, sink: &mut impl FrameSink) -> anyhow::Result<bool> {
         let received =
             self.inbound
                 .receive(&self.stream, scratch, READ_BYTES, sink, &mut self.outbound.buf)?;
@@ -50,7 +50,7 @@ impl Link {
     }
 
     /// Writes what the socket takes and has the rest waited for.
-    pub(super) fn flush(&mut self, poller: &Poller) -> anyhow::Result<()> {
+    pub(crate) fn flush(&mut self, poller: &Poller) -> anyhow::Result<()> {
         let done = self.outbound.flush(&self.stream).context("connection lost")?;
         if done == self.watched_for_write {
             self.watched_for_write = !done;
@@ -61,34 +61,50 @@ impl Link {
 }
 
 /// Sessions by broker, opened as they are needed.
-#[derive(Default)]
-pub(super) struct Sessions {
-    open: Vec<(SocketAddr, Session)>,
+pub(crate) struct Sessions {
+    /// Connections to one broker, used in turn.
+    per_broker: usize,
+    open: Vec<(SocketAddr, usize, Session)>,
 }
 
 impl Sessions {
-    /// The number of the connection to `broker`, opened now if there is none yet.
-    pub(super) fn to(&mut self, broker: SocketAddr, token: Option<&str>) -> anyhow::Result<usize> {
-        if let Some(at) = self.open.iter().position(|(address, _)| *address == broker) {
+    /// None so far; at most `per_broker` (at least one) to each broker.
+    pub(crate) fn new(per_broker: u32) -> Self {
+        Self {
+            per_broker: per_broker.max(1) as usize,
+            open: Vec::new(),
+        }
+    }
+
+    /// The number of the connection to `broker` for producer or consumer `number`, opened now if there is none yet.
+    pub(crate) fn to(
+        &mut self,
+        broker: SocketAddr,
+        number: usize,
+        token: Option<&str>,
+    ) -> anyhow::Result<usize> {
+        let slot = number % self.per_broker;
+        let known = |(address, at, _): &(SocketAddr, usize, Session)| *address == broker && *at == slot;
+        if let Some(at) = self.open.iter().position(known) {
             return Ok(at);
         }
-        self.open.push((broker, Session::open(broker, token)?));
+        self.open.push((broker, slot, Session::open(broker, token)?));
         Ok(self.open.len() - 1)
     }
 
-    /// A session by its number.
-    pub(super) fn get(&mut self, number: usize) -> anyhow::Result<&mut Session> {
+    /// All of them with their numbers.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = (usize, &mut Session)> {
         self.open
-            .get_mut(number)
-            .map(|(_, session)| session)
-            .context("no such session")
+            .iter_mut()
+            .enumerate()
+            .map(|(at, (_, _, session))| (at, session))
     }
 
     /// Turns all into links of `poller`; a link's token is its number.
-    pub(super) fn into_links(self, poller: &Poller) -> anyhow::Result<Vec<Link>> {
+    pub(crate) fn into_links(self, poller: &Poller) -> anyhow::Result<Vec<Link>> {
         let sessions = self.open.into_iter().enumerate();
         sessions
-            .map(|(number, (_, session))| Link::new(session, poller, number as u64))
+            .map(|(number, (_, _, session))| Link::new(session, poller, number as u64))
             .collect()
     }
 }

@@ -7,7 +7,7 @@ use super::batch::Due;
 
 /// The schedule of one producer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pacing {
+pub(crate) struct Pacing {
     start_ns: u64,
     /// 0 when not paced.
     step_ns: f64,
@@ -16,7 +16,7 @@ pub(super) struct Pacing {
 
 /// What a producer should do now.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     /// Send this many messages.
     Send(u32, Due),
     /// Nothing until then, monotonic nanoseconds.
@@ -25,7 +25,7 @@ pub(super) enum Turn {
 
 impl Pacing {
     /// `rate` messages a second from `start_ns` on; 0 for as fast as it goes.
-    pub(super) fn new(start_ns: u64, rate: f64, batch_delay_ns: u64) -> Self {
+    pub(crate) fn new(start_ns: u64, rate: f64, batch_delay_ns: u64) -> Self {
         let step_ns = if rate > 0.0 { 1e9 / rate } else { 0.0 };
         Self {
             start_ns,
@@ -35,7 +35,7 @@ impl Pacing {
     }
 
     /// The turn of a producer that has sent `sent` messages and puts at most `capacity` into a batch.
-    pub(super) fn turn(&self, now_ns: u64, sent: u64, capacity: u32) -> Turn {
+    pub(crate) fn turn(&self, now_ns: u64, sent: u64, capacity: u32) -> Turn {
         if self.step_ns == 0.0 {
             return Turn::Send(
                 capacity,

@@ -1,6 +1,10 @@
-//! A publishing thread: any number of producers over one connection per broker.
+//! A publishing thread: any number of producers over a few connections.
+//!
+//! Ten thousand producers must not cost a look at each per turn of the loop, so every producer is in exactly one place:
+//! `ready` (try it now), `timers` (its next batch is due then), or waiting for a receipt or for room in its socket.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
 use anyhow::bail;
@@ -12,7 +16,7 @@ use crate::net::{FrameSink, Poller, Ready};
 use crate::proto::command;
 use crate::proto::frame::{self, FrameError};
 
-use super::batch::{BatchTemplate, Due};
+use super::batch::{Author, BatchTemplate, Due};
 use super::link::{Link, Sessions};
 use super::pacing::{Pacing, Turn};
 use super::slice::{Control, Event, Side, Slice, Teller};
@@ -26,34 +30,40 @@ const RECEIPTS_TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// One producer to create.
 #[derive(Clone, Debug)]
-pub(super) struct ProducerPlan {
+pub(crate) struct ProducerPlan {
     /// Its topic or partition.
-    pub(super) topic: String,
+    pub(crate) topic: String,
     /// The broker that serves it.
-    pub(super) broker: SocketAddr,
+    pub(crate) broker: SocketAddr,
     /// Its number within the run; goes into every payload.
-    pub(super) source: u32,
+    pub(crate) source: u32,
+    /// Its first message is due this long after the start, so that a thousand producers do not all begin at once.
+    pub(crate) offset_ns: u64,
 }
 
 /// How all producers of a thread publish.
 #[derive(Clone, Debug)]
-pub(super) struct PublishPlan {
+pub(crate) struct PublishPlan {
     /// JSON Web Token.
-    pub(super) token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The producers.
-    pub(super) producers: Vec<ProducerPlan>,
+    pub(crate) producers: Vec<ProducerPlan>,
+    /// Connections to each broker.
+    pub(crate) connections: u32,
     /// Payload bytes.
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// Messages a second of one producer; 0 for as fast as it goes.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
+    /// Each producer ends after so many messages.
+    pub(crate) limit: Option<u64>,
     /// Most messages in a batch.
-    pub(super) batch_messages: u32,
+    pub(crate) batch_messages: u32,
     /// Most bytes in a batch.
-    pub(super) batch_bytes: usize,
+    pub(crate) batch_bytes: usize,
     /// Oldest a batch may get.
-    pub(super) batch_delay_ns: u64,
+    pub(crate) batch_delay_ns: u64,
     /// Most sends without a receipt, per producer.
-    pub(super) window: usize,
+    pub(crate) window: usize,
 }
 
 struct Pending {
@@ -65,58 +75,86 @@ struct Pending {
 /// One producer at work.
 struct Lane {
     link: usize,
-    template: BatchTemplate,
+    author: Author,
     pacing: Pacing,
     next: u64,
     pending: VecDeque<Pending>,
+    /// Its window is full: the next receipt makes it ready.
+    waits_for_receipt: bool,
 }
 
-/// Runs until stopped; reports through `teller`.
+/// Runs until stopped or until all is sent; reports through `teller`.
 ///
 /// # Errors
 /// A connection is lost or a producer is refused or closed.
-pub(super) fn run(plan: &PublishPlan, control: &Control, mut teller: Teller) -> anyhow::Result<()> {
+pub(crate) fn run(plan: &PublishPlan, control: &Control, mut teller: Teller) -> anyhow::Result<()> {
     let poller = Poller::new()?;
-    let mut sessions = Sessions::default();
-    let mut lanes = Vec::new();
-    for (number, producer) in plan.producers.iter().enumerate() {
-        let link = sessions.to(producer.broker, plan.token.as_deref())?;
-        let name = format!("bench-{}-{}", std::process::id(), producer.source);
-        let id = number as u64;
-        sessions.get(link)?.create_producer(&producer.topic, id, &name)?;
-        lanes.push(Lane {
-            link,
-            template: BatchTemplate::new(
-                id,
-                producer.source,
-                &name,
-                plan.size,
-                plan.batch_messages,
-                plan.batch_bytes,
-            ),
-            pacing: Pacing::new(0, plan.rate, plan.batch_delay_ns),
-            next: 0,
-            pending: VecDeque::with_capacity(plan.window),
-        });
-    }
+    let (lanes, sessions) = create(plan)?;
     let links = sessions.into_links(&poller)?;
     teller.say(Event::Ready);
-    Publishing {
+    let mut publishing = Publishing {
         plan,
+        template: BatchTemplate::new(plan.size, plan.batch_messages, plan.batch_bytes),
+        ready: VecDeque::new(),
+        timers: BinaryHeap::new(),
+        wait_for_room: links.iter().map(|_| Vec::new()).collect(),
+        unfinished: lanes.len(),
         lanes,
         links,
         poller,
-        size: plan.size as u64,
+    };
+    publishing.serve(control, &mut teller)?;
+    let lanes = publishing.lanes.iter();
+    teller.say(Event::Ended(
+        lanes.map(|lane| (lane.author.source, lane.next)).collect(),
+    ));
+    Ok(())
+}
+
+/// Opens the connections and creates the producers.
+fn create(plan: &PublishPlan) -> anyhow::Result<(Vec<Lane>, Sessions)> {
+    let mut sessions = Sessions::new(plan.connections);
+    let mut lanes = Vec::new();
+    for (number, producer) in plan.producers.iter().enumerate() {
+        lanes.push(Lane {
+            link: sessions.to(producer.broker, number, plan.token.as_deref())?,
+            author: Author {
+                producer_id: number as u64,
+                source: producer.source,
+                name: format!("bench-{}-{}", std::process::id(), producer.source),
+            },
+            pacing: Pacing::new(0, plan.rate, plan.batch_delay_ns),
+            next: 0,
+            pending: VecDeque::new(),
+            waits_for_receipt: false,
+        });
     }
-    .serve(control, &mut teller)
+    for (link, session) in sessions.all() {
+        let own = lanes.iter().zip(&plan.producers);
+        let own = own.filter(|(lane, _)| lane.link == link);
+        session.ask_all(own.map(|(lane, producer)| {
+            let Author {
+                producer_id, name, ..
+            } = &lane.author;
+            let make = move |id: u64| request::producer(&producer.topic, *producer_id, id, Some(name)).into();
+            (format!("producer on {}", producer.topic), make)
+        }))?;
+    }
+    Ok((lanes, sessions))
 }
 
 struct Publishing<'a> {
     plan: &'a PublishPlan,
+    template: BatchTemplate,
     lanes: Vec<Lane>,
     links: Vec<Link>,
     poller: Poller,
-    size: u64,
+    ready: VecDeque<usize>,
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
+    /// By connection.
+    wait_for_room: Vec<Vec<usize>>,
+    /// Producers that have not reached the limit.
+    unfinished: usize,
 }
 
 impl Publishing<'_> {
@@ -130,12 +168,10 @@ impl Publishing<'_> {
                 && !started
             {
                 started = true;
-                for lane in &mut self.lanes {
-                    lane.pacing = Pacing::new(start_ns, self.plan.rate, self.plan.batch_delay_ns);
-                }
+                self.begin(start_ns);
             }
             let mut wait_ns = TICK_NS;
-            if control.stopped(Side::Publish) {
+            if control.stopped(Side::Publish) || self.unfinished == 0 {
                 let since = *stopped_ns.get_or_insert(now);
                 let missing: usize = self.lanes.iter().map(|lane| lane.pending.len()).sum();
                 if missing == 0 || control.aborted() {
@@ -145,70 +181,118 @@ impl Publishing<'_> {
                     bail!("{missing} sends never had a receipt");
                 }
             } else if started {
-                wait_ns = self.send(now)?.saturating_sub(now).min(TICK_NS);
+                wait_ns = self.send(now)?.min(TICK_NS);
             }
             self.poller.wait(wait_ns, &mut ready)?;
             for event in &ready {
-                let Some(link) = self.links.get_mut(event.token as usize) else {
-                    continue;
-                };
                 if event.readable {
-                    let mut sink = Receipts {
-                        lanes: &mut self.lanes,
-                        slice: &mut teller.slice,
-                        size: self.size,
-                        trouble: None,
-                        now_ns: 0,
-                    };
-                    link.read(&mut scratch, &mut sink)?;
-                    if let Some(trouble) = sink.trouble {
-                        bail!(trouble);
-                    }
+                    self.receipts(event.token as usize, &mut scratch, teller)?;
                 }
-                link.flush(&self.poller)?;
+                if let Some(link) = self.links.get_mut(event.token as usize) {
+                    link.flush(&self.poller)?;
+                }
             }
-            teller.tick(clock::monotonic_ns());
+            teller.tick(clock::monotonic_ns(), control);
         }
         teller.flush();
         Ok(())
     }
 
-    /// Sends all that is due and fits; says when the next batch will be due, monotonic nanoseconds.
-    fn send(&mut self, now: u64) -> anyhow::Result<u64> {
-        let mut next_ns = now + TICK_NS;
-        for lane in &mut self.lanes {
-            let Some(link) = self.links.get_mut(lane.link) else {
-                continue;
-            };
-            // Full windows and full sockets end in a receipt or in room to write, and both wake the loop.
-            while lane.pending.len() < self.plan.window && link.outbound.len() < UNSENT_MAX {
-                match lane.pacing.turn(now, lane.next, lane.template.capacity) {
-                    Turn::WaitUntil(at) => {
-                        next_ns = next_ns.min(at);
-                        break;
-                    }
-                    Turn::Send(count, due) => {
-                        let sequence = lane.next;
-                        lane.template
-                            .write(&mut link.outbound.buf, sequence, count, due, clock::wall_ns);
-                        lane.pending.push_back(Pending { sequence, count, due });
-                        lane.next += u64::from(count);
-                    }
-                }
-            }
+    fn begin(&mut self, start_ns: u64) {
+        let plan = self.plan;
+        for (lane, producer) in self.lanes.iter_mut().zip(&plan.producers) {
+            lane.pacing = Pacing::new(start_ns + producer.offset_ns, plan.rate, plan.batch_delay_ns);
         }
-        for link in &mut self.links {
+        self.ready.extend(0..self.lanes.len());
+    }
+
+    fn receipts(&mut self, number: usize, scratch: &mut Vec<u8>, teller: &mut Teller) -> anyhow::Result<()> {
+        let Some(link) = self.links.get_mut(number) else {
+            return Ok(());
+        };
+        let mut sink = Receipts {
+            lanes: &mut self.lanes,
+            ready: &mut self.ready,
+            slice: &mut teller.slice,
+            size: self.plan.size as u64,
+            trouble: None,
+            now_ns: 0,
+        };
+        link.read(scratch, &mut sink)?;
+        match sink.trouble {
+            Some(trouble) => bail!(trouble),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends all that is due and fits; says how long there is nothing to do unless something comes, nanoseconds.
+    fn send(&mut self, now: u64) -> anyhow::Result<u64> {
+        while let Some(Reverse((at, number))) = self.timers.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            self.ready.push_back(number);
+        }
+        while let Some(number) = self.ready.pop_front() {
+            self.try_one(number, now);
+        }
+        for (link, waiting) in self.links.iter_mut().zip(&mut self.wait_for_room) {
             if link.outbound.len() > 0 {
                 link.flush(&self.poller)?;
             }
+            // Those that still find no room are written to again when the socket says so.
+            if link.outbound.len() < UNSENT_MAX {
+                self.ready.extend(waiting.drain(..));
+            }
         }
-        Ok(next_ns)
+        if !self.ready.is_empty() {
+            return Ok(0);
+        }
+        let next = self.timers.peek();
+        Ok(next.map_or(TICK_NS, |Reverse((at, _))| at.saturating_sub(now)))
+    }
+
+    /// At most one batch of one producer, which is in no queue when this begins and in one when it ends.
+    fn try_one(&mut self, number: usize, now: u64) {
+        let Some(lane) = self.lanes.get_mut(number) else {
+            return;
+        };
+        let (Some(link), Some(waiting)) = (
+            self.links.get_mut(lane.link),
+            self.wait_for_room.get_mut(lane.link),
+        ) else {
+            return;
+        };
+        let left = self.plan.limit.map_or(u64::MAX, |limit| limit - lane.next);
+        if left == 0 {
+            self.unfinished -= 1;
+        } else if lane.pending.len() >= self.plan.window {
+            lane.waits_for_receipt = true;
+        } else if link.outbound.len() >= UNSENT_MAX {
+            waiting.push(number);
+        } else {
+            match lane.pacing.turn(now, lane.next, self.template.capacity) {
+                Turn::WaitUntil(at) => self.timers.push(Reverse((at, number))),
+                Turn::Send(count, due) => {
+                    let count = u32::try_from(left).map_or(count, |left| count.min(left));
+                    let sequence = lane.next;
+                    let out = &mut link.outbound.buf;
+                    self.template
+                        .write(&lane.author, out, sequence, count, due, clock::wall_ns);
+                    lane.pending.push_back(Pending { sequence, count, due });
+                    lane.next += u64::from(count);
+                    self.ready.push_back(number);
+                }
+            }
+        }
     }
 }
 
 /// Takes receipts.
 struct Receipts<'a> {
     lanes: &'a mut [Lane],
+    ready: &'a mut VecDeque<usize>,
     slice: &'a mut Slice,
     size: u64,
     trouble: Option<String>,
@@ -220,12 +304,20 @@ impl Receipts<'_> {
         if self.now_ns == 0 {
             self.now_ns = clock::monotonic_ns();
         }
-        let lane = self.lanes.get_mut(producer_id as usize);
-        let expected = lane.and_then(|lane| lane.pending.pop_front());
+        let Some(lane) = self.lanes.get_mut(producer_id as usize) else {
+            self.trouble = Some(format!(
+                "a receipt for producer {producer_id}, which is none of ours"
+            ));
+            return;
+        };
+        let expected = lane.pending.pop_front();
         let Some(pending) = expected.filter(|pending| pending.sequence == sequence_id) else {
             self.trouble = Some(format!("receipt for {sequence_id} came out of turn"));
             return;
         };
+        if std::mem::take(&mut lane.waits_for_receipt) {
+            self.ready.push_back(producer_id as usize);
+        }
         self.slice.messages += u64::from(pending.count);
         self.slice.bytes += u64::from(pending.count) * self.size;
         if pending.due.step_ns == 0.0 {

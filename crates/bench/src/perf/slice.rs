@@ -1,4 +1,7 @@
-//! What a load thread counted in one second, and how it tells.
+//! What a load thread counted, and how it tells.
+//!
+//! A run has *parts* (warm-up, the measured part, what comes after), numbered from 0. A thread ends its running slice as soon
+//! as it notices that a new part has begun, so that every count belongs to one part.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -6,76 +9,98 @@ use std::sync::mpsc::SyncSender;
 use crate::histogram::Latencies;
 
 /// How often a thread tells.
-pub(super) const SLICE_NS: u64 = 1_000_000_000;
+pub(crate) const SLICE_NS: u64 = 1_000_000_000;
+/// How often one does whose progress decides when the run ends.
+const SHORT_SLICE_NS: u64 = 100_000_000;
 
 /// Which side of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     /// Publishing.
     Publish,
-    /// Receiving.
+    /// Receiving as it comes.
     Receive,
+    /// Reading what was stored before.
+    Backlog,
 }
+
+/// All sides, in the order of their numbers.
+pub(crate) const SIDES: [Side; 3] = [Side::Publish, Side::Receive, Side::Backlog];
 
 /// Counts since the thread told last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slice {
+pub(crate) struct Slice {
     /// Messages with a receipt, or received.
-    pub(super) messages: u64,
+    pub(crate) messages: u64,
     /// Their payload bytes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Sends the broker refused.
-    pub(super) errors: u64,
-    /// Messages that came after a later one of the same producer, or again.
-    pub(super) out_of_order: u64,
-    /// Messages that were skipped: a later one of the same producer came.
-    pub(super) gaps: u64,
+    pub(crate) errors: u64,
+    /// Messages that came after a later one of the same producer.
+    pub(crate) out_of_order: u64,
+    /// Messages that came again.
+    pub(crate) duplicates: u64,
+    /// Messages that were skipped: a later one of the same producer came, and they have not followed so far. Less than zero
+    /// where they followed in a later slice.
+    pub(crate) gaps: i64,
+    /// Of the messages, those of the backlog.
+    pub(crate) backlog_messages: u64,
+    /// Their payload bytes.
+    pub(crate) backlog_bytes: u64,
+    /// When the last of them came, wall clock, nanoseconds.
+    pub(crate) backlog_at_ns: u64,
     /// From the due time to the receipt, or to the consumer.
-    pub(super) latencies: Latencies,
+    pub(crate) latencies: Latencies,
 }
 
 impl Slice {
     /// Adds another slice.
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.errors += other.errors;
         self.out_of_order += other.out_of_order;
+        self.duplicates += other.duplicates;
         self.gaps += other.gaps;
+        self.backlog_messages += other.backlog_messages;
+        self.backlog_bytes += other.backlog_bytes;
+        self.backlog_at_ns = self.backlog_at_ns.max(other.backlog_at_ns);
         self.latencies.merge(&other.latencies);
     }
 
     /// Back to zero, keeping the memory.
-    pub(super) fn clear(&mut self) {
-        self.latencies.clear();
-        (
-            self.messages,
-            self.bytes,
-            self.errors,
-            self.out_of_order,
-            self.gaps,
-        ) = (0, 0, 0, 0, 0);
+    pub(crate) fn clear(&mut self) {
+        let mut latencies = std::mem::take(&mut self.latencies);
+        latencies.clear();
+        *self = Self {
+            latencies,
+            ..Self::default()
+        };
     }
 }
 
 /// From a load thread to the parent.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// Connected; all producers or consumers exist.
     Ready,
-    /// A second has passed.
-    Slice(Side, Box<Slice>),
-    /// All is sent and receipted, or the order to stop was obeyed.
-    Ended,
+    /// Counts of one part of the run.
+    Slice(Side, u64, Box<Slice>),
+    /// A publisher has sent all it should and has all receipts: messages by source.
+    Ended(Vec<(u32, u64)>),
     /// It cannot go on.
     Failed(String),
 }
 
 /// From the parent to its load threads.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// When the load begins, monotonic nanoseconds; 0 while that is not known.
     start_ns: AtomicU64,
+    /// The part of the run that is under way.
+    part: AtomicU64,
+    /// Readers of the backlog may begin.
+    backlog_open: AtomicBool,
     /// Producers: send nothing new and end when all receipts are there.
     publish_stop: AtomicBool,
     /// Consumers: end.
@@ -86,82 +111,115 @@ pub(super) struct Control {
 
 impl Control {
     /// Begins the load now.
-    pub(super) fn start(&self, at_ns: u64) {
+    pub(crate) fn start(&self, at_ns: u64) {
         self.start_ns.store(at_ns, Ordering::Release);
     }
 
     /// When the load began, if it has.
-    pub(super) fn started(&self) -> Option<u64> {
+    pub(crate) fn started(&self) -> Option<u64> {
         let at = self.start_ns.load(Ordering::Acquire);
         (at != 0).then_some(at)
     }
 
-    /// Ends one side.
-    pub(super) fn stop(&self, side: Side) {
+    /// Begins the next part.
+    pub(crate) fn next_part(&self) {
+        self.part.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The number of the running part.
+    pub(crate) fn part(&self) -> u64 {
+        self.part.load(Ordering::Acquire)
+    }
+
+    /// Lets the readers of the backlog begin.
+    pub(crate) fn open_backlog(&self) {
+        self.backlog_open.store(true, Ordering::Release);
+    }
+
+    /// Whether consumers of that side may ask for messages.
+    pub(crate) fn may_receive(&self, side: Side) -> bool {
+        side != Side::Backlog || self.backlog_open.load(Ordering::Acquire)
+    }
+
+    /// Ends the publishers, or all consumers.
+    pub(crate) fn stop(&self, side: Side) {
         match side {
             Side::Publish => self.publish_stop.store(true, Ordering::Release),
-            Side::Receive => self.receive_stop.store(true, Ordering::Release),
+            Side::Receive | Side::Backlog => self.receive_stop.store(true, Ordering::Release),
         }
     }
 
     /// Whether that side should end.
-    pub(super) fn stopped(&self, side: Side) -> bool {
+    pub(crate) fn stopped(&self, side: Side) -> bool {
         match side {
             Side::Publish => self.publish_stop.load(Ordering::Acquire),
-            Side::Receive => self.receive_stop.load(Ordering::Acquire),
+            Side::Receive | Side::Backlog => self.receive_stop.load(Ordering::Acquire),
         }
     }
 
     /// Ends everything at once.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.abort.store(true, Ordering::Release);
     }
 
     /// Whether everything should end at once.
-    pub(super) fn aborted(&self) -> bool {
+    pub(crate) fn aborted(&self) -> bool {
         self.abort.load(Ordering::Acquire)
     }
 }
 
 /// A thread's running slice and its line to the parent.
-pub(super) struct Teller {
+pub(crate) struct Teller {
     side: Side,
+    part: u64,
     events: SyncSender<Event>,
     /// The running slice.
-    pub(super) slice: Slice,
+    pub(crate) slice: Slice,
     told_ns: u64,
 }
 
 impl Teller {
     /// For one thread.
-    pub(super) fn new(side: Side, events: SyncSender<Event>, now_ns: u64) -> Self {
+    pub(crate) fn new(side: Side, events: SyncSender<Event>, now_ns: u64) -> Self {
         Self {
             side,
+            part: 0,
             events,
             slice: Slice::default(),
             told_ns: now_ns,
         }
     }
 
-    /// Tells if a second has passed.
-    pub(super) fn tick(&mut self, now_ns: u64) {
-        if now_ns - self.told_ns >= SLICE_NS {
+    /// Which side the thread is on.
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Tells if it is time, or if a new part has begun.
+    pub(crate) fn tick(&mut self, now_ns: u64, control: &Control) {
+        let every = if self.side == Side::Backlog {
+            SHORT_SLICE_NS
+        } else {
+            SLICE_NS
+        };
+        let part = control.part();
+        if part != self.part || now_ns - self.told_ns >= every {
             self.told_ns = now_ns;
             self.flush();
+            self.part = part;
         }
     }
 
     /// Tells now.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         // The parent is gone only when it has given up on the run.
-        let _ = self
-            .events
-            .send(Event::Slice(self.side, Box::new(self.slice.clone())));
+        let slice = Box::new(self.slice.clone());
+        let _ = self.events.send(Event::Slice(self.side, self.part, slice));
         self.slice.clear();
     }
 
     /// Says something else.
-    pub(super) fn say(&self, event: Event) {
+    pub(crate) fn say(&self, event: Event) {
         let _ = self.events.send(event);
     }
 }

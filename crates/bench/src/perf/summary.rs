@@ -4,66 +4,74 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::histogram::Latencies;
+use crate::procfs::ProcessSample;
 
+use super::crew::Counts;
 use super::slice::{Side, Slice};
 
 /// One interval of a run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// End of the interval since the measured part began, seconds.
-    pub(super) at_seconds: f64,
+    pub(crate) at_seconds: f64,
     /// Its length, seconds.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Published in it.
-    pub(super) publish: Slice,
+    pub(crate) publish: Slice,
     /// Received in it.
-    pub(super) receive: Slice,
+    pub(crate) receive: Slice,
+    /// Read of what was stored before, in it.
+    pub(crate) backlog_read: Slice,
     /// Published but not yet received by all subscriptions, at its end.
-    pub(super) backlog: u64,
+    pub(crate) backlog: u64,
 }
 
 /// A whole run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Summary {
+pub(crate) struct Summary {
     /// What was run, for the heading.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// Facts of the workload, for the JSON.
-    pub(super) workload: Map<String, Value>,
+    pub(crate) workload: Map<String, Value>,
     /// One per second.
-    pub(super) rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// Sum over the measured part.
-    pub(super) publish: Slice,
+    pub(crate) publish: Slice,
     /// Sum over the measured part.
-    pub(super) receive: Slice,
+    pub(crate) receive: Slice,
+    /// Sum over the measured part.
+    pub(crate) backlog_read: Slice,
     /// Length of the measured part, seconds.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Messages receipted but never received, warm-up included.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// Out of order or doubled, warm-up included.
-    pub(super) out_of_order: u64,
+    pub(crate) out_of_order: u64,
     /// Broker CPU over the measured part, seconds.
-    pub(super) broker_cpu_seconds: Option<f64>,
+    pub(crate) broker_cpu_seconds: Option<f64>,
     /// Broker memory at the end, bytes.
-    pub(super) broker_rss_bytes: Option<u64>,
+    pub(crate) broker_rss_bytes: Option<u64>,
     /// CPU of this process over the measured part, seconds.
-    pub(super) client_cpu_seconds: f64,
+    pub(crate) client_cpu_seconds: f64,
 }
 
 impl Row {
     /// The counts of one side.
-    pub(super) fn side(&self, side: Side) -> &Slice {
+    pub(crate) fn side(&self, side: Side) -> &Slice {
         match side {
             Side::Publish => &self.publish,
             Side::Receive => &self.receive,
+            Side::Backlog => &self.backlog_read,
         }
     }
 }
 
 /// A line of the running report.
-pub(super) fn line(side: Side, slice: &Slice, seconds: f64, total: u64) -> String {
+pub(crate) fn line(side: Side, slice: &Slice, seconds: f64, total: u64) -> String {
     let verb = match side {
         Side::Publish => "produced",
         Side::Receive => "received",
+        Side::Backlog => "backlog read",
     };
     let latencies = &slice.latencies;
     format!(
@@ -93,8 +101,27 @@ const PERCENTILES: [(&str, f64); 6] = [
 ];
 
 impl Summary {
+    /// Takes the sums of the measured part.
+    pub(crate) fn take_counts(&mut self, counts: &Counts) {
+        self.publish = counts.of(Side::Publish).clone();
+        self.receive = counts.of(Side::Receive).clone();
+        self.backlog_read = counts.of(Side::Backlog).clone();
+    }
+
+    /// Takes what the broker and this process used between two samples: the broker's, and CPU nanoseconds of this process.
+    pub(crate) fn take_samples(
+        &mut self,
+        before: (Option<ProcessSample>, u64),
+        after: (Option<ProcessSample>, u64),
+    ) {
+        self.client_cpu_seconds = (after.1 - before.1) as f64 / 1e9;
+        self.broker_rss_bytes = after.0.map(|sample| sample.rss_bytes);
+        let both = after.0.zip(before.0);
+        self.broker_cpu_seconds = both.map(|(after, before)| after.cpu_seconds - before.cpu_seconds);
+    }
+
     /// The result as JSON; rates in messages a second, latencies in milliseconds, one array element per second.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut out = self.workload.clone();
         let mut put = |key: &str, value: Value| {
             out.insert(key.to_owned(), value);
@@ -165,7 +192,7 @@ impl Summary {
     }
 
     /// Totals for people.
-    pub(super) fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut lines = vec![format!("\n{}, {:.0} s measured", self.title, self.seconds)];
         for (side, slice) in [(Side::Publish, &self.publish), (Side::Receive, &self.receive)] {
             if slice.messages > 0 {

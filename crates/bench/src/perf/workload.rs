@@ -127,7 +127,9 @@ fn publishers(load: &LoadArgs, args: &PublishArgs, topics: &[(String, SocketAddr
             token: load.target.token.clone(),
             producers: Vec::new(),
             size: args.size as usize,
+            connections: 1,
             rate: args.rate / count.max(1) as f64,
+            limit: None,
             batch_messages: args.batch_messages,
             batch_bytes: args.batch_bytes as usize,
             batch_delay_ns: args.batch_delay.as_nanos() as u64,
@@ -144,11 +146,21 @@ fn publishers(load: &LoadArgs, args: &PublishArgs, topics: &[(String, SocketAddr
                 topic: topic.clone(),
                 broker: *broker,
                 source: source as u32,
+                offset_ns: offset_ns(source, args.rate),
             });
         }
     }
     plans.retain(|plan| !plan.producers.is_empty());
     plans
+}
+
+/// Producers take turns: the first message of number `source` is due so long after the start.
+pub(super) fn offset_ns(source: usize, total_rate: f64) -> u64 {
+    if total_rate > 0.0 {
+        (source as f64 / total_rate * 1e9) as u64
+    } else {
+        0
+    }
 }
 
 fn receivers(load: &LoadArgs, args: &ReceiveArgs, topics: &[(String, SocketAddr)]) -> Vec<ReceivePlan> {
@@ -173,6 +185,8 @@ fn receivers(load: &LoadArgs, args: &ReceiveArgs, topics: &[(String, SocketAddr)
         ReceivePlan {
             token: load.target.token.clone(),
             consumers: Vec::new(),
+            connections: 1,
+            from_first: false,
             subscription_type: args.subscription_type,
             ack: args.ack,
             receiver_queue: args.receiver_queue.max(1),

@@ -1,0 +1,94 @@
+//! `pharos bench scenario FILE`: a workload file with its cases, run one after the other, in one table.
+//!
+//! [`file`] reads what is asked for, [`run`] does one case with the threads of [`crate::perf`], [`expect`] says whether the
+//! figures ([`metric`]) are what the file wants, [`report`] prints. Every case has a broker of its own on fresh
+//! directories, so cases do not see each other. A case the broker refuses to start for is reported as refused.
+
+mod expect;
+mod file;
+mod load;
+mod machine;
+mod metric;
+mod outcome;
+mod page_cache;
+mod plan;
+mod probe;
+mod report;
+mod run;
+mod values;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, ensure};
+
+use crate::args::{Output, ScenarioArgs};
+use crate::clock;
+use crate::progress::Progress;
+
+use file::Scenario;
+use machine::Machine;
+use outcome::Outcome;
+use run::Around;
+
+/// Runs the file; success means that every case ran and nothing was lost, doubled or out of order.
+pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result<ExitCode> {
+    let scenario = Scenario::read(&args.file, &args.set)?;
+    ensure!(
+        args.target.url.is_none() || args.data_dir.is_empty(),
+        "--data-dir is for a broker of the run's own, --url for one that runs"
+    );
+    let temporary = std::env::temp_dir();
+    let data = args.data_dir.first().unwrap_or(&temporary);
+    let machine = Machine::look(data);
+    let around = Around {
+        target: &args.target,
+        data_dirs: &args.data_dir,
+        stop,
+    };
+    let began_unix_s = clock::realtime_ns() / 1_000_000_000;
+    let mut progress = Progress::new();
+    let mut cases = Vec::new();
+    let count = scenario.cases.len();
+    for (number, case) in (1..).zip(&scenario.cases) {
+        progress.say(&format!("case {number} of {count}: {}", case.label));
+        let outcome = run::run(case, &around)?;
+        progress.say(&format!("  {}", outcome.checks()));
+        cases.push(outcome);
+    }
+    let judged = scenario
+        .expect
+        .iter()
+        .flat_map(|expect| expect.judge(&cases))
+        .collect();
+    let outcome = Outcome {
+        scenario: &scenario,
+        machine,
+        command: machine::command_line(),
+        began_unix_s,
+        cases,
+        judged,
+    };
+    if let Some(path) = &args.markdown {
+        write(path, &outcome.to_markdown())?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &outcome.to_html())?;
+    }
+    match args.output {
+        Output::Json => crate::print(&serde_json::to_string_pretty(&outcome.to_json())?)?,
+        Output::Text => crate::print(&outcome.to_text())?,
+    }
+    let failed = outcome.is_faulty() || (args.strict && !outcome.all_met());
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

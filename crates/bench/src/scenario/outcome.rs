@@ -1,0 +1,125 @@
+//! What came of a case, and of all of them.
+
+use serde_json::{Map, Value, json};
+
+use crate::perf::summary::Summary;
+
+use super::expect::{Judged, Verdict};
+use super::file::{Params, Scenario};
+use super::machine::Machine;
+use super::metric::Figures;
+
+/// What came of one case.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CaseOutcome {
+    /// The name of its `[[case]]`; empty without.
+    pub(super) name: String,
+    /// What sets it apart.
+    pub(super) label: String,
+    /// What it was run with.
+    pub(super) params: Params,
+    /// The figures; none when it was not run to its end.
+    pub(super) figures: Figures,
+    /// Why it was not run to its end.
+    pub(super) failure: Option<String>,
+    /// The broker would not start with these settings: no fault of the run.
+    pub(super) refused: bool,
+    /// What a reader of the figures should know.
+    pub(super) notes: Vec<String>,
+    /// Counts second by second.
+    pub(super) summary: Option<Summary>,
+}
+
+impl CaseOutcome {
+    /// Whether messages were lost, doubled or out of order, or the case failed in another way than by refusal.
+    pub(super) fn is_faulty(&self) -> bool {
+        let counts = ["lost", "duplicates", "out_of_order"];
+        let wrong = |name: &&str| self.figures.get(*name).is_some_and(|count| *count > 0.0);
+        (self.failure.is_some() && !self.refused) || counts.iter().any(wrong)
+    }
+
+    /// The checks in a word or two.
+    pub(super) fn checks(&self) -> String {
+        if let Some(reason) = &self.failure {
+            let word = if self.refused { "refused" } else { "failed" };
+            return format!("{word}: {}", reason.lines().last().unwrap_or_default());
+        }
+        let counts = [
+            ("lost", "lost"),
+            ("duplicates", "double"),
+            ("out_of_order", "out of order"),
+        ];
+        let wrong: Vec<String> = counts
+            .iter()
+            .filter_map(|(name, word)| {
+                let count = self.figures.get(name).filter(|count| **count > 0.0)?;
+                Some(format!("{count:.0} {word}"))
+            })
+            .collect();
+        if wrong.is_empty() {
+            "ok".to_owned()
+        } else {
+            wrong.join(", ").to_uppercase()
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let params: Map<String, Value> = self
+            .params
+            .iter()
+            .map(|(key, value)| (key.clone(), serde_json::to_value(value).unwrap_or_default()))
+            .collect();
+        json!({
+            "case": self.label,
+            "params": params,
+            "figures": self.figures,
+            "failure": self.failure,
+            "refused": self.refused,
+            "notes": self.notes,
+            "openMessaging": self.summary.as_ref().map(Summary::to_json),
+        })
+    }
+}
+
+/// What came of a whole workload file.
+pub(super) struct Outcome<'a> {
+    /// What was asked for.
+    pub(super) scenario: &'a Scenario,
+    /// Where it was run.
+    pub(super) machine: Machine,
+    /// How it was started.
+    pub(super) command: String,
+    /// When it began, seconds since the Unix epoch.
+    pub(super) began_unix_s: u64,
+    /// All cases run.
+    pub(super) cases: Vec<CaseOutcome>,
+    /// All expectations.
+    pub(super) judged: Vec<Judged>,
+}
+
+impl Outcome<'_> {
+    /// Whether a case failed or its messages were not as they should be.
+    pub(super) fn is_faulty(&self) -> bool {
+        self.cases.iter().any(CaseOutcome::is_faulty)
+    }
+
+    /// Whether all expectations were met.
+    pub(super) fn all_met(&self) -> bool {
+        self.judged.iter().all(|judged| judged.verdict == Verdict::Met)
+    }
+
+    /// Everything, for machines.
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "scenario": self.scenario.name,
+            "title": self.scenario.title,
+            "about": self.scenario.about,
+            "command": self.command,
+            "beganUnixSeconds": self.began_unix_s,
+            "machine": self.machine,
+            "cases": self.cases.iter().map(CaseOutcome::to_json).collect::<Vec<_>>(),
+            "expectations": self.judged,
+            "faulty": self.is_faulty(),
+        })
+    }
+}
