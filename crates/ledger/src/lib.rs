@@ -34,6 +34,7 @@ use pharos_types::{EntryId, LedgerId};
 pub mod conformance;
 mod error;
 pub mod memory;
+pub mod offload;
 
 pub use error::{AppendError, CreateError, DeleteError, OpenError, ReadError, StorageFault};
 

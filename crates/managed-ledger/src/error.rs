@@ -98,6 +98,9 @@ pub enum ReadError {
     /// The engine cannot read it.
     #[error("cannot read from the ledger")]
     Engine(#[source] pharos_ledger::ReadError),
+    /// Its copy in an object store cannot be read, and there is no other.
+    #[error("cannot read the offloaded ledger")]
+    Offload(#[source] pharos_ledger::offload::OffloadError),
 }
 
 /// Why a managed ledger could not be closed. Opening it again recovers what this left undone.

@@ -8,17 +8,21 @@
 //! - only the last rows may be open (no `closed_at_ms`), and they hold no entry that an earlier open row lacks;
 //! - `writer_epoch` rises with each opening, so an owner that was replaced finds out at its next change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use prost::Message;
 
+use crate::offload_info::{OffloadInfo, OffloadTargetInfo};
+
 /// Where all infos are.
 pub const INFO_PREFIX: &str = "managed-ledgers/";
-/// The layout this release writes and the only one it reads.
-const FORMAT_KNOWN: u32 = 1;
+/// The layout of infos without offloaded ledgers, and of all infos of the first release.
+const FORMAT_PLAIN: u32 = 1;
+/// The layout of infos with offloaded ledgers: releases that do not know them must not write the value back.
+const FORMAT_OFFLOADS: u32 = 2;
 
 /// The info, as stored.
 #[derive(Clone, PartialEq, Message)]
@@ -47,6 +51,12 @@ pub struct ManagedLedgerInfo {
     /// When it was created, in milliseconds since 1970.
     #[prost(uint64, tag = "8")]
     pub created_ms: u64,
+    /// Attempts to offload ledgers whose objects may be there.
+    #[prost(message, repeated, tag = "9")]
+    pub offloads: Vec<OffloadInfo>,
+    /// Where they went.
+    #[prost(message, repeated, tag = "10")]
+    pub offload_targets: Vec<OffloadTargetInfo>,
 }
 
 /// One ledger of the chain.
@@ -95,7 +105,7 @@ impl ManagedLedgerInfo {
     /// The info of a new managed ledger.
     pub(crate) fn new(created_ms: u64) -> Self {
         Self {
-            format: FORMAT_KNOWN,
+            format: FORMAT_PLAIN,
             created_ms,
             ..Self::default()
         }
@@ -111,11 +121,14 @@ impl ManagedLedgerInfo {
             cause,
         };
         let info = Self::decode(value).map_err(|error| malformed(error.to_string()))?;
-        if info.format != FORMAT_KNOWN {
+        if !matches!(info.format, FORMAT_PLAIN | FORMAT_OFFLOADS) {
             return Err(malformed(format!(
-                "format {} where {FORMAT_KNOWN} is known",
+                "format {} where {FORMAT_PLAIN} and {FORMAT_OFFLOADS} are known",
                 info.format
             )));
+        }
+        if !info.has_all_targets() {
+            return Err(malformed("an offloaded ledger without a target".to_owned()));
         }
         let is_rising = info
             .ledgers
@@ -132,12 +145,27 @@ impl ManagedLedgerInfo {
         Ok(info)
     }
 
-    /// Every ledger it names, the cursor ledger included.
+    /// Every ledger it names that should be in the engine, the cursor ledger included.
     pub fn ledger_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        let gone: BTreeSet<u64> = self
+            .offloads
+            .iter()
+            .filter(|row| row.local_deleted && row.is_complete())
+            .map(|row| row.ledger_id)
+            .collect();
         self.ledgers
             .iter()
             .map(|row| row.ledger_id)
+            .filter(move |ledger| !gone.contains(ledger))
             .chain(self.cursor_ledger)
+    }
+
+    /// Writes the layout number that fits the content. To be called before it is stored.
+    pub(crate) fn settle_format(&mut self) {
+        self.format = match self.offloads.is_empty() {
+            true => FORMAT_PLAIN,
+            false => FORMAT_OFFLOADS,
+        };
     }
 
     /// The row of a ledger.
@@ -210,6 +238,7 @@ impl InfoHandle {
             if info == before {
                 return Ok(());
             }
+            info.settle_format();
             let value = Bytes::from(info.encode_to_vec());
             match self
                 .store

@@ -35,6 +35,8 @@ mod cache;
 mod durable;
 mod error;
 mod info;
+mod offload_garbage;
+mod offload_info;
 mod options;
 mod orphans;
 mod varint;
@@ -49,8 +51,11 @@ pub use error::{
 pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
 pub use ledger::{
     Appended, Entry, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError, MaintenanceEvent,
-    ManagedLedger, OpenMode, ReadTo, delete, exists,
+    ManagedLedger, OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, OpenMode, ReadFirst, ReadTo,
+    delete, exists,
 };
+pub use offload_garbage::{GARBAGE_PREFIX, Swept, sweep};
+pub use offload_info::{OffloadInfo, OffloadState, OffloadTargetInfo};
 pub use options::{Options, Retention};
 pub use orphans::{OrphanError, orphans};
 pub use table::{LedgerRow, LedgerTable, Lookup, MarkDelete};

@@ -1,6 +1,9 @@
 //! Settings of a managed ledger.
 
+use std::sync::Arc;
+
 use pharos_ledger::Durability;
+use pharos_ledger::offload::LedgerOffloader;
 
 use crate::cache::CacheBudget;
 
@@ -25,6 +28,8 @@ pub struct Options {
     pub cache_age_ms: u64,
     /// The bytes that all managed ledgers may cache together. Default 256 MiB, of its own.
     pub cache_budget: CacheBudget,
+    /// Copies closed ledgers to object stores and reads them there; `None`: ledgers stay in the engine. Default none.
+    pub offloader: Option<Arc<dyn LedgerOffloader>>,
     /// How durable appends are.
     pub durability: Durability,
 }
@@ -40,6 +45,7 @@ impl Default for Options {
             cache_bytes_max: 32 << 20,
             cache_age_ms: 10_000,
             cache_budget: CacheBudget::new(256 << 20),
+            offloader: None,
             durability: Durability::Sync,
         }
     }

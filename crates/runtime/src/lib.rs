@@ -8,10 +8,12 @@
 pub mod clock;
 pub mod fs;
 mod histogram;
+mod pool;
 mod shutdown;
 mod thread;
 
 pub use clock::Nanos;
 pub use histogram::Histogram;
+pub use pool::Pool;
 pub use shutdown::{Shutdown, ShutdownToken};
 pub use thread::{spawn_local, spawn_shard};

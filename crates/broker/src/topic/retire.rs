@@ -33,6 +33,9 @@ impl Topic {
                 tracing::debug!(topic = %self.name, count = ledgers.len(), "trimmed");
                 Self::forget_trimmed(&mut state);
             }
+            MaintenanceEvent::Offloaded(ledger) => {
+                tracing::info!(topic = %self.name, %ledger, "offloaded");
+            }
             MaintenanceEvent::Terminated(last) => self.on_terminated(&mut state, last),
             MaintenanceEvent::Retrying(error) => {
                 tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "maintenance of the log is tried again");

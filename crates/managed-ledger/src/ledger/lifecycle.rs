@@ -10,6 +10,7 @@ use super::maintain::recorded;
 use super::{End, ManagedLedger, Next};
 use crate::error::{CloseError, DeleteError};
 use crate::info::{self, InfoError, LedgerInfo};
+use crate::offload_garbage;
 use crate::table::LedgerRow;
 
 impl ManagedLedger {
@@ -29,6 +30,7 @@ impl ManagedLedger {
     ///
     /// Cancel safety: as for a drop.
     pub fn close(mut self) -> BoxFuture<'static, Result<(), CloseError>> {
+        self.stop_offload();
         self.cache.clear();
         Box::pin(async move {
             let Some(mut writer) = self.writer.take() else {
@@ -105,6 +107,7 @@ pub async fn delete(
         let Some((info, version)) = info::load(metadata, name).await? else {
             return Ok(false);
         };
+        offload_garbage::note(metadata, name, &info).await?;
         match metadata
             .delete(&info::key_of(name), Expect::Version(version))
             .await

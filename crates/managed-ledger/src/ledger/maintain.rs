@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pharos_ledger::{BoxFuture, CreateOptions, LedgerEngine, LedgerWriter, StorageFault};
 use pharos_types::{LedgerId, Ordinal, Position};
 
+use super::offload::OffloadDone;
 use super::{End, Failure, Handover, ManagedLedger, Next};
 use crate::info::{InfoHandle, LedgerInfo, is_final};
 use crate::table::LedgerRow;
@@ -22,6 +23,13 @@ enum Done {
     Closed(Result<(), pharos_ledger::AppendError>),
     Job(Job, Result<(), MaintenanceError>),
     Terminated(Result<(), MaintenanceError>),
+    Offload(OffloadDone),
+}
+
+impl MaintenanceDone {
+    pub(super) fn of_offload(done: OffloadDone) -> Self {
+        Self(Done::Offload(done))
+    }
 }
 
 /// What a maintenance step came to.
@@ -33,6 +41,8 @@ pub enum MaintenanceEvent {
     RolledOver,
     /// These ledgers are gone from the engine.
     Trimmed(Vec<LedgerId>),
+    /// This ledger is in an object store now; it is a good moment to plan again.
+    Offloaded(LedgerId),
     /// It is terminated for good, durably, with this last position.
     Terminated(Option<Position>),
     /// The step failed and will be tried again; worth a log line.
@@ -56,6 +66,9 @@ pub enum MaintenanceError {
     /// A trimmed ledger cannot be deleted.
     #[error("cannot delete a trimmed ledger")]
     Delete(#[from] pharos_ledger::DeleteError),
+    /// An object cannot be written, looked at or deleted.
+    #[error("cannot offload")]
+    Offload(#[from] pharos_ledger::offload::OffloadError),
 }
 
 /// A step that can be done at any time, and again.
@@ -90,6 +103,9 @@ impl ManagedLedger {
         }
         if let Some(close) = self.close_full_ledger() {
             return Some(close);
+        }
+        if let Some(step) = self.take_offload_step() {
+            return Some(step);
         }
         if self.now_ms < self.retry_at_ms {
             return None;
@@ -129,6 +145,7 @@ impl ManagedLedger {
                 self.jobs.push_back(job);
                 self.on_failed_step(error)
             }
+            Done::Offload(done) => self.on_offload_step(done),
             Done::Terminated(Ok(())) => self.on_terminated(),
             Done::Terminated(Err(error)) => {
                 self.end = End::Asked;

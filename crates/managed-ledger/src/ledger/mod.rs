@@ -29,6 +29,7 @@ use tokio::sync::watch;
 mod append;
 mod lifecycle;
 mod maintain;
+mod offload;
 mod open;
 mod read;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod trim;
 pub use append::Appended;
 pub use lifecycle::{delete, exists};
 pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
+pub use offload::{OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, ReadFirst};
 pub use open::OpenMode;
 pub use read::{Entry, LedgerReader, ReadTo};
 
@@ -88,6 +90,8 @@ pub struct ManagedLedger {
     /// The owner wants a rollover whatever the limits say.
     is_roll_asked: bool,
     end: End,
+    /// Copies of closed ledgers in object stores.
+    offload: offload::Offloading,
     /// Why nothing can be appended any more; the first reason stays.
     failure: Option<Failure>,
 }

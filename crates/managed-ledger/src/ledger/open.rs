@@ -14,6 +14,7 @@ use pharos_types::{LedgerId, Ordinal};
 use prost::Message;
 use tokio::sync::watch;
 
+use super::offload::Offloading;
 use super::{End, ManagedLedger, Next};
 use crate::cache::EntryCache;
 use crate::durable::Active;
@@ -92,6 +93,7 @@ impl ManagedLedger {
                     ..LedgerInfo::default()
                 });
             }
+            info.settle_format();
             let value = Bytes::from(info.encode_to_vec());
             match metadata.put(&info::key_of(name), value, expect).await {
                 Ok(version) => {
@@ -140,6 +142,7 @@ impl ManagedLedger {
                 failed: None,
             }),
             cache: EntryCache::new(options.cache_budget.clone(), options.cache_bytes_max, end),
+            offload: Offloading::new(options.offloader.clone(), &stored),
             options,
             end: if writer.is_some() {
                 End::Endless

@@ -7,6 +7,7 @@ use pharos_ledger::{BoxFuture, LedgerEngine};
 use pharos_types::{EntryId, Ordinal, Position};
 
 use super::ManagedLedger;
+use super::offload::{Range, SharedView};
 use crate::error::ReadError;
 use crate::table::LedgerTable;
 
@@ -35,6 +36,8 @@ pub enum ReadTo {
 pub struct LedgerReader {
     engine: Arc<dyn LedgerEngine>,
     table: LedgerTable,
+    /// Which ledgers are in an object store, now rather than when the reader was made.
+    copies: SharedView,
 }
 
 impl ManagedLedger {
@@ -95,6 +98,7 @@ impl ManagedLedger {
         LedgerReader {
             engine: Arc::clone(&self.engine),
             table: self.table.clone(),
+            copies: self.offload.view.clone(),
         }
     }
 
@@ -144,14 +148,13 @@ impl LedgerReader {
         }
         let entries_max = entries_max.clamp(1, usize::try_from(from.count_to(row_end)).unwrap_or(usize::MAX));
         let first = EntryId(row.first.count_to(from));
-        let found = self
-            .engine
-            .read(row.id, first, entries_max, bytes_max)
-            .await
-            .map_err(|error| match error {
-                pharos_ledger::ReadError::NoSuchLedger(ledger) => ReadError::Trimmed(ledger),
-                other => ReadError::Engine(other),
-            })?;
+        let range = Range {
+            ledger: row.id,
+            first,
+            entries_max,
+            bytes_max,
+        };
+        let found = self.copies.read(&*self.engine, range).await?;
         let mut entries = Vec::with_capacity(found.len());
         // Engines may give more than asked for when entries are small; never beyond the durable end.
         for (index, read) in found.into_iter().take(entries_max).enumerate() {

@@ -1,0 +1,437 @@
+//! Offloading: closed ledgers get a copy in an object store, and some time later lose the one in the engine.
+//!
+//! Steps of one ledger, each durable before the next begins (`docs/formats/managed-ledger-info.md` says what a crash between them
+//! leaves):
+//! 1. the info names the attempt;
+//! 2. the objects are written;
+//! 3. the info says that they are complete; from now on reads may use them;
+//! 4. after the deletion lag, and after a last look whether the objects are there: the info says that the engine's copy goes;
+//! 5. the engine deletes it.
+//!
+//! Whatever is left of other attempts, and of ledgers that were trimmed, is deleted by its id; see [`crate::offload_info`].
+//!
+//! Owned by the managed ledger. It decides only when asked to ([`ManagedLedger::plan_offload`]); its slow steps come out of
+//! [`ManagedLedger::take_maintenance`] like all others, one at a time for each topic.
+
+mod steps;
+mod view;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadTarget, OffloadedLedger};
+use pharos_types::{EntryId, LedgerId, Position};
+use tokio::sync::watch;
+
+use super::maintain::{MaintenanceError, MaintenanceEvent};
+use super::{Failure, ManagedLedger};
+use crate::info::{ManagedLedgerInfo, is_final};
+use crate::table::LedgerRow;
+pub(crate) use steps::OffloadDone;
+use steps::Work;
+pub(crate) use view::{OffloadView, Range, SharedView};
+
+/// Pause after a failed step; doubled by each further failure.
+const RETRY_MS: u64 = 10_000;
+/// The longest pause.
+const RETRY_MS_MAX: u64 = 10 * 60_000;
+
+/// When ledgers are offloaded and where to, and which copy is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OffloadPolicy {
+    /// Where new objects go; `None`: nothing is offloaded, what was is kept and read.
+    pub target: Option<OffloadTarget>,
+    /// Bytes of closed ledgers that stay in the engine alone; the ledger that exceeds them and all older ones are offloaded. 0
+    /// offloads each ledger when it is closed, `None` none for its size.
+    pub bytes_kept: Option<u64>,
+    /// Milliseconds after which a closed ledger is offloaded; `None`: age does not matter.
+    pub age_ms_max: Option<u64>,
+    /// Milliseconds after which the engine's copy of an offloaded ledger is deleted; `None`: never.
+    pub deletion_lag_ms: Option<u64>,
+    /// Which copy is read while there are two.
+    pub read_first: ReadFirst,
+}
+
+/// Which copy of an offloaded ledger is asked first. The other one is asked when that fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadFirst {
+    /// The object store's (`tiered-storage-first`).
+    #[default]
+    Tiered,
+    /// The engine's (`bookkeeper-first`).
+    Local,
+}
+
+/// What came of the last call of [`ManagedLedger::ask_offload`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OffloadStatus {
+    /// There was none since the managed ledger was opened.
+    #[default]
+    NotRun,
+    /// It goes on.
+    Running,
+    /// All was offloaded; this is the first entry that is not.
+    Success(Option<Position>),
+    /// It ended with this error.
+    Failed(String),
+}
+
+/// Why offloading was not begun.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OffloadAskError {
+    /// An earlier call is not done.
+    #[error("an offload of this topic is under way")]
+    Running,
+    /// Neither the node nor a policy says where to.
+    #[error("no offload driver is set")]
+    NoTarget,
+    /// Objects cannot go there.
+    #[error("cannot offload")]
+    Target(#[source] OffloadError),
+}
+
+/// Figures of offloading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OffloadStats {
+    /// Ledgers of the chain that are in an object store.
+    pub ledgers: BTreeSet<LedgerId>,
+    /// Their payload bytes.
+    pub bytes: u64,
+    /// The ledger that was offloaded last since the opening.
+    pub last_ledger: Option<LedgerId>,
+    /// When that was, in milliseconds since 1970; 0 for never.
+    pub last_success_ms: u64,
+    /// When an attempt last failed; 0 for never.
+    pub last_failure_ms: u64,
+}
+
+/// What a managed ledger knows of offloading.
+pub(super) struct Offloading {
+    offloader: Option<Arc<dyn LedgerOffloader>>,
+    /// What readers go by; shared with all readers ever given out.
+    pub(super) view: SharedView,
+    /// What is to be done, in order. Made anew by each plan.
+    queue: VecDeque<Work>,
+    /// The step that runs.
+    running: Option<Work>,
+    /// Ledgers that the info says are deleted and that the engine could not delete yet.
+    undeleted: Vec<LedgerId>,
+    /// An administrator wants ledgers before this one offloaded, to there.
+    asked: Option<(LedgerId, OffloadTarget)>,
+    status: OffloadStatus,
+    /// What failed last time; it goes behind everything else, so that one bad object does not hold up the rest.
+    suspects: Vec<Work>,
+    /// Failures in a row.
+    failures: u32,
+    retry_at_ms: u64,
+    stats: OffloadStats,
+    /// Set to true to call off what runs.
+    stop: watch::Sender<bool>,
+}
+
+impl Offloading {
+    pub(super) fn new(offloader: Option<Arc<dyn LedgerOffloader>>, info: &ManagedLedgerInfo) -> Self {
+        let view = OffloadView::new(offloader.clone(), info, ReadFirst::default());
+        Self {
+            offloader,
+            view: SharedView::new(view),
+            queue: VecDeque::new(),
+            running: None,
+            undeleted: Vec::new(),
+            asked: None,
+            status: OffloadStatus::NotRun,
+            suspects: Vec::new(),
+            failures: 0,
+            retry_at_ms: 0,
+            stats: OffloadStats::default(),
+            stop: watch::Sender::new(false),
+        }
+    }
+}
+
+impl ManagedLedger {
+    /// Decides what is to be offloaded, deleted or cleaned up by now; [`take_maintenance`](Self::take_maintenance) has the steps.
+    /// Call it when a ledger was closed, after trimming, when the policy changed, and now and then.
+    ///
+    /// Cost: grows with the ledgers of the chain.
+    pub fn plan_offload(&mut self, policy: &OffloadPolicy, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+        let info = self.info.seen();
+        self.refresh_offloads(&info, policy.read_first);
+        if self.offload.offloader.is_none() || *self.offload.stop.borrow() {
+            return;
+        }
+        let mut queue = VecDeque::new();
+        let running = self
+            .offload
+            .running
+            .as_ref()
+            .and_then(Work::object)
+            .map(|object| object.id);
+        for row in info.offloads.iter().filter(|row| Some(row.id()) != running) {
+            if !row.is_complete() || info.is_garbage(row) {
+                queue.push_back(Work::Clean(info.object(row)));
+            } else if !row.local_deleted && self.is_lag_over(policy, row.at_ms) {
+                queue.push_back(Work::DeleteLocal(info.object(row)));
+            }
+        }
+        queue.extend(self.offload.undeleted.iter().copied().map(Work::DeleteAgain));
+        if let Some(target) = &policy.target {
+            let due = self.due_ledgers(policy);
+            queue.extend(
+                due.into_iter()
+                    .map(|ledger| Work::Offload(ledger, target.clone())),
+            );
+        }
+        let suspects = &mut self.offload.suspects;
+        suspects.retain(|work| queue.contains(work));
+        let (last, first): (Vec<_>, Vec<_>) = queue.into_iter().partition(|work| suspects.contains(work));
+        self.offload.queue = first.into_iter().chain(last).collect();
+        self.queue_asked();
+    }
+
+    /// Has the closed ledgers before the one of `before` offloaded, whatever the thresholds say.
+    /// [`offload_status`](Self::offload_status) says what comes of it.
+    ///
+    /// # Errors
+    /// [`OffloadAskError`]; nothing was begun.
+    pub fn ask_offload(
+        &mut self,
+        before: Position,
+        policy: &OffloadPolicy,
+        now_ms: u64,
+    ) -> Result<(), OffloadAskError> {
+        if self.offload.asked.is_some() {
+            return Err(OffloadAskError::Running);
+        }
+        let (Some(offloader), Some(target)) = (&self.offload.offloader, &policy.target) else {
+            return Err(OffloadAskError::NoTarget);
+        };
+        offloader.check_target(target).map_err(OffloadAskError::Target)?;
+        self.offload.asked = Some((before.ledger, target.clone()));
+        self.offload.status = OffloadStatus::Running;
+        (self.offload.failures, self.offload.retry_at_ms) = (0, 0);
+        self.plan_offload(policy, now_ms);
+        self.finish_asked();
+        Ok(())
+    }
+
+    /// What came of the last [`ask_offload`](Self::ask_offload).
+    #[must_use]
+    pub fn offload_status(&self) -> OffloadStatus {
+        self.offload.status.clone()
+    }
+
+    /// Figures as of now.
+    #[must_use]
+    pub fn offload_stats(&self) -> OffloadStats {
+        let view = self.offload.view.get();
+        let rows = self.rows.iter().filter(|row| view.of(row.id).is_some());
+        let mut stats = OffloadStats {
+            bytes: 0,
+            ledgers: BTreeSet::new(),
+            ..self.offload.stats.clone()
+        };
+        for row in rows {
+            stats.bytes += row.bytes;
+            stats.ledgers.insert(row.id);
+        }
+        stats
+    }
+
+    /// Calls off what is under way and begins nothing any more; for closing. The step that runs ends soon.
+    pub fn stop_offload(&mut self) {
+        self.offload.stop.send_replace(true);
+        self.offload.queue.clear();
+    }
+
+    /// Whether a step of offloading was taken and not given back yet.
+    #[must_use]
+    pub fn is_offloading(&self) -> bool {
+        self.offload.running.is_some()
+    }
+
+    /// The next step, when there is one and none is under way.
+    pub(super) fn take_offload_step(
+        &mut self,
+    ) -> Option<pharos_ledger::BoxFuture<'static, super::MaintenanceDone>> {
+        let is_waiting = self.now_ms < self.offload.retry_at_ms || *self.offload.stop.borrow();
+        if self.offload.running.is_some() || is_waiting {
+            return None;
+        }
+        let offloader = self.offload.offloader.clone()?;
+        let work = self.offload.queue.pop_front()?;
+        self.offload.running = Some(work.clone());
+        Some(self.offload_step(work, offloader))
+    }
+
+    /// Takes the result of a step.
+    pub(super) fn on_offload_step(&mut self, done: OffloadDone) -> MaintenanceEvent {
+        self.offload.running = None;
+        let info = self.info.seen();
+        self.refresh_offloads(&info, self.offload.view.get().read_first());
+        match (done.work, done.outcome) {
+            (work, Ok(())) => {
+                (self.offload.failures, self.offload.retry_at_ms) = (0, 0);
+                self.on_offload_success(&work)
+            }
+            (_, Err(MaintenanceError::Info(error))) if is_final(&error) => {
+                self.fail(Failure::Fenced);
+                MaintenanceEvent::Failed(error.into())
+            }
+            (work, Err(error)) => self.on_offload_failure(&work, error),
+        }
+    }
+
+    fn on_offload_success(&mut self, work: &Work) -> MaintenanceEvent {
+        self.offload.suspects.retain(|suspect| suspect != work);
+        let event = match work {
+            Work::Offload(ledger, _) => {
+                self.offload.stats.last_ledger = Some(*ledger);
+                self.offload.stats.last_success_ms = self.now_ms;
+                MaintenanceEvent::Offloaded(*ledger)
+            }
+            Work::DeleteAgain(ledger) => {
+                self.offload.undeleted.retain(|other| other != ledger);
+                MaintenanceEvent::Nothing
+            }
+            Work::DeleteLocal(_) | Work::Clean(_) => MaintenanceEvent::Nothing,
+        };
+        if self.offload.queue.is_empty() {
+            self.queue_asked();
+        }
+        self.finish_asked();
+        event
+    }
+
+    fn on_offload_failure(&mut self, work: &Work, error: MaintenanceError) -> MaintenanceEvent {
+        if *self.offload.stop.borrow() {
+            return MaintenanceEvent::Nothing;
+        }
+        let pause = RETRY_MS
+            .saturating_mul(1 << self.offload.failures.min(6))
+            .min(RETRY_MS_MAX);
+        self.offload.failures += 1;
+        self.offload.retry_at_ms = self.now_ms + pause;
+        if !self.offload.suspects.contains(work) {
+            self.offload.suspects.push(work.clone());
+        }
+        match work {
+            Work::Offload(ledger, _) => {
+                self.offload.stats.last_failure_ms = self.now_ms;
+                let is_asked = |asked: &(LedgerId, OffloadTarget)| *ledger < asked.0;
+                if self.offload.asked.take_if(|asked| is_asked(asked)).is_some() {
+                    self.offload.status = OffloadStatus::Failed(chain(&error));
+                }
+                // The plan of the next tick has it again, after what this attempt left is cleaned up.
+                self.offload
+                    .queue
+                    .retain(|work| !matches!(work, Work::Offload(..)));
+            }
+            // The info said so already; only the engine must follow.
+            Work::DeleteLocal(object) if matches!(error, MaintenanceError::Delete(_)) => {
+                self.offload.undeleted.push(object.ledger);
+            }
+            Work::DeleteLocal(_) | Work::DeleteAgain(_) | Work::Clean(_) => {}
+        }
+        MaintenanceEvent::Retrying(error)
+    }
+
+    /// Ledgers that can be offloaded: closed, not empty, not offloaded, oldest first.
+    fn offloadable(&self) -> impl Iterator<Item = &LedgerRow> {
+        let view = self.offload.view.get();
+        let running = self.offload.running.as_ref().and_then(Work::ledger);
+        self.rows.iter().filter(move |row| {
+            let is_closed = row.closed_at_ms.is_some() && row.entries > 0;
+            is_closed && Some(row.id) != running && view.of(row.id).is_none()
+        })
+    }
+
+    /// Those that the thresholds want offloaded, oldest first.
+    fn due_ledgers(&self, policy: &OffloadPolicy) -> Vec<LedgerId> {
+        let mut newer_bytes = 0u64;
+        let mut due = BTreeSet::new();
+        for row in self.rows.iter().rev() {
+            let Some(closed_at_ms) = row.closed_at_ms else {
+                continue;
+            };
+            newer_bytes = newer_bytes.saturating_add(row.bytes);
+            let age_ms = self.now_ms.saturating_sub(closed_at_ms);
+            let is_over_size = policy.bytes_kept.is_some_and(|kept| newer_bytes > kept);
+            let is_old = policy.age_ms_max.is_some_and(|age_ms_max| age_ms >= age_ms_max);
+            if is_over_size || is_old {
+                due.insert(row.id);
+            }
+        }
+        let ids = self.offloadable().map(|row| row.id);
+        ids.filter(|ledger| due.contains(ledger)).collect()
+    }
+
+    fn is_lag_over(&self, policy: &OffloadPolicy, completed_ms: u64) -> bool {
+        let elapsed_ms = self.now_ms.saturating_sub(completed_ms);
+        policy.deletion_lag_ms.is_some_and(|lag_ms| elapsed_ms >= lag_ms)
+    }
+
+    /// Queues what an administrator asked for and thresholds did not.
+    fn queue_asked(&mut self) {
+        let Some((before, target)) = self.offload.asked.clone() else {
+            return;
+        };
+        let queued: BTreeSet<LedgerId> = self.offload.queue.iter().filter_map(Work::ledger).collect();
+        let wanted = self
+            .offloadable()
+            .map(|row| row.id)
+            .filter(|ledger| *ledger < before);
+        let more: Vec<_> = wanted.filter(|ledger| !queued.contains(ledger)).collect();
+        let more = more
+            .into_iter()
+            .map(|ledger| Work::Offload(ledger, target.clone()));
+        self.offload.queue.extend(more);
+    }
+
+    /// Notes success once nothing of what was asked for is left.
+    fn finish_asked(&mut self) {
+        let Some((before, _)) = &self.offload.asked else {
+            return;
+        };
+        let running = self.offload.running.as_ref().and_then(Work::ledger);
+        let is_left =
+            running.is_some_and(|ledger| ledger < *before) || self.offloadable().any(|row| row.id < *before);
+        if is_left {
+            return;
+        }
+        let view = self.offload.view.get();
+        let first = self.rows.iter().find(|row| view.of(row.id).is_none());
+        self.offload.asked = None;
+        self.offload.status = OffloadStatus::Success(first.map(|row| Position {
+            ledger: row.id,
+            entry: EntryId(0),
+        }));
+    }
+
+    /// Tells readers what is where. A ledger that was trimmed is nowhere, although its objects may still be there.
+    fn refresh_offloads(&mut self, info: &ManagedLedgerInfo, read_first: ReadFirst) {
+        let mut view = OffloadView::new(self.offload.offloader.clone(), info, read_first);
+        let chain: BTreeSet<LedgerId> = self.rows.iter().map(|row| row.id).collect();
+        view.retain(|ledger| chain.contains(&ledger));
+        self.offload.view.set(view);
+    }
+
+    /// How an offloaded ledger's objects are called; for administrators.
+    #[must_use]
+    pub fn offloaded(&self, ledger: LedgerId) -> Option<OffloadedLedger> {
+        self.offload.view.get().of(ledger).map(|copy| copy.object.clone())
+    }
+}
+
+/// An error with its causes, for people.
+fn chain(error: &MaintenanceError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

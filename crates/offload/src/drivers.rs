@@ -1,0 +1,287 @@
+//! From a target to an object store. The names of drivers and facts are stored with each offloaded ledger: never change one.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::local::LocalFileSystem;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use pharos_ledger::offload::{OffloadError, OffloadTarget};
+
+use crate::options::{Credentials, Options};
+
+/// Amazon S3.
+pub const AWS_S3: &str = "aws-s3";
+/// A store that speaks the S3 protocol, at an endpoint of its own.
+pub const S3: &str = "S3";
+/// A folder of this machine.
+pub const FILESYSTEM: &str = "filesystem";
+/// Drivers that the field knows and this release does not have.
+const ABSENT: [&str; 4] = ["google-cloud-storage", "azureblob", "aliyun-oss", "transient"];
+
+/// Fact: name of the bucket.
+pub const BUCKET: &str = "bucket";
+/// Fact: its region.
+pub const REGION: &str = "region";
+/// Fact: URL of the service, when it is not Amazon's.
+pub const ENDPOINT: &str = "endpoint";
+/// Fact: `file:///…` of the folder.
+pub const URI: &str = "uri";
+
+/// The region that stands where none is given.
+const REGION_DEFAULT: &str = "us-east-1";
+/// User metadata that the field's tools look for on S3 objects, and its value.
+pub(crate) const VERSION_METADATA: (&str, &str) = ("s3managedledgeroffloaderformatversion", "1");
+
+/// The target that is a folder.
+#[must_use]
+pub fn folder(path: &Path) -> OffloadTarget {
+    OffloadTarget {
+        driver: FILESYSTEM.to_owned(),
+        facts: [(URI.to_owned(), format!("file://{}", path.display()))].into(),
+    }
+}
+
+/// What a driver's name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Driver {
+    S3,
+    Folder,
+}
+
+fn driver(target: &OffloadTarget) -> Result<Driver, OffloadError> {
+    let name = target.driver.as_str();
+    if name.eq_ignore_ascii_case(AWS_S3) || name.eq_ignore_ascii_case(S3) {
+        return Ok(Driver::S3);
+    }
+    if name.eq_ignore_ascii_case(FILESYSTEM) {
+        return Ok(Driver::Folder);
+    }
+    let why = if ABSENT.iter().any(|absent| name.eq_ignore_ascii_case(absent)) {
+        "is not available in this release"
+    } else {
+        "is not known"
+    };
+    Err(wrong(
+        target,
+        format!("driver {name:?} {why}; there are {AWS_S3}, {S3} and {FILESYSTEM}"),
+    ))
+}
+
+/// Whether it is a folder, where objects carry no user metadata.
+pub(crate) fn is_folder(target: &OffloadTarget) -> bool {
+    matches!(driver(target), Ok(Driver::Folder))
+}
+
+/// Whether new objects may go there.
+pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), OffloadError> {
+    match driver(target)? {
+        Driver::S3 => {
+            let bucket = fact(target, BUCKET).unwrap_or_default();
+            if bucket.is_empty() {
+                return Err(wrong(target, "a bucket is needed".to_owned()));
+            }
+            match fact(target, ENDPOINT) {
+                Some(endpoint) if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") => {
+                    Err(wrong(
+                        target,
+                        "the endpoint must begin with http:// or https://".to_owned(),
+                    ))
+                }
+                _ => Ok(()),
+            }
+        }
+        Driver::Folder => {
+            let path = folder_of(target)?;
+            let is_dotted = path
+                .components()
+                .any(|part| part == std::path::Component::ParentDir);
+            match &options.folders_in {
+                Some(root) if !is_dotted && path.starts_with(root) => Ok(()),
+                Some(root) => Err(wrong(
+                    target,
+                    format!("the folder must be {} or below it", root.display()),
+                )),
+                None => Err(wrong(
+                    target,
+                    "this node has no folder for offloaded ledgers; set offload.filesystem_uri".to_owned(),
+                )),
+            }
+        }
+    }
+}
+
+/// The store at a target. May block: makes the folder when it is one.
+pub(crate) fn open(target: &OffloadTarget, options: &Options) -> Result<Arc<dyn ObjectStore>, OffloadError> {
+    match driver(target)? {
+        Driver::S3 => Ok(Arc::new(open_s3(target, options)?)),
+        Driver::Folder => {
+            let path = folder_of(target)?;
+            std::fs::create_dir_all(&path).map_err(|error| wrong(target, error.to_string()))?;
+            let folder = LocalFileSystem::new_with_prefix(&path);
+            let folder = folder.map_err(|error| wrong(target, error.to_string()))?;
+            // What the folder says is durable must be: the local copy of the ledger goes on its word.
+            Ok(Arc::new(folder.with_fsync(true)))
+        }
+    }
+}
+
+fn open_s3(target: &OffloadTarget, options: &Options) -> Result<AmazonS3, OffloadError> {
+    install_tls();
+    let endpoint = fact(target, ENDPOINT);
+    let client = ClientOptions::new()
+        .with_timeout(options.request_timeout)
+        .with_allow_http(endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")));
+    let retry = RetryConfig {
+        backoff: BackoffConfig::default(),
+        max_retries: options.retries_max,
+        retry_timeout: options.retry_timeout,
+    };
+    let mut builder = match &options.credentials {
+        Credentials::Environment => AmazonS3Builder::from_env(),
+        Credentials::Static { key_id, secret } => AmazonS3Builder::new()
+            .with_access_key_id(key_id)
+            .with_secret_access_key(secret),
+    };
+    builder = builder
+        .with_bucket_name(fact(target, BUCKET).unwrap_or_default())
+        .with_region(fact(target, REGION).unwrap_or(REGION_DEFAULT))
+        .with_client_options(client)
+        .with_retry(retry)
+        // One DELETE for each object: not every store that speaks S3 knows how to delete several.
+        .with_disable_bulk_delete(true);
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
+    }
+    builder.build().map_err(|error| wrong(target, error.to_string()))
+}
+
+/// The folder of a target: `file:///path`, `file:/path` or `/path`.
+fn folder_of(target: &OffloadTarget) -> Result<PathBuf, OffloadError> {
+    let uri = fact(target, URI).unwrap_or_default();
+    let path = match uri.split_once(':') {
+        Some(("file", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+        Some(_) => return Err(wrong(target, "only file:///… can be used".to_owned())),
+        None => uri,
+    };
+    let path = PathBuf::from(path);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(wrong(
+            target,
+            "an absolute path is needed, as file:///…".to_owned(),
+        ))
+    }
+}
+
+/// Leftovers of a multipart upload to a folder that a crash cut off: they stand beside the file under its name and a number.
+pub(crate) fn remove_staged(target: &OffloadTarget, object: &str) -> Result<(), OffloadError> {
+    let folder = folder_of(target)?;
+    for number in 1u32.. {
+        match std::fs::remove_file(folder.join(format!("{object}#{number}"))) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
+            Err(error) => {
+                return Err(OffloadError::Store {
+                    object: object.to_owned(),
+                    place: target.to_string(),
+                    cause: error.to_string(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fact<'a>(target: &'a OffloadTarget, key: &str) -> Option<&'a str> {
+    target
+        .facts
+        .get(key)
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
+}
+
+fn wrong(target: &OffloadTarget, cause: String) -> OffloadError {
+    OffloadError::Target {
+        target: target.clone(),
+        cause,
+    }
+}
+
+/// The process-wide choice of cryptography for TLS, made once. Somebody else's choice is fine as well.
+fn install_tls() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(driver: &str, facts: &[(&str, &str)]) -> OffloadTarget {
+        OffloadTarget {
+            driver: driver.to_owned(),
+            facts: facts
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    fn refusal(target: &OffloadTarget, options: &Options) -> String {
+        check(target, options).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn drivers_that_are_not_there_are_refused_by_name() {
+        for name in ["google-cloud-storage", "azureblob", "aliyun-oss", "", "tape"] {
+            let refused = refusal(&target(name, &[(BUCKET, "b")]), &Options::default());
+            assert!(
+                refused.contains(&format!("{name:?}")) && refused.contains("aws-s3"),
+                "{refused}"
+            );
+        }
+        for name in ["aws-s3", "S3", "AWS-S3"] {
+            assert!(check(&target(name, &[(BUCKET, "b")]), &Options::default()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_folder_must_lie_where_the_node_allows_it() {
+        let options = Options {
+            folders_in: Some(PathBuf::from("/srv/cold")),
+            ..Options::default()
+        };
+        for fine in ["file:///srv/cold", "/srv/cold/a", "file:/srv/cold/a/b"] {
+            assert!(
+                check(&target(FILESYSTEM, &[(URI, fine)]), &options).is_ok(),
+                "{fine}"
+            );
+        }
+        for wrong in [
+            "",
+            "cold",
+            "file:///srv",
+            "file:///srv/cold/../etc",
+            "hdfs://n:8020/x",
+            "/srv/coldest",
+        ] {
+            assert!(
+                check(&target(FILESYSTEM, &[(URI, wrong)]), &options).is_err(),
+                "{wrong}"
+            );
+        }
+        let nowhere = refusal(&target(FILESYSTEM, &[(URI, "/srv/cold")]), &Options::default());
+        assert!(nowhere.contains("offload.filesystem_uri"), "{nowhere}");
+    }
+
+    #[test]
+    fn s3_needs_a_bucket_and_an_endpoint_that_is_a_url() {
+        assert!(check(&target(AWS_S3, &[]), &Options::default()).is_err());
+        let odd = target(S3, &[(BUCKET, "b"), (ENDPOINT, "minio:9000")]);
+        assert!(check(&odd, &Options::default()).is_err());
+    }
+}

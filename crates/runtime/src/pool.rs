@@ -1,0 +1,52 @@
+//! Threads for work that belongs to no shard: object stores, and whatever else waits for the network beside the broker.
+
+use std::future::Future;
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// A few named threads that run spawned futures. Dropping it calls off what runs there, at its next await.
+#[derive(Debug)]
+pub struct Pool {
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Pool {
+    /// Starts `threads` (at least one) threads called `name`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or an event queue.
+    pub fn start(name: &str, threads: usize) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads.max(1))
+            .thread_name(name)
+            .enable_all()
+            .build()?;
+        Ok(Self {
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Runs `work` on the pool's threads. The future resolves with its result, or with `None` when it panicked (logged by the
+    /// runtime) or the pool was dropped.
+    ///
+    /// Cancel safety: dropping the future lets the work go on.
+    pub fn run<T, F>(&self, work: F) -> impl Future<Output = Option<T>> + Send + 'static
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let task = self.runtime.as_ref().map(|runtime| runtime.spawn(work));
+        async move { task?.await.ok() }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Waiting for threads is not allowed where futures run, and a pool may be dropped there.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
