@@ -45,6 +45,10 @@ impl Topic {
         let Some(consumer) = state.consumers.remove(&key) else {
             return;
         };
+        if state.consumers.is_empty() {
+            // Most topics have few, and then none for long.
+            state.consumers.shrink_to_fit();
+        }
         if let Some(lease) = lease {
             self.take_home(&mut state, &consumer, key, lease);
         }

@@ -76,7 +76,7 @@ impl Topic {
             idle_since_ms: clock::wall_ms(),
             sent: Sent::default(),
         };
-        state.subscriptions.insert(name.clone(), subscription);
+        state.subscriptions.insert(name.clone(), Box::new(subscription));
     }
 
     /// Takes a durable place and queues its record.

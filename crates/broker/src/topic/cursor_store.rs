@@ -208,7 +208,7 @@ pub(super) fn restore(state: &mut State) {
             idle_since_ms: now_ms,
             sent: Sent::default(),
         };
-        state.subscriptions.insert(name, subscription);
+        state.subscriptions.insert(name, Box::new(subscription));
     }
     for (_, slot) in slots.iter().filter(|(_, slot)| !slot.dropped) {
         state.marks.add(slot.acked_to());

@@ -84,7 +84,8 @@ pub(crate) struct State {
     /// The log of all cursors.
     pub(crate) cursors: CursorLog,
     pub(crate) producers: Producers,
-    pub(crate) subscriptions: HashMap<SubscriptionName, Subscription>,
+    /// Boxed: most topics have one, and a table has room for three.
+    pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
     /// Which subscription an attached consumer belongs to, and what is known of it.
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
     pub(crate) slots: Slots,

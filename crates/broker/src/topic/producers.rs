@@ -323,6 +323,8 @@ impl Topic {
         if state.producers.attached.remove(&key).is_none() || state.producers.len() > 0 {
             return;
         }
+        // Most topics have few, and then none for long.
+        state.producers.attached.shrink_to_fit();
         // The next in line for exclusive access, unless it is gone itself.
         while let Some(Waiting { producer, turn }) = state.producers.waiting.pop_front() {
             let epoch = next_epoch(&mut state, None);

@@ -254,7 +254,7 @@ impl Topic {
                 sharing: Some(sharing),
                 kind,
                 ..
-            } = subscription
+            } = &mut **subscription
             else {
                 continue;
             };

@@ -43,7 +43,8 @@ pub struct Cursor {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mirror {
-    pub(super) subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    /// Boxed: most topics have one or two, and a node of the tree has room for eleven.
+    pub(super) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
     pub(super) cursors: BTreeMap<Slot, Cursor>,
     /// Removed slots, to be used again.
     slots_removed: BTreeSet<Slot>,
@@ -148,7 +149,7 @@ impl Mirror {
                     facts,
                     slots: BTreeSet::new(),
                 };
-                self.subscriptions.insert(subscription, created);
+                self.subscriptions.insert(subscription, Box::new(created));
             }
             Record::SubscriptionChanged {
                 subscription,
@@ -276,7 +277,7 @@ impl Mirror {
                 properties,
                 facts,
                 ..
-            } = subscription;
+            } = &**subscription;
             encode_subscription(*id, name, *kind, properties, facts, &mut entry);
             split(&mut entry);
         }

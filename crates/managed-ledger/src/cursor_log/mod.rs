@@ -206,12 +206,12 @@ impl CursorLog {
     /// A subscription.
     #[must_use]
     pub fn subscription(&self, subscription: SubscriptionId) -> Option<&Subscription> {
-        self.mirror.subscriptions.get(&subscription)
+        self.mirror.subscriptions.get(&subscription).map(|found| &**found)
     }
 
     /// All subscriptions, by id.
     #[must_use]
-    pub fn subscriptions(&self) -> &BTreeMap<SubscriptionId, Subscription> {
+    pub fn subscriptions(&self) -> &BTreeMap<SubscriptionId, Box<Subscription>> {
         &self.mirror.subscriptions
     }
 

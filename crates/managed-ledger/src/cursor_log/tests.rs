@@ -130,7 +130,12 @@ impl World {
         slot
     }
 
-    fn state(&self) -> (BTreeMap<SubscriptionId, Subscription>, BTreeMap<Slot, Cursor>) {
+    fn state(
+        &self,
+    ) -> (
+        BTreeMap<SubscriptionId, Box<Subscription>>,
+        BTreeMap<Slot, Cursor>,
+    ) {
         (self.log.subscriptions().clone(), self.log.cursors().clone())
     }
 }
@@ -476,7 +481,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-type State = (BTreeMap<SubscriptionId, Subscription>, BTreeMap<Slot, Cursor>);
+type State = (
+    BTreeMap<SubscriptionId, Box<Subscription>>,
+    BTreeMap<Slot, Cursor>,
+);
 
 /// Every state the log was in since the one that is surely durable, and the tickets that would make later ones so.
 struct Model {
