@@ -24,8 +24,8 @@ mod errors;
 mod metrics;
 
 pub use metrics::{
-    ConnectionCounters, LookupCounters, MetricFamily, MetricKind, MetricSample, MetricsSnapshot, Stage,
-    TopicMetrics,
+    ConnectionCounters, EntrySizes, LookupCounters, MetricFamily, MetricKind, MetricSample, MetricsSnapshot,
+    Stage, TopicMetrics,
 };
 
 /// Why an admin verb was not carried out. Each carries the sentence that the client shows.

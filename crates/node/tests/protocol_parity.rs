@@ -11,7 +11,7 @@ use pharos_wire::command::Command;
 use pharos_wire::proto::schema::Type;
 use pharos_wire::proto::{Schema, ServerError};
 use pharos_wire::request;
-use support::{Node, entry, next, produce_on, soon};
+use support::{Node, entry, next, produce_on, publish, soon, until};
 
 /// Whether a consumer was told that it is the active one, which must be the next thing that it hears.
 async fn announced(consumer: &mut Consumer) -> bool {
@@ -123,4 +123,38 @@ async fn sends_are_answered_in_their_order_also_when_refused() {
         }
     }
     support::expect_success(&mut raw, 77).await;
+}
+
+#[tokio::test]
+async fn handshakes_lookups_and_loads_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    publish(&producer, 0..3).await;
+    client.lookup("t").await.unwrap();
+    client.lookup("persistent://nobody/here/t").await.unwrap_err();
+    // One that leaves without a word.
+    drop(node.stranger().await);
+    let value = |page: &str, name: &str| -> Option<f64> {
+        let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")))?;
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    let page = until("a failed handshake", || {
+        let page = node.page("/metrics");
+        let failed = value(&page, "pulsar_connection_create_fail_count")?;
+        (failed >= 1.0).then_some(page)
+    })
+    .await;
+    for (name, wanted) in [
+        ("pulsar_connection_create_success_count", 1.0),
+        ("pulsar_broker_lookup_failures", 1.0),
+        ("pulsar_topic_load_times_count", 1.0),
+        ("pulsar_topic_load_failed_total", 0.0),
+        ("pulsar_storage_write_latency_count", 3.0),
+        ("pulsar_entry_size_count", 3.0),
+    ] {
+        assert_eq!(value(&page, name), Some(wanted), "{name}");
+    }
+    assert!(value(&page, "pulsar_broker_lookup_answers").unwrap() >= 1.0);
 }

@@ -364,6 +364,9 @@ impl Connection {
         self.closed.set(true);
         self.closing.notify_one();
         self.shard.unregister(self.id);
+        if self.peer.borrow().is_none() {
+            self.shard.tally().handshake(false);
+        }
         let producers = std::mem::take(&mut *self.producers.borrow_mut());
         for (topic, key) in producers.ready() {
             self.shard.close_producer(topic, key);

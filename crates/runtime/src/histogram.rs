@@ -87,6 +87,13 @@ impl Histogram {
         self.count
     }
 
+    /// How many were at most `nanos`. Values are told apart by bucket, so some that are up to 6.25 % longer count as well.
+    #[must_use]
+    pub fn count_up_to(&self, nanos: u64) -> u64 {
+        let end = bucket_of(nanos / 1000) + 1;
+        self.counts.iter().take(end.saturating_sub(self.first)).sum()
+    }
+
     /// Their sum in seconds.
     #[must_use]
     pub fn sum_seconds(&self) -> f64 {
@@ -180,6 +187,21 @@ mod tests {
             assert_eq!(all.quantile_seconds(quantile), parts.quantile_seconds(quantile));
         }
         assert_eq!(all.quantile_seconds(1.0), 40.0);
+    }
+
+    #[test]
+    fn shorter_ones_are_counted() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.count_up_to(u64::MAX), 0);
+        for i in 1..=1000u64 {
+            histogram.record(i * 1_000_000);
+        }
+        assert_eq!(histogram.count_up_to(0), 0);
+        assert_eq!(histogram.count_up_to(u64::MAX), 1000);
+        for ms in [1, 5, 10, 20, 50, 100, 200, 1000] {
+            let count = histogram.count_up_to(ms * 1_000_000);
+            assert!((ms..=ms + ms / 16).contains(&count), "{ms} ms: {count}");
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) fn write(
 fn write_sums(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
     let stats = || snapshot.topics.iter().map(|metrics| &metrics.stats);
     let subscriptions = || stats().flat_map(|stats| stats.subscriptions.values());
-    let rows: [(&str, &str, &str, f64); 14] = [
+    let rows: [(&str, &str, &str, f64); 13] = [
         (
             "topics_count",
             "gauge",
@@ -155,12 +155,6 @@ fn write_sums(page: &mut Page, labels: &[(&'static str, String)], snapshot: &Met
             "Bytes sent.",
             number(stats().map(|s| s.bytes_out_counter).sum()),
         ),
-        (
-            "pending_bytes_to_dispatch",
-            "gauge",
-            "Bytes on their way to sockets.",
-            number(snapshot.pending_bytes_to_dispatch),
-        ),
     ];
     for (name, kind, help, value) in rows {
         page.single(&format!("pulsar_broker_{name}"), help, kind, labels, value);
@@ -200,12 +194,6 @@ fn write_connections(page: &mut Page, labels: &[(&'static str, String)], snapsho
             "Connections closed.",
             connections.closed_total,
         ),
-        (
-            "pulsar_broker_throttled_connections",
-            "counter",
-            "Connections turned away because of a limit.",
-            connections.throttled_total,
-        ),
     ];
     for (name, kind, help, value) in rows {
         page.single(name, help, kind, labels, number(value));
@@ -221,25 +209,13 @@ fn write_lookups(page: &mut Page, labels: &[(&'static str, String)], snapshot: &
             "pulsar_broker_lookup_answers",
             "counter",
             "Lookups answered.",
-            lookups.answers_total,
+            lookups.latency.count(),
         ),
         (
             "pulsar_broker_lookup_failures",
             "counter",
             "Lookups failed.",
             lookups.failures_total,
-        ),
-        (
-            "pulsar_broker_lookup_redirects",
-            "counter",
-            "Lookups answered with another broker.",
-            lookups.redirects_total,
-        ),
-        (
-            "pulsar_broker_lookup_pending_requests",
-            "gauge",
-            "Lookups under way.",
-            lookups.pending,
         ),
         (
             "pulsar_topic_load_failed_total",

@@ -21,6 +21,7 @@ use crate::partitions::add_topic;
 use crate::state::Admin;
 
 mod broker;
+mod classes;
 mod page;
 mod process;
 mod topic;
@@ -61,6 +62,7 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
             .collect();
         topic::write(&mut page, &topics);
         topic::write_stages(&mut page, cluster, &snapshot.topics);
+        classes::write(&mut page, cluster, &snapshot.topics);
     } else {
         let sums: Vec<topic::Row<'_>> = namespaces
             .iter()

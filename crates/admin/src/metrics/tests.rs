@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use pharos_admin_api::{BroadcastSummary, SubscriptionStats, TopicStats};
-use pharos_broker::admin::{MetricFamily, Stage};
+use pharos_broker::admin::{EntrySizes, MetricFamily, Stage};
 use pharos_runtime::Histogram;
 
 use super::*;
@@ -10,6 +10,14 @@ fn durations() -> Histogram {
     let mut histogram = Histogram::default();
     histogram.record(2_000_000);
     histogram
+}
+
+fn sizes() -> EntrySizes {
+    let mut sizes = EntrySizes::default();
+    for bytes in [1, 128, 129, 1 << 20, (1 << 20) + 1] {
+        sizes.record(bytes);
+    }
+    sizes
 }
 
 fn snapshot() -> MetricsSnapshot {
@@ -33,6 +41,7 @@ fn snapshot() -> MetricsSnapshot {
             },
             stages: vec![(Stage::Persistence, durations())],
             storage_write_latency: durations(),
+            entry_sizes: sizes(),
         }
     };
     MetricsSnapshot {
@@ -88,6 +97,25 @@ fn the_page_keeps_to_the_format_and_shows_topics() {
             page.lines().any(|found| found == line),
             "{line} is missing in\n{page}"
         );
+    }
+    let of_a = r#"{cluster="c",namespace="public/default",topic="persistent://public/default/a"}"#;
+    for (name, value) in [
+        ("pulsar_storage_write_latency_le_1", 0),
+        ("pulsar_storage_write_latency_le_5", 1),
+        ("pulsar_storage_write_latency_le_10", 0),
+        ("pulsar_storage_write_latency_overflow", 0),
+        ("pulsar_storage_write_latency_sum", 2000),
+        ("pulsar_storage_write_latency_count", 1),
+        ("pulsar_entry_size_le_128", 2),
+        ("pulsar_entry_size_le_512", 1),
+        ("pulsar_entry_size_le_1_kb", 0),
+        ("pulsar_entry_size_le_1_mb", 1),
+        ("pulsar_entry_size_le_overflow", 1),
+        ("pulsar_entry_size_sum", 2 * (1 << 20) + 259),
+        ("pulsar_entry_size_count", 5),
+    ] {
+        let line = format!("{name}{of_a} {value}");
+        assert!(page.lines().any(|found| found == line), "{line} is missing");
     }
     assert!(page.contains("pharos_broadcast_consumers_connected"));
     assert!(page.contains("process_resident_memory_bytes"));

@@ -134,15 +134,16 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
     }
 }
 
-/// Time of each stage, per topic, and from append to durable in the field's name for it (milliseconds).
+pub(super) fn labels(cluster: &str, metrics: &TopicMetrics) -> Labels {
+    vec![
+        ("cluster", cluster.to_owned()),
+        ("namespace", metrics.topic.namespace().to_string()),
+        ("topic", metrics.topic.to_string()),
+    ]
+}
+
+/// Time of each stage, per topic.
 pub(super) fn write_stages(page: &mut Page, cluster: &str, topics: &[TopicMetrics]) {
-    let of = |metrics: &TopicMetrics| {
-        vec![
-            ("cluster", cluster.to_owned()),
-            ("namespace", metrics.topic.namespace().to_string()),
-            ("topic", metrics.topic.to_string()),
-        ]
-    };
     if topics.iter().any(|metrics| !metrics.stages.is_empty()) {
         let name = "pharos_topic_stage_seconds";
         page.family(
@@ -152,18 +153,10 @@ pub(super) fn write_stages(page: &mut Page, cluster: &str, topics: &[TopicMetric
         );
         for metrics in topics {
             for (stage, histogram) in &metrics.stages {
-                let mut labels = of(metrics);
+                let mut labels = labels(cluster, metrics);
                 labels.push(("stage", stage.as_str().to_owned()));
                 page.summary(name, &labels, histogram, 1.0);
             }
-        }
-    }
-    let written = |metrics: &&TopicMetrics| metrics.storage_write_latency.count() > 0;
-    if topics.iter().any(|metrics| written(&metrics)) {
-        let name = "pulsar_storage_write_latency";
-        page.family(name, "Milliseconds from append to durable.", "summary");
-        for metrics in topics.iter().filter(written) {
-            page.summary(name, &of(metrics), &metrics.storage_write_latency, 1000.0);
         }
     }
 }

@@ -69,8 +69,6 @@ pub struct MetricsSnapshot {
     pub topic_load: Histogram,
     /// Topics that failed to load.
     pub topic_load_failed_total: u64,
-    /// Bytes on their way to sockets.
-    pub pending_bytes_to_dispatch: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.
     pub families: Vec<MetricFamily>,
 }
@@ -84,8 +82,49 @@ pub struct TopicMetrics {
     pub stats: TopicStats,
     /// Time of each stage on this topic; may be empty.
     pub stages: Vec<(Stage, Histogram)>,
-    /// Time from append to durable in the last period.
+    /// Time from append to durable, since the topic was loaded.
     pub storage_write_latency: Histogram,
+    /// Sizes of the entries published since then.
+    pub entry_sizes: EntrySizes,
+}
+
+/// How many entries there were of each size. Costs one line of cache per topic and a short search per entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntrySizes {
+    counts: [u64; Self::BOUNDS.len() + 1],
+    bytes: u64,
+}
+
+impl EntrySizes {
+    /// The largest size, in bytes, of each class but the last, which takes what is larger.
+    pub const BOUNDS: [u64; 8] = [128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20];
+
+    /// Counts an entry.
+    pub fn record(&mut self, bytes: u64) {
+        let class = Self::BOUNDS.partition_point(|bound| *bound < bytes);
+        if let Some(count) = self.counts.get_mut(class) {
+            *count += 1;
+        }
+        self.bytes += bytes;
+    }
+
+    /// Entries in each class.
+    #[must_use]
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Their bytes together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// Connections since start, and now.
@@ -101,22 +140,14 @@ pub struct ConnectionCounters {
     pub create_fail_total: u64,
     /// Closed.
     pub closed_total: u64,
-    /// Turned away because of a limit.
-    pub throttled_total: u64,
 }
 
-/// Lookups since start.
+/// Lookups over the Pulsar protocol since start.
 #[derive(Clone, Debug, Default)]
 pub struct LookupCounters {
-    /// Answered.
-    pub answers_total: u64,
     /// Failed.
     pub failures_total: u64,
-    /// Answered with another broker.
-    pub redirects_total: u64,
-    /// Under way.
-    pub pending: u64,
-    /// Time of a lookup.
+    /// Time of those that were answered.
     pub latency: Histogram,
 }
 

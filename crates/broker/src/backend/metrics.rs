@@ -9,9 +9,12 @@ use super::Backend;
 use super::gather::Live;
 use super::meters::ROWS_MAX;
 use super::stats::Assembly;
-use crate::admin::{AdminError, ConnectionCounters, MetricsSnapshot, Stage, StatsFlags, TopicMetrics};
+use crate::admin::{
+    AdminError, ConnectionCounters, LookupCounters, MetricsSnapshot, Stage, StatsFlags, TopicMetrics,
+};
 use crate::feed::FeedStages;
 use crate::ids::TopicId;
+use crate::shard::Counts;
 use crate::topic::{HomeStages, ListenerFigures, TopicFigures, Wanted};
 
 /// The name under which the subscriptions of a topic that has too many to show are put together.
@@ -24,6 +27,7 @@ struct ShardFigures {
     topics: Vec<TopicFigures>,
     feeds: Vec<(TopicId, Vec<ListenerFigures>, FeedStages)>,
     past: FeedStages,
+    counts: Counts,
 }
 
 impl Backend {
@@ -44,6 +48,7 @@ impl Backend {
                     .map(|feed| (feed.topic, listeners_of(feed), feed.stages()))
                     .collect(),
                 past: shard.past_stages(),
+                counts: shard.tally().counts(),
             }
         });
         let mut snapshot = self.assemble(shards.await?);
@@ -54,8 +59,18 @@ impl Backend {
     }
 
     fn assemble(&self, shards: Vec<ShardFigures>) -> MetricsSnapshot {
+        let mut counts = Counts::default();
+        for shard in &shards {
+            counts.merge(&shard.counts);
+        }
         let mut snapshot = MetricsSnapshot {
-            connections: connections(&shards),
+            connections: connections(&shards, &counts),
+            lookups: LookupCounters {
+                failures_total: counts.lookups_failed,
+                latency: counts.lookups,
+            },
+            topic_load: counts.loads,
+            topic_load_failed_total: counts.loads_failed,
             ..MetricsSnapshot::default()
         };
         let (mut home, mut away) = (HomeStages::default(), FeedStages::default());
@@ -93,6 +108,7 @@ impl Backend {
                 stats,
                 stages: stages(&topic.stages, &feed_stages),
                 storage_write_latency: topic.stages.persistence,
+                entry_sizes: topic.counters.sizes,
                 topic: topic.name,
             });
         }
@@ -109,7 +125,7 @@ fn listeners_of(feed: &crate::feed::Feed) -> Vec<ListenerFigures> {
     found
 }
 
-fn connections(shards: &[ShardFigures]) -> ConnectionCounters {
+fn connections(shards: &[ShardFigures], counts: &Counts) -> ConnectionCounters {
     let active = shards.iter().map(|shard| shard.active).sum();
     let created_total: u64 = shards.iter().map(|shard| shard.registered).sum();
     let closed_total = created_total.saturating_sub(active);
@@ -117,7 +133,8 @@ fn connections(shards: &[ShardFigures]) -> ConnectionCounters {
         active,
         created_total,
         closed_total,
-        ..ConnectionCounters::default()
+        create_success_total: counts.handshakes,
+        create_fail_total: counts.handshakes_failed,
     }
 }
 

@@ -10,6 +10,7 @@ mod message;
 mod operations;
 mod outlet;
 mod outlets;
+mod tally;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -26,6 +27,8 @@ pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
 pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
+pub(crate) use tally::Counts;
+pub use tally::Tally;
 
 use crate::broker::Shared;
 use crate::error::Gone;
@@ -68,6 +71,7 @@ pub struct Shard {
     ready_filled: Notify,
     /// Stages of feeds that are gone, so that the shard's sum only grows.
     past_stages: RefCell<FeedStages>,
+    tally: Tally,
 }
 
 /// The receiving end of a shard, made before its thread starts.
@@ -93,6 +97,7 @@ impl Shard {
             outlets: RefCell::default(),
             ready_filled: Notify::new(),
             past_stages: RefCell::default(),
+            tally: Tally::default(),
         });
         spawn_local(shard.clone().run_inbox(inbox));
         spawn_local(shard.clone().run_pumps());
@@ -172,6 +177,12 @@ impl Shard {
     #[must_use]
     pub fn connection_count(&self) -> usize {
         self.outlets.borrow().len()
+    }
+
+    /// Where connections, lookups and loads are counted.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// How many connections were taken in so far.

@@ -83,7 +83,13 @@ impl Shard {
                 Joined::Later(receiver) => receiver.await.unwrap_or_else(|_| Err(crate::error::Gone.into())),
             };
         }
+        let began = clock::now();
         let outcome = self.load(name, access).await;
+        match &outcome {
+            Ok(_) => self.tally().loaded(clock::now().since(began)),
+            Err(TopicError::Metadata(_) | TopicError::Storage(_)) => self.tally().load_failed(),
+            Err(_) => {}
+        }
         let waiters = {
             let mut by_name = self.topics.by_name.borrow_mut();
             let waiters = match by_name.remove(name) {

@@ -56,6 +56,7 @@ pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
+use crate::admin::EntrySizes;
 use crate::feed::{FeedSeed, Marks, Sent};
 use crate::ids::{ConsumerKey, ShardId, TopicId};
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
@@ -141,6 +142,8 @@ pub(crate) struct Counters {
     pub(crate) messages_in: u64,
     pub(crate) entries_in: u64,
     pub(crate) bytes_in: u64,
+    /// Of the entries above.
+    pub(crate) sizes: EntrySizes,
     pub(crate) absent_dropped: u64,
     /// Sent to consumers; what present listeners got is counted when they leave.
     pub(crate) sent: Sent,

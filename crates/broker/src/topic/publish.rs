@@ -101,6 +101,7 @@ impl Topic {
         state.counters.entries_in += 1;
         state.counters.last_publish_ms = wall_ms;
         state.counters.bytes_in += entry.payload.len() as u64;
+        state.counters.sizes.record(entry.payload.len() as u64);
     }
 
     fn refuse(&self, producer: (ConnectionId, u64), entry: &Publish, error: &AppendError) {

@@ -16,6 +16,7 @@ pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
         protocol_version,
         client_version: clip(&connect.client_version).into(),
     });
+    connection.shard.tally().handshake(true);
     let flags = FeatureFlags {
         supports_auth_refresh: Some(false),
         supports_broker_entry_metadata: Some(false),

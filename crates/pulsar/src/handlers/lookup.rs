@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pharos_broker::catalog::PartitionedMetadataError;
-use pharos_runtime::spawn_local;
+use pharos_runtime::{clock, spawn_local};
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, BrokerUrls, Refusal};
 use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, ServerError};
@@ -48,31 +48,34 @@ fn of_metadata(error: &PartitionedMetadataError) -> Refusal {
 
 /// LOOKUP: a single node always says that it is itself.
 pub(super) fn handle_lookup(connection: &Connection, request: &CommandLookupTopic) {
-    let id = request.request_id;
-    let name: TopicName = match request.topic.parse() {
-        Ok(name) => name,
-        Err(error) => {
-            let refusal = Refusal::new(ServerError::InvalidTopicName, format!("{error}"));
-            return connection.send(&answer::lookup_failed(id, refusal));
-        }
-    };
-    if let Err(error) = connection.shard.shared.catalog.check_lookup(&name) {
-        return connection.send(&answer::lookup_failed(id, of_metadata(&error)));
-    }
+    let (id, began) = (request.request_id, clock::now());
+    let outcome = look_up(connection, request);
+    let is_answered = outcome.is_ok();
+    connection.send(&match outcome {
+        Ok(urls) => answer::lookup_connect(id, urls, true, false),
+        Err(refusal) => answer::lookup_failed(id, refusal),
+    });
+    let tally = connection.shard.tally();
+    tally.lookup(clock::now().since(began), is_answered);
+}
+
+fn look_up(connection: &Connection, request: &CommandLookupTopic) -> Result<BrokerUrls, Refusal> {
+    let name: TopicName = request
+        .topic
+        .parse()
+        .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
+    let catalog = &connection.shard.shared.catalog;
+    catalog.check_lookup(&name).map_err(|error| of_metadata(&error))?;
     if let Some(listener) = request
         .advertised_listener_name
         .as_deref()
         .filter(|name| !name.is_empty())
     {
         let text = format!("no advertised listener is named '{listener}'");
-        return connection.send(&answer::lookup_failed(
-            id,
-            Refusal::new(ServerError::ServiceNotReady, text),
-        ));
+        return Err(Refusal::new(ServerError::ServiceNotReady, text));
     }
-    let urls = BrokerUrls {
+    Ok(BrokerUrls {
         plain: Some(connection.door.service_url.clone()),
         tls: None,
-    };
-    connection.send(&answer::lookup_connect(id, urls, true, false));
+    })
 }

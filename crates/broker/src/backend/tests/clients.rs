@@ -254,6 +254,15 @@ async fn metrics_come_from_all_shards_and_only_grow() {
             (2, 2)
         );
         assert_eq!(snapshot.topics.len(), 1);
+        let sizes = snapshot.topics[0].entry_sizes;
+        assert_eq!(
+            (sizes.count(), snapshot.topics[0].storage_write_latency.count()),
+            (2, 2)
+        );
+        assert_eq!(
+            (snapshot.topic_load.count(), snapshot.topic_load_failed_total),
+            (1, 0)
+        );
         let shown = &snapshot.topics[0].stats;
         assert_eq!((shown.msg_in_counter, shown.publisher_count), (2, 1));
         assert_eq!(shown.subscriptions["s"].consumer_count, 1);

@@ -1,0 +1,75 @@
+//! What a shard counts of connections, lookups and loads since it started, for the metrics page.
+//!
+//! Owned by the shard and counted on its thread only, so plain numbers do; the page asks each shard and adds.
+
+use std::cell::RefCell;
+
+use pharos_runtime::Histogram;
+
+/// The numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    /// Connections that said a good CONNECT.
+    pub(crate) handshakes: u64,
+    /// Connections that ended without one.
+    pub(crate) handshakes_failed: u64,
+    /// Time of the lookups that were answered.
+    pub(crate) lookups: Histogram,
+    /// Lookups that were refused.
+    pub(crate) lookups_failed: u64,
+    /// Time of the loads that made a topic.
+    pub(crate) loads: Histogram,
+    /// Loads that failed for want of storage or metadata; a topic that is not there is no failure.
+    pub(crate) loads_failed: u64,
+}
+
+impl Counts {
+    /// Adds another shard's.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.handshakes += other.handshakes;
+        self.handshakes_failed += other.handshakes_failed;
+        self.lookups.merge(&other.lookups);
+        self.lookups_failed += other.lookups_failed;
+        self.loads.merge(&other.loads);
+        self.loads_failed += other.loads_failed;
+    }
+}
+
+/// Where a shard counts.
+#[derive(Debug, Default)]
+pub struct Tally(RefCell<Counts>);
+
+impl Tally {
+    /// A connection said a good CONNECT, or ended without one.
+    pub fn handshake(&self, is_good: bool) {
+        let mut counts = self.0.borrow_mut();
+        match is_good {
+            true => counts.handshakes += 1,
+            false => counts.handshakes_failed += 1,
+        }
+    }
+
+    /// A lookup was answered after `nanos`, or refused.
+    pub fn lookup(&self, nanos: u64, is_answered: bool) {
+        let mut counts = self.0.borrow_mut();
+        match is_answered {
+            true => counts.lookups.record(nanos),
+            false => counts.lookups_failed += 1,
+        }
+    }
+
+    /// A topic was loaded in `nanos`.
+    pub(crate) fn loaded(&self, nanos: u64) {
+        self.0.borrow_mut().loads.record(nanos);
+    }
+
+    /// A topic could not be loaded.
+    pub(crate) fn load_failed(&self) {
+        self.0.borrow_mut().loads_failed += 1;
+    }
+
+    /// The numbers so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.0.borrow().clone()
+    }
+}
