@@ -45,6 +45,9 @@ pub struct TopicStats {
     pub backlog_quota_limit_size: i64,
     /// Backlog quota in seconds; -1 when there is none.
     pub backlog_quota_limit_time: i64,
+    /// How often cursors were moved on because a quota was exceeded, by size and by time. Not part of the answer.
+    #[serde(skip)]
+    pub backlog_quota_evictions: [u64; 2],
     /// Age of the oldest message in a backlog, in seconds; -1 when not known.
     pub oldest_backlog_message_age_seconds: i64,
     /// The subscription that holds it.

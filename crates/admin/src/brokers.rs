@@ -22,6 +22,7 @@ pub(crate) fn routes() -> Router<Admin> {
         .route(&at(""), get(list))
         .route(&at("/{cluster}"), get(of_cluster))
         .route(&at("/{cluster}/{broker}/ownedNamespaces"), get(owned_namespaces))
+        .route(&at("/backlog-quota-check"), get(check_backlog_quotas))
         .route(&at("/health"), get(health))
         .route(&at("/ready"), get(ready))
         .route(&at("/version"), get(version))
@@ -49,6 +50,12 @@ async fn of_cluster(State(admin): State<Admin>, parts: PathParts) -> ApiResult<J
             .into_iter()
             .collect(),
     ))
+}
+
+/// Measures all backlogs now instead of at the next interval.
+async fn check_backlog_quotas(State(admin): State<Admin>) -> ApiResult<StatusCode> {
+    admin.backend.check_backlog_quotas().await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Every bundle is here: there is one broker.

@@ -12,7 +12,9 @@ use crate::body::{QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::paths::NamespacePath;
-use crate::policy_table::{Method, POLICIES, Place, Policy, backlog_quota, check_enforced, is_off};
+use crate::policy_table::{
+    Method, POLICIES, Place, Policy, backlog_quota, check_enforced, is_off, retention_exceeds,
+};
 use crate::state::Admin;
 
 pub(crate) fn routes() -> Router<Admin> {
@@ -72,6 +74,14 @@ async fn set(
     let value = (policy.check)(value)?;
     check_enforced(policy.member, admin.backend.enforced_namespace_policies(), &value)?;
     check_local(&admin, policy, &value)?;
+    if policy.member == RETENTION {
+        let policies = policies_of(&admin, &name)?;
+        let quotas: Map<String, Value> = policies.get_as(QUOTAS).unwrap_or_default();
+        if !retention_exceeds(Some(&value), &quotas) {
+            let reason = "Retention Quota must exceed configured backlog quota for namespace.";
+            return Err(ApiError::precondition(reason));
+        }
+    }
     store(&admin, policy, &name, value).await
 }
 
@@ -150,6 +160,7 @@ impl QuotaQuery {
 }
 
 const QUOTAS: &str = "backlog_quota_map";
+const RETENTION: &str = "retention_policies";
 
 async fn backlog_quotas(
     State(admin): State<Admin>,
@@ -168,6 +179,12 @@ async fn set_backlog_quota(
     policies_of(&admin, &name)?;
     let (kind, quota) = (query.kind()?, backlog_quota(value)?);
     check_enforced(QUOTAS, admin.backend.enforced_namespace_policies(), &quota)?;
+    let policies = policies_of(&admin, &name)?;
+    let quotas = Map::from_iter([(kind.clone(), quota.clone())]);
+    if !retention_exceeds(policies.get(RETENTION), &quotas) {
+        let reason = "Backlog Quota exceeds configured retention quota for namespace. Please increase retention quota and retry";
+        return Err(ApiError::precondition(reason));
+    }
     change_quota(&admin, &name, &kind, Some(quota)).await
 }
 
@@ -207,7 +224,14 @@ pub(crate) fn keep_enforced(admin: &Admin, members: Map<String, Value>) -> ApiRe
         let known = POLICIES
             .iter()
             .find(|policy| policy.member == member && policy.place == Place::Whole);
-        if enforced.contains(&member.as_str()) {
+        if member == QUOTAS && enforced.contains(&QUOTAS) {
+            let quotas = value.as_object().cloned().unwrap_or_default();
+            let checked = quotas
+                .into_iter()
+                .map(|(kind, quota)| Ok((kind, backlog_quota(quota)?)));
+            let checked: ApiResult<Map<String, Value>> = checked.collect();
+            kept.insert(member, Value::Object(checked?));
+        } else if enforced.contains(&member.as_str()) {
             let value = match known {
                 Some(policy) if !value.is_null() => (policy.check)(value)?,
                 _ => value,

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use pharos_broker::catalog::{ListMode, Policies};
+use pharos_broker::rules::check_property;
 use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
@@ -72,6 +73,9 @@ async fn create(
     OptionalJson(policies): OptionalJson<Map<String, Value>>,
 ) -> ApiResult<StatusCode> {
     let members = namespace_policies::keep_enforced(&admin, policies.unwrap_or_default())?;
+    if let Some(Ok(properties)) = members.get("properties").map(Properties::deserialize) {
+        check_properties(&properties)?;
+    }
     admin
         .catalog
         .create_namespace(&name, Policies::from(members))
@@ -176,11 +180,20 @@ async fn properties(
     properties_of(&admin, &name).map(Json)
 }
 
+/// Refuses values of properties that the broker acts on and does not understand.
+pub(crate) fn check_properties(properties: &Properties) -> ApiResult<()> {
+    for (name, value) in properties {
+        check_property(name, value).map_err(ApiError::precondition)?;
+    }
+    Ok(())
+}
+
 async fn set_properties(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
     RequiredJson(added): RequiredJson<Properties>,
 ) -> ApiResult<StatusCode> {
+    check_properties(&added)?;
     change_properties(&admin, &name, |properties| properties.extend(added.clone())).await
 }
 
@@ -206,6 +219,7 @@ async fn set_property(
     NamespacePath(name): NamespacePath,
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
+    check_property(parts.get(3), parts.get(4)).map_err(ApiError::precondition)?;
     change_properties(&admin, &name, |properties| {
         properties.insert(parts.get(3).to_owned(), parts.get(4).to_owned());
     })

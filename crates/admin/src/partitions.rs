@@ -61,6 +61,13 @@ pub(crate) fn add_topic(total: &mut TopicStats, part: &TopicStats) {
     total.msg_chunk_published |= part.msg_chunk_published;
     total.storage_size += part.storage_size;
     total.backlog_size += part.backlog_size;
+    for (sum, part) in total
+        .backlog_quota_evictions
+        .iter_mut()
+        .zip(part.backlog_quota_evictions)
+    {
+        *sum += part;
+    }
     total.backlog_quota_limit_size = total.backlog_quota_limit_size.max(part.backlog_quota_limit_size);
     total.backlog_quota_limit_time = total.backlog_quota_limit_time.max(part.backlog_quota_limit_time);
     if part.oldest_backlog_message_age_seconds > total.oldest_backlog_message_age_seconds {

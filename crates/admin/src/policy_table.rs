@@ -4,8 +4,9 @@
 //! policy that is stored and ignored is worse than none. What is acted on, the broker says
 //! ([`AdminBackend::enforced_namespace_policies`](pharos_broker::admin::AdminBackend::enforced_namespace_policies)).
 
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use pharos_admin_api::{
     AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
@@ -85,7 +86,7 @@ pub(crate) static POLICIES: &[Policy] = &[
     row("deduplication", "deduplicationEnabled", "deduplicationEnabled", shape::<bool>),
     row("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotInterval", count),
     row("delayedDelivery", "delayed_delivery_policies", "delayedDelivery", shape::<DelayedDeliveryPolicies>),
-    row("inactiveTopicPolicies", "inactive_topic_policies", "inactiveTopicPolicies", shape::<InactiveTopicPolicies>),
+    row("inactiveTopicPolicies", "inactive_topic_policies", "inactiveTopicPolicies", inactive),
     row("persistence", "persistence", "persistence", persistence),
     row("maxProducersPerTopic", "max_producers_per_topic", "maxProducers", count),
     row("maxConsumersPerTopic", "max_consumers_per_topic", "maxConsumers", count),
@@ -277,13 +278,26 @@ fn old_strategy(value: Value) -> ApiResult<Value> {
     }
 }
 
-/// Checks a backlog quota; the old member `limit` becomes `limitSize`.
-pub(crate) fn backlog_quota(value: Value) -> ApiResult<Value> {
-    let mut quota: BacklogQuota = parse(value)?;
-    if quota.limit_size == 0 {
-        quota.limit_size = quota.limit.unwrap_or_default();
+/// Checks a backlog quota; the old member `limit` becomes `limitSize`. Numbers may come as text: some clients send that, and
+/// the reference takes it. What is not said is no limit.
+pub(crate) fn backlog_quota(mut value: Value) -> ApiResult<Value> {
+    if let Some(members) = value.as_object_mut() {
+        for name in ["limit", "limitSize", "limitTime"] {
+            let number = members.get(name).and_then(Value::as_str).map(str::trim);
+            if let Some(number) = number.and_then(|text| text.parse::<i64>().ok()) {
+                members.insert(name.to_owned(), number.into());
+            }
+        }
+        members.retain(|_, value| !value.is_null());
+        let size = members.get("limitSize").or_else(|| members.get("limit"));
+        let size = size.cloned().unwrap_or_else(|| (-1).into());
+        members.insert("limitSize".to_owned(), size.clone());
+        members.insert("limit".to_owned(), size);
+        members
+            .entry("policy")
+            .or_insert_with(|| "producer_request_hold".into());
     }
-    quota.limit = Some(quota.limit_size);
+    let quota: BacklogQuota = parse(value)?;
     let known = [
         "producer_request_hold",
         "producer_exception",
@@ -296,6 +310,50 @@ pub(crate) fn backlog_quota(value: Value) -> ApiResult<Value> {
         )));
     }
     serde_json::to_value(quota).map_err(|error| invalid(&error))
+}
+
+/// Whether retention keeps more than backlog quotas allow, so that what is acknowledged late is not deleted early.
+/// Unlimited or absent retention does, and so does no retention at all.
+pub(crate) fn retention_exceeds(retention: Option<&Value>, quotas: &Map<String, Value>) -> bool {
+    let Some(Ok(kept)) = retention.map(RetentionPolicies::deserialize) else {
+        return true;
+    };
+    let quota = |kind: &str| {
+        quotas
+            .get(kind)
+            .and_then(|quota| BacklogQuota::deserialize(quota).ok())
+    };
+    let size = quota("destination_storage").map_or(-1, |quota| quota.limit_size);
+    let time = quota("message_age").map_or(-1, |quota| i64::from(quota.limit_time));
+    let (mebibytes, minutes) = (
+        kept.retention_size_in_mb,
+        i64::from(kept.retention_time_in_minutes),
+    );
+    let holds_size = mebibytes <= 0 || size < mebibytes.saturating_mul(1 << 20);
+    let holds_time = minutes <= 0 || time < minutes * 60;
+    holds_size && holds_time
+}
+
+/// An inactive topic policy names a known mode and a time.
+fn inactive(value: Value) -> ApiResult<Value> {
+    let policy: InactiveTopicPolicies = parse(value.clone())?;
+    let known = [
+        "",
+        "delete_when_no_subscriptions",
+        "delete_when_subscriptions_caught_up",
+    ];
+    if !known.contains(&policy.inactive_topic_delete_mode.as_str()) {
+        return Err(ApiError::bad_request(format!(
+            "inactiveTopicDeleteMode is none of {}",
+            known.join(" ").trim()
+        )));
+    }
+    if policy.delete_while_inactive && policy.max_inactive_duration_seconds <= 0 {
+        return Err(ApiError::precondition(
+            "maxInactiveDurationSeconds must be more than 0",
+        ));
+    }
+    shape::<InactiveTopicPolicies>(value)
 }
 
 #[cfg(test)]
@@ -336,6 +394,34 @@ mod tests {
         };
         assert!(of(0, 0) && of(-1, -1) && of(10, -1) && of(5, 5));
         assert!(!of(0, 5) && !of(5, 0) && !of(0, -1) && !of(-2, 1));
+    }
+
+    #[test]
+    fn quotas_come_in_old_shapes_too() {
+        let of = |value| backlog_quota(value).unwrap();
+        let size = of(json!({"limit": "10240", "policy": "producer_request_hold"}));
+        assert_eq!(
+            (&size["limitSize"], &size["limit"], &size["limitTime"]),
+            (&json!(10240), &json!(10240), &json!(0))
+        );
+        let time = of(json!({"limitTime": 60, "policy": "producer_exception"}));
+        assert_eq!((&time["limitSize"], &time["limitTime"]), (&json!(-1), &json!(60)));
+        assert_eq!(of(json!({"limitSize": 5}))["policy"], "producer_request_hold");
+        assert!(backlog_quota(json!({"limitSize": 5, "policy": "shout"})).is_err());
+        assert!(backlog_quota(json!({"limitSize": "much"})).is_err());
+    }
+
+    #[test]
+    fn a_quota_beyond_retention_is_found() {
+        let holds = |minutes: i32, mebibytes: i64, size: i64, seconds: i32| {
+            let retention = json!({"retentionTimeInMinutes": minutes, "retentionSizeInMB": mebibytes});
+            let quotas =
+                json!({"destination_storage": {"limitSize": size}, "message_age": {"limitTime": seconds}});
+            retention_exceeds(Some(&retention), quotas.as_object().unwrap())
+        };
+        assert!(holds(10, 10, (10 << 20) - 1, 599) && holds(0, 0, 1 << 40, 99) && holds(-1, -1, 1 << 40, 99));
+        assert!(!holds(10, 10, 10 << 20, -1) && !holds(10, -1, 5, 600));
+        assert!(retention_exceeds(None, &Map::new()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use pharos_broker::catalog::GLOBAL;
 use pharos_types::TopicName;
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
@@ -15,7 +16,9 @@ use crate::error::{ApiError, ApiResult};
 use crate::namespace_policies::QuotaQuery;
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
-use crate::policy_table::{Method, POLICIES, Place, Policy, backlog_quota, check_enforced};
+use crate::policy_table::{
+    Method, POLICIES, Place, Policy, backlog_quota, check_enforced, retention_exceeds,
+};
 use crate::state::Admin;
 
 /// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
@@ -35,7 +38,7 @@ pub(crate) fn routes(base: &str) -> Router<Admin> {
 
 fn methods(policy: &'static Policy) -> MethodRouter<Admin> {
     let router = get(move |state, path, query| read(policy, state, path, query))
-        .delete(move |state, path| remove(policy, state, path));
+        .delete(move |state, path, query| remove(policy, state, path, query));
     // Only the schema strategy is set with PUT; the compaction threshold is, on namespaces, but not on topics.
     let put = policy.set == Method::Put && policy.topic_path == "schemaCompatibilityStrategy";
     if put {
@@ -46,12 +49,33 @@ fn methods(policy: &'static Policy) -> MethodRouter<Admin> {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ReadQuery {
     #[serde(default)]
     applied: bool,
+    #[serde(default)]
+    is_global: bool,
 }
 
-/// The topic's own value, or with `applied` the namespace's when it has none; 204 when there is neither.
+/// Whether the copy that holds in all clusters is meant.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ScopeQuery {
+    #[serde(default)]
+    is_global: bool,
+}
+
+/// The name under which a policy of a topic is kept.
+fn stored_name(policy: &str, is_global: bool) -> String {
+    if is_global {
+        format!("{GLOBAL}{policy}")
+    } else {
+        policy.to_owned()
+    }
+}
+
+/// The topic's own value, or with `applied` what holds: the namespace's when it has none, or else the broker's; 204 when
+/// there is none.
 async fn read(
     policy: &Policy,
     State(admin): State<Admin>,
@@ -60,24 +84,40 @@ async fn read(
 ) -> ApiResult<Response> {
     known(&admin, &topic)?;
     let policies = admin.catalog.topic_policies(&topic);
-    if let Some(value) = policies.0.get(policy.topic_path) {
+    let own = if query.applied {
+        policies.get(policy.topic_path)
+    } else {
+        policies.0.get(&stored_name(policy.topic_path, query.is_global))
+    };
+    if let Some(value) = own {
         return Ok(Json(value.clone()).into_response());
     }
-    if query.applied && !policy.member.is_empty() {
-        let of_namespace = policies_of(&admin, topic.namespace())?;
-        let value = of_namespace.get(policy.member);
-        let value = match policy.place {
-            Place::Whole => value,
-            Place::ByCluster => value.and_then(|clusters| clusters.get(&admin.options.cluster_name)),
-        };
-        if let Some(value) = value {
-            return Ok(Json(value.clone()).into_response());
+    if query.applied {
+        if let Some(value) = of_namespace(&admin, policy, &topic)? {
+            return Ok(Json(value).into_response());
         }
         if policy.topic_path == "schemaCompatibilityStrategy" {
             return Ok(Json(json!(admin.catalog.schema_strategy(&topic))).into_response());
         }
+        if let Some(value) = admin.backend.default_policy(policy.topic_path) {
+            return Ok(Json(value).into_response());
+        }
     }
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What the namespace of a topic says about a policy.
+fn of_namespace(admin: &Admin, policy: &Policy, topic: &TopicName) -> ApiResult<Option<Value>> {
+    if policy.member.is_empty() {
+        return Ok(None);
+    }
+    let of_namespace = policies_of(admin, topic.namespace())?;
+    let value = of_namespace.get(policy.member);
+    let value = match policy.place {
+        Place::Whole => value,
+        Place::ByCluster => value.and_then(|clusters| clusters.get(&admin.options.cluster_name)),
+    };
+    Ok(value.cloned())
 }
 
 /// Two policies come as query parameters named like them.
@@ -87,6 +127,8 @@ struct SetQuery {
     message_ttl: Option<i64>,
     #[serde(rename = "subscriptionExpirationTime")]
     subscription_expiration_time: Option<i64>,
+    #[serde(rename = "isGlobal", default)]
+    is_global: bool,
 }
 
 async fn set(
@@ -106,10 +148,15 @@ async fn set(
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
     let value = (policy.check)(value)?;
     check_enforced(policy.topic_path, admin.backend.enforced_topic_policies(), &value)?;
-    admin
-        .catalog
-        .set_topic_policy(&topic, policy.topic_path, value)
-        .await?;
+    if policy.topic_path == RETENTION {
+        let quotas = quotas_of(&admin, &topic, query.is_global);
+        if !retention_exceeds(Some(&value), &quotas) {
+            let reason = "Retention Quota must exceed configured backlog quota for topic. Please increase retention quota and retry";
+            return Err(ApiError::precondition(reason));
+        }
+    }
+    let name = stored_name(policy.topic_path, query.is_global);
+    admin.catalog.set_topic_policy(&topic, &name, value).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -117,12 +164,11 @@ async fn remove(
     policy: &Policy,
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<ScopeQuery>,
 ) -> ApiResult<StatusCode> {
     known(&admin, &topic)?;
-    admin
-        .catalog
-        .set_topic_policy(&topic, policy.topic_path, Value::Null)
-        .await?;
+    let name = stored_name(policy.topic_path, query.is_global);
+    admin.catalog.set_topic_policy(&topic, &name, Value::Null).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -138,65 +184,82 @@ fn known(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
 }
 
 const QUOTAS: &str = "backlogQuota";
+const RETENTION: &str = "retention";
 
-fn quotas_of(admin: &Admin, topic: &TopicName) -> Map<String, Value> {
+fn quotas_of(admin: &Admin, topic: &TopicName, is_global: bool) -> Map<String, Value> {
     let policies = admin.catalog.topic_policies(topic);
-    policies
-        .0
-        .get(QUOTAS)
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default()
+    let quotas = policies.0.get(&stored_name(QUOTAS, is_global));
+    quotas.and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
+/// The topic's own quotas; with `applied` and none of its own, those of the namespace or else of the broker.
 async fn backlog_quotas(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<ReadQuery>,
 ) -> ApiResult<Json<Value>> {
     known(&admin, &topic)?;
-    let own = quotas_of(&admin, &topic);
-    if own.is_empty() && query.applied {
-        let of_namespace = policies_of(&admin, topic.namespace())?;
-        return Ok(Json(
-            of_namespace
-                .get("backlog_quota_map")
-                .cloned()
-                .unwrap_or_else(|| json!({})),
-        ));
+    if !query.applied {
+        return Ok(Json(Value::Object(quotas_of(&admin, &topic, query.is_global))));
     }
-    Ok(Json(Value::Object(own)))
+    for is_global in [false, true] {
+        let own = quotas_of(&admin, &topic, is_global);
+        if !own.is_empty() {
+            return Ok(Json(Value::Object(own)));
+        }
+    }
+    let of_namespace = policies_of(&admin, topic.namespace())?;
+    let quotas = of_namespace.get("backlog_quota_map").cloned();
+    let quotas = quotas.filter(|quotas| quotas.as_object().is_some_and(|quotas| !quotas.is_empty()));
+    let quotas = quotas.or_else(|| admin.backend.default_policy(QUOTAS));
+    Ok(Json(quotas.unwrap_or_else(|| json!({}))))
 }
 
 async fn set_backlog_quota(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
+    QueryOf(scope): QueryOf<ScopeQuery>,
     QueryOf(query): QueryOf<QuotaQuery>,
     RequiredJson(value): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     known(&admin, &topic)?;
     let (kind, quota) = (query.kind()?, backlog_quota(value)?);
     check_enforced(QUOTAS, admin.backend.enforced_topic_policies(), &quota)?;
-    let mut quotas = quotas_of(&admin, &topic);
+    let mut quotas = quotas_of(&admin, &topic, scope.is_global);
     quotas.insert(kind, quota);
-    admin
-        .catalog
-        .set_topic_policy(&topic, QUOTAS, Value::Object(quotas))
-        .await?;
-    Ok(StatusCode::NO_CONTENT)
+    let policies = admin.catalog.topic_policies(&topic);
+    if !retention_exceeds(policies.get(RETENTION), &quotas) {
+        let reason = "Backlog Quota exceeds configured retention quota for topic. Please increase retention quota and retry";
+        return Err(ApiError::precondition(reason));
+    }
+    store_quotas(&admin, &topic, scope.is_global, quotas).await
 }
 
 async fn remove_backlog_quota(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
+    QueryOf(scope): QueryOf<ScopeQuery>,
     QueryOf(query): QueryOf<QuotaQuery>,
 ) -> ApiResult<StatusCode> {
     known(&admin, &topic)?;
-    let mut quotas = quotas_of(&admin, &topic);
+    let mut quotas = quotas_of(&admin, &topic, scope.is_global);
     quotas.remove(&query.kind()?);
-    admin
-        .catalog
-        .set_topic_policy(&topic, QUOTAS, Value::Object(quotas))
-        .await?;
+    store_quotas(&admin, &topic, scope.is_global, quotas).await
+}
+
+async fn store_quotas(
+    admin: &Admin,
+    topic: &TopicName,
+    is_global: bool,
+    quotas: Map<String, Value>,
+) -> ApiResult<StatusCode> {
+    let name = stored_name(QUOTAS, is_global);
+    // A topic without quotas of its own has its namespace's.
+    let quotas = if quotas.is_empty() {
+        Value::Null
+    } else {
+        Value::Object(quotas)
+    };
+    admin.catalog.set_topic_policy(topic, &name, quotas).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,7 +16,7 @@ use pharos_types::{Domain, TopicName};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
-use crate::namespaces::policies_of;
+use crate::namespaces::{check_properties, policies_of};
 use crate::partitions::{single, target};
 use crate::paths::{NamespacePath, PathParts, TopicPath};
 use crate::state::Admin;
@@ -109,10 +109,9 @@ async fn create(
     TopicPath(topic): TopicPath,
     OptionalJson(properties): OptionalJson<Properties>,
 ) -> ApiResult<StatusCode> {
-    admin
-        .backend
-        .create_topic(topic, properties.unwrap_or_default())
-        .await?;
+    let properties = properties.unwrap_or_default();
+    check_properties(&properties)?;
+    admin.backend.create_topic(topic, properties).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -187,6 +186,7 @@ async fn create_partitioned(
         number => (number, Properties::new()),
     };
     let count = partition_number(count)?;
+    check_properties(&properties)?;
     admin
         .backend
         .create_partitioned(topic, count, properties, query.create_local_topic_only)
@@ -357,6 +357,7 @@ async fn set_properties(
     TopicPath(topic): TopicPath,
     RequiredJson(properties): RequiredJson<Properties>,
 ) -> ApiResult<StatusCode> {
+    check_properties(&properties)?;
     admin
         .catalog
         .update_topic_properties(&topic, properties, &[])

@@ -186,6 +186,18 @@ pub trait AdminBackend: Send + Sync {
         &["schemaCompatibilityStrategy"]
     }
 
+    /// What the broker's settings say about a policy of topics, named by the last part of its path, in the policy's own
+    /// shape; `None` when they have no word on it.
+    fn default_policy(&self, policy: &str) -> Option<serde_json::Value> {
+        let _ = policy;
+        None
+    }
+
+    /// Measures the backlog of every loaded topic now, and does what its quotas say.
+    fn check_backlog_quotas(&self) -> AdminResult<'_, ()> {
+        not_implemented("checking backlog quotas")
+    }
+
     /// Creates a topic that is no partitioned one.
     ///
     /// # Errors

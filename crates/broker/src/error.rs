@@ -44,6 +44,12 @@ pub enum ProducerError {
     /// The name is taken, or an exclusive producer holds the topic.
     #[error("{0}")]
     Busy(String),
+    /// The backlog is over its quota; the client tries again until it is not.
+    #[error("{0}")]
+    QuotaHold(String),
+    /// The backlog is over its quota; the client is to fail what it has queued.
+    #[error("{0}")]
+    QuotaException(String),
     /// Exclusive access was lost or refused.
     #[error("{0}")]
     Fenced(String),
@@ -70,6 +76,9 @@ pub enum PublishError {
     /// The topic is terminated.
     #[error("topic is terminated")]
     Terminated,
+    /// A policy of the topic is against it.
+    #[error("{0}")]
+    NotAllowed(String),
     /// The producer was closed meanwhile.
     #[error("producer is closed")]
     Closed,

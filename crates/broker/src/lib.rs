@@ -22,6 +22,7 @@ pub mod error;
 pub mod feed;
 pub mod ids;
 pub mod options;
+pub mod rules;
 pub mod shard;
 mod time;
 pub mod topic;

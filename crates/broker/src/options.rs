@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::rules::{InactiveRule, QuotaAction};
+use crate::topic::SubscriptionType;
+
 /// What new topics become when nobody created them beforehand, limits, and times.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -39,6 +42,44 @@ pub struct Options {
     pub retention_check_interval: Duration,
     /// How long nobody uses a topic before it is unloaded; `None` for never.
     pub unload_idle_after: Option<Duration>,
+    /// Age after which a message that nobody acknowledged expires, when neither topic nor namespace says; `None` never.
+    pub message_ttl: Option<Duration>,
+    /// How often expired messages are looked for.
+    pub message_expiry_interval: Duration,
+    /// Bytes of backlog that a topic may have; `None` for any. 0 means that none is allowed.
+    pub backlog_quota_bytes: Option<u64>,
+    /// Age that the oldest message of a backlog may reach; `None` for any.
+    pub backlog_quota_age: Option<Duration>,
+    /// What happens when a backlog is larger or older than allowed.
+    pub backlog_quota_action: QuotaAction,
+    /// How often backlogs are measured, besides when a producer comes.
+    pub backlog_quota_interval: Duration,
+    /// Producers that a topic may have; 0 for any.
+    pub max_producers_per_topic: u32,
+    /// Producers that a topic may have from one address; 0 for any.
+    pub max_same_address_producers_per_topic: u32,
+    /// Consumers that a topic may have; 0 for any.
+    pub max_consumers_per_topic: u32,
+    /// Consumers that a topic may have from one address; 0 for any.
+    pub max_same_address_consumers_per_topic: u32,
+    /// Consumers that a subscription may have; 0 for any.
+    pub max_consumers_per_subscription: u32,
+    /// Durable subscriptions that a topic may have; 0 for any.
+    pub max_subscriptions_per_topic: u32,
+    /// Kinds of subscription that are served.
+    pub subscription_types: Vec<SubscriptionType>,
+    /// Whether messages may be delayed.
+    pub delayed_delivery: bool,
+    /// When a topic that nobody uses is deleted; `None` never.
+    pub inactive_topics: Option<InactiveRule>,
+    /// How often topics that nobody uses are looked for.
+    pub inactive_topic_interval: Duration,
+    /// Whether a partitioned topic goes with the last of its partitions when that was deleted for not being used.
+    pub delete_inactive_partitioned: bool,
+    /// How long a durable subscription without consumers lives; `None` for ever.
+    pub subscription_expiration: Option<Duration>,
+    /// How often such subscriptions are looked for.
+    pub subscription_expiration_interval: Duration,
     /// When a topic's ledger is full.
     pub managed_ledger: pharos_managed_ledger::Options,
 }
@@ -63,6 +104,25 @@ impl Default for Options {
             retention_bytes: Some(0),
             retention_check_interval: Duration::from_secs(120),
             unload_idle_after: Some(Duration::from_secs(600)),
+            message_ttl: None,
+            message_expiry_interval: Duration::from_secs(300),
+            backlog_quota_bytes: None,
+            backlog_quota_age: None,
+            backlog_quota_action: QuotaAction::Hold,
+            backlog_quota_interval: Duration::from_secs(60),
+            max_producers_per_topic: 0,
+            max_same_address_producers_per_topic: 0,
+            max_consumers_per_topic: 0,
+            max_same_address_consumers_per_topic: 0,
+            max_consumers_per_subscription: 0,
+            max_subscriptions_per_topic: 0,
+            subscription_types: SubscriptionType::ALL.to_vec(),
+            delayed_delivery: true,
+            inactive_topics: Some(InactiveRule::default()),
+            inactive_topic_interval: Duration::from_secs(60),
+            delete_inactive_partitioned: false,
+            subscription_expiration: None,
+            subscription_expiration_interval: Duration::from_secs(300),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }
     }

@@ -20,6 +20,9 @@ pub struct Options {
     pub ledger_age_ms_max: u64,
     /// Age before which no ledger is rolled over (`managedLedgerMinLedgerRolloverTimeMinutes`), in milliseconds. Default 10 minutes.
     pub ledger_age_ms_min: u64,
+    /// Time without an append after which a ledger that is not empty is followed by the next one whatever its age
+    /// (`managedLedgerInactiveLedgerRolloverTimeSeconds`), in milliseconds; `None` never. Default `None`.
+    pub ledger_idle_ms_max: Option<u64>,
     /// Largest entry, in bytes; at most what the engine takes. Default 16 MiB.
     pub entry_bytes_max: usize,
     /// What this managed ledger may cache, in bytes. Default 32 MiB.
@@ -41,6 +44,7 @@ impl Default for Options {
             ledger_bytes_max: 256 << 20,
             ledger_age_ms_max: 240 * 60_000,
             ledger_age_ms_min: 10 * 60_000,
+            ledger_idle_ms_max: None,
             entry_bytes_max: 16 << 20,
             cache_bytes_max: 32 << 20,
             cache_age_ms: 10_000,

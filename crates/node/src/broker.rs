@@ -11,6 +11,8 @@ use anyhow::Context as _;
 
 use pharos_broker::admin::AdminBackend;
 use pharos_broker::catalog::{AutoTopicType, Catalog, CatalogOptions};
+use pharos_broker::rules::{InactiveRule, QuotaAction};
+use pharos_broker::topic::SubscriptionType;
 use pharos_broker::{Backend, Broker, Threads};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
@@ -19,7 +21,7 @@ use pharos_pulsar::Door;
 use pharos_storage::{IoMode, Storage};
 use pharos_types::NamespaceName;
 
-use crate::settings::{ByteSize, Settings, StorageIo, StorageSync, TopicType};
+use crate::settings::{ByteSize, InactiveMode, QuotaPolicy, Settings, StorageIo, StorageSync, TopicType};
 use crate::storage_metrics;
 
 /// What CONNECTED tells clients; nothing parses it.
@@ -158,12 +160,14 @@ fn catalog_options(settings: &Settings, host: &str, http_address: SocketAddr) ->
         },
         default_num_partitions: topics.default_num_partitions,
         allow_auto_subscription_creation: topics.allow_auto_subscription_creation,
+        max_topics_per_namespace: settings.policies.max_topics_per_namespace,
+        max_num_partitions: settings.policies.max_partitions_per_topic,
         ..CatalogOptions::default()
     }
 }
 
 fn broker_options(settings: &Settings) -> pharos_broker::Options {
-    let (topics, ledger) = (&settings.topics, &settings.ledger);
+    let (topics, ledger, policies) = (&settings.topics, &settings.ledger, &settings.policies);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let shards = if settings.shards == 0 {
         cores
@@ -188,11 +192,41 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         retention_bytes: ledger.default_retention_size.as_option().map(|size| size.0),
         retention_check_interval: ledger.retention_check_interval,
         unload_idle_after: topics.unload_idle_after.as_option().copied(),
+        message_ttl: not_zero(policies.message_ttl),
+        message_expiry_interval: policies.message_expiry_check_interval,
+        backlog_quota_bytes: policies.backlog_quota_size.as_option().map(|size| size.0),
+        backlog_quota_age: policies.backlog_quota_time.as_option().copied(),
+        backlog_quota_action: match policies.backlog_quota_policy {
+            QuotaPolicy::Hold => QuotaAction::Hold,
+            QuotaPolicy::Exception => QuotaAction::Exception,
+            QuotaPolicy::Eviction => QuotaAction::Evict,
+        },
+        backlog_quota_interval: policies.backlog_quota_check_interval,
+        max_producers_per_topic: policies.max_producers_per_topic,
+        max_same_address_producers_per_topic: policies.max_same_address_producers_per_topic,
+        max_consumers_per_topic: policies.max_consumers_per_topic,
+        max_same_address_consumers_per_topic: policies.max_same_address_consumers_per_topic,
+        max_consumers_per_subscription: policies.max_consumers_per_subscription,
+        max_subscriptions_per_topic: policies.max_subscriptions_per_topic,
+        subscription_types: SubscriptionType::ALL.to_vec(),
+        delayed_delivery: policies.delayed_delivery,
+        inactive_topics: policies.inactive_after().map(|after| InactiveRule {
+            mode: match policies.delete_inactive_topics_mode {
+                InactiveMode::NoSubscriptions => pharos_broker::rules::InactiveMode::NoSubscriptions,
+                InactiveMode::CaughtUp => pharos_broker::rules::InactiveMode::CaughtUp,
+            },
+            after,
+        }),
+        inactive_topic_interval: policies.delete_inactive_topics_check_interval,
+        delete_inactive_partitioned: policies.delete_inactive_partitioned_topics,
+        subscription_expiration: not_zero(policies.subscription_expiration_time),
+        subscription_expiration_interval: policies.subscription_expiry_check_interval,
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),
             ledger_bytes_max: ledger.max_size.0,
             ledger_age_ms_max: millis(ledger.max_rollover_time),
             ledger_age_ms_min: millis(ledger.min_rollover_time),
+            ledger_idle_ms_max: not_zero(ledger.inactive_rollover_time).map(millis),
             cache_budget: CacheBudget::new(bytes(ledger.cache_size)),
             durability: match settings.storage.sync {
                 StorageSync::Sync => Durability::Sync,
@@ -205,6 +239,11 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
 
 fn bytes(size: ByteSize) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
+}
+
+/// A time of which 0 stands for none.
+fn not_zero(time: std::time::Duration) -> Option<std::time::Duration> {
+    (!time.is_zero()).then_some(time)
 }
 
 fn millis(time: std::time::Duration) -> u64 {

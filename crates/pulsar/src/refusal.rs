@@ -21,6 +21,8 @@ pub(crate) fn of_producer(error: &ProducerError) -> Refusal {
     let code = match error {
         ProducerError::Topic(topic) => return of_topic(topic),
         ProducerError::Busy(_) => ServerError::ProducerBusy,
+        ProducerError::QuotaHold(_) => ServerError::ProducerBlockedQuotaExceededError,
+        ProducerError::QuotaException(_) => ServerError::ProducerBlockedQuotaExceededException,
         ProducerError::Fenced(_) => ServerError::ProducerFenced,
         ProducerError::Terminated(_) => ServerError::TopicTerminatedError,
         ProducerError::Schema(_) => ServerError::IncompatibleSchema,
@@ -33,6 +35,7 @@ pub(crate) fn of_producer(error: &ProducerError) -> Refusal {
 pub(crate) fn of_publish(error: &PublishError) -> Refusal {
     let code = match error {
         PublishError::Terminated => ServerError::TopicTerminatedError,
+        PublishError::NotAllowed(_) => ServerError::NotAllowedError,
         PublishError::Storage(_) | PublishError::NoSpace | PublishError::Closed => {
             ServerError::PersistenceError
         }

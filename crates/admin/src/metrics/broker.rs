@@ -76,7 +76,13 @@ pub(super) fn write(
 fn write_sums(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
     let stats = || snapshot.topics.iter().map(|metrics| &metrics.stats);
     let subscriptions = || stats().flat_map(|stats| stats.subscriptions.values());
-    let rows: [(&str, &str, &str, f64); 13] = [
+    let rows: [(&str, &str, &str, f64); 14] = [
+        (
+            "storage_backlog_quota_exceeded_evictions_total",
+            "counter",
+            "Times slow cursors were moved on because of a backlog quota.",
+            number(stats().flat_map(|s| s.backlog_quota_evictions).sum()),
+        ),
         (
             "topics_count",
             "gauge",

@@ -100,6 +100,22 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
             page.sample(name, &row.labels, value(row.stats));
         }
     }
+    let name = "pulsar_storage_backlog_quota_exceeded_evictions_total";
+    page.family(
+        name,
+        "Times slow cursors were moved on because of a backlog quota.",
+        "counter",
+    );
+    for row in rows {
+        for (kind, count) in ["size", "time"]
+            .into_iter()
+            .zip(row.stats.backlog_quota_evictions)
+        {
+            let mut labels = row.labels.clone();
+            labels.push(("quota_type", kind.to_owned()));
+            page.sample(name, &labels, number(count));
+        }
+    }
     let subscriptions: Vec<(Labels, &SubscriptionStats)> = rows
         .iter()
         .flat_map(|row| {

@@ -25,7 +25,7 @@ impl Backend {
         nth: u64,
     ) -> Result<StoredEntry, AdminError> {
         let catalog = &self.broker.shared.catalog;
-        let may_create = catalog.may_create_subscription(name.namespace());
+        let may_create = catalog.may_create_subscription(&name);
         let outcome = self.at_home(name, move |topic| async move {
             let acks = match topic.acks_of(&subscription).await {
                 Err(CursorError::NoSubscription(_)) if may_create => {

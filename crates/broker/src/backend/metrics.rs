@@ -180,6 +180,9 @@ fn put_together(stats: &mut TopicStats) {
         sum.msg_delayed += part.msg_delayed;
         sum.msg_in_replay += part.msg_in_replay;
         sum.unacked_messages += part.unacked_messages;
+        sum.msg_expired += part.msg_expired;
+        sum.total_msg_expired += part.total_msg_expired;
+        sum.last_expire_timestamp = sum.last_expire_timestamp.max(part.last_expire_timestamp);
         sum.consumer_count += part.consumer_count;
     }
     sum.msg_rate_out = stats.msg_rate_out;

@@ -37,7 +37,7 @@ use crate::admin::{
 };
 use crate::broker::Broker;
 use crate::catalog::Catalog;
-use crate::topic::{Access, Topic};
+use crate::topic::{Access, Topic, Upkeep};
 use meters::Meters;
 
 /// Namespace policies that are acted on: by the catalog, and by topics.
@@ -45,9 +45,44 @@ static ENFORCED_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     ENFORCED_BY_CATALOG
         .iter()
         .copied()
-        .chain(["retention_policies"])
+        .chain(ENFORCED_BY_TOPICS.iter().map(|(_, member)| *member))
+        .filter(|member| !member.is_empty())
         .collect()
 });
+
+/// Policies that topics act on: the last part of the path under a topic, and the member of a namespace's policies.
+static ENFORCED_BY_TOPICS: &[(&str, &str)] = &[
+    ("backlogQuota", "backlog_quota_map"),
+    ("delayedDelivery", "delayed_delivery_policies"),
+    ("inactiveTopicPolicies", "inactive_topic_policies"),
+    ("maxConsumers", "max_consumers_per_topic"),
+    ("maxConsumersPerSubscription", "max_consumers_per_subscription"),
+    ("maxMessageSize", ""),
+    ("maxProducers", "max_producers_per_topic"),
+    ("maxSubscriptionsPerTopic", "max_subscriptions_per_topic"),
+    (
+        "maxUnackedMessagesOnConsumer",
+        "max_unacked_messages_per_consumer",
+    ),
+    (
+        "maxUnackedMessagesOnSubscription",
+        "max_unacked_messages_per_subscription",
+    ),
+    ("messageTTL", "message_ttl_in_seconds"),
+    ("retention", "retention_policies"),
+    (
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+    ),
+    ("subscriptionTypesEnabled", "subscription_types_enabled"),
+    // The catalog acts on these.
+    ("autoSubscriptionCreation", ""),
+    ("schemaCompatibilityStrategy", ""),
+];
+
+/// The same as topics have them.
+static ENFORCED_TOPIC_POLICIES: LazyLock<Vec<&'static str>> =
+    LazyLock::new(|| ENFORCED_BY_TOPICS.iter().map(|(path, _)| *path).collect());
 
 /// What crates below the broker say of themselves for the metrics page.
 pub type FamilySource = Box<dyn Fn() -> Vec<MetricFamily> + Send + Sync>;
@@ -135,6 +170,24 @@ impl AdminBackend for Backend {
 
     fn enforced_namespace_policies(&self) -> &'static [&'static str] {
         &ENFORCED_POLICIES
+    }
+
+    fn enforced_topic_policies(&self) -> &'static [&'static str] {
+        &ENFORCED_TOPIC_POLICIES
+    }
+
+    fn default_policy(&self, policy: &str) -> Option<serde_json::Value> {
+        crate::rules::default_of(&self.broker.shared.options, policy)
+    }
+
+    fn check_backlog_quotas(&self) -> AdminResult<'_, ()> {
+        Box::pin(async move {
+            let all = self
+                .broker
+                .call_all(|shard| async move { shard.look_after_all(Upkeep::Quotas).await });
+            all.await?;
+            Ok(())
+        })
     }
 
     fn create_topic(&self, topic: TopicName, properties: BTreeMap<String, String>) -> AdminResult<'_, ()> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_runtime::clock;
 use pharos_types::{Ordinal, TopicName};
 
 use super::Backend;
@@ -93,9 +94,16 @@ impl Assembly<'_> {
             msg_in_counter: counters.messages_in,
             storage_size: log.bytes,
             backlog_size: topic.lowest.map_or(0, |lowest| log.bytes_after(lowest)),
-            backlog_quota_limit_size: -1,
-            backlog_quota_limit_time: -1,
-            oldest_backlog_message_age_seconds: -1,
+            backlog_quota_limit_size: topic.quotas.0.map_or(-1, signed),
+            backlog_quota_limit_time: topic.quotas.1.map_or(-1, |limit_ms| signed(limit_ms / 1000)),
+            oldest_backlog_message_age_seconds: topic.oldest.as_ref().map_or(-1, |oldest| {
+                signed(clock::wall_ms().saturating_sub(oldest.published_ms) / 1000)
+            }),
+            oldest_backlog_message_subscription_name: topic
+                .oldest
+                .as_ref()
+                .map(|oldest| oldest.subscription.to_string()),
+            backlog_quota_evictions: [topic.evictions.by_size, topic.evictions.by_age],
             waiting_publishers: u32::try_from(topic.waiting_producers).unwrap_or(u32::MAX),
             deduplication_status: "Disabled".to_owned(),
             topic_epoch: topic.epoch,
@@ -185,6 +193,9 @@ impl Assembly<'_> {
             msg_delayed: dispatch.delayed,
             msg_in_replay: dispatch.in_replay,
             unacked_messages: dispatch.unacked,
+            msg_expired: subscription.expired.entries,
+            total_msg_expired: subscription.expired.entries,
+            last_expire_timestamp: signed(subscription.expired.last_ms),
             kind: kind_name(subscription).to_owned(),
             active_consumer_name: active_consumer(subscription),
             consumers: self.consumers(subscription),

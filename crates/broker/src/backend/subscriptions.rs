@@ -93,7 +93,9 @@ impl Backend {
         let before_ms = clock::wall_ms().saturating_sub(seconds.saturating_mul(1000));
         let outcome = self.at_home(name, move |topic| async move {
             let to = topic.find_by_time(before_ms).await?;
-            Ok(topic.skip_settled(&subscription, to).await?)
+            topic.expire_to(&subscription, to).await?;
+            topic.settle().await;
+            Ok(())
         });
         outcome.await
     }
@@ -120,7 +122,9 @@ impl Backend {
                         .min(end)
                 }
             };
-            Ok(topic.skip_settled(&subscription, to).await?)
+            topic.expire_to(&subscription, to).await?;
+            topic.settle().await;
+            Ok(())
         });
         outcome.await
     }

@@ -7,12 +7,16 @@ use pharos_admin_api::{ClusterData, TenantInfo};
 use pharos_metadata::{Item, MetadataStore, Version};
 use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
+use std::sync::atomic::AtomicU64;
 use tokio::sync::broadcast;
 use tracing::warn;
 
 use super::names::NameLocks;
 use super::store::{StoreError, decode};
-use super::{Catalog, CatalogOptions, Inner, Namespace, Policies, Record, State, TOPIC_EVENTS, keys, schema};
+use super::{
+    Catalog, CatalogOptions, Inner, Namespace, POLICY_EVENTS, Policies, Record, State, TOPIC_EVENTS, keys,
+    schema,
+};
 
 /// Why a catalog could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +54,8 @@ impl Catalog {
                 state: RwLock::new(state),
                 names: NameLocks::default(),
                 topic_events: broadcast::Sender::new(TOPIC_EVENTS),
+                policy_version: AtomicU64::new(0),
+                policy_events: broadcast::Sender::new(POLICY_EVENTS),
             }),
         };
         if is_fresh {

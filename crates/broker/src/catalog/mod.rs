@@ -23,6 +23,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pharos_admin_api::{ClusterData, PartitionedTopicMetadata, TenantInfo};
@@ -57,12 +58,14 @@ pub use partitions::PartitionedTopicError;
 pub use policies::{BROADCAST_SUBSCRIPTIONS, Policies};
 pub use store::StoreError;
 pub use tenants::TenantError;
-pub use topic_policies::TopicPolicies;
+pub use topic_policies::{GLOBAL, TopicPolicies};
 pub use topics::{TopicError, TopicRecord};
 pub use watcher::{TopicListUpdate, TopicListWatcher};
 
 /// Changes of the topic list that a watcher may fall behind before it must list again.
 const TOPIC_EVENTS: usize = 4_096;
+/// Changes of policies that a follower may fall behind before it must look at everything again.
+const POLICY_EVENTS: usize = 1_024;
 
 /// The shared facts. Cheap to clone; see the module's documentation.
 #[derive(Clone)]
@@ -79,6 +82,10 @@ struct Inner {
     names: names::NameLocks,
     /// Changes of the set of topics, sent while `state` is locked so that they come in the order of the changes.
     topic_events: broadcast::Sender<TopicEvent>,
+    /// Rises with each change of policies, after the copy was changed and before it is sent.
+    policy_version: AtomicU64,
+    /// Changes of policies, sent after the copy was changed.
+    policy_events: broadcast::Sender<PolicyEvent>,
 }
 
 /// A topic (no partitioned topic as a whole) came or went.
@@ -88,6 +95,15 @@ pub enum TopicEvent {
     Created(TopicName),
     /// It is gone.
     Deleted(TopicName),
+}
+
+/// What holds for topics may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyEvent {
+    /// For all topics of a namespace.
+    Namespace(NamespaceName),
+    /// For a topic; with its base name also for its partitions.
+    Topic(TopicName),
 }
 
 /// A fact and the version of it that the store has.
@@ -161,6 +177,12 @@ impl Catalog {
         self.inner.topic_events.subscribe()
     }
 
+    /// Changes of policies from now on, each sent after readers can see it. A receiver that lags must look at everything.
+    #[must_use]
+    pub fn subscribe_policy_events(&self) -> broadcast::Receiver<PolicyEvent> {
+        self.inner.policy_events.subscribe()
+    }
+
     // A panic while the lock is held can only come from a bug in a few lines of map access; the maps are whole either
     // way, so the poison mark says nothing and is dropped.
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -174,6 +196,20 @@ impl Catalog {
     fn tell(&self, event: TopicEvent) {
         // An error only says that nobody watches.
         let _ = self.inner.topic_events.send(event);
+    }
+}
+
+impl Catalog {
+    /// Rises whenever a policy changes; whoever worked something out from policies at this version need not do it again.
+    #[must_use]
+    pub fn policy_version(&self) -> u64 {
+        self.inner.policy_version.load(Ordering::Acquire)
+    }
+
+    fn tell_policies(&self, event: PolicyEvent) {
+        self.inner.policy_version.fetch_add(1, Ordering::Release);
+        // An error only says that nobody follows.
+        let _ = self.inner.policy_events.send(event);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use pharos_types::NamespaceName;
+use pharos_admin_api::AutoSubscriptionCreationOverride;
+use pharos_types::{NamespaceName, TopicName};
 use serde_json::{Value, json};
 
 use super::store::{Created, StoreError};
-use super::{Catalog, Namespace, Policies, keys};
+use super::{Catalog, Namespace, Policies, PolicyEvent, keys};
 
 /// The most bundles a namespace may be made with: their borders are stored as text and must fit one value.
 pub const BUNDLES_MAX: u32 = 65_536;
@@ -66,11 +67,13 @@ impl Catalog {
         Some(Arc::clone(&namespace.policies.value))
     }
 
-    /// Whether a subscription that does not exist may be made when a consumer asks for it.
+    /// Whether a subscription of this topic that does not exist may be made when a consumer asks for it.
     #[must_use]
-    pub fn may_create_subscription(&self, name: &NamespaceName) -> bool {
-        self.policies(name)
-            .and_then(|policies| policies.auto_subscription_creation())
+    pub fn may_create_subscription(&self, topic: &TopicName) -> bool {
+        let own: Option<AutoSubscriptionCreationOverride> =
+            self.topic_policies(topic).get_as("autoSubscriptionCreation");
+        own.map(|own| own.allow_auto_subscription_creation)
+            .or_else(|| self.policies(topic.namespace())?.auto_subscription_creation())
             .unwrap_or(self.inner.options.allow_auto_subscription_creation)
     }
 
@@ -165,6 +168,7 @@ impl Catalog {
         if let Some(namespace) = self.write().namespaces.get_mut(name) {
             namespace.policies = record;
         }
+        self.tell_policies(PolicyEvent::Namespace(name.clone()));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
 use super::store::{Created, StoreError};
-use super::{Catalog, Namespace, Record, State, TopicEvent, keys};
+use super::{Catalog, Namespace, PolicyEvent, Record, State, TopicEvent, keys};
 
 /// Why something with a topic was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -148,7 +148,9 @@ impl Catalog {
         let key = keys::topic(name);
         let _guard = self.inner.names.take(key.clone()).await;
         if self.partitioned_topic(name).is_some() {
-            return self.change_partitioned_properties(name, change).await;
+            self.change_partitioned_properties(name, change).await?;
+            self.tell_policies(PolicyEvent::Topic(name.clone()));
+            return Ok(());
         }
         let known = {
             let state = self.read();
@@ -165,6 +167,7 @@ impl Catalog {
         if let Some(known) = self.write().topic_mut(name) {
             *known = record;
         }
+        self.tell_policies(PolicyEvent::Topic(name.clone()));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::ordinal_map::OrdinalMap;
 use super::pending::{Pending, PendingEntry};
 use super::replay::{Group, Place, Replay};
 use super::round_robin::RoundRobin;
-use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, EntryRef, Limits, Options};
+use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, Limits, Options};
 
 /// Deals the entries of one subscription to its consumers. See the module for how it is driven.
 ///
@@ -209,6 +209,12 @@ impl Dispatcher {
             self.release_from(slot, 0);
         }
         self.unblock_subscription();
+    }
+
+    /// Changes how messages are delayed. Those that wait are looked at anew: without options they are all due.
+    pub fn set_delay(&mut self, delay: Option<DelayOptions>) {
+        self.options.delay = delay;
+        self.delayed.set_options(delay);
     }
 
     /// Forgets all but what is acknowledged, so that everything else is read and delivered again.

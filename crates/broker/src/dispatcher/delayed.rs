@@ -43,6 +43,11 @@ impl Delayed {
         }
     }
 
+    /// What waits now is judged by the new options.
+    pub(super) fn set_options(&mut self, options: Option<DelayOptions>) {
+        self.options = options;
+    }
+
     /// Delayed messages, about: those that found no room count once per read.
     pub(super) fn len(&self) -> u64 {
         self.items.len() as u64 + self.overflow_count
@@ -101,7 +106,7 @@ impl Delayed {
 
     /// Where to read again for messages that found no room, once there is some.
     pub(super) fn take_overflow(&mut self) -> Option<u64> {
-        if self.items.len() > self.options?.index_entries_max / 2 {
+        if self.items.len() > self.options.map_or(0, |options| options.index_entries_max / 2) {
             return None;
         }
         self.overflow_count = 0;

@@ -34,7 +34,7 @@ use crate::broker::Shared;
 use crate::error::Gone;
 use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages, Progress};
 use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
-use crate::topic::{Topic, Topics};
+use crate::topic::{Topic, Topics, Upkeep};
 use mesh::Mesh;
 use outlets::Outlets;
 
@@ -102,7 +102,10 @@ impl Shard {
         spawn_local(shard.clone().run_inbox(inbox));
         spawn_local(shard.clone().run_pumps());
         spawn_local(shard.clone().run_flush());
-        spawn_local(shard.clone().run_ticks());
+        for what in Upkeep::ALL {
+            spawn_local(shard.clone().run_upkeep(what));
+        }
+        spawn_local(shard.clone().run_policies());
         spawn_local(shard.clone().run_samples());
         shard
     }
@@ -360,28 +363,6 @@ impl Shard {
         }
     }
 
-    /// Looks at every loaded topic once in a while: ages of ledgers, retention, absent consumers.
-    async fn run_ticks(self: Rc<Self>) {
-        let options = &self.shared.options;
-        let absent = options
-            .absent_retention
-            .unwrap_or(options.retention_check_interval);
-        let idle = options.unload_idle_after.unwrap_or(absent);
-        let interval = options
-            .retention_check_interval
-            .min(absent)
-            .min(idle)
-            .max(Duration::from_millis(100));
-        loop {
-            tokio::time::sleep(interval).await;
-            for topic in self.topics.all() {
-                topic.on_tick();
-                tokio::task::yield_now().await;
-            }
-            self.rest_topics().await;
-        }
-    }
-
     /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks.
     async fn run_samples(self: Rc<Self>) {
         loop {
@@ -397,17 +378,28 @@ impl Shard {
     pub(crate) fn flush_progress(&self) {
         let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
         for topic in dirty {
-            let Some(feed) = self.feed_by_id(topic) else {
-                continue;
-            };
-            let progress = feed.take_progress();
-            // In parts, so that the home of a hundred thousand cursors gets to its other work in between.
-            let mut moved = progress.moved.into_iter().peekable();
-            while moved.peek().is_some() {
-                let part = moved.by_ref().take(PROGRESS_CURSORS_MAX).collect();
-                self.send_home(topic, HomeMessage::Progress(Progress { moved: part }));
-            }
+            self.flush_feed(topic);
         }
+    }
+
+    fn flush_feed(&self, topic: TopicId) {
+        let Some(feed) = self.feed_by_id(topic) else {
+            return;
+        };
+        let progress = feed.take_progress();
+        // In parts, so that the home of a hundred thousand cursors gets to its other work in between.
+        let mut moved = progress.moved.into_iter().peekable();
+        while moved.peek().is_some() {
+            let part = moved.by_ref().take(PROGRESS_CURSORS_MAX).collect();
+            self.send_home(topic, HomeMessage::Progress(Progress { moved: part }));
+        }
+    }
+
+    /// Sends home what moved on one topic; resolves when its home has heard of it.
+    pub(crate) async fn report_progress(&self, topic: TopicId) {
+        self.flush_feed(topic);
+        // What is sent to a shard arrives in the order in which it was sent. One that is gone hears nothing any more.
+        let _ = self.call(topic.home, |_| async {}).await;
     }
 
     /// Tells every peer that the broker stops, and closes its connection.

@@ -75,7 +75,7 @@ impl Shard {
         topic: &TopicName,
         name: SubscriptionName,
     ) -> Result<(), SubscribeError> {
-        let allowed = self.shared.catalog.may_create_subscription(topic.namespace());
+        let allowed = self.shared.catalog.may_create_subscription(topic);
         let topic_name = topic.clone();
         self.call(self.home_of(topic), move |shard| async move {
             let topic = shard.topic(&topic_name, Access::Existing).await?;

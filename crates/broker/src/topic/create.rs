@@ -75,6 +75,7 @@ impl Topic {
             generation: 0,
             idle_since_ms: clock::wall_ms(),
             sent: Sent::default(),
+            expired: Default::default(),
         };
         state.subscriptions.insert(name.clone(), Box::new(subscription));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pharos_ledger::Durability;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::{self, CursorLog, CursorLogOptions, Record, SubscriptionId};
 use pharos_managed_ledger::{ManagedLedger, OpenError};
@@ -22,8 +23,12 @@ const KIND_BROADCAST: u8 = 1;
 const FACTS_DROPPED: &[u8] = &[1];
 
 /// Opens the cursors of a topic whose log was just opened.
-pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError> {
-    CursorLog::open(ledger, CursorLogOptions::default(), clock::wall_ms()).await
+pub(super) async fn open(ledger: &ManagedLedger, durability: Durability) -> Result<CursorLog, OpenError> {
+    let options = CursorLogOptions {
+        durability,
+        ..CursorLogOptions::default()
+    };
+    CursorLog::open(ledger, options, clock::wall_ms()).await
 }
 
 /// A subscription was made.
@@ -207,6 +212,7 @@ pub(super) fn restore(state: &mut State) {
             generation: 0,
             idle_since_ms: now_ms,
             sent: Sent::default(),
+            expired: Default::default(),
         };
         state.subscriptions.insert(name, Box::new(subscription));
     }

@@ -12,7 +12,7 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use super::publish::chain;
 use super::subscription::Body;
 use super::{State, Topic};
-use crate::dispatcher::{self, Chunk, DelayOptions, EntryRef, Limits, Next};
+use crate::dispatcher::{self, Chunk, EntryRef, Limits, Next};
 use crate::entry::FeedEntry;
 use crate::feed::Sent;
 use crate::ids::ConsumerKey;
@@ -23,27 +23,12 @@ const ROUNDS_MAX: usize = 8;
 
 impl Topic {
     /// How dispatchers of this topic behave.
-    pub(super) fn dispatch_options(&self) -> (dispatcher::Options, Limits) {
-        let Some(shard) = self.shard() else {
-            return Default::default();
+    pub(super) fn dispatch_options(state: &State) -> (dispatcher::Options, Limits) {
+        let options = dispatcher::Options {
+            delay: state.rules.delay,
+            ..dispatcher::Options::default()
         };
-        let options = &shard.shared.options;
-        let delay = DelayOptions {
-            tick_ms: i64::try_from(options.delayed_delivery_tick.as_millis()).unwrap_or(1000),
-            strict: options.delayed_delivery_strict,
-            ..DelayOptions::default()
-        };
-        let limits = Limits {
-            unacked_per_consumer_max: options.max_unacked_per_consumer,
-            unacked_per_subscription_max: options.max_unacked_per_subscription,
-        };
-        (
-            dispatcher::Options {
-                delay: Some(delay),
-                ..dispatcher::Options::default()
-            },
-            limits,
-        )
+        (options, state.rules.unacked)
     }
 
     /// Something became durable: every dispatcher may have work.

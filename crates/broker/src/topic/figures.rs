@@ -11,9 +11,11 @@ use pharos_managed_ledger::{LedgerRow, LedgerTable};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, TopicName};
 
+use super::expiry::Expired;
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{
-    AccessMode, ConsumerInfo, Counters, HomeStages, ProducerInfo, Rates, State, SubscriptionType, Topic,
+    AccessMode, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates, State,
+    SubscriptionType, Topic,
 };
 use crate::dispatcher::{self, DispatchStats, HashRange};
 use crate::feed::{Listener, Sent};
@@ -39,6 +41,11 @@ pub(crate) struct TopicFigures {
     /// The lowest place that a durable cursor acknowledged up to.
     pub(crate) lowest: Option<Ordinal>,
     pub(crate) counters: Counters,
+    /// Limits to its backlog, in bytes and in milliseconds.
+    pub(crate) quotas: (Option<u64>, Option<u64>),
+    /// The end of the slowest backlog, as of the last look.
+    pub(crate) oldest: Option<Oldest>,
+    pub(crate) evictions: Evictions,
     pub(crate) stages: HomeStages,
     pub(crate) rate_in: Rates,
     pub(crate) epoch: Option<u64>,
@@ -90,6 +97,7 @@ pub(crate) struct SubscriptionFigures {
     pub(crate) consumers: Vec<ConsumerFigures>,
     /// Sent since the topic was loaded, without what present listeners got.
     pub(crate) sent: Sent,
+    pub(crate) expired: Expired,
     /// One, or of a broadcast subscription one per name.
     pub(crate) cursors: Vec<CursorFigures>,
     /// Of a dispatched one.
@@ -208,6 +216,12 @@ impl Topic {
             log: log_figures(&state),
             lowest: state.marks.lowest(),
             counters: state.counters,
+            quotas: (
+                state.rules.quota_size.map(|quota| quota.limit),
+                state.rules.quota_age.map(|quota| quota.limit),
+            ),
+            oldest: state.oldest.clone(),
+            evictions: state.evictions,
             stages: state.stages.clone(),
             rate_in: state.rate_in.rates(clock::wall_ms(), published),
             epoch: state.producers.epoch(),
@@ -276,6 +290,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         consumer_count: subscription.consumers.len(),
         consumers: Vec::new(),
         sent: subscription.sent,
+        expired: subscription.expired,
         cursors: Vec::new(),
         dispatch: None,
         key_shared_mode: None,

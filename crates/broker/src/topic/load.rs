@@ -113,17 +113,21 @@ impl Shard {
     async fn load(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
         self.ensure_topic(name, access == Access::Create).await?;
         let (engine, metadata) = self.stores_of(name);
+        let durability = self.rules_of(name).durability;
         let ledger = ManagedLedger::open(
             &storage_name(name),
             engine,
             metadata,
-            self.shared.options.managed_ledger.clone(),
+            pharos_managed_ledger::Options {
+                durability,
+                ..self.shared.options.managed_ledger.clone()
+            },
             OpenMode::Create,
             clock::wall_ms(),
         )
         .await
         .map_err(|error| open_error(&error))?;
-        let cursors = cursor_store::open(&ledger)
+        let cursors = cursor_store::open(&ledger, durability)
             .await
             .map_err(|error| open_error(&error))?;
         let id = TopicId {
@@ -132,6 +136,13 @@ impl Shard {
         };
         let producers = super::Producers::new(&ledger.properties());
         let ledger_terminated = ledger.is_terminated();
+        // No await between here and the topic's place among the loaded ones: a change of policies finds it there, or came
+        // before.
+        let rules_version = self.shared.catalog.policy_version();
+        let rules = Rc::new(self.rules_of(name));
+        let (mut ledger, mut cursors) = (ledger, cursors);
+        ledger.set_durability(rules.durability);
+        cursors.set_durability(rules.durability);
         let mut state = State {
             ledger,
             cursors,
@@ -148,6 +159,11 @@ impl Shard {
             terminating: Vec::new(),
             fault: None,
             closing: false,
+            rules,
+            rules_version,
+            oldest: None,
+            evictions: super::Evictions::default(),
+            last_used_ms: clock::wall_ms(),
             stages: super::HomeStages::default(),
             counters: super::Counters::default(),
             rate_in: super::RateWindow::new(clock::wall_ms()),

@@ -58,7 +58,7 @@ impl Topic {
     }
 
     /// What a listener has acknowledged; `None` when it is gone.
-    async fn listener_acks(&self, loan: Loan) -> Option<AckState> {
+    pub(super) async fn listener_acks(&self, loan: Loan) -> Option<AckState> {
         let (shard, id) = (self.shard()?, self.id);
         let asked = shard.call(loan.connection.shard, move |shard| async move {
             let mut found = None;
@@ -87,7 +87,7 @@ impl Topic {
     }
 
     /// Resolves when the shards that listen have handled what was sent to them so far.
-    async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         let Some(shard) = self.shard() else { return };
         let count = self.state.borrow().links.len();
         for to in (0..count).map(super::publish::shard_id) {

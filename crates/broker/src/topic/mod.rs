@@ -16,13 +16,17 @@ mod create;
 mod cursor_store;
 mod cursors;
 mod dispatched;
+mod expiry;
 mod failover;
 mod figures;
+mod inactive;
+mod limits;
 mod load;
 mod lookup;
 mod manage;
 mod producers;
 mod publish;
+mod quota;
 mod rates;
 mod rest;
 mod retire;
@@ -32,6 +36,7 @@ mod stats;
 mod subscribe;
 mod subscription;
 mod transient;
+mod upkeep;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -59,14 +64,17 @@ pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionT
 use crate::admin::EntrySizes;
 use crate::feed::{FeedSeed, Marks, Sent};
 use crate::ids::{ConsumerKey, ShardId, TopicId};
+use crate::rules::Rules;
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
 use consumers::Consumer;
 use producers::Producers;
 use publish::Pending;
+use quota::{Evictions, Oldest};
 pub(crate) use rates::{RateWindow, Rates};
 use slots::Slots;
 use subscription::Subscription;
+pub(crate) use upkeep::Upkeep;
 
 /// A loaded topic.
 pub(crate) struct Topic {
@@ -108,6 +116,14 @@ pub(crate) struct State {
     pub(crate) fault: Option<String>,
     /// The topic is on its way out; everything is refused with "try again".
     pub(crate) closing: bool,
+    /// What holds for this topic, and as of which version of all policies that was worked out.
+    pub(crate) rules: Rc<Rules>,
+    rules_version: u64,
+    /// The end of the slowest backlog, as of the last look.
+    oldest: Option<Oldest>,
+    evictions: Evictions,
+    /// When somebody last used the topic, as of the last look; in milliseconds since 1970.
+    last_used_ms: u64,
     pub(crate) stages: HomeStages,
     pub(crate) counters: Counters,
     /// What was published in the last minute.

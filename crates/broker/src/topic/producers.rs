@@ -161,6 +161,8 @@ impl Topic {
         &self,
         request: ProducerRequest,
     ) -> Result<ProducerGrant, ProducerError> {
+        self.catch_up_rules();
+        self.check_quota().await?;
         for _ in 0..3 {
             let admission = self.admit(&mut self.state.borrow_mut(), &request)?;
             match admission {
@@ -193,6 +195,7 @@ impl Topic {
         if let Some(ask) = self.settle_name(state, request)? {
             return Ok(ask);
         }
+        self.check_producer_seat(state, request)?;
         let epoch = topic_epoch(state);
         if let (Some(held), Some(now)) = (request.topic_epoch, epoch)
             && held < now

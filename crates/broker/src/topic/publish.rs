@@ -11,6 +11,7 @@ use super::{State, Topic};
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::PublishError;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
+use crate::rules::Rules;
 use crate::shard::{FeedMessage, Message, OutletEvent, Publish, Receipt};
 
 /// Entries that one read brings back for listeners that are behind.
@@ -52,6 +53,11 @@ impl Topic {
         let Some((connection, producer_id)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
             return;
         };
+        if let Some(error) = against_rules(&state.rules, &entry, wall_ms) {
+            let bytes = entry.payload.len();
+            let sequences = (entry.sequence_id, entry.highest_sequence_id);
+            return self.send_failed((connection, producer_id), sequences.0, sequences.1, bytes, error);
+        }
         match state.ledger.append(entry.payload.clone()) {
             Ok(appended) => {
                 self.note_accepted(state, &entry, wall_ms);
@@ -300,6 +306,23 @@ impl Topic {
             }
         });
     }
+}
+
+/// What the topic's rules have against an entry.
+fn against_rules(rules: &Rules, entry: &Publish, now_ms: u64) -> Option<PublishError> {
+    // Pieces of a larger message are small by themselves.
+    if rules
+        .message_bytes_max
+        .is_some_and(|most| entry.payload.len() as u64 > most)
+    {
+        return Some(PublishError::NotAllowed("Exceed maximum message size".to_owned()));
+    }
+    let (most, deliver_at) = (rules.delay_ms_max?, entry.facts.deliver_at_ms?);
+    let delay_ms = u64::try_from(deliver_at).unwrap_or(0).saturating_sub(now_ms);
+    (delay_ms > most).then(|| {
+        let text = format!("Exceeds max allowed delivery delay of {most} milliseconds");
+        PublishError::NotAllowed(text)
+    })
 }
 
 /// A shard's id from its index in the per-shard tables.

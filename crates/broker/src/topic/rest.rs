@@ -13,7 +13,8 @@ use pharos_runtime::clock;
 use pharos_types::{Domain, TopicName};
 
 use super::load::Access;
-use super::{State, Topic};
+use super::{State, Topic, Upkeep};
+use crate::rules::QuotaAction;
 use crate::shard::Shard;
 
 /// A resting topic with something in it is looked at this often.
@@ -25,13 +26,23 @@ const LOOKS_PER_ROUND: usize = 256;
 /// When resting topics are to be looked at, in milliseconds since 1970. Only those with something in them.
 #[derive(Default)]
 pub(crate) struct Resting {
-    looks: HashMap<TopicName, u64>,
+    looks: HashMap<TopicName, Look>,
+}
+
+/// A look to be taken at a resting topic.
+#[derive(Clone, Copy)]
+struct Look {
+    at_ms: u64,
+    /// When the topic was last used: being looked at is no use of it.
+    used_ms: u64,
 }
 
 impl Resting {
-    fn due(&self, now_ms: u64) -> Vec<TopicName> {
-        let due = self.looks.iter().filter(|(_, at)| **at <= now_ms);
-        due.map(|(name, _)| name.clone()).take(LOOKS_PER_ROUND).collect()
+    fn due(&self, now_ms: u64) -> Vec<(TopicName, u64)> {
+        let due = self.looks.iter().filter(|(_, look)| look.at_ms <= now_ms);
+        due.map(|(name, look)| (name.clone(), look.used_ms))
+            .take(LOOKS_PER_ROUND)
+            .collect()
     }
 
     pub(super) fn remove(&mut self, name: &TopicName) {
@@ -55,8 +66,26 @@ impl Topic {
             && !state.closing
             && state.producers.len() == 0
             && state.consumers.is_empty()
+            && !is_clock_running(&state)
             && now_ms.saturating_sub(last_ms) >= idle_after_ms
     }
+}
+
+/// Whether a rule has work here that an hour's delay would be late for: messages or subscriptions that expire.
+fn is_clock_running(state: &State) -> bool {
+    let rules = &state.rules;
+    let evicts = rules
+        .quota_age
+        .is_some_and(|quota| quota.action == QuotaAction::Evict);
+    let end = state.ledger.durable_end();
+    let has_backlog = state.marks.lowest().is_some_and(|lowest| lowest < end);
+    let has_durable = || {
+        state
+            .subscriptions
+            .values()
+            .any(|subscription| subscription.is_durable())
+    };
+    (has_backlog && (rules.ttl_ms.is_some() || evicts)) || (rules.subscription_ms.is_some() && has_durable())
 }
 
 /// Whether retention, expiry or absent consumers may have work in it one day.
@@ -77,12 +106,15 @@ impl Shard {
             }
         }
         let due = self.topics.resting.borrow().due(clock::wall_ms());
-        for name in due {
+        for (name, used_ms) in due {
             match self.topic(&name, Access::Existing).await {
                 Ok(topic) => {
                     // Nobody asked for it: it may rest again as soon as this look is over.
                     topic.used_ms.set(0);
-                    topic.on_tick();
+                    topic.state.borrow_mut().last_used_ms = used_ms;
+                    for what in Upkeep::ALL {
+                        topic.look_after(what).await;
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(topic = %name, %error, "a resting topic cannot be looked at");
@@ -100,12 +132,15 @@ impl Shard {
         let holds = holds_something(&topic.state.borrow());
         let waiters = self.topics.end_rest(topic);
         if holds {
-            let look_ms = clock::wall_ms() + LOOK_INTERVAL_MS;
+            let look = Look {
+                at_ms: clock::wall_ms() + LOOK_INTERVAL_MS,
+                used_ms: topic.state.borrow().last_used_ms,
+            };
             self.topics
                 .resting
                 .borrow_mut()
                 .looks
-                .insert(topic.name.clone(), look_ms);
+                .insert(topic.name.clone(), look);
         }
         tracing::debug!(topic = %topic.name, "unloaded, nobody uses it");
         if waiters.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent, Retention};
+use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
@@ -61,33 +61,12 @@ impl Topic {
         state.marks.lowest().unwrap_or_else(|| state.ledger.durable_end())
     }
 
-    fn retention(&self) -> Retention {
-        let Some(shard) = self.shard() else {
-            return Retention::NONE;
-        };
-        let policies = shard.shared.catalog.policies(self.name.namespace());
-        if let Some(policy) = policies.and_then(|policies| policies.retention()) {
-            return Retention {
-                time_ms: u64::try_from(policy.retention_time_in_minutes)
-                    .ok()
-                    .map(|minutes| minutes * 60_000),
-                bytes: u64::try_from(policy.retention_size_in_mb).ok().map(|mb| mb << 20),
-            };
-        }
-        let options = &shard.shared.options;
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Retention {
-            time_ms: options.retention_time.map(millis),
-            bytes: options.retention_bytes,
-        }
-    }
-
     /// Gives up closed ledgers that nobody needs; they are deleted off the path.
     pub(super) fn trim_soon(&self, state: &mut State) {
         let acked_below = self.acked_below(state);
         if !state
             .ledger
-            .trim(acked_below, self.retention(), clock::wall_ms())
+            .trim(acked_below, state.rules.retention, clock::wall_ms())
             .is_empty()
         {
             self.maintain(state);
@@ -175,7 +154,7 @@ impl Topic {
         }
     }
 
-    fn flush_all(&self) {
+    pub(super) fn flush_all(&self) {
         let names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
         for name in names {
             self.flush_dispatched(&name);

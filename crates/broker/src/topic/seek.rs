@@ -162,14 +162,21 @@ impl Topic {
         let state = &mut *guard;
         let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
         let mut persist = Vec::new();
+        let slots = &state.slots;
         let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
             CursorPlace::Home(acks) => {
-                acks.raise_to(to);
-                if let Some(slot) = cursor.slot {
+                if acks.raise_to(to)
+                    && let Some(slot) = cursor.slot
+                {
                     persist.push((slot, acks.clone()));
                 }
             }
             CursorPlace::Lent(loan) => {
+                // The listener may be further than what is known of it, never behind.
+                let known = cursor.slot.and_then(|slot| slots.get(slot));
+                if known.is_some_and(|slot| slot.acked_to() >= to) {
+                    return;
+                }
                 let message = FeedMessage::SkipTo {
                     connection: loan.connection,
                     key: loan.key,
@@ -185,8 +192,9 @@ impl Topic {
                 .values_mut()
                 .for_each(|member| skip(&mut member.cursor)),
             Body::Dispatched(body) => {
-                body.dispatcher.ack_before(to);
-                if let Some(slot) = body.slot {
+                if body.dispatcher.ack_before(to)
+                    && let Some(slot) = body.slot
+                {
                     persist.push((slot, body.dispatcher.acks().clone()));
                 }
             }
@@ -273,11 +281,14 @@ impl Topic {
         broadcast: bool,
         properties: &[(String, String)],
     ) -> Result<(), CursorError> {
+        self.catch_up_rules();
         {
             let mut state = self.state.borrow_mut();
             if state.subscriptions.contains_key(&name) {
                 return Err(CursorError::Exists(name.to_string()));
             }
+            self.check_subscription_seat(&state)
+                .map_err(CursorError::NotAllowed)?;
             let start = self.start_of(&state, start);
             self.insert_subscription(&mut state, &name, true, broadcast, start, properties);
         }
@@ -306,6 +317,7 @@ impl Topic {
             .await
         {
             Ok(()) | Err(CursorError::Exists(_)) => Ok(()),
+            Err(CursorError::NotAllowed(reason)) => Err(SubscribeError::NotAllowed(reason)),
             Err(error) => Err(SubscribeError::Storage(error.to_string())),
         }
     }

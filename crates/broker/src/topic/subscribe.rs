@@ -31,6 +31,28 @@ pub enum SubscriptionType {
     Broadcast,
 }
 
+impl SubscriptionType {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Exclusive,
+        Self::Failover,
+        Self::Shared,
+        Self::KeyShared,
+        Self::Broadcast,
+    ];
+
+    /// Its name in policies and stats. Broadcast has none of its own in the field; its consumers ask for Exclusive.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive | Self::Broadcast => "Exclusive",
+            Self::Failover => "Failover",
+            Self::Shared => "Shared",
+            Self::KeyShared => "Key_Shared",
+        }
+    }
+}
+
 /// Where a new cursor starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartAt {
@@ -118,6 +140,7 @@ impl Topic {
     ) -> Result<Subscribed, SubscribeError> {
         let mut asked = 0;
         loop {
+            self.catch_up_rules();
             let step = self.try_subscribe(&mut self.state.borrow_mut(), &request)?;
             match step {
                 Step::Done(done) => {
@@ -179,6 +202,7 @@ impl Topic {
         if let Some(time_ms) = request.rewind_to_ms {
             return Ok(Step::Rewind(time_ms));
         }
+        self.check_consumer_seat(state, request)?;
         let exists = state.subscriptions.contains_key(&request.subscription);
         if !exists {
             self.create_subscription(state, request)?;
@@ -309,7 +333,7 @@ impl Topic {
             key_shared: request.key_shared.clone(),
             window_bytes: WINDOW_BYTES,
         };
-        let (options, limits) = self.dispatch_options();
+        let (options, limits) = Self::dispatch_options(state);
         let subscription = state
             .subscriptions
             .get_mut(&request.subscription)

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::SubscriptionName;
 
+use super::expiry::Expired;
 use super::subscribe::SubscriptionType;
 use super::transient::Sharing;
 use crate::dispatcher::Dispatcher;
@@ -43,6 +44,8 @@ pub(crate) struct Subscription {
     pub(crate) idle_since_ms: u64,
     /// Sent to its consumers since the topic was loaded; what present listeners got is counted when they leave.
     pub(crate) sent: Sent,
+    /// What was acknowledged for its consumers because it was too old.
+    pub(crate) expired: Expired,
 }
 
 /// Where the cursor or cursors are.

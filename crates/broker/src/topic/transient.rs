@@ -24,6 +24,17 @@ use crate::feed::Sent;
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
 use crate::shard::{Dispatched, Message, OutletEvent, Publish, Receipt};
 
+/// How a dispatcher behaves.
+type Settings = (dispatcher::Options, dispatcher::Limits);
+
+fn new_dispatcher(kind: SubscriptionType, (options, limits): Settings) -> Dispatcher {
+    let acks = AckState::new(Ordinal(0));
+    match kind {
+        SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
+        _ => Dispatcher::shared(acks, options, limits),
+    }
+}
+
 /// The id that every message of a non-persistent topic has.
 fn position() -> Position {
     Position::new(0, 0)
@@ -112,6 +123,7 @@ impl Topic {
             key_shared: request.key_shared.clone(),
             window_bytes: WINDOW_BYTES,
         };
+        let settings = Self::dispatch_options(state);
         let subscription = state
             .subscriptions
             .get_mut(&request.subscription)
@@ -119,12 +131,14 @@ impl Topic {
         if subscription.consumers.is_empty() {
             subscription.sharing = None; // Of an attempt that failed, maybe of another type.
         }
-        let sharing = subscription.sharing.get_or_insert_with(|| self.new_sharing(kind));
+        let sharing = subscription
+            .sharing
+            .get_or_insert_with(|| Self::new_sharing(kind, settings));
         let dispatcher = match sharing {
             Sharing::OneOf(dispatcher) => dispatcher,
             Sharing::Each { dispatchers, .. } => dispatchers
                 .entry(key)
-                .or_insert_with(|| self.new_dispatcher(kind)),
+                .or_insert_with(|| new_dispatcher(kind, settings)),
         };
         dispatcher.add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
         self.enlist(state, request, key, name, kind);
@@ -135,10 +149,10 @@ impl Topic {
         Ok(self.done(state, key, Attach::Dispatched, active))
     }
 
-    fn new_sharing(&self, kind: SubscriptionType) -> Sharing {
+    fn new_sharing(kind: SubscriptionType, settings: Settings) -> Sharing {
         match kind {
             SubscriptionType::Shared | SubscriptionType::KeyShared => {
-                Sharing::OneOf(Box::new(self.new_dispatcher(kind)))
+                Sharing::OneOf(Box::new(new_dispatcher(kind, settings)))
             }
             SubscriptionType::Exclusive | SubscriptionType::Failover | SubscriptionType::Broadcast => {
                 Sharing::Each {
@@ -146,15 +160,6 @@ impl Topic {
                     active: None,
                 }
             }
-        }
-    }
-
-    fn new_dispatcher(&self, kind: SubscriptionType) -> Dispatcher {
-        let (options, limits) = self.dispatch_options();
-        let acks = AckState::new(Ordinal(0));
-        match kind {
-            SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
-            _ => Dispatcher::shared(acks, options, limits),
         }
     }
 

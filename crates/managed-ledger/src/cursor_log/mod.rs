@@ -118,6 +118,8 @@ pub struct CursorLog {
     /// The ledger that the info names, when this owner opened it for writing. Without one, nothing was queued since the opening,
     /// or a roll is about to make it.
     primary: Option<Target>,
+    /// How durable the ledger that was created last makes its entries.
+    durability: Durability,
     /// The ledger that the info names.
     named: Option<LedgerId>,
     roll: Roll,
@@ -195,6 +197,11 @@ impl CursorLog {
         }
         let places = self.targets().map(Target::all).collect();
         CommitTicket::at(places, self.failure.subscribe())
+    }
+
+    /// How durable commits are made; the log rolls to a new ledger when that differs from what the present one does.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.options.durability = durability;
     }
 
     /// The cursors and what they belong to.

@@ -43,6 +43,7 @@ impl CursorLog {
             let mut log = Self {
                 engine,
                 info,
+                durability: options.durability,
                 options,
                 mirror,
                 chunk: Vec::new(),

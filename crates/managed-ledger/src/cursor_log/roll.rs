@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{BoxFuture, CreateError, CreateOptions, LedgerWriter};
+use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, LedgerWriter};
 
 use super::CursorLog;
 use super::commit::Target;
@@ -16,7 +16,7 @@ const RETRY_MS: u64 = 1_000;
 /// How far a roll has come.
 pub(super) enum Roll {
     Idle,
-    Creating,
+    Creating(Durability),
     /// The snapshot is queued; changes go to both ledgers.
     Copying {
         target: Target,
@@ -82,11 +82,10 @@ impl CursorLog {
         let is_flushed = self.targets().all(|target| target.queued_bytes == 0);
         match &mut self.roll {
             Roll::Idle if is_due => {
-                self.roll = Roll::Creating;
+                let durability = self.options.durability;
+                self.roll = Roll::Creating(durability);
                 let engine = Arc::clone(&self.engine);
-                let options = CreateOptions {
-                    durability: self.options.durability,
-                };
+                let options = CreateOptions { durability };
                 Some(Box::pin(async move {
                     RollDone(Done::Created(engine.create(options).await))
                 }))
@@ -98,7 +97,7 @@ impl CursorLog {
                 *is_naming = true;
                 Some(self.name_copy())
             }
-            Roll::Idle | Roll::Creating | Roll::Copying { .. } => None,
+            Roll::Idle | Roll::Creating(_) | Roll::Copying { .. } => None,
         }
     }
 
@@ -125,6 +124,9 @@ impl CursorLog {
         let Some(primary) = &self.primary else {
             return self.is_unwritten;
         };
+        if self.durability != self.options.durability {
+            return true;
+        }
         primary.bytes
             > self
                 .options
@@ -135,6 +137,9 @@ impl CursorLog {
     /// Step 2. The open chunk belongs before the snapshot: to the old ledger only.
     fn begin_copy(&mut self, writer: Arc<dyn LedgerWriter>) {
         self.seal_chunk();
+        if let Roll::Creating(durability) = self.roll {
+            self.durability = durability;
+        }
         let mut target = Target::new(writer);
         for entry in self.mirror.snapshot(self.options.entry_bytes) {
             target.push(Bytes::from(entry));

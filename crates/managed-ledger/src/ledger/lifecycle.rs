@@ -45,7 +45,7 @@ impl ManagedLedger {
             }
             writer.close().await?;
             let spare = match &self.next {
-                Next::Ready(spare) => Some(spare.id()),
+                Next::Ready(spare) => Some(spare.writer.id()),
                 Next::None | Next::Preparing => None,
             };
             self.record_close(spare).await

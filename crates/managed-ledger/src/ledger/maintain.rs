@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, CreateOptions, LedgerEngine, LedgerWriter, StorageFault};
+use pharos_ledger::{BoxFuture, CreateOptions, LedgerEngine, StorageFault};
 use pharos_types::{LedgerId, Ordinal, Position};
 
 use super::offload::OffloadDone;
-use super::{End, Failure, Handover, ManagedLedger, Next};
+use super::{End, Failure, Handover, ManagedLedger, NewLedger, Next};
 use crate::info::{InfoHandle, LedgerInfo, is_final};
 use crate::table::LedgerRow;
 
@@ -19,7 +19,7 @@ const SMALL_LEDGER: u64 = 256;
 pub struct MaintenanceDone(Done);
 
 enum Done {
-    Prepared(Result<Arc<dyn LedgerWriter>, MaintenanceError>),
+    Prepared(Result<NewLedger, MaintenanceError>),
     Closed(Result<(), pharos_ledger::AppendError>),
     Job(Job, Result<(), MaintenanceError>),
     Terminated(Result<(), MaintenanceError>),
@@ -98,6 +98,7 @@ impl ManagedLedger {
             return None;
         }
         self.flush_waiting();
+        self.ask_rollover_when_idle();
         if matches!(self.next, Next::Ready(_)) && self.handover.is_none() && self.is_roll_due() {
             self.begin_handover();
         }
@@ -124,8 +125,8 @@ impl ManagedLedger {
     pub fn on_maintenance(&mut self, done: MaintenanceDone, now_ms: u64) -> MaintenanceEvent {
         self.now_ms = self.now_ms.max(now_ms);
         match done.0 {
-            Done::Prepared(Ok(writer)) => {
-                self.next = Next::Ready(writer);
+            Done::Prepared(Ok(ledger)) => {
+                self.next = Next::Ready(ledger);
                 MaintenanceEvent::Nothing
             }
             Done::Prepared(Err(error)) => {
@@ -159,6 +160,22 @@ impl ManagedLedger {
         self.is_roll_asked = self.rows.last().is_some_and(|row| row.entries > 0);
     }
 
+    /// Asks for a rollover when nothing was appended for long, so that what everybody has read can go.
+    fn ask_rollover_when_idle(&mut self) {
+        let end = self.end();
+        if end != self.moved.0 {
+            self.moved = (end, self.now_ms);
+        }
+        let idle_ms = self.now_ms.saturating_sub(self.moved.1);
+        if self
+            .options
+            .ledger_idle_ms_max
+            .is_some_and(|most| idle_ms >= most)
+        {
+            self.ask_rollover();
+        }
+    }
+
     /// Whether the current ledger is full, old enough, or asked to end.
     pub(super) fn is_roll_due(&self) -> bool {
         self.is_full(|limit| limit) && self.end == End::Endless
@@ -174,6 +191,9 @@ impl ManagedLedger {
         let (Some(row), Some(_), options) = (self.rows.last(), &self.writer, &self.options) else {
             return false;
         };
+        if self.durability != options.durability {
+            return true;
+        }
         let age_ms = self.now_ms.saturating_sub(self.opened_ms);
         let is_full = row.entries >= limit_of(options.ledger_entries_max)
             || row.bytes >= limit_of(options.ledger_bytes_max)
@@ -184,12 +204,10 @@ impl ManagedLedger {
     /// Step 1: create the next ledger and name it, in this order: a named ledger always exists.
     fn prepare(&self) -> BoxFuture<'static, MaintenanceDone> {
         let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
-        let options = CreateOptions {
-            durability: self.options.durability,
-        };
+        let durability = self.options.durability;
         Box::pin(async move {
             let prepared = async {
-                let writer = engine.create(options).await?;
+                let writer = engine.create(CreateOptions { durability }).await?;
                 let ledger_id = writer.id().0;
                 let name = |info: &mut crate::info::ManagedLedgerInfo| {
                     if info.row_mut(ledger_id).is_none() {
@@ -206,7 +224,7 @@ impl ManagedLedger {
                     }
                     return Err(error.into());
                 }
-                Ok(writer)
+                Ok(NewLedger { writer, durability })
             };
             MaintenanceDone(Done::Prepared(prepared.await))
         })
@@ -214,9 +232,10 @@ impl ManagedLedger {
 
     /// Step 2: entries get positions in the next ledger from now on.
     pub(super) fn begin_handover(&mut self) {
-        let Next::Ready(writer) = std::mem::replace(&mut self.next, Next::None) else {
+        let Next::Ready(ledger) = std::mem::replace(&mut self.next, Next::None) else {
             return;
         };
+        let NewLedger { writer, durability } = ledger;
         let row = LedgerRow {
             id: writer.id(),
             first: self.end(),
@@ -229,6 +248,7 @@ impl ManagedLedger {
             writer,
             is_closing: false,
         });
+        self.durability = durability;
         self.opened_ms = self.now_ms;
         self.is_roll_asked = false;
         self.rebuild_table();
@@ -283,7 +303,7 @@ impl ManagedLedger {
         }
         let (writer, row) = (Arc::clone(self.writer.as_ref()?), *self.rows.last()?);
         let spare = match &self.next {
-            Next::Ready(spare) => Some(spare.id()),
+            Next::Ready(spare) => Some(spare.writer.id()),
             Next::None | Next::Preparing => None,
         };
         self.end = End::Closing;

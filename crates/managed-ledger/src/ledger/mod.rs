@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{BoxFuture, LedgerEngine, LedgerWriter, StorageFault};
+use pharos_ledger::{BoxFuture, Durability, LedgerEngine, LedgerWriter, StorageFault};
 use pharos_types::{EntryId, Ordinal, Position};
 use tokio::sync::watch;
 
@@ -85,8 +85,12 @@ pub struct ManagedLedger {
     retry_at_ms: u64,
     /// The owner's clock as of its last call.
     now_ms: u64,
+    /// How durable the last row's ledger makes its entries.
+    durability: Durability,
     /// When the last row's ledger was opened; its age decides about rollover.
     opened_ms: u64,
+    /// The end as of the last call that saw it move, and when that was.
+    moved: (Ordinal, u64),
     /// The owner wants a rollover whatever the limits say.
     is_roll_asked: bool,
     end: End,
@@ -108,7 +112,13 @@ enum Next {
     None,
     Preparing,
     /// Named in the info, empty.
-    Ready(Arc<dyn LedgerWriter>),
+    Ready(NewLedger),
+}
+
+/// A ledger that was just created.
+struct NewLedger {
+    writer: Arc<dyn LedgerWriter>,
+    durability: Durability,
 }
 
 /// How far termination has come.
@@ -220,6 +230,18 @@ impl ManagedLedger {
     #[must_use]
     pub fn is_terminated(&self) -> bool {
         self.end != End::Endless
+    }
+
+    /// How durable entries are made from the next ledger on. When that differs from what the current ledger does, the next
+    /// one is begun at once, whatever the limits say.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.options.durability = durability;
+    }
+
+    /// How durable the ledger that takes the appends makes them.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// The topic's facts, as stored.

@@ -143,6 +143,7 @@ impl ManagedLedger {
             }),
             cache: EntryCache::new(options.cache_budget.clone(), options.cache_bytes_max, end),
             offload: Offloading::new(options.offloader.clone(), &stored),
+            durability: options.durability,
             options,
             end: if writer.is_some() {
                 End::Endless
@@ -158,6 +159,7 @@ impl ManagedLedger {
             retry_at_ms: 0,
             now_ms,
             opened_ms: now_ms,
+            moved: (end, now_ms),
             is_roll_asked: false,
             failure: None,
         }

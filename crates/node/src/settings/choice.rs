@@ -22,6 +22,26 @@ pub enum TopicType {
     Partitioned,
 }
 
+/// What happens when a backlog is over its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaPolicy {
+    /// Producers are turned away and try again.
+    Hold,
+    /// Producers are turned away and fail.
+    Exception,
+    /// Slow cursors are moved on.
+    Eviction,
+}
+
+/// Which topics count as not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InactiveMode {
+    /// Those without subscriptions.
+    NoSubscriptions,
+    /// Those whose subscriptions have no backlog.
+    CaughtUp,
+}
+
 /// When an append counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageSync {
@@ -73,6 +93,19 @@ words!(
     "non-partitioned or partitioned",
     NonPartitioned = "non-partitioned",
     Partitioned = "partitioned"
+);
+words!(
+    QuotaPolicy,
+    "producer_request_hold, producer_exception or consumer_backlog_eviction",
+    Hold = "producer_request_hold",
+    Exception = "producer_exception",
+    Eviction = "consumer_backlog_eviction"
+);
+words!(
+    InactiveMode,
+    "delete_when_no_subscriptions or delete_when_subscriptions_caught_up",
+    NoSubscriptions = "delete_when_no_subscriptions",
+    CaughtUp = "delete_when_subscriptions_caught_up"
 );
 words!(StorageSync, "sync or async", Sync = "sync", Async = "async");
 words!(

@@ -11,12 +11,14 @@ use std::time::Duration;
 mod choice;
 mod env;
 mod layers;
+mod policies;
 mod reference;
 pub mod table;
 mod units;
 
-pub use choice::{LogFormat, StorageIo, StorageSync, TopicType};
+pub use choice::{InactiveMode, LogFormat, QuotaPolicy, StorageIo, StorageSync, TopicType};
 pub use layers::{Effective, LoadError, Origin, Sources};
+pub use policies::PolicySettings;
 pub use reference::{json_listing, markdown_reference, text_listing};
 pub use units::{ByteSize, Limit, Value};
 
@@ -45,6 +47,8 @@ pub struct Settings {
     pub protocol: ProtocolSettings,
     /// Topics and subscriptions.
     pub topics: TopicSettings,
+    /// What topics and namespaces may say otherwise.
+    pub policies: PolicySettings,
     /// Broadcast subscriptions.
     pub broadcast: BroadcastSettings,
     /// Managed ledgers.
@@ -115,6 +119,8 @@ pub struct LedgerSettings {
     pub max_rollover_time: Duration,
     /// Age before which none begins.
     pub min_rollover_time: Duration,
+    /// Time without a message after which a new ledger begins; 0 never.
+    pub inactive_rollover_time: Duration,
     /// How long acknowledged data is kept.
     pub default_retention_time: Limit<Duration>,
     /// How much acknowledged data is kept.
@@ -186,6 +192,7 @@ impl Default for Settings {
                 cursor_flush_interval: Duration::from_secs(1),
                 unload_idle_after: Limit::At(Duration::from_secs(600)),
             },
+            policies: PolicySettings::default(),
             broadcast: BroadcastSettings {
                 absent_retention: Limit::At(Duration::from_secs(3600)),
                 absent_backlog: Limit::At(ByteSize::mib(1024)),
@@ -195,6 +202,7 @@ impl Default for Settings {
                 max_size: ByteSize::mib(256),
                 max_rollover_time: Duration::from_secs(240 * 60),
                 min_rollover_time: Duration::from_secs(10 * 60),
+                inactive_rollover_time: Duration::ZERO,
                 default_retention_time: Limit::At(Duration::ZERO),
                 default_retention_size: Limit::At(ByteSize(0)),
                 retention_check_interval: Duration::from_secs(120),
@@ -271,6 +279,12 @@ impl Settings {
             !self.ledger.retention_check_interval.is_zero(),
             "ledger.retention_check_interval must not be 0",
         );
+        faults.extend(self.policies.faults());
+        let mut expect = |holds: bool, sentence: &str| {
+            if !holds {
+                faults.push(sentence.to_owned());
+            }
+        };
         // Room for the largest entry (16 MiB) and what a segment needs for itself; offsets in it are 32 bits.
         let segment = self.storage.segment_size;
         expect(

@@ -126,18 +126,38 @@ impl Node {
 
     /// What the HTTP door answers to a request without a body, if its answer begins with `status`.
     pub(crate) fn http(&self, method: &str, path: &str, status: &str) -> String {
+        let (head, body) = self.exchange(method, path, "");
+        assert!(head.starts_with(status), "{method} {path}: {head} {body}");
+        body
+    }
+
+    /// Status and body of a call to the admin API.
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let (head, body) = self.exchange(method, path, body);
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body)
+    }
+
+    /// A call to the admin API that must succeed.
+    pub(crate) fn order(&self, method: &str, path: &str, body: &str) {
+        let (status, answer) = self.call(method, path, body);
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+    }
+
+    /// Head and body of the answer to a request.
+    fn exchange(&self, method: &str, path: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with(status), "{method} {path}: {answer}");
-        body.to_owned()
+        (head.to_owned(), body.to_owned())
     }
 
     /// `…/stats` of a topic of public/default.

@@ -93,7 +93,7 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
     let rewind_sec = request.start_message_rollback_duration_sec.unwrap_or(0);
     let catalog = &connection.shard.shared.catalog;
     Ok(SubscribeRequest {
-        may_create: catalog.may_create_subscription(topic.namespace()) || topic.is_system(),
+        may_create: catalog.may_create_subscription(&topic) || topic.is_system(),
         topic,
         subscription,
         kind,

@@ -118,13 +118,23 @@ async fn the_namespace_has_the_last_word() {
     assert!(catalog.check_lookup(&topic("b")).is_err());
     assert!(catalog.check_lookup(&topic("b-partition-0")).is_err());
 
-    assert!(catalog.may_create_subscription(&name));
+    assert!(catalog.may_create_subscription(&topic("a")));
     let word = json!({"allowAutoSubscriptionCreation": false});
     catalog
         .set_policy(&name, "autoSubscriptionCreationOverride", word)
         .await
         .unwrap();
-    assert!(!catalog.may_create_subscription(&name));
+    assert!(!catalog.may_create_subscription(&topic("a")));
+    let word = json!({"allowAutoSubscriptionCreation": true});
+    catalog
+        .set_topic_policy(&topic("a"), "autoSubscriptionCreation", word)
+        .await
+        .unwrap();
+    assert!(
+        catalog.may_create_subscription(&topic("a")),
+        "the topic's own word goes first"
+    );
+    assert!(!catalog.may_create_subscription(&topic("b")));
 }
 
 #[tokio::test]

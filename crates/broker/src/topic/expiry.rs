@@ -1,0 +1,176 @@
+//! What nobody acknowledged in time: messages beyond their time to live, and subscriptions that nobody uses.
+//!
+//! Expiry acknowledges, it deletes nothing: it moves mark-delete positions past what is older than the limit. The border
+//! is found by bisection over publish times, between the lowest cursor and the end, so a look at a backlog of a
+//! million entries reads about twenty of them, and a look at one in which nothing is old reads a single one.
+
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, SubscriptionName};
+
+use super::subscription::{Body, CursorPlace, Loan};
+use super::{State, Topic};
+use crate::error::CursorError;
+
+/// What expired of a subscription since the topic was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expired {
+    /// Entries that were acknowledged for their consumers; of a broadcast subscription, over all its cursors.
+    pub(crate) entries: u64,
+    /// When that last happened, in milliseconds since 1970; 0 for never.
+    pub(crate) last_ms: u64,
+}
+
+impl Topic {
+    /// Moves every cursor past what has reached its time to live. A message expires when it is older than that, by its
+    /// publish time; one that is exactly as old stays.
+    pub(crate) async fn expire_by_rules(&self) -> Result<(), CursorError> {
+        let ttl_ms = self.state.borrow().rules.ttl_ms;
+        match ttl_ms {
+            Some(ttl_ms) => {
+                self.expire_published_before(clock::wall_ms().saturating_sub(ttl_ms))
+                    .await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Moves every cursor to the first message published at or after a time, in milliseconds since 1970.
+    pub(crate) async fn expire_published_before(&self, time_ms: u64) -> Result<(), CursorError> {
+        let (from, end, names) = {
+            let state = self.state.borrow();
+            let names: Vec<SubscriptionName> = state.subscriptions.keys().cloned().collect();
+            (lowest_place(&state), state.ledger.durable_end(), names)
+        };
+        let to = self.first_published_since(from, end, time_ms).await?;
+        if to <= from {
+            return Ok(());
+        }
+        for name in names {
+            match self.expire_to(&name, to).await {
+                Ok(_) | Err(CursorError::NoSubscription(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Acknowledges everything before `to` for a subscription's consumers, and counts it as expired.
+    pub(crate) async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<u64, CursorError> {
+        let (mut count, asked) = self.unacked_before(name, to)?;
+        if let Some((loan, known)) = asked {
+            // What a listener acknowledged in the last second is not known here.
+            let acks = self.listener_acks(loan).await;
+            count += acks.map_or(known, |acks| acks.backlog(to));
+        }
+        self.skip_to(name, to)?;
+        if count > 0
+            && let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name)
+        {
+            subscription.expired.entries += count;
+            subscription.expired.last_ms = clock::wall_ms();
+        }
+        Ok(count)
+    }
+
+    /// How many entries before `to` a subscription has not acknowledged, and the one listener whose word is missing,
+    /// with what is known of it.
+    fn unacked_before(
+        &self,
+        name: &SubscriptionName,
+        to: Ordinal,
+    ) -> Result<(u64, Option<(Loan, u64)>), CursorError> {
+        let state = self.state.borrow();
+        let subscription = state
+            .subscriptions
+            .get(name)
+            .ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
+        let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
+            (CursorPlace::Home(acks), _) => acks.backlog(to),
+            (CursorPlace::Lent(_), Some(slot)) => {
+                state.slots.get(slot).map_or(0, |slot| slot.acks.backlog(to))
+            }
+            (CursorPlace::Lent(_), None) => 0,
+        };
+        Ok(match &subscription.body {
+            Body::Dispatched(body) => (body.dispatcher.acks().backlog(to), None),
+            Body::Broadcast(body) => {
+                let kept = body.members.values().filter(|member| !member.dropped);
+                (kept.map(|member| known(&member.cursor)).sum(), None)
+            }
+            Body::Stream(cursor) => match (cursor.loan(), known(cursor)) {
+                (Some(loan), count) if count > 0 || cursor.slot.is_none() => (0, Some((loan, count))),
+                (_, count) => (count, None),
+            },
+        })
+    }
+
+    /// The first entry of `from..end` that was published at or after a time; `end` when there is none. Publish times are
+    /// taken to rise, as they do but for clocks of producers that disagree.
+    pub(super) async fn first_published_since(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        time_ms: u64,
+    ) -> Result<Ordinal, CursorError> {
+        let (mut low, mut high) = (from, end);
+        // Mostly nothing is old, which the first entry tells.
+        let mut look = from;
+        while low < high {
+            match self.entry_at(look).await {
+                Ok(Some(entry)) if entry.facts.publish_time_ms >= time_ms => high = look,
+                // One that was trimmed meanwhile lies before all that is left.
+                Ok(_) => low = look.next(),
+                Err(_) if look < self.state.borrow().ledger.first() => low = look.next(),
+                Err(error) => return Err(error),
+            }
+            look = low.plus(low.count_to(high) / 2);
+        }
+        Ok(low)
+    }
+
+    /// Deletes durable subscriptions that had no consumer for as long as the rules let them live.
+    pub(crate) async fn expire_subscriptions(&self) {
+        let now_ms = clock::wall_ms();
+        let idle: Vec<SubscriptionName> = {
+            let state = self.state.borrow();
+            let Some(limit_ms) = state.rules.subscription_ms else {
+                return;
+            };
+            let idle = state.subscriptions.values().filter(|subscription| {
+                subscription.is_durable()
+                    && subscription.consumers.is_empty()
+                    && !subscription.fenced
+                    && now_ms.saturating_sub(subscription.idle_since_ms) > limit_ms
+            });
+            idle.map(|subscription| subscription.name.clone()).collect()
+        };
+        for name in idle {
+            match self.delete_subscription(&name, false).await {
+                Ok(()) => {
+                    tracing::info!(topic = %self.name, subscription = %name, "subscription without consumers expired");
+                }
+                // Somebody came meanwhile, or another deleted it.
+                Err(CursorError::Busy(_) | CursorError::NoSubscription(_)) => {}
+                Err(error) => {
+                    tracing::warn!(topic = %self.name, subscription = %name, %error, "cannot delete an expired subscription");
+                }
+            }
+        }
+    }
+}
+
+/// No cursor stands before this. One that is lent and not durable is known to its listener only.
+fn lowest_place(state: &State) -> Ordinal {
+    let end = state.ledger.durable_end();
+    let mut lowest = state.marks.lowest().unwrap_or(end);
+    let passing = state.subscriptions.values().filter(|s| !s.is_durable());
+    for subscription in passing {
+        let place = match &subscription.body {
+            Body::Dispatched(body) => body.dispatcher.acked_to(),
+            Body::Stream(cursor) => cursor.home().map_or(state.ledger.first(), |acks| acks.acked_to()),
+            Body::Broadcast(_) => end,
+        };
+        lowest = lowest.min(place);
+    }
+    lowest.max(state.ledger.first())
+}

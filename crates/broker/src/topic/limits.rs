@@ -1,0 +1,101 @@
+//! Who finds no seat any more: limits to producers, consumers and subscriptions, and which kinds are served at all.
+//!
+//! Checked when somebody comes; a limit that is lowered sends nobody away.
+
+use super::subscribe::{SubscribeRequest, SubscriptionType};
+use super::{ProducerRequest, State, Topic};
+use crate::error::{ProducerError, SubscribeError};
+
+impl Topic {
+    /// Whether another producer finds room. Whoever it replaces must be gone already.
+    pub(super) fn check_producer_seat(
+        &self,
+        state: &State,
+        request: &ProducerRequest,
+    ) -> Result<(), ProducerError> {
+        let seats = state.rules.seats;
+        let attached = state.producers.len();
+        if is_taken(seats.producers, attached) {
+            let text = format!("Topic '{}' reached max producers limit", self.name);
+            return Err(ProducerError::Busy(text));
+        }
+        if seats.producers_of_address > 0 {
+            let mine = host(&request.info.address);
+            let others = state.producers.iter();
+            let count = others.filter(|other| host(&other.info.address) == mine).count();
+            if is_taken(seats.producers_of_address, count) {
+                let text = format!("Topic '{}' reached max same address producers limit", self.name);
+                return Err(ProducerError::Busy(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another consumer finds room, and its subscription if that does not exist yet.
+    pub(super) fn check_consumer_seat(
+        &self,
+        state: &State,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
+        let busy = |text: &str| Err(SubscribeError::Busy(text.to_owned()));
+        if !state.rules.kinds.contains(&request.kind) {
+            return Err(SubscribeError::NotAllowed(format!(
+                "Topic[{}] doesn't support {} sub type!",
+                self.name,
+                request.kind.as_str()
+            )));
+        }
+        let seats = state.rules.seats;
+        if is_taken(seats.consumers, state.consumers.len()) {
+            return busy("Topic reached max consumers limit");
+        }
+        if seats.consumers_of_address > 0 {
+            let mine = host(&request.info.address);
+            let others = state.consumers.values();
+            let count = others.filter(|other| host(&other.info.address) == mine).count();
+            if is_taken(seats.consumers_of_address, count) {
+                return busy("Topic reached max same address consumers limit");
+            }
+        }
+        let Some(subscription) = state.subscriptions.get(&request.subscription) else {
+            return if request.durable {
+                self.check_subscription_seat(state)
+                    .map_err(SubscribeError::NotAllowed)
+            } else {
+                Ok(())
+            };
+        };
+        // The second consumer of an exclusive subscription is refused for that, after the first was asked.
+        let is_alone = request.kind == SubscriptionType::Exclusive;
+        if !is_alone && is_taken(seats.consumers_of_subscription, subscription.consumers.len()) {
+            return busy("Subscription reached max consumers limit");
+        }
+        Ok(())
+    }
+
+    /// Whether another durable subscription finds room; else the reason.
+    pub(super) fn check_subscription_seat(&self, state: &State) -> Result<(), String> {
+        let limit = state.rules.seats.subscriptions;
+        if limit == 0 {
+            return Ok(());
+        }
+        let durable = state.subscriptions.values().filter(|other| other.is_durable());
+        if is_taken(limit, durable.count()) {
+            return Err(format!(
+                "Exceed the maximum number of subscriptions of the topic: {}",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether `count` seats are all that a limit allows; 0 is no limit.
+fn is_taken(limit: u32, count: usize) -> bool {
+    limit > 0 && count >= limit as usize
+}
+
+/// A peer's address without its port.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}

@@ -1,0 +1,267 @@
+//! Backlog quotas: how much unacknowledged data a topic may hold, in bytes and by age, and what happens beyond.
+//!
+//! Size is what lies from the slowest durable cursor to the end, in stored bytes: whole ledgers exactly, the one the cursor
+//! stands in by share of its entries. Age is that of the oldest entry that some durable cursor has not acknowledged, by
+//! its publish time. Both are looked at once in a while and whenever a producer comes. Listeners tell of their
+//! acknowledgements about once a second, so before anybody is turned away they are asked: a quota is never held
+//! against consumers that have caught up.
+
+use std::sync::Arc;
+
+use pharos_managed_ledger::LedgerRow;
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, SubscriptionName};
+
+use super::retire::bytes_after;
+use super::subscription::{Body, Subscription};
+use super::{State, Topic};
+use crate::error::ProducerError;
+use crate::rules::{Quota, QuotaAction};
+
+/// The oldest entry that some durable subscription has not acknowledged, as of the last look.
+#[derive(Clone, Debug)]
+pub(crate) struct Oldest {
+    place: Ordinal,
+    /// When it was published, in milliseconds since 1970.
+    pub(crate) published_ms: u64,
+    /// A subscription that waits for it.
+    pub(crate) subscription: Arc<str>,
+}
+
+/// How often cursors were moved on because a quota was exceeded, since the topic was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evictions {
+    pub(crate) by_size: u64,
+    pub(crate) by_age: u64,
+}
+
+/// Which quota was exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    Size(Quota),
+    Age(Quota),
+}
+
+impl Over {
+    fn action(self) -> QuotaAction {
+        let (Self::Size(quota) | Self::Age(quota)) = self;
+        quota.action
+    }
+}
+
+impl Topic {
+    /// Refuses a producer while a backlog is over a quota that turns producers away.
+    pub(super) async fn check_quota(&self) -> Result<(), ProducerError> {
+        for over in self.over_quota().await {
+            let text = "Cannot create producer on topic with backlog quota exceeded".to_owned();
+            match over.action() {
+                QuotaAction::Hold => return Err(ProducerError::QuotaHold(text)),
+                QuotaAction::Exception => return Err(ProducerError::QuotaException(text)),
+                QuotaAction::Evict => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the backlog and does what the quotas say.
+    pub(crate) async fn enforce_quota(&self) {
+        if self.is_transient() {
+            return;
+        }
+        self.look_at_oldest().await;
+        for over in self.over_quota().await {
+            tracing::warn!(topic = %self.name, ?over, "backlog quota is exceeded");
+            match over.action() {
+                QuotaAction::Hold | QuotaAction::Exception => {
+                    self.close_all_producers(&mut self.state.borrow_mut());
+                }
+                QuotaAction::Evict => self.evict(over).await,
+            }
+        }
+    }
+
+    /// The quotas that are exceeded, once listeners have told where they are.
+    async fn over_quota(&self) -> Vec<Over> {
+        if self.is_transient() || self.measure().await.is_empty() {
+            return Vec::new();
+        }
+        self.hear_listeners().await;
+        self.measure().await
+    }
+
+    async fn measure(&self) -> Vec<Over> {
+        let mut over = Vec::new();
+        let age = {
+            let state = self.state.borrow();
+            over.extend(
+                state
+                    .rules
+                    .quota_size
+                    .filter(|quota| backlog_bytes(&state) >= quota.limit)
+                    .map(Over::Size),
+            );
+            state.rules.quota_age
+        };
+        if let Some(quota) = age {
+            let published_ms = self.look_at_oldest().await;
+            let is_over =
+                published_ms.is_some_and(|at_ms| clock::wall_ms() > at_ms.saturating_add(quota.limit));
+            over.extend(is_over.then_some(Over::Age(quota)));
+        }
+        over
+    }
+
+    /// Reads when the oldest entry of any backlog was published, unless that was read before. `None` without a backlog.
+    async fn look_at_oldest(&self) -> Option<u64> {
+        let place = {
+            let mut state = self.state.borrow_mut();
+            let place = state.marks.lowest().map(|place| place.max(state.ledger.first()));
+            let place = place.filter(|place| *place < state.ledger.durable_end());
+            match (&state.oldest, place) {
+                (Some(known), Some(place)) if known.place == place => return Some(known.published_ms),
+                _ => state.oldest = None,
+            }
+            place?
+        };
+        let entry = match self.entry_at(place).await {
+            Ok(entry) => entry?,
+            Err(error) => {
+                tracing::warn!(topic = %self.name, %error, "cannot tell the age of the backlog");
+                return None;
+            }
+        };
+        let mut state = self.state.borrow_mut();
+        let published_ms = entry.facts.publish_time_ms;
+        let waits = state.subscriptions.values().find(|s| stands_at(&state, s, place));
+        let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
+        state.oldest = Some(Oldest {
+            place,
+            published_ms,
+            subscription,
+        });
+        Some(published_ms)
+    }
+
+    /// Moves the slowest cursors on: to nine tenths of what the quota allows, so that it is not exceeded at once again.
+    async fn evict(&self, over: Over) {
+        let (outcome, counted) = match over {
+            Over::Size(quota) => {
+                self.state.borrow_mut().evictions.by_size += 1;
+                (
+                    self.evict_to_size(quota.limit / 10 * 9 + quota.limit % 10 * 9 / 10),
+                    "size",
+                )
+            }
+            Over::Age(quota) => {
+                self.state.borrow_mut().evictions.by_age += 1;
+                let kept_ms = quota.limit / 10 * 9;
+                let before_ms = clock::wall_ms().saturating_sub(kept_ms);
+                (self.expire_published_before(before_ms).await, "age")
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(topic = %self.name, %error, quota = counted, "cannot move slow cursors on");
+        }
+    }
+
+    fn evict_to_size(&self, bytes: u64) -> Result<(), crate::error::CursorError> {
+        let (to, slow) = {
+            let state = self.state.borrow();
+            let to = place_before_bytes(state.ledger.ledgers(), bytes).min(state.ledger.durable_end());
+            let durable = state.subscriptions.values().filter(|s| s.is_durable());
+            let slow: Vec<SubscriptionName> = durable.map(|s| s.name.clone()).collect();
+            (to, slow)
+        };
+        for name in slow {
+            self.skip_to(&name, to)?;
+        }
+        Ok(())
+    }
+
+    /// Resolves when what listeners and dispatchers have acknowledged until now is known here.
+    async fn hear_listeners(&self) {
+        self.flush_all();
+        let (Some(shard), id) = (self.shard(), self.id) else {
+            return;
+        };
+        let listening: Vec<_> = {
+            let state = self.state.borrow();
+            let links = state.links.iter().enumerate();
+            let lent = links.filter(|(_, link)| link.lent > 0);
+            lent.map(|(index, _)| super::publish::shard_id(index)).collect()
+        };
+        for to in listening {
+            // A shard that is gone has nothing to tell.
+            let _ = shard
+                .call(to, move |shard| async move { shard.report_progress(id).await })
+                .await;
+        }
+    }
+}
+
+/// Stored bytes from the slowest durable cursor to the end.
+pub(super) fn backlog_bytes(state: &State) -> u64 {
+    let rows = state.ledger.ledgers();
+    state.marks.lowest().map_or(0, |lowest| bytes_after(rows, lowest))
+}
+
+/// Whether a durable cursor of this subscription stands at a place.
+fn stands_at(state: &State, subscription: &Subscription, place: Ordinal) -> bool {
+    if let Body::Dispatched(body) = &subscription.body {
+        return subscription.is_durable() && body.dispatcher.acked_to() == place;
+    }
+    let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
+    slots.any(|slot| state.slots.get(slot).is_some_and(|slot| slot.acked_to() == place))
+}
+
+/// The first place after which there are at most about `bytes`.
+fn place_before_bytes(rows: &[LedgerRow], bytes: u64) -> Ordinal {
+    let mut left = bytes;
+    let mut place = rows.last().map_or(Ordinal(0), LedgerRow::end);
+    for row in rows.iter().rev() {
+        if row.bytes <= left {
+            left -= row.bytes;
+            place = row.first;
+            continue;
+        }
+        let share = u128::from(row.entries) * u128::from(left) / u128::from(row.bytes.max(1));
+        let entries = u64::try_from(share).unwrap_or(row.entries).min(row.entries);
+        return row.first.plus(row.entries - entries);
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use pharos_types::LedgerId;
+
+    use super::*;
+
+    fn row(id: u64, first: u64, entries: u64, bytes: u64) -> LedgerRow {
+        LedgerRow {
+            id: LedgerId(id),
+            first: Ordinal(first),
+            entries,
+            bytes,
+            closed_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn cursors_are_moved_just_as_far_as_the_bytes_say() {
+        let rows = [row(1, 10, 10, 1000), row(2, 20, 0, 0), row(3, 20, 5, 1000)];
+        for (bytes, place) in [
+            (0, 25),
+            (199, 25),
+            (200, 24),
+            (1000, 20),
+            (1100, 19),
+            (2000, 10),
+            (9000, 10),
+        ] {
+            assert_eq!(place_before_bytes(&rows, bytes), Ordinal(place), "{bytes}");
+            assert!(bytes_after(&rows, Ordinal(place)) <= bytes);
+        }
+        assert_eq!(place_before_bytes(&[], 5), Ordinal(0));
+    }
+}

@@ -1,0 +1,171 @@
+//! What is looked at once in a while, and following changes of the rules.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pharos_types::TopicName;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::Topic;
+use super::subscription::Body;
+use crate::catalog::PolicyEvent;
+use crate::rules::Rules;
+use crate::shard::Shard;
+
+/// Topics that are looked at before others on the shard get their turn.
+const TOPICS_PER_TURN: usize = 64;
+/// No look is taken more often.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Something to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upkeep {
+    /// Ages of ledgers, retention, absent consumers.
+    Ledgers,
+    /// Messages beyond their time to live.
+    Messages,
+    /// Backlogs beyond their quota.
+    Quotas,
+    /// Subscriptions without consumers.
+    Subscriptions,
+    /// Topics without users.
+    Topics,
+}
+
+impl Upkeep {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Ledgers,
+        Self::Messages,
+        Self::Quotas,
+        Self::Subscriptions,
+        Self::Topics,
+    ];
+
+    /// How often.
+    fn interval(self, options: &crate::Options) -> Duration {
+        let interval = match self {
+            Self::Ledgers => {
+                let absent = options.absent_retention.unwrap_or(Duration::MAX);
+                let idle = options.managed_ledger.ledger_idle_ms_max;
+                let idle = idle.map_or(Duration::MAX, Duration::from_millis);
+                let unused = options.unload_idle_after.unwrap_or(Duration::MAX);
+                options.retention_check_interval.min(absent).min(idle).min(unused)
+            }
+            Self::Messages => options.message_expiry_interval,
+            Self::Quotas => options.backlog_quota_interval,
+            Self::Subscriptions => options.subscription_expiration_interval,
+            Self::Topics => options.inactive_topic_interval,
+        };
+        interval.max(INTERVAL_MIN)
+    }
+}
+
+impl Topic {
+    /// Looks at one thing.
+    pub(super) async fn look_after(&self, what: Upkeep) {
+        if self.state.borrow().closing {
+            return;
+        }
+        match what {
+            Upkeep::Ledgers => self.on_tick(),
+            Upkeep::Messages => {
+                if let Err(error) = self.expire_by_rules().await {
+                    tracing::warn!(topic = %self.name, %error, "cannot expire messages");
+                }
+            }
+            Upkeep::Quotas => self.enforce_quota().await,
+            Upkeep::Subscriptions => self.expire_subscriptions().await,
+            Upkeep::Topics => {
+                if let Some(shard) = self.shard() {
+                    shard.give_up_unused(self).await;
+                }
+            }
+        }
+    }
+
+    /// A policy that may be about this topic changed.
+    pub(crate) fn on_policies_changed(&self) {
+        let Some(shard) = self.shard() else { return };
+        let version = shard.shared.catalog.policy_version();
+        let rules = shard.rules_of(&self.name);
+        let mut state = self.state.borrow_mut();
+        state.rules_version = version;
+        if *state.rules == rules || state.closing {
+            return;
+        }
+        state.ledger.set_durability(rules.durability);
+        state.cursors.set_durability(rules.durability);
+        state.rules = Rc::new(rules);
+        let (options, limits) = Self::dispatch_options(&state);
+        for subscription in state.subscriptions.values_mut() {
+            if let Body::Dispatched(body) = &mut subscription.body {
+                body.dispatcher.set_limits(limits);
+                body.dispatcher.set_delay(options.delay);
+            }
+        }
+        self.run_dispatchers(&mut state);
+        self.trim_soon(&mut state);
+        self.maintain(&mut state);
+        self.maintain_cursors(&mut state);
+    }
+
+    /// Makes sure that the rules are those of now: the news of a change may still be on its way.
+    pub(super) fn catch_up_rules(&self) {
+        let Some(shard) = self.shard() else { return };
+        if self.state.borrow().rules_version != shard.shared.catalog.policy_version() {
+            self.on_policies_changed();
+        }
+    }
+
+    fn is_meant(&self, event: &PolicyEvent) -> bool {
+        match event {
+            PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
+            PolicyEvent::Topic(name) => self.name == *name || self.name.base() == *name,
+        }
+    }
+}
+
+impl Shard {
+    /// Looks at every loaded topic, one after the other, so that what must be read is read one entry at a time.
+    pub(crate) async fn look_after_all(self: &Rc<Self>, what: Upkeep) {
+        for (index, topic) in self.topics.all().into_iter().enumerate() {
+            topic.look_after(what).await;
+            if index % TOPICS_PER_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Looks at one thing for as long as the shard lives.
+    pub(crate) async fn run_upkeep(self: Rc<Self>, what: Upkeep) {
+        let interval = what.interval(&self.shared.options);
+        loop {
+            tokio::time::sleep(interval).await;
+            self.look_after_all(what).await;
+            if what == Upkeep::Ledgers {
+                self.rest_topics().await;
+            }
+        }
+    }
+
+    /// Follows changes of policies for as long as the shard lives.
+    pub(crate) async fn run_policies(self: Rc<Self>) {
+        let mut events = self.shared.catalog.subscribe_policy_events();
+        loop {
+            let event = match events.recv().await {
+                Ok(event) => Some(event),
+                Err(RecvError::Lagged(_)) => None,
+                Err(RecvError::Closed) => return,
+            };
+            let meant = |topic: &Rc<Topic>| event.as_ref().is_none_or(|event| topic.is_meant(event));
+            for topic in self.topics.all().iter().filter(|topic| meant(topic)) {
+                topic.on_policies_changed();
+            }
+        }
+    }
+
+    /// What holds for a topic of this shard.
+    pub(crate) fn rules_of(&self, name: &TopicName) -> Rules {
+        Rules::of(&self.shared.catalog, &self.shared.options, name)
+    }
+}

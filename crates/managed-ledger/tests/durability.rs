@@ -1,0 +1,259 @@
+//! How durable a topic is made may change while it lives, and may be less than its subscriptions expect.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use pharos_ledger::memory::MemoryEngine;
+use pharos_ledger::{
+    BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter, OpenError,
+    ReadEntry, ReadError, Sealed,
+};
+use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, SubscriptionId};
+use pharos_managed_ledger::{AckState, CursorLog, ManagedLedger, OpenMode, Options};
+use pharos_metadata::{Memory, MetadataStore};
+use pharos_types::{EntryId, LedgerId, Ordinal};
+
+const NAME: &str = "public/default/persistent/t";
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("nothing in memory waits")
+}
+
+/// An engine in memory that remembers how durable each ledger was to be, and forgets the end of one when asked: what a
+/// power cut does to entries that the operating system had and the device had not.
+#[derive(Clone)]
+struct Engine {
+    memory: MemoryEngine,
+    made: Arc<Mutex<HashMap<LedgerId, Durability>>>,
+    /// Entries of open ledgers that a crash leaves.
+    left: Arc<Mutex<Option<u64>>>,
+}
+
+impl Engine {
+    fn new() -> Self {
+        Self {
+            memory: MemoryEngine::new(),
+            made: Arc::default(),
+            left: Arc::default(),
+        }
+    }
+
+    fn durability(&self, ledger: LedgerId) -> Durability {
+        self.made.lock().unwrap()[&ledger]
+    }
+}
+
+impl LedgerEngine for Engine {
+    fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
+        let durability = options.durability;
+        Box::pin(async move {
+            let writer = self.memory.create(options).await?;
+            self.made.lock().unwrap().insert(writer.id(), durability);
+            Ok(writer)
+        })
+    }
+
+    fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>> {
+        Box::pin(async move {
+            let sealed = self.memory.recover(ledger).await?;
+            let left = *self.left.lock().unwrap();
+            Ok(match (left, self.durability(ledger)) {
+                (Some(left), Durability::Async) => Sealed {
+                    entry_count: sealed.entry_count.min(left),
+                    bytes: sealed.bytes,
+                },
+                _ => sealed,
+            })
+        })
+    }
+
+    fn read(
+        &self,
+        ledger: LedgerId,
+        first: EntryId,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
+        self.memory.read(ledger, first, entries_max, bytes_max)
+    }
+
+    fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {
+        self.memory.delete(ledger)
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LedgerId>, ReadError>> {
+        self.memory.list()
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        self.memory.shutdown()
+    }
+}
+
+fn open(engine: &Engine, metadata: &Arc<Memory>, durability: Durability) -> ManagedLedger {
+    let options = Options {
+        durability,
+        ..Options::default()
+    };
+    let metadata: Arc<dyn MetadataStore> = Arc::<Memory>::clone(metadata);
+    let engine = Arc::new(engine.clone());
+    run(ManagedLedger::open(
+        NAME,
+        engine,
+        metadata,
+        options,
+        OpenMode::Create,
+        0,
+    ))
+    .unwrap()
+}
+
+fn open_cursors(log: &ManagedLedger, durability: Durability) -> CursorLog {
+    let options = CursorLogOptions {
+        durability,
+        ..CursorLogOptions::default()
+    };
+    run(CursorLog::open(log, options, 0)).unwrap()
+}
+
+fn maintain(log: &mut ManagedLedger) {
+    while let Some(step) = log.take_maintenance(0) {
+        log.on_maintenance(run(step), 0);
+    }
+}
+
+fn maintain_cursors(log: &mut CursorLog) {
+    while let Some(step) = log.take_maintenance(0) {
+        log.on_maintenance(run(step), 0);
+    }
+}
+
+fn append(log: &mut ManagedLedger, count: u64) {
+    for _ in 0..count {
+        log.append(Bytes::from("entry")).unwrap();
+    }
+    maintain(log);
+}
+
+#[test]
+fn a_change_begins_a_new_ledger_at_once_also_when_the_last_one_is_empty() {
+    let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
+    let mut log = open(&engine, &metadata, Durability::Sync);
+    log.set_durability(Durability::Async);
+    maintain(&mut log);
+    assert_eq!(log.durability(), Durability::Async);
+    append(&mut log, 5);
+    // Back and forth before anything is appended: what counts is the last word.
+    for durability in [Durability::Sync, Durability::Async, Durability::Sync] {
+        log.set_durability(durability);
+        maintain(&mut log);
+    }
+    append(&mut log, 5);
+    log.set_durability(Durability::Sync);
+    maintain(&mut log);
+    let with_entries: Vec<_> = log.ledgers().iter().filter(|row| row.entries > 0).collect();
+    let made: Vec<_> = with_entries.iter().map(|row| engine.durability(row.id)).collect();
+    assert_eq!(made, [Durability::Async, Durability::Sync]);
+    assert_eq!(log.durable_end(), Ordinal(10));
+    let read = run(log.read(Ordinal(3), 100, 1 << 20)).unwrap();
+    assert_eq!(read[0].ordinal, Ordinal(3));
+    // Ledgers that turned out to be empty leave with the next opening.
+    drop(log);
+    let log = open(&engine, &metadata, Durability::Sync);
+    assert_eq!(
+        log.ledgers().iter().map(|row| row.entries).collect::<Vec<_>>(),
+        [5, 5, 0]
+    );
+    assert_eq!(log.end(), Ordinal(10));
+}
+
+#[test]
+fn the_cursor_log_follows_its_topic() {
+    let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
+    let log = open(&engine, &metadata, Durability::Sync);
+    let mut cursors = open_cursors(&log, Durability::Sync);
+    let before: Vec<_> = engine.made.lock().unwrap().keys().copied().collect();
+    let created = |id| Record::SubscriptionCreated {
+        subscription: SubscriptionId(id),
+        name: format!("s{id}"),
+        kind: 0,
+        properties: Default::default(),
+        facts: Vec::new(),
+    };
+    cursors.queue(created(0)).unwrap();
+    let ticket = cursors.commit();
+    maintain_cursors(&mut cursors);
+    run(ticket.durable()).unwrap();
+    let named = |engine: &Engine| {
+        let made = engine.made.lock().unwrap();
+        let newest = made.keys().filter(|id| !before.contains(id)).max().copied();
+        newest.map(|id| (id, made[&id])).unwrap()
+    };
+    assert_eq!(named(&engine).1, Durability::Sync);
+    cursors.set_durability(Durability::Async);
+    maintain_cursors(&mut cursors);
+    let (ledger, durability) = named(&engine);
+    assert_eq!(durability, Durability::Async);
+    cursors.queue(created(1)).unwrap();
+    let ticket = cursors.commit();
+    maintain_cursors(&mut cursors);
+    run(ticket.durable()).unwrap();
+    assert_eq!(named(&engine).0, ledger, "no further roll");
+    // All of it is in the new ledger.
+    drop((log, cursors));
+    let log = open(&engine, &metadata, Durability::Async);
+    assert_eq!(open_cursors(&log, Durability::Async).subscriptions().len(), 2);
+}
+
+#[test]
+fn cursors_never_stand_beyond_the_recovered_end() {
+    let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
+    let mut log = open(&engine, &metadata, Durability::Async);
+    // The cursors are on the device, the messages are not.
+    let mut cursors = open_cursors(&log, Durability::Sync);
+    append(&mut log, 100);
+    let subscription = SubscriptionId(0);
+    let name = Record::SubscriptionCreated {
+        subscription,
+        name: "s".to_owned(),
+        kind: 0,
+        properties: Default::default(),
+        facts: Vec::new(),
+    };
+    cursors.queue(name).unwrap();
+    let slot = cursors.slot_free();
+    let mut acks = AckState::new(Ordinal(60));
+    acks.ack(Ordinal(80));
+    let created = Record::CursorCreated {
+        slot,
+        subscription,
+        consumer: String::new(),
+        facts: Vec::new(),
+        acks,
+    };
+    cursors.queue(created).unwrap();
+    let ticket = cursors.commit();
+    maintain_cursors(&mut cursors);
+    run(ticket.durable()).unwrap();
+    drop((log, cursors));
+
+    *engine.left.lock().unwrap() = Some(40);
+    let mut log = open(&engine, &metadata, Durability::Async);
+    *engine.left.lock().unwrap() = None;
+    assert_eq!(log.end(), Ordinal(40), "the end was lost");
+    let cursors = open_cursors(&log, Durability::Sync);
+    let acks = &cursors.cursor(slot).unwrap().acks;
+    assert_eq!(acks.acked_to(), Ordinal(40));
+    append(&mut log, 60);
+    // Also after another start nothing of it counts as acknowledged.
+    drop((log, cursors));
+    let log = open(&engine, &metadata, Durability::Async);
+    let cursors = open_cursors(&log, Durability::Sync);
+    let acks = &cursors.cursor(slot).unwrap().acks;
+    assert_eq!((acks.acked_to(), acks.backlog(log.end())), (Ordinal(40), 60));
+    assert!(!acks.is_acked(Ordinal(80)));
+}
