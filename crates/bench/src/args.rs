@@ -297,6 +297,9 @@ pub(crate) struct ScenarioArgs {
     /// Change a key of the file for all cases: `duration=2s`, `topics=[10,100]`, `broker.storage.sync=async`.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Only the cases whose label contains this text.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
     /// Where brokers of the run's own keep their data, each in a fresh directory that is removed; the system's temporary
     /// directory unless given. Give it again for further devices: several journals are dealt out over all of them.
     #[arg(long, value_name = "DIR")]

@@ -25,6 +25,9 @@ const STOP_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Lines of its output kept for a report of its failure.
 const TAIL_LINES: usize = 20;
 
+/// Name of the settings file of a broker of the run's own.
+pub(crate) const SETTINGS_FILE: &str = "bench-settings.toml";
+
 /// Where a broker keeps its data and settings. Dropping the last handle removes all of it.
 #[derive(Debug)]
 pub(crate) struct BrokerHome {
@@ -55,7 +58,7 @@ impl BrokerHome {
 
     /// Settings the broker starts with, as the text of its file.
     pub(crate) fn with_settings(mut self, text: &str) -> anyhow::Result<Self> {
-        let path = self.data.path().join("bench-settings.toml");
+        let path = self.data.path().join(SETTINGS_FILE);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         self.settings = Some(path);
         Ok(self)

@@ -179,7 +179,21 @@ fn a_refused_case_says_why_and_the_others_run() {
     assert_eq!(result["cases"][0]["refused"], false, "{result:#}");
     assert_eq!(result["cases"][1]["refused"], true, "{result:#}");
     let reason = result["cases"][1]["failure"].as_str().unwrap();
-    assert!(reason.contains("sometimes"), "{reason}");
+    assert!(
+        reason.contains("sometimes") && !reason.contains("/tmp"),
+        "{reason}"
+    );
+    // The same with only the case that runs.
+    let (code, result, said) = scenario(
+        "journals.toml",
+        &changes,
+        &["--set", "journals=1", "--only", "sync=sync"],
+    );
+    assert_eq!(
+        (code, result["cases"].as_array().unwrap().len()),
+        (Some(0), 1),
+        "{said}"
+    );
 }
 
 #[test]

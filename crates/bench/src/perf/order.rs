@@ -28,12 +28,15 @@ impl OrderOf {
         match known {
             Some((_, expected)) if stamp.sequence == *expected => *expected += 1,
             Some(_) => self.anomaly(stamp, slice),
-            None => {
-                let first = if from_first { 0 } else { stamp.sequence };
-                self.expected.push((stamp.source, first));
-                self.check(stamp, from_first, slice);
-            }
+            None => self.begin(stamp, from_first, slice),
         }
+    }
+
+    #[cold]
+    fn begin(&mut self, stamp: &Stamp, from_first: bool, slice: &mut Slice) {
+        let first = if from_first { 0 } else { stamp.sequence };
+        self.expected.push((stamp.source, first));
+        self.check(stamp, from_first, slice);
     }
 
     #[cold]

@@ -103,10 +103,12 @@ impl Expect {
     fn judge_one(&self, case: &CaseOutcome, cases: &[CaseOutcome]) -> Judged {
         let label = case.label.clone();
         let Some(value) = self.figure(case) else {
-            let why = case
-                .failure
-                .clone()
-                .unwrap_or_else(|| "no such figure".to_owned());
+            let why = match (case.refused, &case.failure) {
+                (true, _) => "the case was refused, see notes",
+                (_, Some(_)) => "the case failed, see notes",
+                _ => "the case has no such figure",
+            };
+            let why = why.to_owned();
             return self.judged(label, None, why);
         };
         let shown = metric::show(value);

@@ -4,6 +4,9 @@
 //! title = "Latency as topics grow"
 //! about = "What is measured, where the numbers come from, how to scale it."
 //!
+//! columns = ["publish_p99_ms"]   # figures of the table; the usual ones unless given
+//! relative = ["publish_p99_ms"]  # figures also shown as multiples of the first case's; `[]` for none
+//!
 //! [load]                  # every key of `Load`, the same for all cases
 //! size = "1KB"
 //! rate = 20000
@@ -38,6 +41,7 @@ use toml::{Table, Value};
 
 use super::expect::Expect;
 use super::load::Load;
+use super::metric::{self, METRICS, Metric};
 
 /// Parameters of a case by key; those of the broker begin with [`BROKER`].
 pub(super) type Params = BTreeMap<String, Value>;
@@ -50,6 +54,8 @@ pub(super) const BROKER: &str = "broker.";
 struct Raw {
     title: String,
     about: String,
+    columns: Option<Vec<String>>,
+    relative: Option<Vec<String>>,
     #[serde(default)]
     load: Table,
     #[serde(default)]
@@ -79,6 +85,10 @@ pub(super) struct Scenario {
     pub(super) title: String,
     /// What is measured and how to scale it.
     pub(super) about: String,
+    /// Figures of the table.
+    pub(super) columns: Vec<&'static Metric>,
+    /// Figures that are also shown as multiples of the first case's.
+    pub(super) relative: Vec<&'static Metric>,
     /// In the order in which they run.
     pub(super) cases: Vec<Case>,
     /// What should come out.
@@ -142,14 +152,27 @@ impl Scenario {
                 .check()
                 .with_context(|| format!("[[expect]] {}", expect.what))?;
         }
+        let named_metrics = |names: Option<Vec<String>>, usual: fn(&Metric) -> bool| match names {
+            Some(names) => names.iter().map(|name| known_metric(name)).collect(),
+            None => Ok(METRICS.iter().filter(|metric| usual(metric)).collect()),
+        };
         Ok(Self {
             name: name.to_owned(),
             title: raw.title,
             about: raw.about.trim().to_owned(),
+            columns: named_metrics(raw.columns, |metric| metric.shown)?,
+            relative: named_metrics(raw.relative, |metric| RELATIVE.contains(&metric.name))?,
             cases,
             expect: raw.expect,
         })
     }
+}
+
+/// Figures that are shown as multiples of the first case's unless the file says otherwise.
+const RELATIVE: [&str; 3] = ["publish_msg_s", "publish_p99_ms", "e2e_p99_ms"];
+
+fn known_metric(name: &str) -> anyhow::Result<&'static Metric> {
+    metric::find(name).with_context(|| format!("no figure `{name}`"))
 }
 
 fn named_case(case: &Table) -> anyhow::Result<(String, Params)> {
@@ -308,6 +331,7 @@ mod tests {
     fn unknown_keys_are_refused() {
         for wrong in [
             "title = 't'\nabout = 'a'\ntypo = 1",
+            "title = 't'\nabout = 'a'\ncolumns = ['nothing']",
             "title = 't'\nabout = 'a'\n[load]\nsise = 300",
             "title = 't'\nabout = 'a'\n[[case]]\nname = 'x'\nsise = 300",
             "title = 't'\nabout = 'a'\n[[case]]\nsize = 300",

@@ -15,6 +15,7 @@ use super::probe::Limits;
 pub(super) type Figures = BTreeMap<&'static str, f64>;
 
 /// One figure.
+#[derive(Debug)]
 pub(super) struct Metric {
     /// Its name in workload files and JSON.
     pub(super) name: &'static str,
@@ -22,27 +23,19 @@ pub(super) struct Metric {
     pub(super) group: &'static str,
     /// Its own heading.
     pub(super) head: &'static str,
+    /// The two in one, for places without neighbours.
+    pub(super) brief: &'static str,
     /// In words, with the unit.
     pub(super) about: &'static str,
-    /// Whether tables show it.
+    /// Whether tables show it unless told otherwise.
     pub(super) shown: bool,
-}
-
-impl Metric {
-    /// Its heading where it stands without its neighbours.
-    pub(super) fn full_head(&self) -> String {
-        match self.group {
-            PUBLISH => format!("publish {}, ms", self.head),
-            E2E => format!("e2e {}, ms", self.head),
-            group => format!("{group} {}", self.head).trim().to_owned(),
-        }
-    }
 }
 
 const fn metric(
     name: &'static str,
     group: &'static str,
     head: &'static str,
+    brief: &'static str,
     about: &'static str,
     shown: bool,
 ) -> Metric {
@@ -50,6 +43,7 @@ const fn metric(
         name,
         group,
         head,
+        brief,
         about,
         shown,
     }
@@ -62,37 +56,37 @@ const DEVICE: &str = "device";
 /// All figures, in the order of a table.
 #[rustfmt::skip]
 pub(super) const METRICS: &[Metric] = &[
-    metric("publish_msg_s", "published", "msg/s", "messages with a receipt a second", true),
-    metric("publish_mb_s", "published", "MB/s", "their payload, MB a second", true),
-    metric("publish_p50_ms", PUBLISH, "p50", "from the due time to the receipt, median, ms", true),
-    metric("publish_p99_ms", PUBLISH, "p99", "the same, 99th percentile, ms", true),
-    metric("publish_p999_ms", PUBLISH, "p99.9", "the same, 99.9th percentile, ms", true),
-    metric("publish_max_ms", PUBLISH, "max", "the same, longest, ms", true),
-    metric("e2e_p50_ms", E2E, "p50", "from the due time to a hot reader, median, ms", true),
-    metric("e2e_p99_ms", E2E, "p99", "the same, 99th percentile, ms", true),
-    metric("e2e_p999_ms", E2E, "p99.9", "the same, 99.9th percentile, ms", false),
-    metric("e2e_max_ms", E2E, "max", "the same, longest, ms", false),
-    metric("hot_msg_s", "hot", "msg/s", "messages received by hot readers a second", false),
-    metric("hot_mb_s", "hot", "MB/s", "their payload, MB a second", false),
-    metric("cold_mb_s", "backlog", "MB/s", "backlog read, MB a second, until all of it was read or the measured part ended", true),
-    metric("cold_msg_s", "backlog", "msg/s", "the same, messages a second", false),
-    metric("cold_share", "backlog", "read", "share of the backlog that was read in the measured part", true),
-    metric("cold_of_device", "backlog", "of dev", "cold_mb_s over device_read_mb_s", true),
-    metric("broker_cpu_s_per_gb", "broker", "s/GB", "CPU of the broker, seconds per GB of payload", true),
-    metric("broker_rss_mb", "broker", "MB", "resident memory of the broker at the end, MB", true),
-    metric("client_cpu_s_per_gb", "client", "s/GB", "CPU of the load, seconds per GB of payload", false),
-    metric("device_sync_mb_s", DEVICE, "sync", "synced sequential writes of probe_write bytes, MB a second, all journal directories at once", true),
-    metric("device_sync_p99_ms", DEVICE, "p99", "one such write and sync, 99th percentile, ms", false),
-    metric("device_small_p50_ms", DEVICE, "4K p50", "one write of 4 KiB and its sync, median, ms", false),
-    metric("device_small_p99_ms", DEVICE, "4K p99", "the same, 99th percentile, ms", false),
-    metric("device_read_mb_s", DEVICE, "read", "sequential reads of 1 MiB past the page cache, one at a time, MB a second", true),
-    metric("publish_of_device", DEVICE, "used", "publish_mb_s over device_sync_mb_s", true),
-    metric("seconds", "", "seconds", "length of the measured part, seconds", false),
-    metric("setup_s", "", "setup", "connecting producers and readers, seconds", false),
-    metric("backlog_s", "", "stored in", "storing the backlog, seconds", false),
-    metric("lost", "checks", "lost", "messages with a receipt that a reader never got", false),
-    metric("duplicates", "checks", "double", "messages that came again", false),
-    metric("out_of_order", "checks", "disorder", "messages that came after a later one", false),
+    metric("publish_msg_s", "published", "msg/s", "msg/s", "messages with a receipt a second", true),
+    metric("publish_mb_s", "published", "MB/s", "MB/s", "their payload, MB a second", true),
+    metric("publish_p50_ms", PUBLISH, "p50", "publish p50, ms", "from the due time to the receipt, median, ms", true),
+    metric("publish_p99_ms", PUBLISH, "p99", "publish p99, ms", "the same, 99th percentile, ms", true),
+    metric("publish_p999_ms", PUBLISH, "p99.9", "publish p99.9, ms", "the same, 99.9th percentile, ms", true),
+    metric("publish_max_ms", PUBLISH, "max", "publish max, ms", "the same, longest, ms", true),
+    metric("e2e_p50_ms", E2E, "p50", "e2e p50, ms", "from the due time to a hot reader, median, ms", true),
+    metric("e2e_p99_ms", E2E, "p99", "e2e p99, ms", "the same, 99th percentile, ms", true),
+    metric("e2e_p999_ms", E2E, "p99.9", "e2e p99.9, ms", "the same, 99.9th percentile, ms", false),
+    metric("e2e_max_ms", E2E, "max", "e2e max, ms", "the same, longest, ms", false),
+    metric("hot_msg_s", "hot", "msg/s", "hot msg/s", "messages received by hot readers a second", false),
+    metric("hot_mb_s", "hot", "MB/s", "hot MB/s", "their payload, MB a second", false),
+    metric("cold_mb_s", "backlog", "MB/s", "backlog MB/s", "backlog read, MB a second, until all of it was read or the measured part ended", true),
+    metric("cold_msg_s", "backlog", "msg/s", "backlog msg/s", "the same, messages a second", false),
+    metric("cold_share", "backlog", "read", "backlog read", "share of the backlog that was read in the measured part", true),
+    metric("cold_of_device", "backlog", "of dev", "backlog MB/s of device", "cold_mb_s over device_read_mb_s", true),
+    metric("broker_cpu_s_per_gb", "broker", "s/GB", "broker CPU s/GB", "CPU of the broker, seconds per GB of payload", true),
+    metric("broker_rss_mb", "broker", "MB", "broker MB", "resident memory of the broker at the end, MB", true),
+    metric("client_cpu_s_per_gb", "client", "s/GB", "client CPU s/GB", "CPU of the load, seconds per GB of payload", false),
+    metric("device_sync_mb_s", DEVICE, "sync", "device sync MB/s", "synced sequential writes of probe_write bytes, MB a second, all journal directories at once", true),
+    metric("device_sync_p99_ms", DEVICE, "p99", "device sync p99, ms", "one such write and sync, 99th percentile, ms", false),
+    metric("device_small_p50_ms", DEVICE, "4K p50", "device 4K p50, ms", "one write of 4 KiB and its sync, median, ms", false),
+    metric("device_small_p99_ms", DEVICE, "4K p99", "device 4K p99, ms", "the same, 99th percentile, ms", false),
+    metric("device_read_mb_s", DEVICE, "read", "device read MB/s", "sequential reads of 1 MiB past the page cache, one at a time, MB a second", true),
+    metric("publish_of_device", DEVICE, "used", "device used", "publish_mb_s over device_sync_mb_s", true),
+    metric("seconds", "", "seconds", "seconds", "length of the measured part, seconds", false),
+    metric("setup_s", "", "setup", "setup s", "connecting producers and readers, seconds", false),
+    metric("backlog_s", "", "stored s", "backlog stored in, s", "storing the backlog, seconds", false),
+    metric("lost", "checks", "lost", "lost", "messages with a receipt that a reader never got", false),
+    metric("duplicates", "checks", "double", "doubled", "messages that came again", false),
+    metric("out_of_order", "checks", "disorder", "out of order", "messages that came after a later one", false),
 ];
 
 /// The metric of that name.

@@ -35,7 +35,11 @@ use run::Around;
 
 /// Runs the file; success means that every case ran and nothing was lost, doubled or out of order.
 pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result<ExitCode> {
-    let scenario = Scenario::read(&args.file, &args.set)?;
+    let mut scenario = Scenario::read(&args.file, &args.set)?;
+    if let Some(part) = &args.only {
+        scenario.cases.retain(|case| case.label.contains(part));
+        ensure!(!scenario.cases.is_empty(), "no case has `{part}` in its label");
+    }
     ensure!(
         args.target.url.is_none() || args.data_dir.is_empty(),
         "--data-dir is for a broker of the run's own, --url for one that runs"
@@ -55,7 +59,8 @@ pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result
     for (number, case) in (1..).zip(&scenario.cases) {
         progress.say(&format!("case {number} of {count}: {}", case.label));
         let outcome = run::run(case, &around)?;
-        progress.say(&format!("  {}", outcome.checks()));
+        let why = outcome.failure.as_deref().map(|why| format!(": {why}"));
+        progress.say(&format!("  {}{}", outcome.checks(), why.unwrap_or_default()));
         cases.push(outcome);
     }
     let judged = scenario

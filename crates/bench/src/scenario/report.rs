@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::perf::html;
 
 use super::expect::{Judged, Verdict};
-use super::metric::{self, METRICS, Metric};
+use super::metric::{self, Metric};
 use super::outcome::{CaseOutcome, Outcome};
 
 /// A column: heading over several, own heading, a cell per case.
@@ -17,14 +17,7 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// Latencies that are also shown relative to the first case.
-const RELATIVE: [(&str, &str); 3] = [
-    ("publish_msg_s", "msg/s"),
-    ("publish_p99_ms", "pub p99"),
-    ("e2e_p99_ms", "e2e p99"),
-];
-
-fn columns(cases: &[CaseOutcome]) -> Vec<Column> {
+fn columns(shown: &[&Metric], relative: &[&Metric], cases: &[CaseOutcome]) -> Vec<Column> {
     let text = |head: &str, cells: Vec<String>| Column {
         group: String::new(),
         head: head.to_owned(),
@@ -35,29 +28,37 @@ fn columns(cases: &[CaseOutcome]) -> Vec<Column> {
         "case",
         cases.iter().map(|case| case.label.clone()).collect(),
     )];
-    let wanted = METRICS.iter().filter(|metric| metric.shown);
-    let present = |metric: &&Metric| cases.iter().any(|case| case.figures.contains_key(metric.name));
-    columns.extend(wanted.filter(present).map(|metric| Column {
+    let present = shown.iter().filter(|metric| is_present(metric, cases));
+    columns.extend(present.map(|metric| Column {
         group: metric.group.to_owned(),
         head: metric.head.to_owned(),
-        full_head: metric.full_head(),
+        full_head: metric.brief.to_owned(),
         cells: cases.iter().map(|case| cell(metric, case)).collect(),
     }));
-    columns.extend(RELATIVE.iter().filter_map(|(name, head)| {
-        let first = cases.first()?.figures.get(name).filter(|first| **first > 0.0)?;
+    columns.extend(relative.iter().filter_map(|metric| {
+        let first = cases
+            .first()?
+            .figures
+            .get(metric.name)
+            .filter(|first| **first > 0.0)?;
+        let brief = metric.brief.trim_end_matches(", ms");
         let ratio = |case: &CaseOutcome| {
-            let value = case.figures.get(name);
+            let value = case.figures.get(metric.name);
             value.map_or_else(|| "-".to_owned(), |value| format!("{:.2}", value / first))
         };
         (cases.len() > 1).then(|| Column {
             group: "times the first".to_owned(),
-            head: (*head).to_owned(),
-            full_head: format!("{head}, times the first"),
+            head: brief.to_owned(),
+            full_head: format!("{brief}, times the first"),
             cells: cases.iter().map(ratio).collect(),
         })
     }));
     columns.push(text("checks", cases.iter().map(CaseOutcome::checks).collect()));
     columns
+}
+
+fn is_present(metric: &Metric, cases: &[CaseOutcome]) -> bool {
+    cases.iter().any(|case| case.figures.contains_key(metric.name))
 }
 
 fn cell(metric: &Metric, case: &CaseOutcome) -> String {
@@ -71,8 +72,7 @@ fn cell(metric: &Metric, case: &CaseOutcome) -> String {
 }
 
 /// The table for a terminal: numbers to the right, words to the left, a heading over neighbours of one group.
-pub(super) fn table(cases: &[CaseOutcome]) -> String {
-    let columns = columns(cases);
+fn table(columns: &[Column], rows: usize) -> String {
     let last = columns.len().saturating_sub(1);
     let mut widths: Vec<usize> = columns
         .iter()
@@ -111,7 +111,7 @@ pub(super) fn table(cases: &[CaseOutcome]) -> String {
         line.trim_end().to_owned()
     };
     let mut lines = vec![top.trim_end().to_owned(), line(&|column| column.head.clone())];
-    for row in 0..cases.len() {
+    for row in 0..rows {
         lines.push(line(&|column| column.cells.get(row).cloned().unwrap_or_default()));
     }
     lines.join("\n")
@@ -138,27 +138,33 @@ fn verdicts(judged: &[Judged]) -> Vec<String> {
     judged.iter().map(line).collect()
 }
 
-fn notes(cases: &[CaseOutcome]) -> Vec<String> {
-    let of_case = |case: &CaseOutcome| {
-        let label = case.label.clone();
-        let notes = case.notes.iter().chain(&case.failure);
-        notes
-            .map(move |note| format!("{label}: {note}"))
-            .collect::<Vec<_>>()
-    };
-    cases.iter().flat_map(of_case).collect()
-}
-
 impl Outcome<'_> {
+    fn columns(&self) -> Vec<Column> {
+        columns(&self.scenario.columns, &self.scenario.relative, &self.cases)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.machine.storage.starts_with("tmpfs") {
+            let note = "the data was in memory (tmpfs): syncs cost nothing here; give --data-dir on a device";
+            notes.push(note.to_owned());
+        }
+        for case in &self.cases {
+            let of_case = case.notes.iter().chain(&case.failure);
+            notes.extend(of_case.map(|note| format!("{}: {note}", case.label)));
+        }
+        notes
+    }
+
     /// For a terminal.
     pub(super) fn to_text(&self) -> String {
         let mut out = format!(
             "{}\n{}\n\n{}\n",
             self.scenario.title,
             self.machine.line(),
-            table(&self.cases)
+            table(&self.columns(), self.cases.len())
         );
-        for (heading, lines) in [("Targets", verdicts(&self.judged)), ("Notes", notes(&self.cases))] {
+        for (heading, lines) in [("Targets", verdicts(&self.judged)), ("Notes", self.notes())] {
             if !lines.is_empty() {
                 let _ = write!(out, "\n{heading}\n  {}\n", lines.join("\n  "));
             }
@@ -178,7 +184,7 @@ impl Outcome<'_> {
             date(self.began_unix_s),
             self.machine.line()
         );
-        let columns = columns(&self.cases);
+        let columns = self.columns();
         let heads: Vec<&str> = columns.iter().map(|column| column.full_head.as_str()).collect();
         let _ = writeln!(out, "| {} |", heads.join(" | "));
         let rule = |at| {
@@ -196,7 +202,7 @@ impl Outcome<'_> {
             let _ = writeln!(out, "| {} |", cells.join(" | "));
         }
         self.markdown_judged(&mut out);
-        let notes = notes(&self.cases);
+        let notes = self.notes();
         if !notes.is_empty() {
             let _ = write!(out, "\n## Notes\n\n- {}\n", notes.join("\n- "));
         }
@@ -205,14 +211,12 @@ impl Outcome<'_> {
             out,
             "MB and GB are 10^6 and 10^9 bytes of payload. Latency counts from when a message was due."
         );
-        let shown = METRICS.iter().filter(|metric| metric.shown);
-        for metric in shown.filter(|m| self.cases.iter().any(|case| case.figures.contains_key(m.name))) {
+        let shown = &self.scenario.columns;
+        for metric in shown.iter().filter(|metric| is_present(metric, &self.cases)) {
             let _ = writeln!(
                 out,
                 "- **{}** (`{}`): {}",
-                metric.full_head(),
-                metric.name,
-                metric.about
+                metric.brief, metric.name, metric.about
             );
         }
         out
@@ -297,14 +301,17 @@ mod tests {
     fn a_table_has_a_row_per_case_and_columns_stand_under_their_heads() {
         let mut refused = case("topics=2", 1.0);
         refused.figures.clear();
-        refused.failure = Some("no such\nsetting".to_owned());
+        refused.failure = Some("no such setting".to_owned());
         refused.refused = true;
-        let table = table(&[case("topics=1", 2.0), refused, case("topics=30", 3.0)]);
+        let cases = [case("topics=1", 2.0), refused, case("topics=30", 3.0)];
+        let shown: Vec<&Metric> = metric::METRICS.iter().collect();
+        let relative = [metric::find("publish_p99_ms").expect("known")];
+        let table = table(&columns(&shown, &relative, &cases), cases.len());
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines.len(), 5, "{table}");
         assert!(lines[0].contains("publish latency, ms") && lines[0].contains("times the first"));
         assert!(lines[1].contains("p99") && !lines[1].contains("p50"), "{table}");
-        assert!(lines[3].ends_with("refused: setting"), "{table}");
+        assert!(lines[3].ends_with("refused"), "{table}");
         let end = |line: &str, word: &str| line.find(word).map(|at| at + word.len());
         assert_eq!(end(lines[1], "p99"), end(lines[2], "2.00"), "{table}");
         assert!(lines[4].contains("1.50") && lines[4].ends_with("ok"), "{table}");

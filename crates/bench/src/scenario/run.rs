@@ -13,7 +13,7 @@ use pharos_wire::request;
 use toml::{Table, Value};
 
 use crate::args::TargetArgs;
-use crate::broker_process::{BrokerHome, BrokerProcess, StartError};
+use crate::broker_process::{BrokerHome, BrokerProcess, SETTINGS_FILE, StartError};
 use crate::clock;
 use crate::perf::crew::{Crew, Watch};
 use crate::perf::slice::Side;
@@ -56,7 +56,10 @@ pub(super) fn run(case: &Case, around: &Around<'_>) -> anyhow::Result<CaseOutcom
         Ok((target, limits)) => measure(case, around, target, limits.as_ref(), &mut outcome).err(),
         Err(StartError::Refused(said)) => {
             outcome.refused = true;
-            Some(anyhow::anyhow!(last_words(&said)))
+            Some(anyhow::anyhow!(
+                "the broker refused to start: {}",
+                last_words(&said)
+            ))
         }
         Err(error) => Some(error.into()),
     };
@@ -67,10 +70,12 @@ pub(super) fn run(case: &Case, around: &Around<'_>) -> anyhow::Result<CaseOutcom
     Ok(outcome)
 }
 
-/// The line of a broker's log in which it says why it ends.
-fn last_words(said: &str) -> String {
+/// What a broker says last, without the name of a settings file that is gone by the time somebody reads it.
+fn last_words(said: &str) -> &str {
     let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    last.unwrap_or("it said nothing").trim().to_owned()
+    let last = last.unwrap_or("it said nothing").trim();
+    last.rsplit_once(&format!("{SETTINGS_FILE}: "))
+        .map_or(last, |(_, why)| why)
 }
 
 /// The broker of the case, and what its devices can do.
@@ -372,6 +377,13 @@ mod tests {
         assert_eq!(table["storage"]["sync"].as_str(), Some("async"));
         assert_eq!(table["storage"]["journal_dirs"].as_str(), Some("/a/b,/c"));
         assert!(!table.contains_key("size"));
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_stands_alone() {
+        let said = format!("INFO begins\npharos: /tmp/x/{SETTINGS_FILE}: unknown setting 'a'\n\n");
+        assert_eq!(last_words(&said), "unknown setting 'a'");
+        assert_eq!(last_words("panic"), "panic");
     }
 
     #[test]
