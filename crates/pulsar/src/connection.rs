@@ -174,11 +174,16 @@ impl Connection {
 
     /// One send was answered.
     pub(crate) fn send_ended(&self, bytes: u32) {
+        self.sends_ended(1, u64::from(bytes));
+    }
+
+    /// Some sends were answered, or will not be.
+    fn sends_ended(&self, sends: u32, bytes: u64) {
         self.in_flight_sends
-            .set(self.in_flight_sends.get().saturating_sub(1));
+            .set(self.in_flight_sends.get().saturating_sub(sends));
         self.in_flight_bytes
-            .set(self.in_flight_bytes.get().saturating_sub(u64::from(bytes)));
-        self.shard.shared.publish_budget.give(u64::from(bytes));
+            .set(self.in_flight_bytes.get().saturating_sub(bytes));
+        self.shard.shared.publish_budget.give(bytes);
         if self.may_resume() {
             self.resumed.notify_one();
         }
@@ -466,6 +471,7 @@ impl Outlet for Connection {
                     self.finish_close(producer_id);
                 }
             }
+            OutletEvent::SendsDropped { sends, bytes } => self.sends_ended(sends, bytes),
             OutletEvent::ProducerClosed { producer_id } => self.on_producer_closed(producer_id),
             OutletEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
             OutletEvent::ActiveConsumer {

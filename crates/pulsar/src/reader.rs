@@ -49,9 +49,8 @@ impl Batch {
     /// Sends what has collected to the topic's home.
     pub(crate) fn flush(&mut self, connection: &Connection) {
         if let Some((topic, producer)) = self.to.take() {
-            connection
-                .shard
-                .publish(topic, producer, std::mem::take(&mut self.entries));
+            let entries = std::mem::take(&mut self.entries);
+            connection.shard.publish(connection.id, topic, producer, entries);
         }
     }
 }

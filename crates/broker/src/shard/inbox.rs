@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use pharos_runtime::clock;
 
-use super::{Inbox, Message, Receipt, Shard};
+use super::{HomeMessage, Inbox, Message, OutletEvent, Receipt, Shard};
 use crate::ids::ConnectionId;
 
 /// How long messages are handled before sockets get their turn.
@@ -57,6 +57,8 @@ impl Shard {
             Message::Home(topic, message) => {
                 if let Some(topic) = self.topics.by_id(topic) {
                     topic.on_message(message);
+                } else if let HomeMessage::Publish { from, entries, .. } = message {
+                    self.tell_outlet(from, OutletEvent::dropped(&entries));
                 }
             }
             Message::Feed(topic, message) => self.on_feed(topic, message),

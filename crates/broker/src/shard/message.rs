@@ -57,8 +57,12 @@ pub struct OwnedAck {
 
 /// For the home of a topic.
 pub(crate) enum HomeMessage {
-    /// Entries of one producer, in order.
-    Publish(ProducerKey, Vec<Publish>),
+    /// Entries of one producer of a connection, in order. Each is answered, by a receipt or an event.
+    Publish {
+        from: ConnectionId,
+        producer: ProducerKey,
+        entries: Vec<Publish>,
+    },
     /// A feed needs entries from here on.
     Read { shard: ShardId, from: Ordinal },
     /// What moved on a listening shard.

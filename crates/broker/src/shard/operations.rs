@@ -10,7 +10,7 @@ use super::{HomeMessage, OwnedAck, Publish, Shard};
 use crate::catalog::EnsureTopicError;
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::feed::Lease;
-use crate::ids::{ConsumerKey, ProducerKey, TopicId};
+use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
 use crate::topic::{
     Access, ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest,
     Subscribed, Topic,
@@ -188,9 +188,14 @@ impl Shard {
 
     // ---- sent and forgotten ------------------------------------------------------------------------------------
 
-    /// Entries of one producer, in order.
-    pub fn publish(&self, topic: TopicId, producer: ProducerKey, entries: Vec<Publish>) {
-        self.send_home(topic, HomeMessage::Publish(producer, entries));
+    /// Entries of one producer of a connection here, in order.
+    pub fn publish(&self, from: ConnectionId, topic: TopicId, producer: ProducerKey, entries: Vec<Publish>) {
+        let message = HomeMessage::Publish {
+            from,
+            producer,
+            entries,
+        };
+        self.send_home(topic, message);
     }
 
     /// A producer left.

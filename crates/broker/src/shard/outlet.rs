@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pharos_types::Position;
 
+use super::message::Publish;
 use crate::entry::FeedEntry;
 use crate::error::PublishError;
 use crate::feed::Seat;
@@ -57,6 +58,14 @@ pub enum OutletEvent {
         /// Why.
         error: PublishError,
     },
+    /// Sends came for a producer that was closed, or to a topic that was let go. The client sends them again; only the
+    /// connection's count of what is in flight must know.
+    SendsDropped {
+        /// How many.
+        sends: u32,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// The broker closed a producer.
     ProducerClosed {
         /// Its id on its connection.
@@ -85,6 +94,16 @@ pub enum OutletEvent {
     },
     /// Entries that a dispatcher chose for consumers here.
     Dispatched(Vec<Dispatched>),
+}
+
+impl OutletEvent {
+    /// These sends will not be answered otherwise.
+    pub(crate) fn dropped(entries: &[Publish]) -> Self {
+        Self::SendsDropped {
+            sends: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            bytes: entries.iter().map(|entry| entry.payload.len() as u64).sum(),
+        }
+    }
 }
 
 /// What one turn of writing came to.

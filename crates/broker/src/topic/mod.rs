@@ -190,7 +190,11 @@ impl Topic {
     /// Handles one message from a connection or a listening shard.
     pub(crate) fn on_message(&self, message: HomeMessage) {
         match message {
-            HomeMessage::Publish(producer, entries) => self.on_publish(producer, entries),
+            HomeMessage::Publish {
+                from,
+                producer,
+                entries,
+            } => self.on_publish(from, producer, entries),
             HomeMessage::Read { shard, from } => self.on_read(shard, from),
             HomeMessage::Progress(progress) => self.on_progress(progress),
             HomeMessage::Detach { key, lease } => self.on_detach(key, lease),

@@ -341,14 +341,25 @@ impl Topic {
     /// Closes every producer; their clients connect again.
     pub(super) fn close_all_producers(&self, state: &mut State) {
         for producer in std::mem::take(&mut state.producers.attached).into_values() {
-            let event = OutletEvent::ProducerClosed {
-                producer_id: producer.producer_id,
-            };
-            self.send(
-                producer.connection.shard,
-                Message::Outlet(producer.connection, event),
-            );
+            self.tell_closed(&producer);
         }
+    }
+
+    /// Closes one producer; its client connects again.
+    pub(super) fn close_producer(&self, state: &mut State, key: ProducerKey) {
+        if let Some(producer) = state.producers.attached.remove(&key) {
+            self.tell_closed(&producer);
+        }
+    }
+
+    fn tell_closed(&self, producer: &Producer) {
+        let event = OutletEvent::ProducerClosed {
+            producer_id: producer.producer_id,
+        };
+        self.send(
+            producer.connection.shard,
+            Message::Outlet(producer.connection, event),
+        );
     }
 }
 

@@ -34,29 +34,39 @@ pub(super) struct Pending {
 }
 
 impl Topic {
-    /// Appends entries of one producer.
-    pub(super) fn on_publish(&self, key: ProducerKey, entries: Vec<Publish>) {
+    /// Appends entries of one producer. Sends for a producer that is gone are dropped: it was told so, and the client
+    /// sends them again.
+    pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
         let now = clock::now();
         let wall = clock::wall_ms();
         let mut state = self.state.borrow_mut();
-        if self.is_transient() {
+        let mut goes_on = state.producers.get_mut(key).is_some();
+        if self.is_transient() && goes_on {
             return self.pass_on(&mut state, key, entries);
         }
-        for entry in entries {
-            self.append(&mut state, key, entry, now, wall);
+        let mut entries = entries.into_iter();
+        while goes_on {
+            let Some(entry) = entries.next() else { break };
+            goes_on = self.append(&mut state, key, entry, now, wall);
+        }
+        if !entries.as_slice().is_empty() {
+            let event = OutletEvent::dropped(entries.as_slice());
+            self.send(from.shard, Message::Outlet(from, event));
         }
         self.maintain(&mut state);
         self.watch(&mut state);
     }
 
-    fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) {
+    /// Appends one entry, or answers why not. Returns false when its producer is gone.
+    fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) -> bool {
         let Some((connection, producer_id)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
-            return;
+            return false;
         };
         if let Some(error) = against_rules(&state.rules, &entry, wall_ms) {
             let bytes = entry.payload.len();
             let sequences = (entry.sequence_id, entry.highest_sequence_id);
-            return self.send_failed((connection, producer_id), sequences.0, sequences.1, bytes, error);
+            self.send_failed((connection, producer_id), sequences.0, sequences.1, bytes, error);
+            return true;
         }
         match state.ledger.append(entry.payload.clone()) {
             Ok(appended) => {
@@ -74,8 +84,17 @@ impl Topic {
                     received_at: entry.received_at,
                 });
             }
-            Err(error) => self.refuse((connection, producer_id), &entry, &error),
+            Err(error) => {
+                let is_over = matches!(error, AppendError::Terminated);
+                if is_over {
+                    // Told first: a client that is told of the send alone may wait for its producer for ever.
+                    self.close_producer(state, key);
+                }
+                self.refuse((connection, producer_id), &entry, &error);
+                return !is_over;
+            }
         }
+        true
     }
 
     /// Counts a send with its producer, and says who that is: the connection and the id there. `None` when the producer

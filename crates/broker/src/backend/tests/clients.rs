@@ -288,3 +288,63 @@ async fn metrics_come_from_all_shards_and_only_grow() {
         (2, 1)
     );
 }
+
+#[tokio::test]
+async fn every_send_is_answered_also_when_nobody_takes_it() {
+    let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
+    let here = bench.away(&name);
+    let topic_name = name.clone();
+    let (sends_of, bytes_of) = bench
+        .on(here, move |shard| async move {
+            let client = Client::new(&shard);
+            let (topic, key) = client.produce(&topic_name).await;
+            shard.close_producer(topic, key);
+            let entries = || vec![entry("one", 1), entry("two", 1)];
+            client.publish(topic, key, sends(entries()));
+            // Nor is a topic that is not loaded a reason to say nothing.
+            let gone = TopicId {
+                number: u64::MAX,
+                ..topic
+            };
+            client.publish(gone, key, sends(entries()));
+            until(|| client.events.borrow().len() == 2).await;
+            let events = client.events.borrow();
+            let dropped = events.iter().map(|event| match event {
+                OutletEvent::SendsDropped { sends, bytes } => (*sends, *bytes),
+                other => panic!("{other:?}"),
+            });
+            dropped.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        })
+        .await;
+    assert_eq!(sends_of, 4);
+    assert_eq!(bytes_of, 4 * entry("one", 1).len() as u64);
+}
+
+#[tokio::test]
+async fn a_producer_is_closed_before_its_send_fails_because_the_topic_ends() {
+    let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let client = Client::new(&shard);
+            let (id, key) = client.produce(&name).await;
+            let topic = shard.topics.by_id(id).unwrap();
+            let sending = async {
+                client.publish(id, key, sends(vec![entry("late", 1)]));
+                until(|| client.events.borrow().len() == 2).await;
+            };
+            let (ended, ()) = tokio::join!(topic.terminate(), sending);
+            ended.unwrap();
+            let events = client.events.borrow();
+            assert!(
+                matches!(
+                    events[..],
+                    [
+                        OutletEvent::ProducerClosed { .. },
+                        OutletEvent::SendFailed { .. } | OutletEvent::SendsDropped { .. }
+                    ]
+                ),
+                "{events:?}"
+            );
+        })
+        .await;
+}

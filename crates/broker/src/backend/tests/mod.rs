@@ -92,16 +92,9 @@ impl Bench {
         self.on(shard, move |shard| async move {
             let client = Client::new(&shard);
             let (topic, key) = client.produce(&name).await;
-            let publishes = entries.into_iter().enumerate().map(|(index, payload)| Publish {
-                sequence_id: index as u64,
-                highest_sequence_id: 0,
-                facts: EntryFacts::of(&payload),
-                payload,
-                received_at: clock::now(),
-            });
-            let publishes: Vec<_> = publishes.collect();
+            let publishes = sends(entries);
             let count = publishes.len();
-            shard.publish(topic, key, publishes);
+            client.publish(topic, key, publishes);
             until(|| client.receipts.borrow().len() == count).await;
             let receipts = client.receipts.borrow();
             receipts.iter().map(|receipt| receipt.position).collect()
@@ -176,6 +169,19 @@ thread_local! {
     static CLIENTS: RefCell<HashMap<u64, Rc<Client>>> = RefCell::default();
 }
 
+fn sends(entries: Vec<Bytes>) -> Vec<Publish> {
+    let numbered = (0..).zip(entries);
+    numbered
+        .map(|(sequence_id, payload)| Publish {
+            sequence_id,
+            highest_sequence_id: 0,
+            facts: EntryFacts::of(&payload),
+            payload,
+            received_at: clock::now(),
+        })
+        .collect()
+}
+
 /// A wish to consume.
 #[derive(Clone, Copy)]
 struct Wish {
@@ -191,6 +197,8 @@ struct Client {
     receipts: RefCell<Vec<Receipt>>,
     consumer: RefCell<Option<Attached>>,
     got: RefCell<Vec<Arc<FeedEntry>>>,
+    /// What it was told besides.
+    events: RefCell<Vec<OutletEvent>>,
 }
 
 struct Attached {
@@ -207,6 +215,7 @@ impl Client {
             receipts: RefCell::default(),
             consumer: RefCell::default(),
             got: RefCell::default(),
+            events: RefCell::default(),
         });
         let connection = shard.register(|_| client.clone());
         *client.connection.borrow_mut() = Some(connection);
@@ -230,6 +239,11 @@ impl Client {
         };
         let (topic, grant) = self.shard.add_producer(name, request).await.unwrap();
         (topic, grant.key)
+    }
+
+    fn publish(&self, topic: TopicId, key: ProducerKey, sends: Vec<Publish>) {
+        let from = self.connection.borrow().unwrap();
+        self.shard.publish(from, topic, key, sends);
     }
 
     async fn subscribe(&self, name: &TopicName, wish: Wish) {
@@ -337,7 +351,7 @@ impl Outlet for Client {
                     .borrow_mut()
                     .extend(items.into_iter().map(|item| item.entry));
             }
-            _ => {}
+            other => self.events.borrow_mut().push(other),
         }
     }
 
