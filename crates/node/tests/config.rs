@@ -84,7 +84,7 @@ fn an_unknown_key_of_the_file_is_an_error_that_helps() {
         ("[ledger]\nmax_entrys = 3", "did you mean ledger.max_entries?"),
         ("max_entries = 3", "did you mean ledger.max_entries?"),
         (
-            "managedLedgerMaxEntriesPerLedger = 3",
+            "[ledger]\nmanagedLedgerMaxEntriesPerLedger = 3",
             "did you mean ledger.max_entries?",
         ),
         ("[broker]\nmaxMessageSize = 3", "did you mean max_message_size?"),
@@ -97,6 +97,32 @@ fn an_unknown_key_of_the_file_is_an_error_that_helps() {
         );
         assert!(complaint.ends_with(hint), "{complaint}");
     }
+}
+
+#[test]
+fn the_reference_s_names_are_taken_with_their_units() {
+    let text = "managedLedgerMaxLedgerRolloverTimeMinutes = 30\ndefaultRetentionSizeInMB = -1";
+    let environment = [
+        ("PULSAR_PREFIX_ttlDurationDefaultInSeconds", "90"),
+        ("PULSAR_PREFIX_backlogQuotaCheckIntervalInSeconds", "5"),
+        ("PHAROS_POLICIES_BACKLOG_QUOTA_CHECK_INTERVAL", "7s"),
+    ];
+    let effective = load(text, &environment, &[]).unwrap();
+    let settings = &effective.settings;
+    assert_eq!(settings.ledger.max_rollover_time, Duration::from_secs(1800));
+    assert_eq!(settings.ledger.default_retention_size, Limit::Unlimited);
+    assert_eq!(settings.policies.message_ttl, Duration::from_secs(90));
+    let ours = settings.policies.backlog_quota_check_interval;
+    assert_eq!(ours, Duration::from_secs(7), "our own name goes first");
+    assert_eq!(
+        origin(&effective, "policies.message_ttl"),
+        Origin::Environment("PULSAR_PREFIX_ttlDurationDefaultInSeconds".into())
+    );
+    let complaint = complaint("", &[("PULSAR_PREFIX_functionsWorkerEnabled", "true")]);
+    assert!(
+        complaint.starts_with("unknown environment variable"),
+        "{complaint}"
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Topic {
     }
 
     /// Who holds the place of a broadcast name.
-    fn member_holder(
+    pub(super) fn member_holder(
         &self,
         state: &State,
         subscription: &SubscriptionName,

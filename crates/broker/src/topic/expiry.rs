@@ -11,6 +11,9 @@ use super::subscription::{Body, CursorPlace, Loan};
 use super::{State, Topic};
 use crate::error::CursorError;
 
+/// Subscriptions that are moved before others on the shard get their turn.
+const SUBSCRIPTIONS_PER_TURN: usize = 64;
+
 /// What expired of a subscription since the topic was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expired {
@@ -45,10 +48,13 @@ impl Topic {
         if to <= from {
             return Ok(());
         }
-        for name in names {
+        for (index, name) in names.into_iter().enumerate() {
             match self.expire_to(&name, to).await {
                 Ok(_) | Err(CursorError::NoSubscription(_)) => {}
                 Err(error) => return Err(error),
+            }
+            if index % SUBSCRIPTIONS_PER_TURN == 0 {
+                tokio::task::yield_now().await;
             }
         }
         Ok(())
@@ -57,6 +63,9 @@ impl Topic {
     /// Acknowledges everything before `to` for a subscription's consumers, and counts it as expired.
     pub(crate) async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<u64, CursorError> {
         let (mut count, asked) = self.unacked_before(name, to)?;
+        if count == 0 && asked.is_none() {
+            return Ok(0); // It is further.
+        }
         if let Some((loan, known)) = asked {
             // What a listener acknowledged in the last second is not known here.
             let acks = self.listener_acks(loan).await;

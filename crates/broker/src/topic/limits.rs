@@ -46,7 +46,11 @@ impl Topic {
             )));
         }
         let seats = state.rules.seats;
-        if is_taken(seats.consumers, state.consumers.len()) {
+        // A broadcast consumer that comes back takes the seat that its name has.
+        let name = request.consumer_name.as_deref().map(std::sync::Arc::from);
+        let own = name.and_then(|name| self.member_holder(state, &request.subscription, &name));
+        let own = usize::from(own.is_some());
+        if is_taken(seats.consumers, state.consumers.len().saturating_sub(own)) {
             return busy("Topic reached max consumers limit");
         }
         if seats.consumers_of_address > 0 {
@@ -67,7 +71,12 @@ impl Topic {
         };
         // The second consumer of an exclusive subscription is refused for that, after the first was asked.
         let is_alone = request.kind == SubscriptionType::Exclusive;
-        if !is_alone && is_taken(seats.consumers_of_subscription, subscription.consumers.len()) {
+        if !is_alone
+            && is_taken(
+                seats.consumers_of_subscription,
+                subscription.consumers.len().saturating_sub(own),
+            )
+        {
             return busy("Subscription reached max consumers limit");
         }
         Ok(())

@@ -18,6 +18,9 @@ use super::{State, Topic};
 use crate::error::ProducerError;
 use crate::rules::{Quota, QuotaAction};
 
+/// Subscriptions among which the one that holds the oldest message is looked for; its name is for people only.
+const SUBSCRIPTIONS_ASKED: usize = 1_000;
+
 /// The oldest entry that some durable subscription has not acknowledged, as of the last look.
 #[derive(Clone, Debug)]
 pub(crate) struct Oldest {
@@ -132,7 +135,8 @@ impl Topic {
         };
         let mut state = self.state.borrow_mut();
         let published_ms = entry.facts.publish_time_ms;
-        let waits = state.subscriptions.values().find(|s| stands_at(&state, s, place));
+        let mut some = state.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
+        let waits = some.find(|s| stands_at(&state, s, place));
         let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
         state.oldest = Some(Oldest {
             place,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Settings;
+use super::aliases::{self, ENVIRONMENT_PREFIX};
 use super::env::{self, Variable};
 use super::table::{SETTINGS, Setting, by_key};
 
@@ -102,6 +103,15 @@ impl Effective {
             effective.apply_file(path, text)?;
         }
         for (name, text) in &sources.environment {
+            if let Some(alias) = name.strip_prefix(ENVIRONMENT_PREFIX) {
+                let Some(setting) = aliases::setting_of(alias) else {
+                    return Err(unknown_variable(name));
+                };
+                let text = aliases::translate(setting, text);
+                effective.apply(setting, &text, Origin::Environment(name.clone()))?;
+            }
+        }
+        for (name, text) in &sources.environment {
             match env::classify(name) {
                 Variable::Ignored => {}
                 Variable::Setting(setting) => {
@@ -131,7 +141,8 @@ impl Effective {
         let mut leaves = Vec::new();
         flatten("", &table, &mut leaves);
         for (key, value) in leaves {
-            let Some(setting) = by_key(&key) else {
+            let alias = aliases::setting_of(&key);
+            let Some(setting) = by_key(&key).or(alias) else {
                 let suggestion = suggest(&key);
                 return Err(LoadError::UnknownKey {
                     path: path.to_path_buf(),
@@ -143,6 +154,10 @@ impl Effective {
                 place: format!("{}: {key}", path.display()),
                 reason: format!("expected {}, found {}", setting.kind, value.type_str()),
             })?;
+            let text = match alias {
+                Some(setting) => aliases::translate(setting, &text),
+                None => text,
+            };
             self.apply(setting, &text, Origin::File(path.to_path_buf()))?;
         }
         Ok(())

@@ -1,0 +1,109 @@
+//! The reference broker's names of our settings, as its files and containers write them.
+//!
+//! `managedLedgerMinLedgerRolloverTimeMinutes = 5` means `ledger.min_rollover_time = "5m"`: a name carries its unit, so a bare
+//! number gets it; -1 stands for "without limit" where that is a value. A value that has a unit of its own is taken as
+//! it is. Names that stand for several of our settings together (addresses) are no aliases.
+
+use super::table::{SETTINGS, Setting};
+
+/// Environment variables with this prefix carry the reference's names, as its container images have them.
+pub(super) const ENVIRONMENT_PREFIX: &str = "PULSAR_PREFIX_";
+
+/// The setting that the reference calls by this name.
+pub(super) fn setting_of(name: &str) -> Option<&'static Setting> {
+    SETTINGS
+        .iter()
+        .find(|setting| setting.pulsar_key == name && !name.is_empty())
+}
+
+/// A value of the reference as our setting reads it.
+pub(super) fn translate(setting: &Setting, text: &str) -> String {
+    let text = text.trim();
+    match (setting.kind, text) {
+        ("size or unlimited" | "duration or unlimited", "-1") => "unlimited".to_owned(),
+        ("sync or async", "true") => "sync".to_owned(),
+        ("sync or async", "false") => "async".to_owned(),
+        // Where the reference has no value, it has a time that it works out.
+        ("duration", "") => "0".to_owned(),
+        _ if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
+            format!("{text}{}", unit_of(setting))
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// The unit that a number has under the reference's name; empty for plain numbers.
+fn unit_of(setting: &Setting) -> &'static str {
+    let ends = |ends: &[&str]| ends.iter().any(|end| setting.pulsar_key.ends_with(end));
+    match setting.kind {
+        "duration" | "duration or unlimited" => {
+            if ends(&["Millis", "Ms", "MSec"]) {
+                "ms"
+            } else if ends(&["Minutes"]) {
+                "m"
+            } else {
+                "s"
+            }
+        }
+        "size" | "size or unlimited" => {
+            if ends(&["MB", "Mbytes"]) {
+                "MiB"
+            } else if ends(&["KB"]) {
+                "KiB"
+            } else {
+                "B"
+            }
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Settings;
+    use super::*;
+
+    /// What a value of the reference becomes.
+    fn read(name: &str, text: &str) -> String {
+        let setting = setting_of(name).unwrap();
+        let mut settings = Settings::default();
+        (setting.set)(&mut settings, &translate(setting, text)).unwrap();
+        (setting.get)(&settings)
+    }
+
+    #[test]
+    fn numbers_have_the_unit_of_their_name() {
+        for (name, text, value) in [
+            ("managedLedgerMinLedgerRolloverTimeMinutes", "5", "5m"),
+            ("managedLedgerMaxSizePerLedgerMbytes", "2048", "2GiB"),
+            ("managedLedgerMaxEntriesPerLedger", "10", "10"),
+            ("delayedDeliveryTickTimeMillis", "1500", "1500ms"),
+            ("retentionCheckIntervalInSeconds", "120", "2m"),
+            ("defaultRetentionSizeInMB", "-1", "unlimited"),
+            ("defaultRetentionTimeInMinutes", "10", "10m"),
+            ("backlogQuotaDefaultLimitBytes", "-1", "unlimited"),
+            ("backlogQuotaDefaultLimitSecond", "90", "90s"),
+            (
+                "backlogQuotaDefaultRetentionPolicy",
+                "producer_exception",
+                "producer_exception",
+            ),
+            ("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", "", "0s"),
+            ("journalSyncData", "false", "async"),
+            ("journalMaxGroupWaitMSec", "1", "1ms"),
+            ("maxMessageSize", "5242880", "5MiB"),
+        ] {
+            assert_eq!(read(name, text), value, "{name}");
+        }
+    }
+
+    #[test]
+    fn times_say_their_unit_in_their_name() {
+        let units = ["Millis", "Ms", "MSec", "Minutes", "Seconds", "Second", "Sec"];
+        for setting in SETTINGS.iter().filter(|s| s.kind.starts_with("duration")) {
+            let name = setting.pulsar_key;
+            let is_said = name.is_empty() || units.iter().any(|unit| name.ends_with(unit));
+            assert!(is_said, "what unit has {name}?");
+        }
+    }
+}
