@@ -75,6 +75,12 @@ impl Target {
         })
     }
 
+    /// One figure of its metrics page, the sum over its labels.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        let samples = metrics::fetch(self.http_url.as_deref()?).ok()?;
+        metrics::value(&samples, name)
+    }
+
     /// The stages of a message as the broker timed them; empty when it does not say.
     pub(crate) fn stages(&self) -> Vec<Stage> {
         self.http_url

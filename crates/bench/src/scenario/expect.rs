@@ -65,9 +65,9 @@ pub(super) struct Judged {
     pub(super) value: Option<f64>,
     /// The limit as text: `<= 1.5`.
     pub(super) limit: String,
-    /// Whether the stretch goal was reached, where there is one.
+    /// Whether the stretch goal was reached too, where there is one and the verdict is met.
     pub(super) stretch_met: Option<bool>,
-    /// How the value came about.
+    /// How the value came about, where it is a ratio, or why there is none.
     pub(super) detail: String,
 }
 
@@ -113,7 +113,7 @@ impl Expect {
         };
         let shown = metric::show(value);
         match &self.of {
-            None => self.judged(label, Some(value), format!("{} {shown}", self.metric)),
+            None => self.judged(label, Some(value), String::new()),
             Some(Value::String(other)) => {
                 let Some(whole) = case.figures.get(other.as_str()).filter(|whole| **whole > 0.0) else {
                     return self.judged(label, None, format!("no {other}"));
@@ -163,7 +163,9 @@ impl Expect {
             verdict,
             value,
             limit: format!("{sign} {}", metric::show(limit)),
-            stretch_met: value.and_then(|value| holds(self.stretch, value)),
+            stretch_met: value
+                .filter(|_| verdict == Verdict::Met)
+                .and_then(|value| holds(self.stretch, value)),
             detail,
         }
     }

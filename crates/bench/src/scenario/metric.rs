@@ -80,6 +80,9 @@ pub(super) const METRICS: &[Metric] = &[
     metric("device_small_p50_ms", DEVICE, "4K p50", "device 4K p50, ms", "one write of 4 KiB and its sync, median, ms", false),
     metric("device_small_p99_ms", DEVICE, "4K p99", "device 4K p99, ms", "the same, 99th percentile, ms", false),
     metric("device_read_mb_s", DEVICE, "read", "device read MB/s", "sequential reads of 1 MiB past the page cache, one at a time, MB a second", true),
+    metric("group_kb", DEVICE, "group KB", "group KB", "payload of the average group commit, 1000 bytes", false),
+    metric("device_group_mb_s", DEVICE, "at that", "device MB/s at that", "synced sequential writes of that size, measured right after the case, MB a second", false),
+    metric("publish_of_group", DEVICE, "used", "device at that used", "publish_mb_s over device_group_mb_s", false),
     metric("publish_of_device", DEVICE, "used", "device used", "publish_mb_s over device_sync_mb_s", true),
     metric("seconds", "", "seconds", "seconds", "length of the measured part, seconds", false),
     metric("setup_s", "", "setup", "setup s", "connecting producers and readers, seconds", false),
@@ -148,6 +151,7 @@ pub(super) fn figures(summary: &Summary, limits: Option<&Limits>) -> Figures {
 pub(super) fn add_relations(figures: &mut Figures) {
     for (name, part, whole) in [
         ("publish_of_device", "publish_mb_s", "device_sync_mb_s"),
+        ("publish_of_group", "publish_mb_s", "device_group_mb_s"),
         ("cold_of_device", "cold_mb_s", "device_read_mb_s"),
     ] {
         if let (Some(part), Some(whole)) = (figures.get(part), figures.get(whole))

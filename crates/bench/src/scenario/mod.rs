@@ -12,6 +12,7 @@ mod metric;
 mod outcome;
 mod page_cache;
 mod plan;
+mod prepare;
 mod probe;
 mod report;
 mod run;

@@ -18,6 +18,8 @@ use super::load::Load;
 
 /// Bytes of one read, and of one write while the file is made.
 const BLOCK: usize = 1 << 20;
+/// Largest group that is tried.
+const GROUP_MAX: usize = 16 << 20;
 /// Bytes of one small write.
 const SMALL: usize = 4096;
 
@@ -114,15 +116,33 @@ impl Drop for ProbeFile {
 pub(super) fn measure(load: &Load, data: &Path, journals: &[PathBuf]) -> anyhow::Result<Limits> {
     let (length, bytes) = (load.probe.0, load.probe_size.0);
     let write = load.probe_write.0 as usize;
-    let files: Vec<ProbeFile> = journals
-        .iter()
-        .map(|dir| ProbeFile::make(dir, bytes / journals.len() as u64))
-        .collect::<Result<_, _>>()?;
+    let files = make_all(journals, bytes)?;
     let mut limits = Limits::default();
     if let Some(first) = files.first() {
         limits.direct = first.file.is_direct();
         (_, limits.small) = first.write_synced(SMALL, length / 2)?;
     }
+    (limits.sync_mb_s, limits.sync) = together(&files, write, length)?;
+    drop(files);
+    let file = ProbeFile::make(data, bytes)?;
+    limits.read_mb_s = file.read(length)? / 1e6;
+    Ok(limits)
+}
+
+/// What the devices behind `journals` do with synced writes of about `bytes`, MB a second: the size rounded up to whole blocks.
+pub(super) fn groups(load: &Load, journals: &[PathBuf], bytes: f64) -> anyhow::Result<f64> {
+    let write = (bytes as usize).next_multiple_of(SMALL).clamp(SMALL, GROUP_MAX);
+    let size = load.probe_size.0.max(write as u64);
+    Ok(together(&make_all(journals, size)?, write, load.probe.0)?.0)
+}
+
+fn make_all(dirs: &[PathBuf], bytes: u64) -> anyhow::Result<Vec<ProbeFile>> {
+    let each = bytes / (dirs.len() as u64).max(1);
+    dirs.iter().map(|dir| ProbeFile::make(dir, each)).collect()
+}
+
+/// Writes to all files at once; the sum of their MB a second, and the time of each write.
+fn together(files: &[ProbeFile], write: usize, length: Duration) -> anyhow::Result<(f64, Latencies)> {
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = files
             .iter()
@@ -133,15 +153,13 @@ pub(super) fn measure(load: &Load, data: &Path, journals: &[PathBuf]) -> anyhow:
             .map(std::thread::ScopedJoinHandle::join)
             .collect()
     });
+    let (mut mb_s, mut all) = (0.0, Latencies::default());
     for result in results {
         let (rate, latencies) = result.map_err(|_| anyhow::anyhow!("a probe thread ended badly"))??;
-        limits.sync_mb_s += rate / 1e6;
-        limits.sync.merge(&latencies);
+        mb_s += rate / 1e6;
+        all.merge(&latencies);
     }
-    drop(files);
-    let file = ProbeFile::make(data, bytes)?;
-    limits.read_mb_s = file.read(length)? / 1e6;
-    Ok(limits)
+    Ok((mb_s, all))
 }
 
 fn filled(bytes: usize) -> AlignedBuf {

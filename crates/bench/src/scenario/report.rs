@@ -65,7 +65,10 @@ fn cell(metric: &Metric, case: &CaseOutcome) -> String {
     let Some(value) = case.figures.get(metric.name) else {
         return "-".to_owned();
     };
-    if matches!(metric.name, "cold_share" | "cold_of_device" | "publish_of_device") {
+    if matches!(
+        metric.name,
+        "cold_share" | "cold_of_device" | "publish_of_device" | "publish_of_group"
+    ) {
         return format!("{:.0} %", value * 100.0);
     }
     metric::show(*value)
@@ -127,7 +130,9 @@ fn verdicts(judged: &[Judged]) -> Vec<String> {
         if let Some(value) = judged.value {
             let _ = write!(line, ": {} (wanted {})", metric::show(value), judged.limit);
         }
-        let _ = write!(line, "; {}", judged.detail);
+        if !judged.detail.is_empty() {
+            let _ = write!(line, "; {}", judged.detail);
+        }
         match judged.stretch_met {
             Some(true) => line.push_str("; stretch goal reached"),
             Some(false) => line.push_str("; stretch goal not reached"),
@@ -229,21 +234,21 @@ impl Outcome<'_> {
         out.push_str("\n## Targets\n\n| target | case | wanted | found | |\n|---|---|---|---:|---|\n");
         for judged in &self.judged {
             let found = judged.value.map_or_else(|| "-".to_owned(), metric::show);
-            let stretch = match judged.stretch_met {
-                Some(true) => ", stretch goal reached",
-                _ => "",
+            let mut more = match judged.stretch_met {
+                Some(true) => ", stretch goal reached".to_owned(),
+                _ => String::new(),
             };
+            if !judged.detail.is_empty() {
+                let _ = write!(more, "; {}", judged.detail.replace('|', "\\|"));
+            }
             let word = match judged.verdict {
                 Verdict::NotMet => "**not met**",
                 other => other.word(),
             };
             let _ = writeln!(
                 out,
-                "| {} | {} | {} | {found} | {word}{stretch}; {} |",
-                judged.what,
-                judged.case,
-                judged.limit,
-                judged.detail.replace('|', "\\|")
+                "| {} | {} | {} | {found} | {word}{more} |",
+                judged.what, judged.case, judged.limit
             );
         }
     }

@@ -3,17 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use pharos_wire::request;
-use toml::{Table, Value};
 
 use crate::args::TargetArgs;
-use crate::broker_process::{BrokerHome, BrokerProcess, SETTINGS_FILE, StartError};
+use crate::broker_process::StartError;
 use crate::clock;
 use crate::perf::crew::{Crew, Watch};
 use crate::perf::slice::Side;
@@ -21,15 +18,16 @@ use crate::perf::summary::Summary;
 use crate::session;
 use crate::target::Target;
 
-use super::file::{BROKER, Case, Params};
+use super::file::Case;
 use super::metric;
 use super::outcome::CaseOutcome;
 use super::page_cache::drop_cache;
 use super::plan::{Plan, Topic};
+use super::prepare::{Prepared, last_words, prepare};
 use super::probe::{self, Limits};
 
-/// The broker's setting that names its journal directories, separated by commas.
-const JOURNAL_DIRS: &str = "storage.journal_dirs";
+/// The broker's count of group commits.
+const GROUPS: &str = "pharos_storage_groups_total";
 
 /// What all cases have in common.
 pub(super) struct Around<'a> {
@@ -53,13 +51,11 @@ pub(super) fn run(case: &Case, around: &Around<'_>) -> anyhow::Result<CaseOutcom
         ..CaseOutcome::default()
     };
     let failed = match prepare(case, around, &mut outcome) {
-        Ok((target, limits)) => measure(case, around, target, limits.as_ref(), &mut outcome).err(),
+        Ok(prepared) => measure(case, around, prepared, &mut outcome).err(),
         Err(StartError::Refused(said)) => {
             outcome.refused = true;
-            Some(anyhow::anyhow!(
-                "the broker refused to start: {}",
-                last_words(&said)
-            ))
+            let why = last_words(&said);
+            Some(anyhow::anyhow!("the broker refused to start: {why}"))
         }
         Err(error) => Some(error.into()),
     };
@@ -70,106 +66,17 @@ pub(super) fn run(case: &Case, around: &Around<'_>) -> anyhow::Result<CaseOutcom
     Ok(outcome)
 }
 
-/// What a broker says last, without the name of a settings file that is gone by the time somebody reads it.
-fn last_words(said: &str) -> &str {
-    let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    let last = last.unwrap_or("it said nothing").trim();
-    last.rsplit_once(&format!("{SETTINGS_FILE}: "))
-        .map_or(last, |(_, why)| why)
-}
-
-/// The broker of the case, and what its devices can do.
-fn prepare(
-    case: &Case,
-    around: &Around<'_>,
-    outcome: &mut CaseOutcome,
-) -> Result<(Target, Option<Limits>), StartError> {
-    if around.target.url.is_some() {
-        let ignored: Vec<String> = settings_of(&case.params)
-            .map(|(key, value)| format!("{key} = {value}"))
-            .collect();
-        if !ignored.is_empty() || case.load.journals > 1 {
-            let note = "the broker was running already; what the file says of its settings was not applied";
-            outcome.notes.push(format!("{note}: {}", ignored.join(", ")));
-        }
-        return Ok((Target::open(around.target, around.stop)?, None));
-    }
-    let home = BrokerHome::new(around.data_dirs)?;
-    let dirs = home.dirs();
-    let journals = journal_dirs(&dirs, case.load.journals)?;
-    let text = settings_text(&case.params, &journals)?;
-    let mut limits = None;
-    if !case.load.probe.0.is_zero() {
-        let data = dirs.first().map_or(Path::new("."), PathBuf::as_path);
-        let own = [data.to_owned()];
-        let journals = if journals.is_empty() { &own[..] } else { &journals };
-        let found = probe::measure(&case.load, data, journals)?;
-        if !found.direct {
-            let note = "this file system has no direct I/O: the device's limits are those of the page cache";
-            outcome.notes.push(note.to_owned());
-        }
-        limits = Some(found);
-    }
-    let home = Arc::new(home.with_settings(&text)?);
-    let broker = BrokerProcess::start_in(home, around.stop)?;
-    Ok((Target::of(broker), limits))
-}
-
-/// Directories for `count` journals, one after the other on each device; none when the broker's default will do.
-fn journal_dirs(dirs: &[PathBuf], count: u32) -> anyhow::Result<Vec<PathBuf>> {
-    if count < 2 {
-        return Ok(Vec::new());
-    }
-    let mut journals = Vec::new();
-    for (number, dir) in (0..count).zip(dirs.iter().cycle()) {
-        let path = dir.join(format!("journal-{number}"));
-        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        journals.push(path);
-    }
-    Ok(journals)
-}
-
-fn settings_of(params: &Params) -> impl Iterator<Item = (&str, &Value)> {
-    params
-        .iter()
-        .filter_map(|(key, value)| Some((key.strip_prefix(BROKER)?, value)))
-}
-
-/// The broker's settings file.
-fn settings_text(params: &Params, journals: &[PathBuf]) -> anyhow::Result<String> {
-    let mut table = Table::new();
-    for (key, value) in settings_of(params) {
-        put(&mut table, key, value.clone())?;
-    }
-    if !journals.is_empty() {
-        let all: Vec<String> = journals.iter().map(|dir| dir.display().to_string()).collect();
-        put(&mut table, JOURNAL_DIRS, Value::String(all.join(",")))?;
-    }
-    Ok(toml::to_string(&table)?)
-}
-
-/// Puts `a.b.c` into tables within tables.
-fn put(table: &mut Table, key: &str, value: Value) -> anyhow::Result<()> {
-    match key.split_once('.') {
-        None => drop(table.insert(key.to_owned(), value)),
-        Some((section, rest)) => {
-            let inner = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-            let inner = inner
-                .as_table_mut()
-                .with_context(|| format!("broker.{section} is a value and a section"))?;
-            put(inner, rest, value)?;
-        }
-    }
-    Ok(())
-}
-
 fn measure(
     case: &Case,
     around: &Around<'_>,
-    mut target: Target,
-    limits: Option<&Limits>,
+    prepared: Prepared,
     outcome: &mut CaseOutcome,
 ) -> anyhow::Result<()> {
+    let Prepared {
+        mut target,
+        limits,
+        mut places,
+    } = prepared;
     let names = topic_names(case.load.topics);
     let token = around.target.token.as_deref();
     let mut plan = Plan::new(&case.load, &find(&target, &names, token)?, token);
@@ -190,7 +97,16 @@ fn measure(
         }
         outcome.notes.push(drop_cache(&target.dirs()));
     }
-    load(case, around, &target, &plan, limits, outcome)
+    let group_bytes = load(case, around, &target, &plan, limits.as_ref(), outcome)?;
+    // The device is asked again when the broker has left it: what it does with groups of the size that it was given.
+    drop(target);
+    if let (Some(bytes), Some(places)) = (group_bytes, &mut places) {
+        outcome.figures.insert("group_kb", bytes / 1e3);
+        let found = probe::groups(&case.load, &places.journals, bytes)?;
+        outcome.figures.insert("device_group_mb_s", found);
+        metric::add_relations(&mut outcome.figures);
+    }
+    Ok(())
 }
 
 fn topic_names(count: u32) -> Vec<String> {
@@ -233,6 +149,7 @@ fn store_backlog(plan: &Plan, around: &Around<'_>) -> anyhow::Result<()> {
     crew.finish()
 }
 
+/// The load itself. Returns the payload bytes of the average group commit, if the broker counts its groups.
 fn load(
     case: &Case,
     around: &Around<'_>,
@@ -240,11 +157,12 @@ fn load(
     plan: &Plan,
     limits: Option<&Limits>,
     outcome: &mut CaseOutcome,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<f64>> {
     let mut crew = Crew::new(around.stop, plan.fanout());
     let from_ns = clock::monotonic_ns();
     start(&mut crew, plan)?;
     let setup_s = (clock::monotonic_ns() - from_ns) as f64 / 1e9;
+    let groups_before = target.metric(GROUPS);
     crew.begin();
     if !plan.publishers.is_empty() {
         crew.watch(quiet("warming up, s", case.load.warmup.0), |_| false)?;
@@ -269,6 +187,7 @@ fn load(
     crew.next_part();
     summary.take_samples(before, after);
     crew.end_publishing()?;
+    let groups = target.metric(GROUPS).zip(groups_before);
     let (hot, cold) = plan.expected(&crew.sent);
     crew.drain(Side::Receive, hot)?;
     crew.drain(Side::Backlog, cold)?;
@@ -293,11 +212,14 @@ fn load(
             ("cold_share", read.backlog_messages as f64 / stored as f64),
         ]);
     }
-    metric::add_relations(&mut figures);
     check(&crew, hot, cold, &mut summary, &mut figures);
+    metric::add_relations(&mut figures);
     outcome.figures.extend(figures);
     outcome.summary = Some(summary);
-    Ok(())
+    let published = crew.all().of(Side::Publish).bytes as f64;
+    let groups = groups.map(|(after, before)| after - before);
+    let groups = groups.filter(|groups| *groups > 0.0 && published > 0.0);
+    Ok(groups.map(|groups| published / groups))
 }
 
 fn quiet(what: &str, length: Duration) -> Watch<'_> {
@@ -358,44 +280,4 @@ fn facts(case: &Case) -> serde_json::Map<String, serde_json::Value> {
         "coldReaders": load.cold_readers,
     });
     facts.as_object().cloned().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_written_as_the_broker_reads_them() {
-        let params = Params::from([
-            ("size".to_owned(), Value::Integer(3)),
-            ("broker.storage.sync".to_owned(), Value::String("async".into())),
-            ("broker.shards".to_owned(), Value::Integer(2)),
-        ]);
-        let text = settings_text(&params, &["/a/b".into(), "/c".into()]).expect("writes");
-        let table: Table = toml::from_str(&text).expect("reads");
-        assert_eq!(table["shards"].as_integer(), Some(2));
-        assert_eq!(table["storage"]["sync"].as_str(), Some("async"));
-        assert_eq!(table["storage"]["journal_dirs"].as_str(), Some("/a/b,/c"));
-        assert!(!table.contains_key("size"));
-    }
-
-    #[test]
-    fn the_reason_of_a_refusal_stands_alone() {
-        let said = format!("INFO begins\npharos: /tmp/x/{SETTINGS_FILE}: unknown setting 'a'\n\n");
-        assert_eq!(last_words(&said), "unknown setting 'a'");
-        assert_eq!(last_words("panic"), "panic");
-    }
-
-    #[test]
-    fn journals_are_dealt_out_over_devices() {
-        let dirs = [
-            tempfile::tempdir().expect("a directory"),
-            tempfile::tempdir().expect("a directory"),
-        ];
-        let paths = [dirs[0].path().to_owned(), dirs[1].path().to_owned()];
-        let journals = journal_dirs(&paths, 3).expect("made");
-        assert!(journals[0].starts_with(&paths[0]) && journals[1].starts_with(&paths[1]));
-        assert!(journals[2].starts_with(&paths[0]) && journals[2].is_dir());
-        assert!(journal_dirs(&paths, 1).expect("made").is_empty());
-    }
 }
