@@ -87,6 +87,55 @@ async fn an_absent_broadcast_consumer_loses_its_place_in_the_end() {
 }
 
 #[tokio::test]
+async fn an_absent_broadcast_consumer_holds_back_so_many_bytes_and_no_more() {
+    const BYTES_MAX: u64 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let limits = [
+        "--broadcast-absent-retention",
+        "unlimited",
+        "--broadcast-absent-backlog",
+        "20000",
+    ];
+    let node = Node::start(dir.path(), &[&SHORT_LEDGERS[..], &limits].concat());
+    let client = node.client().await;
+    let leaves = client
+        .subscribe("t", broadcast("b").name("leaves"))
+        .await
+        .unwrap();
+    leaves.close().await.unwrap();
+    let producer = producer(&client, "t").await;
+    let (mut sent, mut bytes) = (0, 0);
+    let text = |number: u32| format!("{number:0>1000}");
+    let dropped = || {
+        let summary = &node.stats("t")["subscriptions"]["b"]["pharosBroadcast"];
+        summary["absentDroppedTotal"].as_u64().unwrap()
+    };
+    // Within the limit its place is kept, however often it is looked at.
+    while dropped() == 0 {
+        soon("a receipt", producer.send(text(sent))).await.unwrap();
+        sent += 1;
+        bytes = node.stats("t")["bytesInCounter"].as_u64().unwrap();
+        assert!(sent < 10_000, "{bytes} bytes, and its place is still kept");
+    }
+    assert!(bytes > BYTES_MAX, "given up at {bytes} bytes");
+    // Nobody else holds anything back, so closed ledgers go.
+    until("its ledgers go", || (node.ledgers("t").len() == 1).then_some(())).await;
+    let mut back = client
+        .subscribe("t", broadcast("b").name("leaves"))
+        .await
+        .unwrap();
+    let marker = text(sent);
+    soon("a receipt", producer.send(marker.clone())).await.unwrap();
+    // It goes on with the oldest message that is kept, and misses none after that.
+    let mut next: u32 = receive(&mut back).await.text().parse().unwrap();
+    assert!(next > 0 && next <= sent, "{next} of {sent}");
+    while next < sent {
+        next += 1;
+        assert_eq!(receive(&mut back).await.text(), text(next));
+    }
+}
+
+#[tokio::test]
 async fn ledgers_go_when_everybody_has_acknowledged_them() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &SHORT_LEDGERS);
