@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::error::Gone;
 use crate::ids::ShardId;
 use crate::options::Options;
-use crate::shard::{INBOX_BATCHES, Message, Shard, job};
+use crate::shard::{INBOX_BATCHES, MESH_BYTES_MAX, Message, Shard, job};
 
 /// Bytes of sends without a receipt that all connections together may have before each stops reading.
 const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;
@@ -37,6 +37,8 @@ pub struct Shared {
     pub shutdown: ShutdownToken,
     /// What publishers have in flight, over all connections.
     pub publish_budget: Budget,
+    /// What is on its way between shards.
+    pub mesh_budget: Budget,
     /// Tells this run of the broker from others in generated names.
     pub instance: u64,
     shard_count: u16,
@@ -116,6 +118,7 @@ pub fn start(
         metadata,
         shutdown: shutdown.token(),
         publish_budget: Budget::new(PUBLISH_BUDGET_BYTES),
+        mesh_budget: Budget::new(MESH_BYTES_MAX),
         instance: clock::wall_ms(),
         shard_count,
     });

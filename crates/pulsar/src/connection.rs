@@ -157,6 +157,7 @@ impl Connection {
             || self.in_flight_bytes.get() >= IN_FLIGHT_BYTES_MAX
             || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
             || self.shard.shared.publish_budget.is_exhausted()
+            || self.shard.shared.mesh_budget.is_exhausted()
     }
 
     fn may_resume(&self) -> bool {

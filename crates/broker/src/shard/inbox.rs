@@ -41,7 +41,9 @@ impl Shard {
 
     async fn handle_batch(self: &Rc<Self>, batch: Vec<Message>) {
         let mut since = clock::now();
+        let budget = &self.shared.mesh_budget;
         for message in batch {
+            budget.give(message.bytes());
             self.handle(message);
             // Sockets must not wait long for a large batch.
             if clock::now().since(since) > HANDLE_NANOS_MAX {

@@ -1,10 +1,17 @@
 //! How messages get from shard to shard: collected while a shard works, sent as one batch when it pauses.
 //!
 //! A sender never waits: it appends to the destination's outbox, and one task per destination moves what has
-//! collected into the destination's bounded inbox. Outboxes have no limit of their own because everything in them is
-//! bounded where it was admitted: publishes and receipts by what connections may have in flight, dispatched entries by
-//! their consumers' windows, reads by one per place asked for, and fan-out of new entries by the publishes. An inbox
-//! is drained by a loop that never waits for another shard, so there is no cycle of waiting.
+//! collected into the destination's bounded inbox. An inbox is drained by a loop that never waits for another shard, so
+//! there is no cycle of waiting.
+//!
+//! Outboxes end where reading does. All that is on its way between shards is weighed against one budget of the process
+//! (`Shared::mesh_budget`, [`MESH_BYTES_MAX`]), and while that is exhausted no connection is read. What is sent without
+//! anything having been read is bounded by itself: answers by what is in flight on connections, dispatched entries by
+//! their consumers' windows, reads by one per place asked for, calls by who waits for them. So outboxes and inboxes
+//! together hold at most the budget, and beyond it
+//!   - one turn of reading per shard: a buffer of frames, at most one of them of the largest size;
+//!   - what was published already and goes to listening shards: the publish budget, once per shard (the bytes themselves
+//!     are shared, only the references are many).
 //!
 //! What a shard tells itself never goes through its inbox: the loop takes it straight from the outbox. Two ways to the
 //! same place would let later messages overtake earlier ones.
@@ -18,6 +25,10 @@ use tokio::sync::{Notify, mpsc};
 
 use super::message::Message;
 use crate::ids::ShardId;
+
+/// Bytes of messages between shards, about, above which connections are not read. Far above what a busy broker has on
+/// its way: it takes a shard that stands still, or peers who send nothing but requests that travel.
+pub(crate) const MESH_BYTES_MAX: u64 = 64 << 20;
 
 /// Batches that an inbox holds before its senders wait.
 pub(crate) const INBOX_BATCHES: usize = 256;

@@ -55,6 +55,51 @@ pub struct OwnedAck {
     pub remaining: Box<[i64]>,
 }
 
+/// What a message weighs by itself, in bytes, about.
+const MESSAGE_BYTES: u64 = 128;
+/// What an item of a list in it weighs, besides what the item holds.
+const ITEM_BYTES: u64 = 96;
+
+fn items(count: usize) -> u64 {
+    count as u64 * ITEM_BYTES
+}
+
+fn bytes_of_acks(acks: &[OwnedAck]) -> u64 {
+    items(acks.len()) + acks.iter().map(|ack| 8 * ack.remaining.len() as u64).sum::<u64>()
+}
+
+fn bytes_of_entries(entries: &[Arc<FeedEntry>]) -> u64 {
+    items(entries.len())
+        + entries
+            .iter()
+            .map(|entry| entry.payload.len() as u64)
+            .sum::<u64>()
+}
+
+impl Message {
+    /// About how many bytes it keeps in memory. Published bytes are not among them while they travel to their topic: they
+    /// are counted where they were read. Neither are calls: who makes one waits for it.
+    pub(crate) fn bytes(&self) -> u64 {
+        let holds = match self {
+            Self::Job(_) => return 0,
+            Self::Home(_, HomeMessage::Publish { entries, .. }) => items(entries.len()),
+            Self::Home(_, HomeMessage::Redeliver { positions, .. }) => {
+                items(positions.as_ref().map_or(0, Vec::len))
+            }
+            Self::Home(_, HomeMessage::Ack { acks, .. }) | Self::Feed(_, FeedMessage::Ack { acks, .. }) => {
+                bytes_of_acks(acks)
+            }
+            Self::Feed(_, FeedMessage::Appended { entries, .. } | FeedMessage::ReadDone { entries, .. }) => {
+                bytes_of_entries(entries)
+            }
+            Self::Receipts(receipts) => items(receipts.len()),
+            Self::Outlet(_, OutletEvent::Dispatched(deliveries)) => items(deliveries.len()),
+            Self::Home(..) | Self::Feed(..) | Self::Outlet(..) => 0,
+        };
+        MESSAGE_BYTES + holds
+    }
+}
+
 /// For the home of a topic.
 pub(crate) enum HomeMessage {
     /// Entries of one producer of a connection, in order. Each is answered, by a receipt or an event.

@@ -22,7 +22,7 @@ use pharos_runtime::{ShutdownToken, clock, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-pub(crate) use mesh::INBOX_BATCHES;
+pub(crate) use mesh::{INBOX_BATCHES, MESH_BYTES_MAX};
 pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
@@ -129,16 +129,16 @@ impl Shard {
     }
 
     pub(crate) fn send(&self, to: ShardId, message: Message) {
+        self.shared.mesh_budget.take(message.bytes());
         self.mesh.send(to, message);
     }
 
     pub(crate) fn send_home(&self, topic: TopicId, message: HomeMessage) {
-        self.mesh.send(topic.home, Message::Home(topic, message));
+        self.send(topic.home, Message::Home(topic, message));
     }
 
     pub(crate) fn tell_outlet(&self, connection: ConnectionId, event: OutletEvent) {
-        self.mesh
-            .send(connection.shard, Message::Outlet(connection, event));
+        self.send(connection.shard, Message::Outlet(connection, event));
     }
 
     /// Runs a piece of asynchronous work on another shard and waits for its result.

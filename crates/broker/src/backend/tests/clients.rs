@@ -348,3 +348,55 @@ async fn a_producer_is_closed_before_its_send_fails_because_the_topic_ends() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn what_travels_between_shards_is_weighed_until_it_is_handled() {
+    let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
+    let (home, away) = (bench.home(&name), bench.away(&name));
+    let wish = Wish {
+        subscription: "s",
+        name: "c",
+        kind: SubscriptionType::Shared,
+    };
+    let number = bench.consume(away, &name, wish).await;
+    let position = bench.publish(home, &name, &["one"]).await[0];
+    let budget = |bench: &Bench| bench.broker.shared.mesh_budget.is_exhausted();
+    assert!(!budget(&bench));
+    // The home stands still while a peer acknowledges on and on.
+    let (go, stop) = std::sync::mpsc::sync_channel::<()>(1);
+    bench
+        .broker
+        .run_on(home.index(), move |_| {
+            let _ = stop.recv();
+        })
+        .await;
+    let sent = bench
+        .with_client(away, number, move |client| async move {
+            let consumer = client.consumer.borrow();
+            let consumer = consumer.as_ref().unwrap();
+            let acks = || {
+                let ack = OwnedAck {
+                    position,
+                    remaining: vec![-1; 1000].into(),
+                };
+                vec![ack; 100]
+            };
+            let mut sent: u64 = 0;
+            while !client.shard.shared.mesh_budget.is_exhausted() {
+                client.shard.ack(consumer.topic, consumer.key, acks(), false);
+                sent += 1;
+            }
+            sent
+        })
+        .await;
+    // About as many as weigh what the budget allows.
+    assert!((50..=90).contains(&sent), "{sent} messages of some 800 KB");
+    drop(go);
+    for _ in 0..20_000 {
+        if !budget(&bench) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("what was handled still counts");
+}
