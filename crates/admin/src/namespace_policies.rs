@@ -13,7 +13,8 @@ use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::paths::NamespacePath;
 use crate::policy_table::{
-    Method, POLICIES, Place, Policy, backlog_quota, check_enforced, is_off, retention_exceeds,
+    Method, POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, is_off, retention_exceeds,
+    worded,
 };
 use crate::state::Admin;
 
@@ -71,8 +72,12 @@ async fn set(
     RequiredJson(value): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    let value = (policy.check)(value)?;
-    check_enforced(policy.member, admin.backend.enforced_namespace_policies(), &value)?;
+    let value = (policy.check)(value).map_err(|error| worded(error, policy.namespace_path))?;
+    if policy.member == "persistence" {
+        check_copies(&value, admin.backend.default_policy("persistence").as_ref())?;
+    } else {
+        check_enforced(policy.member, admin.backend.enforced_namespace_policies(), &value)?;
+    }
     check_local(&admin, policy, &value)?;
     if policy.member == RETENTION {
         let policies = policies_of(&admin, &name)?;

@@ -155,6 +155,41 @@ pub(crate) fn check_enforced(name: &str, enforced: &[&str], value: &Value) -> Ap
     )))
 }
 
+/// Refuses a policy of copies that this broker does not keep. `own`: what it does.
+pub(crate) fn check_copies(value: &Value, own: Option<&Value>) -> ApiResult<()> {
+    let wanted: PersistencePolicies = parse(value.clone())?;
+    let own: Option<PersistencePolicies> = own.and_then(|own| parse(own.clone()).ok());
+    let fits = own.is_some_and(|own| {
+        let rate = wanted.managed_ledger_max_mark_delete_rate;
+        wanted.bookkeeper_ensemble == own.bookkeeper_ensemble
+            && wanted.bookkeeper_write_quorum == own.bookkeeper_write_quorum
+            && wanted.bookkeeper_ack_quorum == own.bookkeeper_ack_quorum
+            && (rate <= 0.0 || rate >= own.managed_ledger_max_mark_delete_rate)
+    });
+    if fits || is_off(value) {
+        return Ok(());
+    }
+    Err(ApiError::not_implemented(
+        "this broker keeps one copy of each message and stores positions once per cursor_flush_interval: the policy persistence can only say 1, 1, 1 and a rate that is not lower",
+    ))
+}
+
+/// What the reference says of a number that is no count, in its words.
+pub(crate) fn worded(error: ApiError, path: &str) -> ApiError {
+    if error.reason != NO_COUNT {
+        return error;
+    }
+    let reason = match path {
+        "messageTTL" => "Invalid value for message TTL".to_owned(),
+        "subscriptionExpirationTime" => "Invalid value for subscription expiration time".to_owned(),
+        other => format!("{other} must be 0 or more"),
+    };
+    ApiError::new(error.status, reason)
+}
+
+/// Said of a number that is no count.
+const NO_COUNT: &str = "the value must be a whole number of at least 0";
+
 fn invalid(error: &serde_json::Error) -> ApiError {
     ApiError::bad_request(format!(
         "the value of the policy is not what was expected: {error}"
@@ -180,9 +215,7 @@ fn count(value: Value) -> ApiResult<Value> {
     if (0..=i64::from(i32::MAX)).contains(&number) {
         Ok(number.into())
     } else {
-        Err(ApiError::precondition(
-            "the value must be a whole number of at least 0",
-        ))
+        Err(ApiError::precondition(NO_COUNT))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::namespace_policies::QuotaQuery;
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::policy_table::{
-    Method, POLICIES, Place, Policy, backlog_quota, check_enforced, retention_exceeds,
+    Method, POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, retention_exceeds, worded,
 };
 use crate::state::Admin;
 
@@ -146,8 +146,12 @@ async fn set(
     };
     let value = in_query.map(Value::from).or(body);
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
-    let value = (policy.check)(value)?;
-    check_enforced(policy.topic_path, admin.backend.enforced_topic_policies(), &value)?;
+    let value = (policy.check)(value).map_err(|error| worded(error, policy.topic_path))?;
+    if policy.topic_path == "persistence" {
+        check_copies(&value, admin.backend.default_policy("persistence").as_ref())?;
+    } else {
+        check_enforced(policy.topic_path, admin.backend.enforced_topic_policies(), &value)?;
+    }
     if policy.topic_path == RETENTION {
         let quotas = quotas_of(&admin, &topic, query.is_global);
         if !retention_exceeds(Some(&value), &quotas) {

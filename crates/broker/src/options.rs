@@ -66,6 +66,10 @@ pub struct Options {
     pub max_consumers_per_subscription: u32,
     /// Durable subscriptions that a topic may have; 0 for any.
     pub max_subscriptions_per_topic: u32,
+    /// Messages a second that may be published to a topic; 0 for any.
+    pub publish_rate_messages: u32,
+    /// Bytes a second that may be published to a topic; 0 for any.
+    pub publish_rate_bytes: u64,
     /// Kinds of subscription that are served.
     pub subscription_types: Vec<SubscriptionType>,
     /// Whether messages may be delayed.
@@ -116,6 +120,8 @@ impl Default for Options {
             max_same_address_consumers_per_topic: 0,
             max_consumers_per_subscription: 0,
             max_subscriptions_per_topic: 0,
+            publish_rate_messages: 0,
+            publish_rate_bytes: 0,
             subscription_types: SubscriptionType::ALL.to_vec(),
             delayed_delivery: true,
             inactive_topics: Some(InactiveRule::default()),

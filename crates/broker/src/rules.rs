@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_admin_api::{BacklogQuota, DelayedDeliveryPolicies, InactiveTopicPolicies, RetentionPolicies};
+use pharos_admin_api::{
+    BacklogQuota, DelayedDeliveryPolicies, InactiveTopicPolicies, PublishRate, RetentionPolicies,
+    SubscribeRate,
+};
 use pharos_ledger::Durability;
 use pharos_managed_ledger::Retention;
 use pharos_types::TopicName;
@@ -21,7 +24,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, Policies, TopicPolicies};
 use crate::dispatcher::{DelayOptions, Limits};
 use crate::options::Options;
-use crate::topic::SubscriptionType;
+use crate::topic::{PublishLimit, SubscribeLimit, SubscriptionType};
 
 /// What happens when a backlog is over its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,6 +172,8 @@ pub(crate) struct Rules {
     pub(crate) delay_ms_max: Option<u64>,
     /// The largest entry, headers counted.
     pub(crate) message_bytes_max: Option<u64>,
+    pub(crate) publish_limit: Option<PublishLimit>,
+    pub(crate) subscribe_limit: Option<SubscribeLimit>,
     pub(crate) kinds: Vec<SubscriptionType>,
     pub(crate) inactive: Option<InactiveRule>,
     /// Milliseconds that a durable subscription lives without consumers.
@@ -181,6 +186,7 @@ impl Rules {
         let layers = Layers {
             own: catalog.topic_policies(topic),
             namespace: catalog.policies(topic.namespace()),
+            cluster: catalog.options().cluster_name.clone(),
         };
         let mut rules = layers.rules(options);
         rules.durability = durability(catalog, options, topic, layers.namespace.as_deref());
@@ -195,6 +201,7 @@ impl Rules {
         (self.inactive, self.subscription_ms) = (None, None);
         self.seats = Seats::default();
         self.message_bytes_max = None;
+        (self.publish_limit, self.subscribe_limit) = (None, None);
     }
 }
 
@@ -202,6 +209,7 @@ impl Rules {
 struct Layers {
     own: Arc<TopicPolicies>,
     namespace: Option<Arc<Policies>>,
+    cluster: String,
 }
 
 impl Layers {
@@ -246,6 +254,8 @@ impl Layers {
                 .and_then(|policy| u64::try_from(policy.max_delivery_delay_in_millis).ok())
                 .filter(|delay| *delay > 0),
             message_bytes_max: self.get("maxMessageSize", "").filter(|bytes| *bytes > 0),
+            publish_limit: self.publish_limit(options),
+            subscribe_limit: self.subscribe_limit(),
             kinds: self.kinds(options),
             inactive: self.inactive(options),
             subscription_ms: self
@@ -331,6 +341,39 @@ impl Layers {
         }
     }
 
+    /// A policy that namespaces have per cluster.
+    fn of_cluster<T: DeserializeOwned>(&self, name: &str, member: &str) -> Option<T> {
+        let of_namespace = || {
+            let clusters = self.namespace.as_ref()?.get(member)?;
+            T::deserialize(clusters.get(&self.cluster)?).ok()
+        };
+        self.own.get_as(name).or_else(of_namespace)
+    }
+
+    fn publish_limit(&self, options: &Options) -> Option<PublishLimit> {
+        let limit = match self.of_cluster::<PublishRate>("publishRate", "publishMaxMessageRate") {
+            Some(rate) => PublishLimit {
+                messages: positive(rate.publish_throttling_rate_in_msg.into()),
+                bytes: positive(rate.publish_throttling_rate_in_byte),
+            },
+            None => PublishLimit {
+                messages: positive(options.publish_rate_messages.into()),
+                bytes: (options.publish_rate_bytes > 0).then_some(options.publish_rate_bytes),
+            },
+        };
+        (limit.messages.is_some() || limit.bytes.is_some()).then_some(limit)
+    }
+
+    fn subscribe_limit(&self) -> Option<SubscribeLimit> {
+        let rate: SubscribeRate = self.of_cluster("subscribeRate", "clusterSubscribeRate")?;
+        Some(SubscribeLimit {
+            count: u32::try_from(rate.subscribe_throttling_rate_per_consumer)
+                .ok()
+                .filter(|count| *count > 0)?,
+            period_ms: positive(rate.rate_period_in_second.into()).unwrap_or(30) * 1000,
+        })
+    }
+
     fn kinds(&self, options: &Options) -> Vec<SubscriptionType> {
         let names: Option<Vec<String>> = self.get("subscriptionTypesEnabled", "subscription_types_enabled");
         // An empty list is how a namespace says nothing.
@@ -353,6 +396,11 @@ impl Layers {
             after: Duration::from_secs(u64::try_from(policy.max_inactive_duration_seconds).unwrap_or(0)),
         })
     }
+}
+
+/// A limit of which 0 and below stand for none.
+fn positive(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|number| *number > 0)
 }
 
 /// The word of the topic, of its partitioned topic, of its namespace, or the broker's.
@@ -423,6 +471,18 @@ pub(crate) fn default_of(options: &Options, policy: &str) -> Option<Value> {
             "tickTime": millis(options.delayed_delivery_tick),
             "maxDeliveryDelayInMillis": 0,
         }),
+        "publishRate" => json!({
+            "publishThrottlingRateInMsg": options.publish_rate_messages,
+            "publishThrottlingRateInByte": options.publish_rate_bytes,
+        }),
+        "persistence" => {
+            // One copy of each message, positions stored once an interval.
+            let rate = 1000.0 / millis(options.cursor_flush_interval).max(1) as f64;
+            json!({
+                "bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1,
+                "managedLedgerMaxMarkDeleteRate": rate,
+            })
+        }
         "inactiveTopicPolicies" => {
             let rule = options.inactive_topics.unwrap_or_default();
             json!({

@@ -208,6 +208,8 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         max_same_address_consumers_per_topic: policies.max_same_address_consumers_per_topic,
         max_consumers_per_subscription: policies.max_consumers_per_subscription,
         max_subscriptions_per_topic: policies.max_subscriptions_per_topic,
+        publish_rate_messages: policies.max_publish_rate_messages,
+        publish_rate_bytes: policies.max_publish_rate_bytes.0,
         subscription_types: SubscriptionType::ALL.to_vec(),
         delayed_delivery: policies.delayed_delivery,
         inactive_topics: policies.inactive_after().map(|after| InactiveRule {

@@ -281,3 +281,101 @@ async fn partitions_go_and_in_the_end_their_topic() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn sends_beyond_the_publish_rate_wait_and_none_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let mut consumer = client
+        .subscribe("t", ConsumerOptions::exclusive("s"))
+        .await
+        .unwrap();
+    let rate = r#"{"publishThrottlingRateInMsg": 50, "publishThrottlingRateInByte": -1}"#;
+    node.order("POST", &format!("{TOPIC}/publishRate"), rate);
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    // A second's worth at once, the rest in time; the answers come in the order of the sends.
+    publish(&producer, 0..80).await;
+    expect_numbers(&mut consumer, 0..80).await;
+    assert!(node.stats("t")["publishRateLimitedTimes"].as_u64() > Some(0));
+    // What waits when a producer closes, or when the limit goes, is stored all the same.
+    let mut sends = Vec::new();
+    for number in 80..200 {
+        sends.push(
+            producer
+                .begin_send(OutgoingMessage::new(number.to_string()))
+                .await
+                .unwrap(),
+        );
+    }
+    soon("a close", producer.close()).await.unwrap();
+    expect_numbers(&mut consumer, 80..200).await;
+    node.order("DELETE", &format!("{TOPIC}/publishRate"), "");
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    publish(&producer, 200..400).await;
+    expect_numbers(&mut consumer, 200..400).await;
+}
+
+#[tokio::test]
+async fn a_consumer_may_not_subscribe_too_often() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let rate = r#"{"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 600}"#;
+    node.order("POST", &format!("{NAMESPACE}/subscribeRate"), rate);
+    let mut raw = node.rogue().await;
+    for (request_id, is_let_in) in [(1, true), (2, true), (3, false)] {
+        let wish = ConsumerOptions::shared("s").name("same");
+        let subscribed = client.subscribe("t", wish).await;
+        // Each consumer of this client has an id of its own, so each is another consumer.
+        assert!(subscribed.is_ok());
+        raw.send(pharos_wire::proto::CommandSubscribe {
+            topic: "t".to_owned(),
+            subscription: "s".to_owned(),
+            sub_type: pharos_wire::proto::command_subscribe::SubType::Shared.into(),
+            consumer_id: 7,
+            request_id,
+            consumer_name: Some("same".to_owned()),
+            ..Default::default()
+        })
+        .await
+        .unwrap();
+        if is_let_in {
+            support::expect_success(&mut raw, request_id).await;
+            raw.send(pharos_wire::proto::CommandCloseConsumer {
+                consumer_id: 7,
+                request_id: 100 + request_id,
+                ..Default::default()
+            })
+            .await
+            .unwrap();
+            support::expect_success(&mut raw, 100 + request_id).await;
+        } else {
+            support::expect_error(&mut raw, request_id, ServerError::NotAllowedError).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn copies_are_as_many_as_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let path = format!("{NAMESPACE}/persistence");
+    let copies = |count: u32, rate: f64| {
+        format!(
+            r#"{{"bookkeeperEnsemble": {count}, "bookkeeperWriteQuorum": {count}, "bookkeeperAckQuorum": {count},
+            "managedLedgerMaxMarkDeleteRate": {rate}}}"#
+        )
+    };
+    node.order("POST", &path, &copies(1, 10.0));
+    assert_eq!(node.ask(&path)["bookkeeperEnsemble"], 1);
+    assert_eq!(node.call("POST", &path, &copies(2, 10.0)).0, 501);
+    assert_eq!(node.call("POST", &path, &copies(1, 0.1)).0, 501);
+    node.order("DELETE", &path, "");
+    assert_eq!(node.call("GET", &path, "").0, 204);
+    let (status, reason) = node.call("POST", &format!("{NAMESPACE}/maxTopicsPerNamespace"), "-1");
+    assert_eq!(
+        (status, reason.contains("maxTopicsPerNamespace must be 0 or more")),
+        (412, true)
+    );
+}

@@ -69,7 +69,9 @@ static ENFORCED_BY_TOPICS: &[(&str, &str)] = &[
         "max_unacked_messages_per_subscription",
     ),
     ("messageTTL", "message_ttl_in_seconds"),
+    ("publishRate", "publishMaxMessageRate"),
     ("retention", "retention_policies"),
+    ("subscribeRate", "clusterSubscribeRate"),
     (
         "subscriptionExpirationTime",
         "subscription_expiration_time_minutes",

@@ -103,6 +103,7 @@ impl Assembly<'_> {
                 .oldest
                 .as_ref()
                 .map(|oldest| oldest.subscription.to_string()),
+            publish_rate_limited_times: topic.throttled,
             backlog_quota_evictions: [topic.evictions.by_size, topic.evictions.by_age],
             waiting_publishers: u32::try_from(topic.waiting_producers).unwrap_or(u32::MAX),
             deduplication_status: "Disabled".to_owned(),

@@ -46,6 +46,8 @@ pub(crate) struct TopicFigures {
     /// The end of the slowest backlog, as of the last look.
     pub(crate) oldest: Option<Oldest>,
     pub(crate) evictions: Evictions,
+    /// How often sends began to wait for the publish rate.
+    pub(crate) throttled: u64,
     pub(crate) stages: HomeStages,
     pub(crate) rate_in: Rates,
     pub(crate) epoch: Option<u64>,
@@ -222,6 +224,7 @@ impl Topic {
             ),
             oldest: state.oldest.clone(),
             evictions: state.evictions,
+            throttled: state.throttle.times,
             stages: state.stages.clone(),
             rate_in: state.rate_in.rates(clock::wall_ms(), published),
             epoch: state.producers.epoch(),

@@ -2,11 +2,64 @@
 //!
 //! Checked when somebody comes; a limit that is lowered sends nobody away.
 
+use std::collections::HashMap;
+
+use pharos_runtime::clock;
+
 use super::subscribe::{SubscribeRequest, SubscriptionType};
 use super::{ProducerRequest, State, Topic};
 use crate::error::{ProducerError, SubscribeError};
 
+/// Consumers whose subscribes are remembered; beyond it those whose period is over are forgotten.
+const CONSUMERS_REMEMBERED: usize = 1_024;
+
+/// How often one consumer may subscribe in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SubscribeLimit {
+    pub(crate) count: u32,
+    pub(crate) period_ms: u64,
+}
+
+/// Subscribes per consumer, told apart by address, name and id: when its period began, and how often since.
+#[derive(Default)]
+pub(super) struct Subscribes {
+    seen: HashMap<(String, Option<String>, u64), (u64, u32)>,
+}
+
+impl Subscribes {
+    fn may(&mut self, request: &SubscribeRequest, limit: SubscribeLimit, now_ms: u64) -> bool {
+        let is_over = |began_ms: u64| now_ms.saturating_sub(began_ms) >= limit.period_ms;
+        if self.seen.len() >= CONSUMERS_REMEMBERED {
+            self.seen.retain(|_, (began_ms, _)| !is_over(*began_ms));
+        }
+        let who = (
+            host(&request.info.address).to_owned(),
+            request.consumer_name.clone(),
+            request.consumer_id,
+        );
+        let (began_ms, count) = self.seen.entry(who).or_insert((now_ms, 0));
+        if is_over(*began_ms) {
+            (*began_ms, *count) = (now_ms, 0);
+        }
+        *count = count.saturating_add(1);
+        *count <= limit.count
+    }
+}
+
 impl Topic {
+    /// Whether a consumer may subscribe again already.
+    pub(super) fn check_subscribe_rate(&self, request: &SubscribeRequest) -> Result<(), SubscribeError> {
+        let mut state = self.state.borrow_mut();
+        let Some(limit) = state.rules.subscribe_limit else {
+            return Ok(());
+        };
+        if state.subscribes.may(request, limit, clock::wall_ms()) {
+            return Ok(());
+        }
+        let text = "Subscribe limited by subscribe rate limit per consumer.";
+        Err(SubscribeError::NotAllowed(text.to_owned()))
+    }
+
     /// Whether another producer finds room. Whoever it replaces must be gone already.
     pub(super) fn check_producer_seat(
         &self,

@@ -163,6 +163,8 @@ impl Shard {
             rules_version,
             oldest: None,
             evictions: super::Evictions::default(),
+            throttle: super::Throttle::default(),
+            subscribes: super::Subscribes::default(),
             last_used_ms: clock::wall_ms(),
             stages: super::HomeStages::default(),
             counters: super::Counters::default(),

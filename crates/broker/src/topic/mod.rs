@@ -35,6 +35,7 @@ mod slots;
 mod stats;
 mod subscribe;
 mod subscription;
+mod throttle;
 mod transient;
 mod upkeep;
 
@@ -68,12 +69,16 @@ use crate::rules::Rules;
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
 use consumers::Consumer;
+pub(crate) use limits::SubscribeLimit;
+use limits::Subscribes;
 use producers::Producers;
 use publish::Pending;
 use quota::{Evictions, Oldest};
 pub(crate) use rates::{RateWindow, Rates};
 use slots::Slots;
 use subscription::Subscription;
+pub(crate) use throttle::PublishLimit;
+use throttle::Throttle;
 pub(crate) use upkeep::Upkeep;
 
 /// A loaded topic.
@@ -122,6 +127,10 @@ pub(crate) struct State {
     /// The end of the slowest backlog, as of the last look.
     oldest: Option<Oldest>,
     evictions: Evictions,
+    /// Sends beyond the publish rate.
+    throttle: Throttle,
+    /// Who subscribed how often lately.
+    subscribes: Subscribes,
     /// When somebody last used the topic, as of the last look; in milliseconds since 1970.
     last_used_ms: u64,
     pub(crate) stages: HomeStages,

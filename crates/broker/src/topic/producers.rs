@@ -319,6 +319,7 @@ impl Topic {
     /// A producer left.
     pub(super) fn on_close_producer(&self, key: ProducerKey) {
         let mut state = self.state.borrow_mut();
+        self.let_through_of(&mut state, key);
         state
             .producers
             .waiting
@@ -343,6 +344,7 @@ impl Topic {
         for producer in std::mem::take(&mut state.producers.attached).into_values() {
             self.tell_closed(&producer);
         }
+        self.drop_held(state);
     }
 
     /// Closes one producer; its client connects again.

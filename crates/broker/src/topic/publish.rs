@@ -35,26 +35,29 @@ pub(super) struct Pending {
 
 impl Topic {
     /// Appends entries of one producer. Sends for a producer that is gone are dropped: it was told so, and the client
-    /// sends them again.
-    pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
+    /// sends them again. The caller maintains and watches afterwards.
+    pub(super) fn append_all(
+        &self,
+        state: &mut State,
+        from: ConnectionId,
+        key: ProducerKey,
+        entries: Vec<Publish>,
+    ) {
         let now = clock::now();
         let wall = clock::wall_ms();
-        let mut state = self.state.borrow_mut();
         let mut goes_on = state.producers.get_mut(key).is_some();
         if self.is_transient() && goes_on {
-            return self.pass_on(&mut state, key, entries);
+            return self.pass_on(state, key, entries);
         }
         let mut entries = entries.into_iter();
         while goes_on {
             let Some(entry) = entries.next() else { break };
-            goes_on = self.append(&mut state, key, entry, now, wall);
+            goes_on = self.append(state, key, entry, now, wall);
         }
         if !entries.as_slice().is_empty() {
             let event = OutletEvent::dropped(entries.as_slice());
             self.send(from.shard, Message::Outlet(from, event));
         }
-        self.maintain(&mut state);
-        self.watch(&mut state);
     }
 
     /// Appends one entry, or answers why not. Returns false when its producer is gone.

@@ -138,6 +138,8 @@ impl Topic {
         &self,
         mut request: SubscribeRequest,
     ) -> Result<Subscribed, SubscribeError> {
+        self.catch_up_rules();
+        self.check_subscribe_rate(&request)?;
         let mut asked = 0;
         loop {
             self.catch_up_rules();

@@ -104,6 +104,8 @@ impl Topic {
             }
         }
         self.run_dispatchers(&mut state);
+        self.let_through(&mut state);
+        self.watch(&mut state);
         self.trim_soon(&mut state);
         self.maintain(&mut state);
         self.maintain_cursors(&mut state);

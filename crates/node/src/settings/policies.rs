@@ -35,6 +35,10 @@ pub struct PolicySettings {
     pub max_topics_per_namespace: u32,
     /// Partitions of a partitioned topic; 0 any.
     pub max_partitions_per_topic: u32,
+    /// Messages a second published to a topic; 0 any.
+    pub max_publish_rate_messages: u32,
+    /// Bytes a second published to a topic; 0 any.
+    pub max_publish_rate_bytes: ByteSize,
     /// Whether messages may be delayed.
     pub delayed_delivery: bool,
     /// Whether topics that nobody uses are deleted.
@@ -70,6 +74,8 @@ impl Default for PolicySettings {
             max_subscriptions_per_topic: 0,
             max_topics_per_namespace: 0,
             max_partitions_per_topic: 0,
+            max_publish_rate_messages: 0,
+            max_publish_rate_bytes: ByteSize(0),
             delayed_delivery: true,
             delete_inactive_topics: true,
             delete_inactive_topics_check_interval: Duration::from_secs(60),

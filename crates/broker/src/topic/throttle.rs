@@ -1,0 +1,177 @@
+//! Publish rates: sends beyond a topic's rate wait here, in their order, instead of being refused.
+//!
+//! A bucket holds a second's worth of messages and of bytes. What arrives together goes through together as long as there
+//! is anything left, and may leave a debt; over time the rate is exact. What waits has no receipt, so its connection
+//! stops reading when it has as much under way as it may: that bounds what waits here, and slows the client down.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pharos_runtime::{Nanos, clock, spawn_local};
+
+use super::{State, Topic};
+use crate::ids::{ConnectionId, ProducerKey};
+use crate::shard::Publish;
+
+/// How much may be published a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PublishLimit {
+    pub(crate) messages: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+}
+
+/// What is left of a second's worth; below zero it is owed.
+#[derive(Debug, Default)]
+struct Bucket {
+    left: f64,
+    filled_at: Option<Nanos>,
+}
+
+impl Bucket {
+    /// Seconds until there is something left.
+    fn wait(&mut self, rate: Option<u64>, now: Nanos) -> f64 {
+        let Some(rate) = rate else {
+            return 0.0;
+        };
+        let rate = rate.max(1) as f64;
+        let gained = match self.filled_at.replace(now) {
+            Some(before) => rate * now.since(before) as f64 / 1e9,
+            None => rate,
+        };
+        self.left = (self.left + gained).min(rate);
+        if self.left > 0.0 {
+            0.0
+        } else {
+            (1.0 - self.left) / rate
+        }
+    }
+}
+
+/// The sends of a topic that wait for their time.
+#[derive(Default)]
+pub(crate) struct Throttle {
+    messages: Bucket,
+    bytes: Bucket,
+    held: VecDeque<(ConnectionId, ProducerKey, Vec<Publish>)>,
+    /// A task will let more through.
+    is_timed: bool,
+    /// How often sends began to wait.
+    pub(crate) times: u64,
+}
+
+impl Throttle {
+    /// How long nothing may go through.
+    fn wait(&mut self, limit: PublishLimit, now: Nanos) -> Option<Duration> {
+        let seconds = self
+            .messages
+            .wait(limit.messages, now)
+            .max(self.bytes.wait(limit.bytes, now));
+        (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(60.0)))
+    }
+
+    fn take(&mut self, entries: &[Publish]) {
+        for entry in entries {
+            self.messages.left -= f64::from(entry.facts.message_count);
+            self.bytes.left -= entry.payload.len() as f64;
+        }
+    }
+}
+
+impl Topic {
+    /// Appends entries of one producer, now or when the topic's publish rate lets them.
+    pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
+        let mut state = self.state.borrow_mut();
+        if state.rules.publish_limit.is_none() && state.throttle.held.is_empty() {
+            self.append_all(&mut state, from, key, entries);
+        } else {
+            state.throttle.held.push_back((from, key, entries));
+            self.let_through(&mut state);
+        }
+        self.maintain(&mut state);
+        self.watch(&mut state);
+    }
+
+    /// Appends what waits, as far as the rate allows; the rest in time.
+    pub(super) fn let_through(&self, state: &mut State) {
+        while let Some((from, key, entries)) = state.throttle.held.pop_front() {
+            let limit = state.rules.publish_limit;
+            let wait = limit.and_then(|limit| state.throttle.wait(limit, clock::now()));
+            if let Some(wait) = wait {
+                state.throttle.held.push_front((from, key, entries));
+                return self.let_through_after(state, wait);
+            }
+            if limit.is_some() {
+                state.throttle.take(&entries);
+            }
+            self.append_all(state, from, key, entries);
+        }
+    }
+
+    fn let_through_after(&self, state: &mut State, wait: Duration) {
+        let Some(me) = self.me() else { return };
+        if std::mem::replace(&mut state.throttle.is_timed, true) {
+            return;
+        }
+        state.throttle.times += 1;
+        spawn_local(async move {
+            tokio::time::sleep(wait).await;
+            let mut state = me.state.borrow_mut();
+            state.throttle.is_timed = false;
+            me.let_through(&mut state);
+            me.maintain(&mut state);
+            me.watch(&mut state);
+        });
+    }
+
+    /// A producer leaves: what it sent before goes first, whatever the rate, because nobody would send it again.
+    pub(super) fn let_through_of(&self, state: &mut State, key: ProducerKey) {
+        if state.throttle.held.iter().all(|(_, other, _)| *other != key) {
+            return;
+        }
+        for (from, other, entries) in std::mem::take(&mut state.throttle.held) {
+            if other == key {
+                state.throttle.take(&entries);
+                self.append_all(state, from, key, entries);
+            } else {
+                state.throttle.held.push_back((from, other, entries));
+            }
+        }
+        self.maintain(state);
+        self.watch(state);
+    }
+
+    /// Producers were closed: their clients send again what waited, so it is dropped here.
+    pub(super) fn drop_held(&self, state: &mut State) {
+        for (from, key, entries) in std::mem::take(&mut state.throttle.held) {
+            self.append_all(state, from, key, entries);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_allows_a_second_s_worth_and_then_its_rate() {
+        let mut bucket = Bucket::default();
+        let mut now = Nanos(0);
+        let mut passed = 0;
+        for _ in 0..10_000 {
+            let wait = bucket.wait(Some(100), now);
+            if wait == 0.0 {
+                bucket.left -= 7.0;
+                passed += 7;
+            } else {
+                now = Nanos(now.0 + (wait * 1e9) as u64 + 1);
+            }
+        }
+        let allowed = 100.0 + 100.0 * now.0 as f64 / 1e9;
+        let over = f64::from(passed) - allowed;
+        assert!((-7.0..=7.0).contains(&over), "{passed} of {allowed}");
+        // What was not used in time is not saved up.
+        assert_eq!(bucket.wait(Some(100), Nanos(now.0 + 60_000_000_000)), 0.0);
+        assert!(bucket.left <= 100.0);
+        assert_eq!(Bucket::default().wait(None, now), 0.0);
+    }
+}
