@@ -14,6 +14,7 @@
 mod broadcast;
 mod cluster;
 mod message_id;
+mod offload;
 pub mod paths;
 mod policies;
 mod schema;
@@ -26,6 +27,7 @@ pub use cluster::{
     PartitionedTopicMetadata, TenantInfo,
 };
 pub use message_id::{MessageIdJson, ResetCursorData};
+pub use offload::{OffloadPolicies, OffloadProcessStatus};
 pub use policies::{
     AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
     DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate, RetentionPolicies, SubscribeRate,

@@ -193,6 +193,9 @@ pub struct LedgerSummary {
     pub timestamp: Option<i64>,
     /// Whether it was moved to tiered storage.
     pub is_offloaded: bool,
+    /// After what its objects there are named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offloaded_context_uuid: Option<String>,
 }
 
 /// One cursor of `…/internal-info`.

@@ -19,6 +19,7 @@ mod messages;
 mod metrics;
 mod namespace_policies;
 mod namespaces;
+mod offload;
 mod partitions;
 mod paths;
 mod policy_table;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::body::{QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
+use crate::offload;
 use crate::paths::NamespacePath;
 use crate::policy_table::{
     Method, POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, is_off, retention_exceeds,
@@ -61,6 +62,7 @@ async fn read(
             Ok(Json(json!(false)).into_response())
         }
         (None, "subscription_auth_mode") => Ok(Json(json!("None")).into_response()),
+        (None, "offload_threshold" | "offload_threshold_in_seconds") => Ok(Json(json!(-1)).into_response()),
         (None, _) => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
@@ -87,6 +89,7 @@ async fn set(
             return Err(ApiError::precondition(reason));
         }
     }
+    offload::check(&admin, policy.member, &value)?;
     store(&admin, policy, &name, value).await
 }
 
@@ -129,7 +132,10 @@ async fn store(
     let stored = admin
         .catalog
         .update_policies(name, |policies| match policy.place {
-            Place::Whole => policies.set(policy.member, value.clone()),
+            Place::Whole => {
+                policies.set(policy.member, value.clone());
+                offload::sync(policies, policy.member);
+            }
             Place::ByCluster => {
                 let mut clusters: Map<String, Value> = policies.get_as(policy.member).unwrap_or_default();
                 if value.is_null() {
@@ -241,6 +247,9 @@ pub(crate) fn keep_enforced(admin: &Admin, members: Map<String, Value>) -> ApiRe
                 Some(policy) if !value.is_null() => (policy.check)(value)?,
                 _ => value,
             };
+            if !value.is_null() {
+                offload::check(admin, &member, &value)?;
+            }
             kept.insert(member, value);
         } else if !is_off(&value) && !is_harmless(&member) {
             return Err(ApiError::not_implemented(format!(

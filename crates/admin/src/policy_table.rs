@@ -15,6 +15,7 @@ use pharos_admin_api::{
 use pharos_broker::catalog::schema::SchemaCompatibilityStrategy;
 
 use crate::error::{ApiError, ApiResult};
+use crate::offload;
 
 /// One policy.
 pub(crate) struct Policy {
@@ -106,9 +107,9 @@ pub(crate) static POLICIES: &[Policy] = &[
     put(row("schemaAutoUpdateCompatibilityStrategy", "schema_auto_update_compatibility_strategy", "", old_strategy)),
     put(row("compactionThreshold", "compaction_threshold", "compactionThreshold", count)),
     put(row("offloadThreshold", "offload_threshold", "", shape::<i64>)),
-    put(row("offloadThresholdInSeconds", "offload_threshold_in_seconds", "", shape::<i64>)),
+    put(row("offloadThresholdInSeconds", "offload_threshold_in_seconds", "", offload::seconds)),
     put(row("offloadDeletionLagMs", "offload_deletion_lag_ms", "", shape::<i64>)),
-    row("offloadPolicies", "offload_policies", "offloadPolicies", any),
+    row("offloadPolicies", "offload_policies", "offloadPolicies", offload::policies),
     row("entryFilters", "entryFilters", "entryFilters", any),
     row("antiAffinity", "anti_affinity_group", "", shape::<String>),
     row("replication", "replication_clusters", "replication", shape::<Vec<String>>),

@@ -9,7 +9,7 @@ use crate::body::BODY_BYTES_MAX;
 use crate::error::ApiError;
 use crate::state::Admin;
 use crate::{
-    brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, schemas,
+    brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, offload, schemas,
     subscriptions, tenants, topic_policies, topic_stats, topics,
 };
 
@@ -20,6 +20,7 @@ pub fn router(admin: Admin) -> Router {
         .merge(tenants::routes())
         .merge(namespaces::routes())
         .merge(namespace_policies::routes())
+        .merge(offload::namespace_routes())
         .merge(bundles::routes())
         .merge(schemas::routes())
         .merge(brokers::routes())
@@ -29,6 +30,7 @@ pub fn router(admin: Admin) -> Router {
         let base = format!("/admin/v2/{domain}/{{tenant}}/{{namespace}}");
         router = router
             .merge(topics::routes(&base))
+            .merge(offload::routes(&base))
             .merge(topic_stats::routes(&base))
             .merge(subscriptions::routes(&base))
             .merge(messages::routes(&base))

@@ -152,6 +152,7 @@ async fn set(
     } else {
         check_enforced(policy.topic_path, admin.backend.enforced_topic_policies(), &value)?;
     }
+    crate::offload::check(&admin, policy.topic_path, &value)?;
     if policy.topic_path == RETENTION {
         let quotas = quotas_of(&admin, &topic, query.is_global);
         if !retention_exceeds(Some(&value), &quotas) {

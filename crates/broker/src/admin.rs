@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use pharos_admin_api::{
-    AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, PersistentTopicInternalStats, TopicStats,
+    AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, OffloadProcessStatus,
+    PersistentTopicInternalStats, TopicStats,
 };
 use pharos_ledger::BoxFuture;
 use pharos_types::{Position, SubscriptionName, TopicName};
@@ -272,6 +273,30 @@ pub trait AdminBackend: Send + Sync {
     /// # Errors
     /// `NotAllowed` on a non-persistent topic.
     fn trim(&self, topic: TopicName) -> AdminResult<'_, ()>;
+
+    /// Begins to offload the closed ledgers before a place.
+    ///
+    /// # Errors
+    /// `Conflict`: an earlier call is not done. `Precondition`: no driver is set, or it cannot be used.
+    fn offload(&self, topic: TopicName, before: Position) -> AdminResult<'_, ()> {
+        drop((topic, before));
+        not_implemented("offloading")
+    }
+
+    /// What came of the last [`offload`](Self::offload) since the topic was loaded.
+    fn offload_status(&self, topic: TopicName) -> AdminResult<'_, OffloadProcessStatus> {
+        drop(topic);
+        not_implemented("offloading")
+    }
+
+    /// Checks offload policies that somebody wants to set.
+    ///
+    /// # Errors
+    /// `Precondition` or `Invalid` with what is wrong.
+    fn check_offload_policies(&self, policies: &serde_json::Value) -> Result<(), AdminError> {
+        let _ = policies;
+        Ok(())
+    }
 
     /// Moves every subscription to the end and deletes closed ledgers.
     fn truncate(&self, topic: TopicName) -> AdminResult<'_, ()> {

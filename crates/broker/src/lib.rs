@@ -21,6 +21,7 @@ pub mod entry;
 pub mod error;
 pub mod feed;
 pub mod ids;
+pub mod offload;
 pub mod options;
 pub mod rules;
 pub mod shard;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::offload::OffloadOptions;
 use crate::rules::{InactiveRule, QuotaAction};
 use crate::topic::SubscriptionType;
 
@@ -84,6 +85,8 @@ pub struct Options {
     pub subscription_expiration: Option<Duration>,
     /// How often such subscriptions are looked for.
     pub subscription_expiration_interval: Duration,
+    /// When ledgers are offloaded and where to. The offloader itself is the managed ledgers'.
+    pub offload: OffloadOptions,
     /// When a topic's ledger is full.
     pub managed_ledger: pharos_managed_ledger::Options,
 }
@@ -129,6 +132,7 @@ impl Default for Options {
             delete_inactive_partitioned: false,
             subscription_expiration: None,
             subscription_expiration_interval: Duration::from_secs(300),
+            offload: OffloadOptions::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }
     }

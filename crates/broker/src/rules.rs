@@ -446,6 +446,7 @@ pub(crate) fn default_of(options: &Options, policy: &str) -> Option<Value> {
             let mebibytes = options.retention_bytes.map(|bytes| bytes >> 20);
             json!({"retentionTimeInMinutes": signed(minutes), "retentionSizeInMB": signed(mebibytes)})
         }
+        crate::offload::OF_TOPIC => crate::offload::default_of(&options.offload.policy)?,
         "messageTTL" => json!(options.message_ttl.map_or(0, |time| time.as_secs())),
         "backlogQuota" => {
             let (bytes, age) = (options.backlog_quota_bytes, options.backlog_quota_age);

@@ -11,6 +11,7 @@ mod consume;
 mod error;
 mod http;
 mod namespaces;
+mod offload;
 mod output;
 mod produce;
 mod service;

@@ -56,6 +56,22 @@ pub(crate) enum TopicsCommand {
         /// The topic
         topic: String,
     },
+    /// Move closed ledgers to tiered storage
+    Offload {
+        /// The topic; of a partitioned topic one partition
+        topic: String,
+        /// Bytes that stay, the newest: 0 moves all closed ledgers. A number, also with K, M, G or T
+        #[arg(long, short = 's', value_name = "SIZE", default_value = "0")]
+        size_threshold: String,
+    },
+    /// Show what came of the last offload
+    OffloadStatus {
+        /// The topic; of a partitioned topic one partition
+        topic: String,
+        /// Wait until it is done
+        #[arg(long, short = 'w')]
+        wait: bool,
+    },
     /// Take no more messages; consumers are told when they have read all
     Terminate {
         /// The topic
@@ -100,6 +116,11 @@ pub(crate) fn run(client: &AdminClient, command: TopicsCommand) -> Result<String
             client.put_empty(&format!("{}/unload", topic_path(&topic)?))?;
             Ok(String::new())
         }
+        TopicsCommand::Offload {
+            topic,
+            size_threshold,
+        } => crate::offload::begin(client, &topic, &size_threshold),
+        TopicsCommand::OffloadStatus { topic, wait } => crate::offload::status(client, &topic, wait),
         TopicsCommand::Terminate { topic } => {
             let answer = client.post_empty(&format!("{}/terminate", topic_path(&topic)?))?;
             let last = serde_json::from_str(&answer).map_err(|error| CliError::Answer {

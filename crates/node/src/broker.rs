@@ -78,16 +78,18 @@ pub(crate) async fn start_broker(
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
         .await
         .context("cannot load tenants, namespaces and topics")?;
-    let (broker, threads) = pharos_broker::start(
-        broker_options(settings),
-        catalog,
-        storage.clone(),
-        metadata.clone(),
-    )
-    .context("cannot start the data threads")?;
+    let offloader = crate::offload::start(&settings.offload)?;
+    let mut options = broker_options(settings);
+    options.managed_ledger.offloader = Some(offloader.clone());
+    let (broker, threads) = pharos_broker::start(options, catalog, storage.clone(), metadata.clone())
+        .context("cannot start the data threads")?;
     let door = open_door(&broker, settings, host)?;
     let engine = storage.clone();
-    let families = Box::new(move || storage_metrics::families(&engine.stats()));
+    let families = Box::new(move || {
+        let mut families = storage_metrics::families(&engine.stats());
+        families.extend(crate::offload::families(offloader.stats()));
+        families
+    });
     Ok(RunningBroker {
         admin: Backend::with_families(broker.clone(), families),
         broker,
@@ -223,6 +225,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         delete_inactive_partitioned: policies.delete_inactive_partitioned_topics,
         subscription_expiration: not_zero(policies.subscription_expiration_time),
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
+        offload: crate::offload::options(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),
             ledger_bytes_max: ledger.max_size.0,

@@ -11,6 +11,7 @@ mod broker;
 mod command;
 mod limits;
 pub mod logging;
+mod offload;
 mod serve;
 pub mod settings;
 mod signals;

@@ -92,21 +92,19 @@ pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), Off
             }
         }
         Driver::Folder => {
+            let Some(root) = &options.folders_in else {
+                let cause = "this node has no folder for offloaded ledgers; set offload.filesystem_uri";
+                return Err(wrong(target, cause.to_owned()));
+            };
             let path = folder_of(target)?;
             let is_dotted = path
                 .components()
                 .any(|part| part == std::path::Component::ParentDir);
-            match &options.folders_in {
-                Some(root) if !is_dotted && path.starts_with(root) => Ok(()),
-                Some(root) => Err(wrong(
-                    target,
-                    format!("the folder must be {} or below it", root.display()),
-                )),
-                None => Err(wrong(
-                    target,
-                    "this node has no folder for offloaded ledgers; set offload.filesystem_uri".to_owned(),
-                )),
+            if !is_dotted && path.starts_with(root) {
+                return Ok(());
             }
+            let cause = format!("the folder must be {} or below it", root.display());
+            Err(wrong(target, cause))
         }
     }
 }
@@ -157,7 +155,10 @@ fn open_s3(target: &OffloadTarget, options: &Options) -> Result<AmazonS3, Offloa
 }
 
 /// The folder of a target: `file:///path`, `file:/path` or `/path`.
-fn folder_of(target: &OffloadTarget) -> Result<PathBuf, OffloadError> {
+///
+/// # Errors
+/// [`OffloadError::Target`] when it is no absolute path of this machine.
+pub fn folder_of(target: &OffloadTarget) -> Result<PathBuf, OffloadError> {
     let uri = fact(target, URI).unwrap_or_default();
     let path = match uri.split_once(':') {
         Some(("file", rest)) => rest.strip_prefix("//").unwrap_or(rest),

@@ -34,7 +34,7 @@ fn options() -> Options {
             key_id: KEY_ID.to_owned(),
             secret: SECRET.to_owned(),
         },
-        request_timeout: Duration::from_secs(2),
+        request_timeout: Duration::from_secs(60),
         retries_max: 3,
         ..Options::default()
     }
@@ -227,11 +227,31 @@ fn failures_for_the_moment_are_tried_again() {
         setup.offload().await.unwrap();
         server.fail(Method::GET, "-index", Fault::Status(500));
         server.fail(Method::GET, "", Fault::Status(503));
-        server.fail(Method::GET, "", Fault::Hang);
         setup.check_all().await;
         server.fail(Method::DELETE, "", Fault::Status(500));
         setup.offloader.delete(setup.object.clone()).await.unwrap();
         assert_eq!((server.faults_left(), server.objects().len()), (0, 0));
+    });
+}
+
+#[test]
+fn a_request_without_an_answer_is_given_up_and_made_again() {
+    let server = S3Server::start();
+    run(async {
+        let patient = setup(options(), s3_target(&server), vec![10; 10]).await;
+        patient.offload().await.unwrap();
+        let hurried = Options {
+            request_timeout: Duration::from_millis(500),
+            retries_max: 20,
+            ..options()
+        };
+        let offloader = Offloader::start(hurried).unwrap();
+        server.fail(Method::GET, "-index", Fault::Hang);
+        let read = offloader
+            .read(patient.object.clone(), EntryId(3), 100, 1 << 20)
+            .await;
+        assert_eq!(read.unwrap()[0].payload, payload(3, 10));
+        assert_eq!(server.faults_left(), 0);
     });
 }
 

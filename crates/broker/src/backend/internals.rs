@@ -93,7 +93,10 @@ fn info_of(info: &stored::ManagedLedgerInfo) -> ManagedLedgerInfo {
         entries: row.closed_at_ms.map(|_| row.entries),
         size: row.closed_at_ms.map(|_| row.bytes),
         timestamp: row.closed_at_ms.map(signed),
-        is_offloaded: false,
+        is_offloaded: info.offloaded(row.ledger_id).is_some(),
+        offloaded_context_uuid: info
+            .offloaded(row.ledger_id)
+            .map(|offloaded| offloaded.id().to_string()),
     };
     let terminated_at = info
         .ledgers
@@ -136,6 +139,7 @@ fn log_stats(log: &LogFigures) -> PersistentTopicInternalStats {
             ledger_id: signed(row.id.0),
             entries: if is_open { 0 } else { signed(row.entries) },
             size: if is_open { 0 } else { signed(row.bytes) },
+            offloaded: log.offload.ledgers.contains(&row.id),
             ..LedgerInfo::default()
         }
     };

@@ -13,6 +13,7 @@ mod internals;
 mod look;
 mod meters;
 mod metrics;
+mod offload;
 mod partitioned;
 mod stats;
 mod subscriptions;
@@ -27,7 +28,8 @@ use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 use pharos_admin_api::{
-    AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, PersistentTopicInternalStats, TopicStats,
+    AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, OffloadProcessStatus,
+    PersistentTopicInternalStats, TopicStats,
 };
 use pharos_types::{Domain, Position, SubscriptionName, TopicName};
 
@@ -77,14 +79,20 @@ static ENFORCED_BY_TOPICS: &[(&str, &str)] = &[
         "subscription_expiration_time_minutes",
     ),
     ("subscriptionTypesEnabled", "subscription_types_enabled"),
+    (crate::offload::OF_TOPIC, "offload_policies"),
+    ("", "offload_deletion_lag_ms"),
+    ("", "offload_threshold"),
+    ("", "offload_threshold_in_seconds"),
     // The catalog acts on these.
     ("autoSubscriptionCreation", ""),
     ("schemaCompatibilityStrategy", ""),
 ];
 
 /// The same as topics have them.
-static ENFORCED_TOPIC_POLICIES: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| ENFORCED_BY_TOPICS.iter().map(|(path, _)| *path).collect());
+static ENFORCED_TOPIC_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let paths = ENFORCED_BY_TOPICS.iter().map(|(path, _)| *path);
+    paths.filter(|path| !path.is_empty()).collect()
+});
 
 /// What crates below the broker say of themselves for the metrics page.
 pub type FamilySource = Box<dyn Fn() -> Vec<MetricFamily> + Send + Sync>;
@@ -255,6 +263,18 @@ impl AdminBackend for Backend {
             topic.trim_now();
             Ok(())
         }))
+    }
+
+    fn offload(&self, topic: TopicName, before: Position) -> AdminResult<'_, ()> {
+        Box::pin(self.offload(topic, before))
+    }
+
+    fn offload_status(&self, topic: TopicName) -> AdminResult<'_, OffloadProcessStatus> {
+        Box::pin(self.offload_status(topic))
+    }
+
+    fn check_offload_policies(&self, policies: &serde_json::Value) -> Result<(), AdminError> {
+        crate::offload::check(policies, &self.broker.shared.options)
     }
 
     fn truncate(&self, topic: TopicName) -> AdminResult<'_, ()> {

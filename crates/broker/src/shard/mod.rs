@@ -107,6 +107,9 @@ impl Shard {
         }
         spawn_local(shard.clone().run_policies());
         spawn_local(shard.clone().run_samples());
+        if id == ShardId(0) {
+            spawn_local(shard.clone().run_sweeps());
+        }
         shard
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
-use pharos_managed_ledger::{LedgerRow, LedgerTable};
+use pharos_managed_ledger::{LedgerRow, LedgerTable, OffloadStats};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, TopicName};
 
@@ -72,6 +72,7 @@ pub(crate) struct LogFigures {
     pub(crate) created_ms: u64,
     pub(crate) is_terminated: bool,
     pub(crate) has_fault: bool,
+    pub(crate) offload: OffloadStats,
     pub(crate) properties: std::collections::BTreeMap<String, String>,
 }
 
@@ -256,6 +257,7 @@ fn log_figures(state: &State) -> LogFigures {
         created_ms: state.ledger.created_ms(),
         is_terminated: state.ledger.is_terminated(),
         has_fault: state.fault.is_some(),
+        offload: state.ledger.offload_stats(),
         properties: state.ledger.properties(),
     }
 }

@@ -228,6 +228,7 @@ impl Shard {
                 .await
                 .map(drop)
                 .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+            self.sweep_soon();
         }
         self.shared
             .catalog

@@ -24,6 +24,7 @@ mod limits;
 mod load;
 mod lookup;
 mod manage;
+mod offload;
 mod producers;
 mod publish;
 mod quota;

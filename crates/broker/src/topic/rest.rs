@@ -61,7 +61,10 @@ impl Topic {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let state = self.state.borrow();
         let last_ms = self.used_ms.get().max(state.counters.last_publish_ms);
-        let quiet = state.pending.is_empty() && state.terminating.is_empty() && state.fault.is_none();
+        let quiet = !state.ledger.is_offloading()
+            && state.pending.is_empty()
+            && state.terminating.is_empty()
+            && state.fault.is_none();
         quiet
             && !state.closing
             && state.producers.len() == 0

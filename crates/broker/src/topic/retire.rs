@@ -28,13 +28,18 @@ impl Topic {
         let mut state = self.state.borrow_mut();
         match state.ledger.on_maintenance(done, clock::wall_ms()) {
             MaintenanceEvent::Nothing => {}
-            MaintenanceEvent::RolledOver => self.trim_soon(&mut state),
+            MaintenanceEvent::RolledOver => {
+                self.trim_soon(&mut state);
+                self.offload_soon(&mut state);
+            }
             MaintenanceEvent::Trimmed(ledgers) => {
                 tracing::debug!(topic = %self.name, count = ledgers.len(), "trimmed");
                 Self::forget_trimmed(&mut state);
+                self.offload_soon(&mut state);
             }
             MaintenanceEvent::Offloaded(ledger) => {
                 tracing::info!(topic = %self.name, %ledger, "offloaded");
+                self.offload_soon(&mut state);
             }
             MaintenanceEvent::Terminated(last) => self.on_terminated(&mut state, last),
             MaintenanceEvent::Retrying(error) => {
@@ -81,6 +86,7 @@ impl Topic {
             return;
         }
         self.trim_soon(&mut state);
+        self.offload_soon(&mut state);
         self.maintain(&mut state);
     }
 
@@ -144,6 +150,7 @@ impl Topic {
         for leaving in leaving {
             let _ = leaving.await;
         }
+        self.stop_offload().await;
         self.flush_all();
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.name, error, "cursors could not be stored at close");

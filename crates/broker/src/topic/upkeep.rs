@@ -90,6 +90,8 @@ impl Topic {
         let rules = shard.rules_of(&self.name);
         let mut state = self.state.borrow_mut();
         state.rules_version = version;
+        self.offload_soon(&mut state);
+        self.maintain(&mut state);
         if *state.rules == rules || state.closing {
             return;
         }

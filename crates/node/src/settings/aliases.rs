@@ -92,6 +92,19 @@ mod tests {
             ("journalSyncData", "false", "async"),
             ("journalMaxGroupWaitMSec", "1", "1ms"),
             ("maxMessageSize", "5242880", "5MiB"),
+            (
+                "managedLedgerOffloadAutoTriggerSizeThresholdBytes",
+                "-1",
+                "unlimited",
+            ),
+            ("managedLedgerOffloadThresholdInSeconds", "3600", "1h"),
+            ("managedLedgerOffloadDeletionLagMs", "60000", "1m"),
+            (
+                "managedLedgerDataReadPriority",
+                "bookkeeper-first",
+                "bookkeeper-first",
+            ),
+            ("s3ManagedLedgerOffloadReadBufferSizeInBytes", "1048576", "1MiB"),
         ] {
             assert_eq!(read(name, text), value, "{name}");
         }

@@ -60,6 +60,15 @@ pub enum StorageIo {
     Buffered,
 }
 
+/// Which copy of an offloaded ledger is read while there are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPriority {
+    /// The object store's.
+    Tiered,
+    /// The broker's own, as the field calls it.
+    Bookkeeper,
+}
+
 macro_rules! words {
     ($type:ty, $kind:literal, $($variant:ident = $word:literal),+) => {
         impl Value for $type {
@@ -106,6 +115,12 @@ words!(
     "delete_when_no_subscriptions or delete_when_subscriptions_caught_up",
     NoSubscriptions = "delete_when_no_subscriptions",
     CaughtUp = "delete_when_subscriptions_caught_up"
+);
+words!(
+    ReadPriority,
+    "tiered-storage-first or bookkeeper-first",
+    Tiered = "tiered-storage-first",
+    Bookkeeper = "bookkeeper-first"
 );
 words!(StorageSync, "sync or async", Sync = "sync", Async = "async");
 words!(

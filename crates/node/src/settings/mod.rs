@@ -12,13 +12,15 @@ mod aliases;
 mod choice;
 mod env;
 mod layers;
+mod offload;
 mod policies;
 mod reference;
 pub mod table;
 mod units;
 
-pub use choice::{InactiveMode, LogFormat, QuotaPolicy, StorageIo, StorageSync, TopicType};
+pub use choice::{InactiveMode, LogFormat, QuotaPolicy, ReadPriority, StorageIo, StorageSync, TopicType};
 pub use layers::{Effective, LoadError, Origin, Sources};
+pub use offload::OffloadSettings;
 pub use policies::PolicySettings;
 pub use reference::{json_listing, markdown_reference, text_listing};
 pub use units::{ByteSize, Limit, Value};
@@ -56,6 +58,8 @@ pub struct Settings {
     pub ledger: LedgerSettings,
     /// The embedded engine.
     pub storage: StorageSettings,
+    /// Tiered storage.
+    pub offload: OffloadSettings,
     /// Metrics page.
     pub metrics: MetricsSettings,
 }
@@ -220,6 +224,7 @@ impl Default for Settings {
                 read_threads: 2,
                 salvage: false,
             },
+            offload: OffloadSettings::default(),
             metrics: MetricsSettings { topics: true },
         }
     }
@@ -317,6 +322,7 @@ impl Settings {
             self.topics.unload_idle_after != Limit::At(Duration::ZERO),
             "unload_idle_after must not be 0; unlimited keeps topics loaded",
         );
+        faults.extend(self.offload.faults());
         faults
     }
 }

@@ -62,8 +62,14 @@ pub(crate) struct Node {
 impl Node {
     /// Starts one on free ports and waits until both doors are announced.
     pub(crate) fn start(data: &Path, settings: &[&str]) -> Self {
+        Self::start_in(data, settings, &[])
+    }
+
+    /// The same with more variables in its environment.
+    pub(crate) fn start_in(data: &Path, settings: &[&str], environment: &[(&str, &str)]) -> Self {
         let log = tempfile::tempfile().unwrap();
         let mut child = serve(data, settings)
+            .envs(environment.iter().copied())
             .stderr(log.try_clone().unwrap())
             .spawn()
             .unwrap();
@@ -158,6 +164,31 @@ impl Node {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), body.to_owned())
+    }
+
+    /// Sends JSON over the admin API, which must answer with `status`; the answer's body.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &serde_json::Value, status: u16) -> String {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = body.to_string();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{method} {path} {body}: {answer}"
+        );
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// The admin door's URL.
+    pub(crate) fn admin_url(&self) -> String {
+        format!("http://{}", self.http)
     }
 
     /// `…/stats` of a topic of public/default.

@@ -1,0 +1,198 @@
+//! Offloading: asking for it, hearing what came of it, and what is particular about its policies.
+//!
+//! A namespace has three single policies (`offloadThreshold`, `offloadThresholdInSeconds`, `offloadDeletionLagMs`) beside the one
+//! that holds all (`offloadPolicies`). Whichever was set last is what holds, as in the field: [`sync`] writes it to both.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{delete, put};
+use axum::{Json, Router};
+use serde::Deserialize as _;
+use serde_json::{Map, Value};
+
+use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData};
+use pharos_broker::catalog::Policies;
+use pharos_types::{EntryId, LedgerId, Position, TopicName};
+
+use crate::body::RequiredJson;
+use crate::error::{ApiError, ApiResult};
+use crate::namespaces::policies_of;
+use crate::partitions::single;
+use crate::paths::{NamespacePath, TopicPath};
+use crate::state::Admin;
+use crate::topics::stored_only;
+
+/// The policy that holds all, by its name among a namespace's policies.
+const ALL: &str = "offload_policies";
+/// The single policies, and the members of [`ALL`] that say the same.
+const SINGLES: [(&str, &str); 3] = [
+    ("offload_threshold", "managedLedgerOffloadThresholdInBytes"),
+    (
+        "offload_threshold_in_seconds",
+        "managedLedgerOffloadThresholdInSeconds",
+    ),
+    (
+        "offload_deletion_lag_ms",
+        "managedLedgerOffloadDeletionLagInMillis",
+    ),
+];
+
+/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
+pub(crate) fn routes(base: &str) -> Router<Admin> {
+    Router::new().route(&format!("{base}/{{topic}}/offload"), put(offload).get(status))
+}
+
+/// What namespaces have beside the policies' own paths.
+pub(crate) fn namespace_routes() -> Router<Admin> {
+    let path = "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies";
+    Router::new().route(path, delete(remove_policies))
+}
+
+/// The body is the message up to whose ledger all closed ledgers are offloaded.
+async fn offload(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    RequiredJson(before): RequiredJson<ResetCursorData>,
+) -> ApiResult<StatusCode> {
+    check_topic(&admin, &topic)?;
+    let (Ok(ledger), entry) = (u64::try_from(before.ledger_id), u64::try_from(before.entry_id)) else {
+        return Err(ApiError::bad_request(
+            "the id of a message is expected, ledgerId and entryId",
+        ));
+    };
+    let before = Position {
+        ledger: LedgerId(ledger),
+        entry: EntryId(entry.unwrap_or(0)),
+    };
+    admin.backend.offload(topic, before).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn status(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<OffloadProcessStatus>> {
+    check_topic(&admin, &topic)?;
+    Ok(Json(admin.backend.offload_status(topic).await?))
+}
+
+fn check_topic(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
+    single(admin, topic, "Offloading")?;
+    stored_only(topic, "Offloading")
+}
+
+async fn remove_policies(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+) -> ApiResult<StatusCode> {
+    policies_of(&admin, &name)?;
+    let removed = admin.catalog.update_policies(&name, |policies| {
+        policies.remove(ALL);
+        for (single, _) in SINGLES {
+            policies.remove(single);
+        }
+    });
+    removed.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Checks the shape of the policy that holds all, and drops what it does not say.
+pub(crate) fn policies(value: Value) -> ApiResult<Value> {
+    let invalid = |error| ApiError::bad_request(format!("offload policies: {error}"));
+    OffloadPolicies::deserialize(&value).map_err(invalid)?;
+    let Value::Object(members) = value else {
+        return Err(ApiError::precondition("the offload policies must be specified"));
+    };
+    let said: Map<String, Value> = members
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .collect();
+    Ok(Value::Object(said))
+}
+
+/// Seconds, or -1 for never.
+pub(crate) fn seconds(value: Value) -> ApiResult<Value> {
+    match value.as_i64() {
+        Some(seconds) if seconds >= -1 => Ok(value),
+        _ => Err(ApiError::precondition(
+            "Invalid value for offloadThresholdInSecond",
+        )),
+    }
+}
+
+/// Asks the broker whether it could act on a policy that somebody wants to set.
+///
+/// `name`: its member among a namespace's policies, or its path under a topic.
+pub(crate) fn check(admin: &Admin, name: &str, value: &Value) -> ApiResult<()> {
+    match name {
+        ALL | "offloadPolicies" => Ok(admin.backend.check_offload_policies(value)?),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the single policies and the one that holds all say the same, after `member` was set or removed.
+pub(crate) fn sync(policies: &mut Policies, member: &str) {
+    let all: Option<Map<String, Value>> = policies.get_as(ALL);
+    let Some(mut all) = all else {
+        return;
+    };
+    for (single, part) in SINGLES {
+        if member == single {
+            match policies.get(single) {
+                Some(value) => drop(all.insert(part.to_owned(), value.clone())),
+                None => drop(all.remove(part)),
+            }
+        } else if let Some(value) = all.get(part).filter(|_| member == ALL) {
+            policies.set(single, value.clone());
+        }
+    }
+    policies.set(ALL, Value::Object(all));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_set_last_holds() {
+        let mut policies = Policies::default();
+        policies.set("offload_threshold", json!(5));
+        sync(&mut policies, "offload_threshold");
+        assert!(policies.get(ALL).is_none());
+        policies.set(
+            ALL,
+            json!({"managedLedgerOffloadDriver": "S3", "managedLedgerOffloadThresholdInBytes": 9}),
+        );
+        sync(&mut policies, ALL);
+        assert_eq!(policies.get("offload_threshold"), Some(&json!(9)));
+        policies.set("offload_threshold", json!(1));
+        sync(&mut policies, "offload_threshold");
+        policies.set("offload_deletion_lag_ms", json!(3));
+        sync(&mut policies, "offload_deletion_lag_ms");
+        let all = policies.get(ALL).unwrap();
+        assert_eq!(all["managedLedgerOffloadThresholdInBytes"], json!(1));
+        assert_eq!(all["managedLedgerOffloadDeletionLagInMillis"], json!(3));
+        policies.remove("offload_threshold");
+        sync(&mut policies, "offload_threshold");
+        assert!(
+            policies
+                .get(ALL)
+                .unwrap()
+                .get("managedLedgerOffloadThresholdInBytes")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn values_have_their_shape() {
+        assert_eq!(
+            super::policies(json!({"s3ManagedLedgerOffloadRole": null, "managedLedgerOffloadDriver": "S3"}))
+                .unwrap(),
+            json!({"managedLedgerOffloadDriver": "S3"})
+        );
+        assert!(super::policies(json!({"nonsense": 1})).is_err() && super::policies(json!(3)).is_err());
+        assert!(seconds(json!(-1)).is_ok() && seconds(json!(-2)).is_err() && seconds(json!("x")).is_err());
+    }
+}

@@ -1,0 +1,417 @@
+//! From settings and policies to what a managed ledger goes by when it offloads.
+//!
+//! Each member is decided by itself: the topic's word, over the namespace's, over the node's settings. A value that could not be
+//! acted on is refused when it is set ([`check`]): a policy that is stored and ignored is worse than none.
+
+use std::collections::BTreeMap;
+
+use pharos_admin_api::OffloadPolicies;
+use pharos_ledger::offload::OffloadTarget;
+use pharos_managed_ledger::{OffloadPolicy, ReadFirst};
+use pharos_types::TopicName;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::admin::AdminError;
+use crate::catalog::{Catalog, Policies};
+use crate::options::Options;
+
+/// The policy of namespaces.
+const OF_NAMESPACE: &str = "offload_policies";
+/// The policy of topics.
+pub(crate) const OF_TOPIC: &str = "offloadPolicies";
+
+/// What the node's settings say.
+#[derive(Clone, Debug, Default)]
+pub struct OffloadOptions {
+    /// What holds where neither topic nor namespace says otherwise.
+    pub policy: OffloadPolicy,
+    /// Bytes of a block; a policy's limit must not be lower.
+    pub block_bytes: u64,
+    /// Bytes of a fetch; a policy's limit must not be lower.
+    pub read_bytes: u64,
+}
+
+/// Drivers whose objects are in buckets.
+fn is_bucket_driver(driver: &str) -> bool {
+    !driver.eq_ignore_ascii_case("filesystem")
+}
+
+/// What holds for a topic.
+pub(crate) fn policy_of(catalog: &Catalog, options: &Options, topic: &TopicName) -> OffloadPolicy {
+    let own = catalog.topic_policies(topic);
+    let own = own
+        .0
+        .get(OF_TOPIC)
+        .and_then(|value| OffloadPolicies::deserialize(value).ok());
+    let namespace = catalog.policies(topic.namespace());
+    let namespace = namespace.as_deref().map(of_namespace).unwrap_or_default();
+    let merged = over(own.unwrap_or_default(), namespace);
+    resolve(&merged, &options.offload.policy)
+}
+
+/// A namespace's policies, with what its single policies say.
+fn of_namespace(policies: &Policies) -> OffloadPolicies {
+    let mut offload: OffloadPolicies = policies.get_as(OF_NAMESPACE).unwrap_or_default();
+    let single = |member: &str| policies.get_as::<i64>(member);
+    let bytes = &mut offload.managed_ledger_offload_threshold_in_bytes;
+    *bytes = bytes
+        .or(offload.managed_ledger_offload_auto_trigger_size_threshold_bytes)
+        .or_else(|| single("offload_threshold"));
+    let seconds = &mut offload.managed_ledger_offload_threshold_in_seconds;
+    *seconds = seconds.or_else(|| single("offload_threshold_in_seconds"));
+    let lag = &mut offload.managed_ledger_offload_deletion_lag_in_millis;
+    *lag = lag.or_else(|| single("offload_deletion_lag_ms"));
+    offload
+}
+
+/// The members of `one` where it has them, else those of `other`; only those that are acted on.
+fn over(one: OffloadPolicies, other: OffloadPolicies) -> OffloadPolicies {
+    // A place is one thing: another driver's bucket is not this driver's.
+    let place = if one.managed_ledger_offload_driver.is_some() {
+        &one
+    } else {
+        &other
+    };
+    let bytes = |of: &OffloadPolicies| {
+        of.managed_ledger_offload_threshold_in_bytes
+            .or(of.managed_ledger_offload_auto_trigger_size_threshold_bytes)
+    };
+    OffloadPolicies {
+        managed_ledger_offload_driver: place.managed_ledger_offload_driver.clone(),
+        managed_ledger_offload_bucket: bucket(place).map(str::to_owned),
+        managed_ledger_offload_region: region(place).map(str::to_owned),
+        managed_ledger_offload_service_endpoint: endpoint(place).map(str::to_owned),
+        file_system_uri: place.file_system_uri.clone(),
+        managed_ledger_offload_threshold_in_bytes: bytes(&one).or_else(|| bytes(&other)),
+        managed_ledger_offload_threshold_in_seconds: one
+            .managed_ledger_offload_threshold_in_seconds
+            .or(other.managed_ledger_offload_threshold_in_seconds),
+        managed_ledger_offload_deletion_lag_in_millis: one
+            .managed_ledger_offload_deletion_lag_in_millis
+            .or(other.managed_ledger_offload_deletion_lag_in_millis),
+        managed_ledger_offloaded_read_priority: one
+            .managed_ledger_offloaded_read_priority
+            .or(other.managed_ledger_offloaded_read_priority),
+        ..OffloadPolicies::default()
+    }
+}
+
+/// Policies over the node's settings. Numbers below 0 are "off".
+fn resolve(policies: &OffloadPolicies, node: &OffloadPolicy) -> OffloadPolicy {
+    let number = |value: Option<i64>, node: Option<u64>| match value {
+        Some(value) => u64::try_from(value).ok(),
+        None => node,
+    };
+    let seconds = policies.managed_ledger_offload_threshold_in_seconds;
+    let priority = policies.managed_ledger_offloaded_read_priority.as_deref();
+    OffloadPolicy {
+        target: target_of(policies).or_else(|| node.target.clone()),
+        bytes_kept: number(
+            policies.managed_ledger_offload_threshold_in_bytes,
+            node.bytes_kept,
+        ),
+        age_ms_max: number(
+            seconds.map(|seconds| seconds.saturating_mul(1000)),
+            node.age_ms_max,
+        ),
+        deletion_lag_ms: number(
+            policies.managed_ledger_offload_deletion_lag_in_millis,
+            node.deletion_lag_ms,
+        ),
+        read_first: priority.and_then(read_first).unwrap_or(node.read_first),
+    }
+}
+
+/// The target of policies that name a driver.
+fn target_of(policies: &OffloadPolicies) -> Option<OffloadTarget> {
+    let driver = policies
+        .managed_ledger_offload_driver
+        .clone()
+        .filter(|driver| !driver.is_empty())?;
+    let named = match is_bucket_driver(&driver) {
+        true => vec![
+            ("bucket", bucket(policies)),
+            ("region", region(policies)),
+            ("endpoint", endpoint(policies)),
+        ],
+        false => vec![("uri", policies.file_system_uri.as_deref())],
+    };
+    let facts = named.into_iter().filter_map(|(key, value)| {
+        let value = value.filter(|value| !value.is_empty())?;
+        Some((key.to_owned(), value.to_owned()))
+    });
+    let facts: BTreeMap<String, String> = facts.collect();
+    Some(OffloadTarget { driver, facts })
+}
+
+/// The node's settings in the policy's own shape; `None` when they name no driver.
+pub(crate) fn default_of(node: &OffloadPolicy) -> Option<Value> {
+    let target = node.target.as_ref()?;
+    let signed =
+        |limit: Option<u64>| Some(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
+    let fact = |key: &str| target.facts.get(key).cloned();
+    let is_s3 = is_bucket_driver(&target.driver);
+    let policies = OffloadPolicies {
+        managed_ledger_offload_driver: Some(target.driver.clone()),
+        managed_ledger_offload_threshold_in_bytes: signed(node.bytes_kept),
+        managed_ledger_offload_threshold_in_seconds: signed(node.age_ms_max.map(|age_ms| age_ms / 1000)),
+        managed_ledger_offload_deletion_lag_in_millis: signed(node.deletion_lag_ms),
+        managed_ledger_offloaded_read_priority: Some(
+            match node.read_first {
+                ReadFirst::Tiered => "TIERED_STORAGE_FIRST",
+                ReadFirst::Local => "BOOKKEEPER_FIRST",
+            }
+            .to_owned(),
+        ),
+        s3_managed_ledger_offload_bucket: fact("bucket").filter(|_| is_s3),
+        s3_managed_ledger_offload_region: fact("region").filter(|_| is_s3),
+        s3_managed_ledger_offload_service_endpoint: fact("endpoint").filter(|_| is_s3),
+        file_system_uri: fact("uri"),
+        ..OffloadPolicies::default()
+    };
+    let value = serde_json::to_value(policies).ok()?;
+    let members = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
+    Some(
+        members
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    )
+}
+
+fn bucket(of: &OffloadPolicies) -> Option<&str> {
+    let general = of.managed_ledger_offload_bucket.as_deref();
+    general.or(of.s3_managed_ledger_offload_bucket.as_deref())
+}
+
+fn region(of: &OffloadPolicies) -> Option<&str> {
+    let general = of.managed_ledger_offload_region.as_deref();
+    general.or(of.s3_managed_ledger_offload_region.as_deref())
+}
+
+fn endpoint(of: &OffloadPolicies) -> Option<&str> {
+    let general = of.managed_ledger_offload_service_endpoint.as_deref();
+    general.or(of.s3_managed_ledger_offload_service_endpoint.as_deref())
+}
+
+/// Which copy a word wants read first; the field writes it in two ways.
+#[must_use]
+pub fn read_first(word: &str) -> Option<ReadFirst> {
+    match word.to_ascii_lowercase().replace('_', "-").as_str() {
+        "tiered-storage-first" => Some(ReadFirst::Tiered),
+        "bookkeeper-first" => Some(ReadFirst::Local),
+        _ => None,
+    }
+}
+
+/// Checks policies that somebody wants to set.
+///
+/// # Errors
+/// `Precondition` with what is wrong, `Invalid` when the value has another shape.
+pub(crate) fn check(value: &Value, options: &Options) -> Result<(), AdminError> {
+    let policies = OffloadPolicies::deserialize(value);
+    let policies = policies.map_err(|error| AdminError::Invalid(format!("offload policies: {error}")))?;
+    let refuse = |reason: String| Err(AdminError::Precondition(reason));
+    if let Some(member) = foreign_member(&policies) {
+        return refuse(format!(
+            "{member} is not available in this release: credentials come from the node's environment, and the drivers are \
+             aws-s3, S3 and filesystem"
+        ));
+    }
+    if let Some(word) = &policies.managed_ledger_offloaded_read_priority
+        && read_first(word).is_none()
+    {
+        return refuse(format!(
+            "'{word}' is none of tiered-storage-first and bookkeeper-first"
+        ));
+    }
+    let node = &options.offload;
+    for (member, limit, own) in [
+        (
+            "…OffloadMaxBlockSizeInBytes",
+            block_limit(&policies),
+            node.block_bytes,
+        ),
+        (
+            "…OffloadReadBufferSizeInBytes",
+            read_limit(&policies),
+            node.read_bytes,
+        ),
+    ] {
+        let is_lower = limit.is_some_and(|limit| u64::try_from(limit).unwrap_or(0) < own);
+        if is_lower {
+            return refuse(format!("{member} is lower than the node's own setting, {own}"));
+        }
+    }
+    let positive = [
+        (
+            "managedLedgerOffloadMaxThreads",
+            policies.managed_ledger_offload_max_threads,
+        ),
+        (
+            "managedLedgerOffloadReadThreads",
+            policies.managed_ledger_offload_read_threads,
+        ),
+    ];
+    for (member, value) in positive {
+        if value.is_some_and(|value| value < 1) {
+            return refuse(format!("{member} must be at least 1"));
+        }
+    }
+    let Some(target) = target_of(&policies) else {
+        return Ok(());
+    };
+    match &options.managed_ledger.offloader {
+        Some(offloader) => offloader
+            .check_target(&target)
+            .map_err(|error| AdminError::Precondition(error.to_string())),
+        None => refuse("this broker has no offloader".to_owned()),
+    }
+}
+
+fn block_limit(of: &OffloadPolicies) -> Option<i64> {
+    let general = of.managed_ledger_offload_max_block_size_in_bytes;
+    general.or(of.s3_managed_ledger_offload_max_block_size_in_bytes)
+}
+
+fn read_limit(of: &OffloadPolicies) -> Option<i64> {
+    let general = of.managed_ledger_offload_read_buffer_size_in_bytes;
+    general.or(of.s3_managed_ledger_offload_read_buffer_size_in_bytes)
+}
+
+/// A member that is set and that nothing here acts on. Defaults that tools always send are not such: they concern
+/// drivers and plug-ins that are not chosen.
+fn foreign_member(of: &OffloadPolicies) -> Option<&'static str> {
+    let texts = [
+        (
+            "s3ManagedLedgerOffloadCredentialId",
+            &of.s3_managed_ledger_offload_credential_id,
+        ),
+        (
+            "s3ManagedLedgerOffloadCredentialSecret",
+            &of.s3_managed_ledger_offload_credential_secret,
+        ),
+        ("s3ManagedLedgerOffloadRole", &of.s3_managed_ledger_offload_role),
+        (
+            "gcsManagedLedgerOffloadRegion",
+            &of.gcs_managed_ledger_offload_region,
+        ),
+        (
+            "gcsManagedLedgerOffloadBucket",
+            &of.gcs_managed_ledger_offload_bucket,
+        ),
+        (
+            "gcsManagedLedgerOffloadServiceAccountKeyFile",
+            &of.gcs_managed_ledger_offload_service_account_key_file,
+        ),
+        ("fileSystemProfilePath", &of.file_system_profile_path),
+    ];
+    let maps = [
+        (
+            "managedLedgerExtraConfigurations",
+            &of.managed_ledger_extra_configurations,
+        ),
+        (
+            "managedLedgerOffloadDriverMetadata",
+            &of.managed_ledger_offload_driver_metadata,
+        ),
+    ];
+    let text = texts
+        .into_iter()
+        .find(|(_, text)| text.as_deref().is_some_and(|text| !text.is_empty()));
+    let map = || {
+        maps.into_iter()
+            .find(|(_, map)| map.as_ref().is_some_and(|map| !map.is_empty()))
+    };
+    text.map(|(member, _)| member)
+        .or_else(|| map().map(|(member, _)| member))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(value: Value) -> OffloadPolicies {
+        OffloadPolicies::deserialize(value).unwrap()
+    }
+
+    #[test]
+    fn the_topic_goes_over_the_namespace_and_that_over_the_node() {
+        let node = OffloadPolicy {
+            bytes_kept: Some(5),
+            deletion_lag_ms: Some(7),
+            ..OffloadPolicy::default()
+        };
+        let mut namespace = Policies::default();
+        namespace.set("offload_threshold", json!(100));
+        namespace.set("offload_threshold_in_seconds", json!(3));
+        namespace.set(
+            "offload_policies",
+            json!({"managedLedgerOffloadDriver": "aws-s3", "s3ManagedLedgerOffloadBucket": "b",
+                   "managedLedgerOffloadedReadPriority": "BOOKKEEPER_FIRST"}),
+        );
+        let of_namespace = of_namespace(&namespace);
+        let holds = resolve(&over(OffloadPolicies::default(), of_namespace.clone()), &node);
+        assert_eq!(
+            (holds.bytes_kept, holds.age_ms_max, holds.deletion_lag_ms),
+            (Some(100), Some(3_000), Some(7))
+        );
+        assert_eq!(holds.read_first, ReadFirst::Local);
+        assert_eq!(holds.target.unwrap().facts["bucket"], "b");
+        let own = parse(
+            json!({"managedLedgerOffloadDriver": "filesystem", "fileSystemURI": "file:///cold",
+                               "managedLedgerOffloadThresholdInBytes": -1}),
+        );
+        let holds = resolve(&over(own, of_namespace), &node);
+        assert_eq!((holds.bytes_kept, holds.age_ms_max), (None, Some(3_000)));
+        let target = holds.target.unwrap();
+        assert_eq!((target.driver.as_str(), target.facts.len()), ("filesystem", 1));
+        assert_eq!(resolve(&OffloadPolicies::default(), &node), node);
+        assert_eq!(default_of(&node), None);
+        let shown = default_of(&OffloadPolicy {
+            target: Some(target.clone()),
+            ..node.clone()
+        })
+        .unwrap();
+        let back = resolve(&parse(shown), &OffloadPolicy::default());
+        assert_eq!(
+            back,
+            OffloadPolicy {
+                target: Some(target),
+                ..node
+            }
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_acted_on_is_refused_and_defaults_of_tools_are_not() {
+        let mut options = Options::default();
+        options.offload.block_bytes = 16 << 20;
+        let refused = |value: Value| match check(&value, &options) {
+            Err(AdminError::Precondition(reason) | AdminError::Invalid(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let secret = refused(json!({"s3ManagedLedgerOffloadCredentialSecret": "x"}));
+        assert!(
+            secret.contains("s3ManagedLedgerOffloadCredentialSecret"),
+            "{secret}"
+        );
+        assert!(refused(json!({"managedLedgerOffloadedReadPriority": "tape-first"})).contains("tape-first"));
+        assert!(refused(json!({"managedLedgerOffloadMaxBlockSizeInBytes": 1})).contains("lower"));
+        assert!(refused(json!({"nonsense": 1})).contains("nonsense"));
+        assert!(
+            refused(json!({"managedLedgerOffloadThresholdInBytes": "much"})).contains("offload policies")
+        );
+        assert!(refused(json!({"managedLedgerOffloadDriver": "S3"})).contains("no offloader"));
+        let defaults = json!({
+            "offloadersDirectory": "./offloaders", "managedLedgerOffloadMaxThreads": 2,
+            "managedLedgerOffloadReadThreads": 2, "managedLedgerOffloadPrefetchRounds": 1,
+            "s3ManagedLedgerOffloadMaxBlockSizeInBytes": 67_108_864, "s3ManagedLedgerOffloadRole": null,
+            "gcsManagedLedgerOffloadMaxBlockSizeInBytes": 67_108_864, "s3Driver": false,
+            "managedLedgerExtraConfigurations": {}, "managedLedgerOffloadThresholdInBytes": 1000,
+        });
+        check(&defaults, &options).unwrap();
+    }
+}

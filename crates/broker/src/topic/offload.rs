@@ -1,0 +1,98 @@
+//! Offloading of one topic: when its log plans, and what administrators ask.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pharos_managed_ledger::{OffloadAskError, OffloadPolicy, OffloadStatus, sweep};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::Position;
+
+use super::{State, Topic};
+use crate::shard::Shard;
+
+/// How often objects of deleted topics are looked for, besides after a deletion.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+/// How long a topic that closes waits for the step of offloading that it called off.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Topic {
+    fn offload_policy(&self) -> OffloadPolicy {
+        let Some(shard) = self.shard() else {
+            return OffloadPolicy::default();
+        };
+        crate::offload::policy_of(&shard.shared.catalog, &shard.shared.options, &self.name)
+    }
+
+    /// Has the log look at what is to be offloaded, deleted or cleaned up; that runs off the path.
+    pub(super) fn offload_soon(&self, state: &mut State) {
+        if !state.closing {
+            state
+                .ledger
+                .plan_offload(&self.offload_policy(), clock::wall_ms());
+        }
+    }
+
+    /// Begins to offload the closed ledgers before a place.
+    pub(crate) fn ask_offload(&self, before: Position) -> Result<(), OffloadAskError> {
+        let mut state = self.state.borrow_mut();
+        state
+            .ledger
+            .ask_offload(before, &self.offload_policy(), clock::wall_ms())?;
+        self.maintain(&mut state);
+        Ok(())
+    }
+
+    /// What came of it.
+    pub(crate) fn offload_status(&self) -> OffloadStatus {
+        self.state.borrow().ledger.offload_status()
+    }
+
+    /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.
+    pub(super) async fn stop_offload(&self) {
+        self.state.borrow_mut().ledger.stop_offload();
+        let ended = async {
+            while self.state.borrow().ledger.is_offloading() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(topic = %self.name, "an offload under way did not end in time");
+        }
+    }
+}
+
+impl Shard {
+    /// Deletes the objects of topics that were deleted, soon.
+    pub(super) fn sweep_soon(self: &Rc<Self>) {
+        let shard = self.clone();
+        spawn_local(async move { shard.sweep().await });
+    }
+
+    /// The same at the start and now and then: a deletion may have ended with a crash, or the store was away.
+    pub(crate) async fn run_sweeps(self: Rc<Self>) {
+        loop {
+            self.sweep().await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+        }
+    }
+
+    async fn sweep(&self) {
+        let Some(offloader) = self.shared.options.managed_ledger.offloader.clone() else {
+            return;
+        };
+        match sweep(&*self.shared.metadata, &*offloader).await {
+            Ok(swept) => {
+                if let Some(error) = swept.left {
+                    tracing::warn!(%error, "objects of deleted topics are left; they are deleted later");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = super::publish::chain(&error),
+                    "objects of deleted topics are not looked for"
+                );
+            }
+        }
+    }
+}
