@@ -87,6 +87,11 @@ impl FeedEntry {
     }
 }
 
+/// Whether the payload of a stored entry is encrypted; one that does not parse is not.
+pub(crate) fn is_encrypted(entry: &[u8]) -> bool {
+    facts_of(entry).is_some_and(|facts| facts.is_encrypted)
+}
+
 fn facts_of(entry: &[u8]) -> Option<MessageFacts<'_>> {
     let parts = pharos_wire::message::split_ref(entry).ok()?;
     pharos_wire::message::peek(parts.metadata).ok()

@@ -50,6 +50,9 @@ pub enum ProducerError {
     /// The backlog is over its quota; the client is to fail what it has queued.
     #[error("{0}")]
     QuotaException(String),
+    /// The topic takes encrypted messages only.
+    #[error("{0}")]
+    Encryption(String),
     /// Exclusive access was lost or refused.
     #[error("{0}")]
     Fenced(String),
@@ -79,6 +82,9 @@ pub enum PublishError {
     /// A policy of the topic is against it.
     #[error("{0}")]
     NotAllowed(String),
+    /// The topic takes encrypted messages only.
+    #[error("Messages must be encrypted")]
+    NotEncrypted,
     /// The producer was closed meanwhile.
     #[error("producer is closed")]
     Closed,

@@ -172,6 +172,8 @@ pub(crate) struct Rules {
     pub(crate) delay_ms_max: Option<u64>,
     /// The largest entry, headers counted.
     pub(crate) message_bytes_max: Option<u64>,
+    /// Whether only encrypted messages are taken.
+    pub(crate) encryption: bool,
     pub(crate) publish_limit: Option<PublishLimit>,
     pub(crate) subscribe_limit: Option<SubscribeLimit>,
     pub(crate) kinds: Vec<SubscriptionType>,
@@ -202,6 +204,7 @@ impl Rules {
         self.seats = Seats::default();
         self.message_bytes_max = None;
         (self.publish_limit, self.subscribe_limit) = (None, None);
+        self.encryption = false;
     }
 }
 
@@ -254,6 +257,7 @@ impl Layers {
                 .and_then(|policy| u64::try_from(policy.max_delivery_delay_in_millis).ok())
                 .filter(|delay| *delay > 0),
             message_bytes_max: self.get("maxMessageSize", "").filter(|bytes| *bytes > 0),
+            encryption: self.get("", "encryption_required").unwrap_or(false),
             publish_limit: self.publish_limit(options),
             subscribe_limit: self.subscribe_limit(),
             kinds: self.kinds(options),

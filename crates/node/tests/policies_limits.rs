@@ -291,11 +291,12 @@ async fn sends_beyond_the_publish_rate_wait_and_none_is_lost() {
         .subscribe("t", ConsumerOptions::exclusive("s"))
         .await
         .unwrap();
-    let rate = r#"{"publishThrottlingRateInMsg": 50, "publishThrottlingRateInByte": -1}"#;
+    let rate = r#"{"publishThrottlingRateInMsg": 20, "publishThrottlingRateInByte": -1}"#;
     node.order("POST", &format!("{TOPIC}/publishRate"), rate);
     let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
-    // A second's worth at once, the rest in time; the answers come in the order of the sends.
-    publish(&producer, 0..80).await;
+    // What arrives together may go through together; then the next ones wait until that is made up for.
+    publish(&producer, 0..79).await;
+    publish(&producer, 79..80).await;
     expect_numbers(&mut consumer, 0..80).await;
     assert!(node.stats("t")["publishRateLimitedTimes"].as_u64() > Some(0));
     // What waits when a producer closes, or when the limit goes, is stored all the same.
@@ -378,4 +379,47 @@ async fn copies_are_as_many_as_there_are() {
         (status, reason.contains("maxTopicsPerNamespace must be 0 or more")),
         (412, true)
     );
+}
+
+#[tokio::test]
+async fn where_encryption_is_required_nothing_else_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let path = format!("{NAMESPACE}/encryptionRequired");
+    let before = client.producer("t", ProducerOptions::default()).await.unwrap();
+    before.send("plain").await.unwrap();
+    node.order("POST", &path, "true");
+    let refused = client
+        .producer("t", ProducerOptions::default())
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(refused.code(), Some(ServerError::MetadataError), "{refused}");
+    assert!(text(&refused).contains("Encryption is required"), "{refused}");
+    let refused = loop {
+        // Who was there before is refused its messages; the news may take a moment.
+        match before.send("plain").await {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.code(), Some(ServerError::MetadataError), "{refused}");
+    let mut raw = node.rogue().await;
+    raw.send(pharos_wire::proto::CommandProducer {
+        topic: "t".to_owned(),
+        producer_id: 1,
+        request_id: 1,
+        encrypted: Some(true),
+        ..Default::default()
+    })
+    .await
+    .unwrap();
+    let answer = support::next(&mut raw).await;
+    assert!(
+        matches!(answer, pharos_wire::command::Command::ProducerSuccess(_)),
+        "{answer:?}"
+    );
+    node.order("DELETE", &path, "");
+    client.producer("t", ProducerOptions::default()).await.unwrap();
 }

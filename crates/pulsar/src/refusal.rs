@@ -20,6 +20,7 @@ pub(crate) fn of_topic(error: &TopicError) -> Refusal {
 pub(crate) fn of_producer(error: &ProducerError) -> Refusal {
     let code = match error {
         ProducerError::Topic(topic) => return of_topic(topic),
+        ProducerError::Encryption(_) => ServerError::MetadataError,
         ProducerError::Busy(_) => ServerError::ProducerBusy,
         ProducerError::QuotaHold(_) => ServerError::ProducerBlockedQuotaExceededError,
         ProducerError::QuotaException(_) => ServerError::ProducerBlockedQuotaExceededException,
@@ -36,6 +37,7 @@ pub(crate) fn of_publish(error: &PublishError) -> Refusal {
     let code = match error {
         PublishError::Terminated => ServerError::TopicTerminatedError,
         PublishError::NotAllowed(_) => ServerError::NotAllowedError,
+        PublishError::NotEncrypted => ServerError::MetadataError,
         PublishError::Storage(_) | PublishError::NoSpace | PublishError::Closed => {
             ServerError::PersistenceError
         }

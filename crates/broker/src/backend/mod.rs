@@ -83,6 +83,7 @@ static ENFORCED_BY_TOPICS: &[(&str, &str)] = &[
     ("", "offload_deletion_lag_ms"),
     ("", "offload_threshold"),
     ("", "offload_threshold_in_seconds"),
+    ("", "encryption_required"),
     // The catalog acts on these.
     ("autoSubscriptionCreation", ""),
     ("schemaCompatibilityStrategy", ""),

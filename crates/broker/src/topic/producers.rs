@@ -59,6 +59,8 @@ pub struct ProducerRequest {
     pub access_mode: AccessMode,
     /// The topic epoch that a returning exclusive producer holds.
     pub topic_epoch: Option<u64>,
+    /// Whether it will encrypt what it sends.
+    pub encrypted: bool,
     /// For stats.
     pub info: ProducerInfo,
 }
@@ -196,6 +198,10 @@ impl Topic {
             return Ok(ask);
         }
         self.check_producer_seat(state, request)?;
+        if state.rules.encryption && !request.encrypted {
+            let text = format!("Encryption is required in topic {}", self.name);
+            return Err(ProducerError::Encryption(text));
+        }
         let epoch = topic_epoch(state);
         if let (Some(held), Some(now)) = (request.topic_epoch, epoch)
             && held < now

@@ -8,7 +8,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 
 use super::{State, Topic};
-use crate::entry::{EntryFacts, FeedEntry};
+use crate::entry::{EntryFacts, FeedEntry, is_encrypted};
 use crate::error::PublishError;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
 use crate::rules::Rules;
@@ -338,6 +338,9 @@ fn against_rules(rules: &Rules, entry: &Publish, now_ms: u64) -> Option<PublishE
         .is_some_and(|most| entry.payload.len() as u64 > most)
     {
         return Some(PublishError::NotAllowed("Exceed maximum message size".to_owned()));
+    }
+    if rules.encryption && !is_encrypted(&entry.payload) {
+        return Some(PublishError::NotEncrypted);
     }
     let (most, deliver_at) = (rules.delay_ms_max?, entry.facts.deliver_at_ms?);
     let delay_ms = u64::try_from(deliver_at).unwrap_or(0).saturating_sub(now_ms);

@@ -119,6 +119,7 @@ async fn create(
         user_provided_name: request.user_provided_producer_name.unwrap_or(true),
         access_mode,
         topic_epoch: request.topic_epoch,
+        encrypted: request.encrypted.unwrap_or(false),
         info: ProducerInfo {
             address: connection.address.clone(),
             client_version: connection.client_version(),

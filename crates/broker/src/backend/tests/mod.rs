@@ -225,6 +225,7 @@ impl Client {
 
     async fn produce(&self, name: &TopicName) -> (TopicId, ProducerKey) {
         let request = ProducerRequest {
+            encrypted: false,
             connection: self.connection.borrow().unwrap(),
             producer_id: 1,
             name: None,
