@@ -203,6 +203,12 @@ impl Assembly<'_> {
             last_expire_timestamp: signed(subscription.expired.last_ms),
             kind: kind_name(subscription).to_owned(),
             active_consumer_name: active_consumer(subscription),
+            last_consumed_flow_timestamp: subscription
+                .consumers
+                .iter()
+                .map(|consumer| self.flow_at_ms(consumer))
+                .max()
+                .unwrap_or_default(),
             consumers: self.consumers(subscription),
             key_shared_mode: subscription.key_shared_mode.map(str::to_owned),
             draining_hashes_count: u32::try_from(dispatch.draining_hashes).unwrap_or(u32::MAX),
@@ -282,9 +288,20 @@ impl Assembly<'_> {
                     .map(|range| format!("[{}, {}]", range.start, range.end))
                     .collect()
             }),
+            last_consumed_flow_timestamp: self.flow_at_ms(consumer),
             metadata: consumer.info.metadata.iter().cloned().collect(),
             ..ConsumerStats::default()
         }
+    }
+
+    /// When a consumer last gave permits: as a listener, or to the topic's home.
+    fn flow_at_ms(&self, consumer: &ConsumerFigures) -> i64 {
+        let listener = self.live.get(consumer.key);
+        signed(
+            listener
+                .map_or(0, |listener| listener.flow_at_ms)
+                .max(consumer.flow_at_ms),
+        )
     }
 
     fn publishers(&self) -> Vec<PublisherStats> {

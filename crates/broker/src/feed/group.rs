@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_runtime::clock;
 use pharos_types::Ordinal;
 use smallvec::SmallVec;
 
@@ -163,6 +164,7 @@ impl Group {
             return false;
         };
         listener.permits = listener.permits.saturating_add(i64::from(permits));
+        listener.flow_at_s = u32::try_from(clock::wall_ms() / 1000).unwrap_or(u32::MAX);
         if listener.permits <= 0 || listener.queued {
             return false;
         }

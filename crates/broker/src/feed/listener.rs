@@ -57,6 +57,8 @@ pub struct Listener {
     pub permits: i64,
     /// The epoch to stamp on its messages, once it rewound with one.
     pub epoch: Option<u64>,
+    /// When it last gave permits, in seconds since 1970; 0 for never. For stats.
+    pub flow_at_s: u32,
     /// The number of its membership of a cohort that counts; older ones are void.
     pub ticket: u32,
     /// Whether it stands in a cohort (else it is parked, out of permits).
@@ -83,6 +85,7 @@ impl Listener {
             next: lease.read_from,
             permits,
             epoch,
+            flow_at_s: 0,
             ticket: 0,
             queued: false,
             dirty: false,

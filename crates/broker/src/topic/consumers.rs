@@ -32,6 +32,8 @@ pub(crate) struct Consumer {
     pub(crate) consumer_id: u64,
     pub(crate) priority_level: i32,
     pub(crate) info: Arc<ConsumerInfo>,
+    /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a listener stay with it.
+    pub(crate) flow_at_ms: u64,
     /// Resolved by being dropped when the consumer is gone.
     pub(crate) leaving: Vec<tokio::sync::oneshot::Sender<()>>,
     /// Sent to it; while it listens, only what it got as a listener before.

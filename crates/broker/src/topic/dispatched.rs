@@ -325,6 +325,9 @@ impl Topic {
     }
 
     pub(super) fn on_flow(&self, key: ConsumerKey, permits: u32) {
+        if let Some(consumer) = self.state.borrow_mut().consumers.get_mut(&key) {
+            consumer.flow_at_ms = clock::wall_ms();
+        }
         self.with_dispatcher(key, |dispatcher, key| dispatcher.flow(key, permits));
     }
 

@@ -118,6 +118,8 @@ pub(crate) struct ConsumerFigures {
     pub(crate) info: Arc<ConsumerInfo>,
     /// Sent to it, without what it gets as a listener now.
     pub(crate) sent: Sent,
+    /// When it last gave permits, but for those of a listener; in milliseconds since 1970.
+    pub(crate) flow_at_ms: u64,
     pub(crate) dispatch: Option<dispatcher::ConsumerStats>,
     pub(crate) hash_ranges: Vec<HashRange>,
 }
@@ -165,6 +167,8 @@ pub(crate) struct ListenerFigures {
     /// Entries delivered and not acknowledged.
     pub(crate) unacked: u64,
     pub(crate) permits: i64,
+    /// When it last gave some, in milliseconds since 1970; 0 for never.
+    pub(crate) flow_at_ms: u64,
     pub(crate) sent: Sent,
 }
 
@@ -197,6 +201,7 @@ impl ListenerFigures {
             next: listener.next,
             unacked: listener.acks.backlog(listener.next),
             permits: listener.permits,
+            flow_at_ms: u64::from(listener.flow_at_s) * 1000,
             sent: Sent {
                 messages: listener.messages_out,
                 bytes: listener.bytes_out,
@@ -376,6 +381,7 @@ fn consumers(state: &State, subscription: &Subscription) -> Vec<ConsumerFigures>
             name: consumer.name.clone(),
             info: consumer.info.clone(),
             sent: consumer.sent,
+            flow_at_ms: consumer.flow_at_ms,
             dispatch: None,
             hash_ranges: Vec::new(),
         };

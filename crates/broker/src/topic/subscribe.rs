@@ -257,6 +257,7 @@ impl Topic {
                 consumer_id: request.consumer_id,
                 priority_level: request.priority_level,
                 info: request.info.clone(),
+                flow_at_ms: 0,
                 leaving: Vec::new(),
                 sent: Sent::default(),
             },

@@ -28,6 +28,8 @@ async fn what_a_listener_has_acknowledged_shows_at_once() {
     assert_eq!(stats.publishers[0].address.as_deref(), Some("/10.0.0.1:1"));
     let shown = &stats.subscriptions["s"];
     assert_eq!((shown.msg_backlog, shown.kind.as_str()), (1, "Exclusive"));
+    let flow = shown.consumers[0].last_consumed_flow_timestamp;
+    assert!(flow > 0 && shown.last_consumed_flow_timestamp == flow);
     assert_eq!(shown.non_contiguous_deleted_messages_ranges, 1);
     assert_eq!(shown.consumers.len(), 1);
     let row = &shown.consumers[0];
@@ -106,6 +108,7 @@ async fn dispatched_subscriptions_show_their_consumers() {
         (row.unacked_messages, row.msg_out_counter, row.available_permits),
         (1, 2, 98)
     );
+    assert!(row.last_consumed_flow_timestamp > 0 && shown.last_consumed_flow_timestamp > 0);
     assert!(!row.key_hash_ranges.as_ref().unwrap().is_empty());
 }
 

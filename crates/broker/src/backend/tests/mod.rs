@@ -275,7 +275,9 @@ impl Client {
         let seat = match done.attach {
             Attach::Listen(lease) => {
                 let feed = self.shard.feed(&done.seed);
-                Some(feed.join(connection, (7, done.key), lease, 100, None))
+                let seat = feed.join(connection, (7, done.key), lease, 0, None);
+                seat.flow(100);
+                Some(seat)
             }
             Attach::Dormant => None,
             Attach::Dispatched => {
