@@ -372,6 +372,51 @@ fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
     });
 }
 
+#[test]
+fn closing_does_not_wait_for_a_store_that_does_not_answer() {
+    let world = World::new();
+    run(async {
+        let mut log = world.open(&Life::immortal()).await;
+        fill(&mut log, 7).await;
+        let both = OffloadPolicy {
+            deletion_lag_ms: None,
+            ..world.policy()
+        };
+        settle(&mut log, &both, 2_000).await;
+        log.close().await.unwrap();
+        // From its next effect on, this life's stores answer nothing: the upload of one more ledger, then a clean-up.
+        for trimmed in [false, true] {
+            let mut log = world.open(&Life::immortal()).await;
+            let options = Options {
+                ledger_entries_max: 3,
+                ledger_age_ms_min: 0,
+                offloader: Some(Life::mortal(0, Death::Before).offloader(world.offloader.clone())),
+                ..Options::default()
+            };
+            if trimmed {
+                log.trim(Ordinal(3), Retention::NONE, 2_000);
+                maintain(&mut log, 2_000).await;
+            }
+            log.close().await.unwrap();
+            let (engine, metadata) = (Arc::new(world.engine.clone()), world.metadata.clone());
+            let opened = ManagedLedger::open(NAME, engine, metadata, options, OpenMode::Create, 2_000);
+            let mut log = opened.await.unwrap();
+            log.plan_offload(&both, 2_000);
+            let step = log.take_maintenance(2_000).unwrap();
+            assert!(log.is_offloading());
+            log.stop_offload();
+            let event = log.on_maintenance(step.await, 2_000);
+            assert!(matches!(event, MaintenanceEvent::Nothing), "{event:?}");
+            assert!(!log.is_offloading() && log.take_maintenance(2_000).is_none());
+            log.close().await.unwrap();
+        }
+        let mut log = world.open(&Life::immortal()).await;
+        settle(&mut log, &both, 3_000).await;
+        assert_eq!(world.objects(), world.objects_named().await);
+        check_all(&log, 7).await;
+    });
+}
+
 impl World {
     /// An offloader that remembers nothing.
     fn restarted(world: &Self) -> Arc<Offloader> {

@@ -120,10 +120,8 @@ impl Hands {
         self.info
             .update(|info| info.begin_offload(&object, now_ms))
             .await?;
-        let copied = tokio::select! {
-            copied = self.offloader.offload(object.clone(), source) => copied,
-            _ = self.stop.wait_for(|stop| *stop) => Err(OffloadError::Stopped),
-        };
+        let copying = self.offloader.offload(object.clone(), source);
+        let copied = self.unless_stopped(copying).await;
         if let Err(error) = copied {
             // Best effort: the row alone says enough for the clean-up, whatever its state.
             let abandon = |info: &mut crate::info::ManagedLedgerInfo| {
@@ -137,9 +135,21 @@ impl Hands {
         Ok(self.info.update(complete).await?)
     }
 
+    /// What the object store comes to, unless the managed ledger closes first. What is called off half way is found by its row.
+    async fn unless_stopped(
+        &mut self,
+        work: BoxFuture<'static, Result<(), OffloadError>>,
+    ) -> Result<(), OffloadError> {
+        tokio::select! {
+            outcome = work => outcome,
+            _ = self.stop.wait_for(|stop| *stop) => Err(OffloadError::Stopped),
+        }
+    }
+
     /// Steps 4 and 5.
-    async fn delete_local(self, object: &OffloadedLedger, entries: u64) -> Result<(), MaintenanceError> {
-        self.offloader.check(object.clone(), entries).await?;
+    async fn delete_local(mut self, object: &OffloadedLedger, entries: u64) -> Result<(), MaintenanceError> {
+        let checking = self.offloader.check(object.clone(), entries);
+        self.unless_stopped(checking).await?;
         let mut may_go = false;
         self.info
             .update(|info| may_go = info.delete_local(object.id))
@@ -155,7 +165,7 @@ impl Hands {
     }
 
     /// First the info says that nobody will read the objects, then they go, then the row.
-    async fn clean(self, object: &OffloadedLedger) -> Result<(), MaintenanceError> {
+    async fn clean(mut self, object: &OffloadedLedger) -> Result<(), MaintenanceError> {
         let mut is_garbage = false;
         self.info
             .update(|info| is_garbage = info.abandon_offload(object.id))
@@ -163,7 +173,8 @@ impl Hands {
         if !is_garbage {
             return Ok(());
         }
-        self.offloader.delete(object.clone()).await?;
+        let deleting = self.offloader.delete(object.clone());
+        self.unless_stopped(deleting).await?;
         Ok(self.info.update(|info| info.forget_offload(object.id)).await?)
     }
 }
