@@ -105,8 +105,8 @@ pub(crate) struct BroadcastArgs {
     /// How deliveries are acknowledged.
     #[arg(long, value_enum, default_value_t = AckMode::Individual)]
     pub(crate) ack: AckMode,
-    /// How long acknowledgements are gathered before they are sent, in milliseconds; 0 sends them as soon as the socket
-    /// is read empty. The official Java, Go and C++ clients gather for 100.
+    /// How long acknowledgements are gathered before they are sent, in milliseconds; 0 sends them as soon as what a
+    /// wake-up brought has been read. The official Java, Go and C++ clients gather for 100.
     #[arg(long, default_value_t = 0)]
     pub(crate) ack_group_ms: u64,
     /// Topic; a fresh one unless given.

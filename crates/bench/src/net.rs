@@ -24,23 +24,38 @@ pub(crate) struct Ready {
     pub(crate) readable: bool,
     /// There is room to write, or the connect has ended.
     pub(crate) writable: bool,
+    /// The peer has closed its half: reading on comes to an end of stream.
+    pub(crate) ended: bool,
 }
 
 /// Shorter waits than this are measured in nanoseconds.
 const FINE_NS: u64 = 10_000_000;
 
-/// An epoll set, level triggered.
+/// An epoll set.
 pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
+    /// Added to what is watched for.
+    mode: EventFlags,
 }
 
 impl Poller {
-    /// An empty set.
+    /// An empty set, level triggered.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             events: Vec::with_capacity(512),
+            mode: EventFlags::empty(),
+        })
+    }
+
+    /// An empty set, edge triggered: a socket is reported once when something changes, and not again before it was
+    /// read until [`Received::Drained`] or, once it `ended`, until [`Received::Closed`]. Saves the kernel a second look
+    /// at every socket.
+    pub(crate) fn edge_triggered() -> io::Result<Self> {
+        Ok(Self {
+            mode: EventFlags::ET | EventFlags::RDHUP,
+            ..Self::new()?
         })
     }
 
@@ -50,7 +65,7 @@ impl Poller {
             &self.epoll,
             source,
             EventData::new_u64(token),
-            interest(write),
+            self.interest(write),
         )?)
     }
 
@@ -60,7 +75,7 @@ impl Poller {
             &self.epoll,
             source,
             EventData::new_u64(token),
-            interest(write),
+            self.interest(write),
         )?)
     }
 
@@ -101,17 +116,19 @@ impl Poller {
                 token: data.u64(),
                 readable: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR),
                 writable: flags.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR),
+                ended: flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR),
             }
         }));
         Ok(())
     }
-}
 
-fn interest(write: bool) -> EventFlags {
-    if write {
-        EventFlags::IN | EventFlags::OUT
-    } else {
-        EventFlags::IN
+    fn interest(&self, write: bool) -> EventFlags {
+        let what = if write {
+            EventFlags::IN | EventFlags::OUT
+        } else {
+            EventFlags::IN
+        };
+        what | self.mode
     }
 }
 
@@ -159,6 +176,8 @@ pub(crate) enum Received {
     Drained,
     /// There may be more. Answers can wait a little for those to what follows, but not for ever: nothing may follow.
     More,
+    /// Exactly the rest of a large frame was asked for, and came. What the socket holds beyond it is not known.
+    Frame,
     /// The peer closed, or the connection broke.
     Closed,
 }
@@ -281,8 +300,11 @@ impl Inbound {
             let frame = std::mem::take(&mut self.carry);
             sink.on_frame(&frame, out)?;
         }
-        // Often true, and never a lie that matters: the caller then writes its answers out now.
-        Ok(Received::Drained)
+        Ok(if read < whole - kept {
+            Received::Drained
+        } else {
+            Received::Frame
+        })
     }
 }
 

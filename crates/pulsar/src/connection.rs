@@ -12,23 +12,21 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use pharos_broker::feed::{Filled, Group, Seat};
+use pharos_broker::feed::{Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
-use pharos_runtime::{clock, spawn_local};
-use pharos_wire::{Command, HeaderBuf, MessageHeader, answer, encode};
+use pharos_runtime::clock;
+use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::door::Door;
-use crate::outbound::{Outbound, Written};
+use crate::outbound::Outbound;
 use crate::producer::Producers;
-use crate::sink::{Sink, payload_for};
 
-/// Bytes written in one turn before another connection gets its own.
-const TURN_BYTES: usize = 1 << 20;
 /// Sends without a receipt at which reading stops; it resumes at half.
 const IN_FLIGHT_SENDS_MAX: u32 = 1000;
 /// Their bytes at which reading stops.
@@ -50,18 +48,18 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     me: Weak<Connection>,
     /// The writing half; the reading task owns the other.
-    stream: OwnedWriteHalf,
+    pub(crate) stream: OwnedWriteHalf,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
     /// `None` until CONNECT.
     pub(crate) peer: RefCell<Option<Peer>>,
-    out: RefCell<Outbound>,
+    pub(crate) out: RefCell<Outbound>,
     /// The socket is full and a task waits for it.
-    blocked: Cell<bool>,
+    pub(crate) blocked: Cell<bool>,
     /// Groups that may have something to deliver here, by index; `None` where one left.
-    groups: RefCell<Vec<Option<Rc<Group>>>>,
+    pub(crate) groups: RefCell<SmallVec<[Option<Rc<Group>>; 1]>>,
     /// Entries that dispatchers chose for consumers here. Bounded by the consumers' windows.
-    dispatched: RefCell<VecDeque<Dispatched>>,
+    pub(crate) dispatched: RefCell<VecDeque<Dispatched>>,
     pub(crate) producers: RefCell<Producers>,
     pub(crate) consumers: RefCell<HashMap<u64, ConsumerSlot>>,
     pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
@@ -227,142 +225,6 @@ impl Connection {
         // One try: what the socket does not take now is lost with the connection, as with any close.
         let _ = self.write_turn();
         self.close();
-    }
-
-    fn refill(&self) -> Filled {
-        self.refill_dispatched();
-        // What was chosen for consumers here and found no room needs another turn as much as what groups still have.
-        let mut outcome = match self.dispatched.borrow().is_empty() {
-            true => Filled::Drained,
-            false => Filled::Full,
-        };
-        let count = self.groups.borrow().len();
-        for index in 0..count {
-            let group = self.groups.borrow().get(index).cloned().flatten();
-            let Some(group) = group else { continue };
-            let mut out = self.out.borrow_mut();
-            let mut sink = Sink {
-                out: &mut out,
-                group: u32::try_from(index).unwrap_or(u32::MAX),
-                protocol_version: self.protocol_version(),
-                head: HeaderBuf::new(),
-                current: None,
-            };
-            if group.fill(&mut sink) == Filled::Full {
-                outcome = Filled::Full;
-                break;
-            }
-        }
-        outcome
-    }
-
-    fn refill_dispatched(&self) {
-        let mut head = HeaderBuf::new();
-        let version = self.protocol_version();
-        while self.out.borrow().has_room() {
-            let Some(item) = self.dispatched.borrow_mut().pop_front() else {
-                return;
-            };
-            let consumers = self.consumers.borrow();
-            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&item.consumer_id) else {
-                continue;
-            };
-            if consumer.key != item.key {
-                continue;
-            }
-            consumer.count_out(&item.entry);
-            let payload = payload_for(version, &item.entry);
-            let position = item.entry.position;
-            let Ok(header) =
-                MessageHeader::new(position.ledger.0, position.entry.0, item.partition, payload.len())
-            else {
-                continue;
-            };
-            head.clear();
-            header.write_for(
-                item.consumer_id,
-                item.redelivery_count,
-                &item.ack_set,
-                consumer.epoch.get(),
-                &mut head,
-            );
-            let mut out = self.out.borrow_mut();
-            out.push_message(head.as_slice(), &payload);
-            out.mark_dispatched(consumer.topic, item.key, item.entry.payload.len() as u64);
-        }
-    }
-
-    fn write_turn(&self) -> Pumped {
-        let mut turn_bytes = 0;
-        loop {
-            let filled = self.refill();
-            if self.out.borrow().is_empty() {
-                return Pumped::Rests;
-            }
-            let written = self.out.borrow_mut().write(&self.stream);
-            match written {
-                Ok(bytes) => {
-                    turn_bytes += bytes;
-                    self.on_written();
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    self.wait_writable();
-                    return Pumped::Rests;
-                }
-                Err(_) => {
-                    self.close();
-                    return Pumped::Rests;
-                }
-            }
-            if turn_bytes >= TURN_BYTES {
-                let more = filled == Filled::Full || !self.out.borrow().is_empty();
-                return if more { Pumped::More } else { Pumped::Rests };
-            }
-        }
-    }
-
-    fn on_written(&self) {
-        let now = clock::now();
-        loop {
-            let event = self.out.borrow_mut().take_written();
-            match event {
-                None => return,
-                Some(Written::Listeners {
-                    entry,
-                    group,
-                    messages,
-                }) => {
-                    let groups = self.groups.borrow();
-                    if let Some(Some(group)) = groups.get(group as usize) {
-                        group.feed().on_written(&entry, u64::from(messages), now);
-                    }
-                }
-                Some(Written::Dispatched { topic, key, bytes }) => self.shard.written(topic, key, bytes),
-            }
-        }
-    }
-
-    /// Only a connection whose socket is full has a task for writing, until it is not.
-    fn wait_writable(&self) {
-        if self.blocked.replace(true) {
-            return;
-        }
-        let Some(me) = self.me() else { return };
-        spawn_local(async move {
-            tokio::select! {
-                // An error shows itself at the next write.
-                _ = me.stream.writable() => {}
-                () = me.closing.notified() => {
-                    me.closing.notify_one();
-                    return;
-                }
-            }
-            me.blocked.set(false);
-            me.resumed.notify_one();
-            if me.pump() == Pumped::More {
-                me.shard.wake_outlet(me.id);
-            }
-        });
     }
 
     /// Everything that a client would see closed is closed: called once, by the reading task, when it ends.

@@ -1,7 +1,7 @@
 //! The Pulsar binary protocol as a front door to the broker.
 //!
 //! [`open`] listens; each connection lives on one shard and translates commands into broker calls and what comes back
-//! into frames. Reading order: `door`, `reader`, `handlers`, `connection`, `outbound`.
+//! into frames. Reading order: `door`, `reader`, `handlers`, `connection`, `turn`, `outbound`.
 //!
 //! Facts of the protocol: `docs/protocols/pulsar.md`.
 
@@ -17,5 +17,7 @@ mod producer;
 mod reader;
 mod refusal;
 mod sink;
+mod spare;
+mod turn;
 
 pub use door::{Door, Options, open};

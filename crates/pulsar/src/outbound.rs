@@ -29,8 +29,10 @@ const SLICES_MAX: usize = 64;
 const COPY_BYTES_MAX: usize = 1024;
 /// Deliveries that share one mark.
 const MARK_MESSAGES_MAX: u32 = 32;
-/// An arena that grew beyond this is given back when it runs empty.
-const ARENA_KEPT_BYTES: usize = 4096;
+/// The memory of a queue that grew beyond this is not kept when it runs empty.
+const ARENA_KEPT_BYTES: usize = 64 << 10;
+/// The same, in segments and marks.
+const SEGMENTS_KEPT: usize = ROOM_SEGMENTS * 2;
 
 enum Segment {
     /// The next bytes of the arena.
@@ -229,19 +231,18 @@ impl Outbound {
             left -= step;
             self.segments.pop_front();
         }
-        if self.segments.is_empty() {
-            self.give_back();
-        }
     }
 
-    /// An idle connection keeps next to nothing.
-    fn give_back(&mut self) {
-        if self.arena.capacity() > ARENA_KEPT_BYTES {
-            self.arena = BytesMut::new();
-        }
-        if self.segments.capacity() > 64 {
-            self.segments = VecDeque::new();
-        }
+    /// Whether nothing is queued and nobody waits to hear of what was.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queued_bytes == 0 && self.marks.is_empty()
+    }
+
+    /// Whether its memory is worth keeping.
+    pub(crate) fn is_small(&self) -> bool {
+        self.arena.capacity() <= ARENA_KEPT_BYTES
+            && self.segments.capacity() <= SEGMENTS_KEPT
+            && self.marks.capacity() <= SEGMENTS_KEPT
     }
 
     /// The next mark that the stream has passed.

@@ -1,7 +1,7 @@
 //! Reading from a connection: bytes to commands, commands to handlers, with the pauses that back-pressure asks for.
 //!
-//! An idle connection holds no read buffer. A payload is a slice of the buffer it was read into; a small one is
-//! copied out, because keeping it in the cache would keep the whole buffer.
+//! An idle connection holds no read buffer: it borrows one when there is something to read. A payload is a slice of the
+//! buffer it was read into; a small one is copied out, because keeping it in the cache would keep the whole buffer.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -19,11 +19,12 @@ use pharos_wire::frame::{self, FrameError};
 
 use crate::connection::Connection;
 use crate::handlers;
+use crate::spare;
 
 /// The first read of a burst.
 const READ_BYTES_MIN: usize = 16 << 10;
-/// A read in a burst that keeps filling its buffer.
-const READ_BYTES_MAX: usize = 256 << 10;
+/// In a burst that keeps filling its buffer reads are doubled this often, to 256 KiB.
+const DOUBLINGS_MAX: u32 = 4;
 /// Payloads below this size are copied out of a buffer that is much larger.
 const COPY_BYTES_MAX: usize = 4 << 10;
 /// Frames handled before other connections of the shard get their turn.
@@ -57,80 +58,91 @@ impl Batch {
 
 /// Reads until the peer or the broker closes.
 pub(crate) async fn run(connection: Rc<Connection>, mut stream: OwnedReadHalf) {
-    let mut buffer = BytesMut::new();
-    let mut read_bytes = READ_BYTES_MIN;
     let frame_bytes_max = frame::frame_bytes_max(connection.shard.shared.options.max_message_size as usize);
-    while !connection.is_closed() {
-        tokio::select! {
-            biased;
-            () = connection.closing.notified() => break,
-            ready = stream.readable() => if ready.is_err() { break },
-        }
-        match read_burst(
-            &connection,
-            &mut stream,
-            &mut buffer,
-            &mut read_bytes,
-            frame_bytes_max,
-        )
-        .await
-        {
-            Burst::Drained => {}
-            Burst::Ended => break,
-        }
-        if buffer.is_empty() {
-            buffer = BytesMut::new();
-            read_bytes = READ_BYTES_MIN;
-        }
+    {
+        let mut closing = pin!(connection.closing.notified());
+        // Polled once, to leave a way to wake us; from then on the connection itself says whether it is closed.
+        poll_fn(|context| {
+            let _ = closing.as_mut().poll(context);
+            Poll::Ready(())
+        })
+        .await;
+        let mut input = Input::default();
+        while input.read_on(&connection, &mut stream, frame_bytes_max).await {}
     }
     connection.clean_up();
 }
 
-enum Burst {
-    /// The socket has no more for now.
-    Drained,
-    /// The connection is over.
-    Ended,
+/// What was read and not handled yet.
+#[derive(Default)]
+struct Input {
+    buffer: BytesMut,
+    /// Full reads one after the other: how often the next one is doubled.
+    doubled: u32,
 }
 
-/// Reads and handles what the socket has.
-async fn read_burst(
-    connection: &Rc<Connection>,
-    stream: &mut OwnedReadHalf,
-    buffer: &mut BytesMut,
-    read_bytes: &mut usize,
-    frame_bytes_max: usize,
-) -> Burst {
-    loop {
-        if !wait_for_room(connection).await {
-            return Burst::Ended;
+impl Input {
+    /// Waits for bytes, reads once and handles whole frames. Returns false when the connection is over.
+    async fn read_on(
+        &mut self,
+        connection: &Rc<Connection>,
+        stream: &mut OwnedReadHalf,
+        frame_bytes_max: usize,
+    ) -> bool {
+        if !wait_readable(connection, stream).await {
+            return false;
         }
-        let want = if buffer.is_empty() {
-            *read_bytes
+        if connection.is_saturated() && !wait_for_room(connection).await {
+            return false;
+        }
+        let want = READ_BYTES_MIN << self.doubled;
+        if self.buffer.is_empty() {
+            if self.buffer.capacity() == 0 {
+                self.buffer = spare::take_input();
+            }
+            self.buffer.reserve(want);
         } else {
-            frame::reserve_hint(buffer).max(*read_bytes)
-        };
-        buffer.reserve(want);
-        let room = buffer.capacity() - buffer.len();
-        match read_once(stream, buffer).await {
-            None => return Burst::Drained,
-            Some(Ok(0) | Err(_)) => return Burst::Ended,
+            self.buffer.reserve(frame::reserve_hint(&self.buffer).max(want));
+        }
+        let room = self.buffer.capacity() - self.buffer.len();
+        match read_once(stream, &mut self.buffer).await {
+            None => {
+                self.rest();
+                true
+            }
+            Some(Ok(0) | Err(_)) => false,
             Some(Ok(bytes)) => {
                 connection.heard();
-                *read_bytes = if bytes >= room {
-                    (*read_bytes * 2).min(READ_BYTES_MAX)
+                let goes_on = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
+                if bytes == room {
+                    self.doubled = (self.doubled + 1).min(DOUBLINGS_MAX);
                 } else {
-                    *read_bytes
-                };
-                if !handle_frames(connection, buffer, frame_bytes_max).await {
-                    return Burst::Ended;
+                    self.rest();
                 }
-                if bytes < room {
-                    return Burst::Drained;
-                }
+                goes_on
             }
         }
     }
+
+    /// The socket has no more for now.
+    fn rest(&mut self) {
+        if self.buffer.is_empty() {
+            self.doubled = 0;
+            spare::give_input(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+/// Waits until there is something to read. Returns false when the connection closed or broke meanwhile.
+async fn wait_readable(connection: &Connection, stream: &OwnedReadHalf) -> bool {
+    poll_fn(|context| {
+        if connection.is_closed() {
+            return Poll::Ready(false);
+        }
+        let ready = stream.as_ref().poll_read_ready(context);
+        ready.map(|ready| ready.is_ok())
+    })
+    .await
 }
 
 /// Reads what the socket has, without waiting; `None` when that is nothing. Polling the read rather than trying it lets
@@ -148,12 +160,11 @@ async fn read_once(stream: &mut OwnedReadHalf, buffer: &mut BytesMut) -> Option<
 
 /// Waits while too much is in flight. Returns false when the connection closed meanwhile.
 async fn wait_for_room(connection: &Connection) -> bool {
-    while connection.is_saturated() {
+    while connection.is_saturated() && !connection.is_closed() {
         tokio::select! {
             biased;
-            () = connection.closing.notified() => return false,
             () = connection.resumed.notified() => {}
-            // The budget that all connections share has no bell for each of them.
+            // The budget that all connections share has no bell for each of them, and a close rings another one.
             () = tokio::time::sleep(Duration::from_millis(1)) => {}
         }
     }

@@ -29,7 +29,7 @@ const SETTLE_NS: u64 = 300_000_000;
 /// A lost or refused connection is tried again after this, doubling up to [`BACKOFF_MAX_NS`].
 const BACKOFF_MIN_NS: u64 = 50_000_000;
 const BACKOFF_MAX_NS: u64 = 2_000_000_000;
-/// Acknowledgements are written out when this many bytes have gathered, when the socket has been read empty, and on a tick.
+/// Acknowledgements of a connection do not wait any longer when this many bytes have gathered.
 const FLUSH_BYTES: usize = 16 << 10;
 
 /// One connection with its socket.
@@ -39,6 +39,8 @@ struct Conn {
     inbound: Inbound,
     outbound: Outbound,
     watched_for_write: bool,
+    /// Whether it is in the list of those whose answers wait.
+    unflushed: bool,
     /// Whether this connection has been complete once.
     was_complete: bool,
     backoff_ns: u64,
@@ -57,10 +59,12 @@ struct Worker {
     next_conn: u32,
     /// Closed connections waiting for their time.
     waiting: Vec<u32>,
-    /// Connections whose answers wait for more to go with them.
+    /// Connections that may have more to read.
+    unread_more: Vec<u32>,
+    /// Connections whose answers wait.
     unflushed: Vec<u32>,
-    /// When they were flushed last.
-    flushed_ns: u64,
+    /// Since when the first of them does.
+    unflushed_ns: u64,
     reconnects: u64,
     ready_told: bool,
     told_ns: u64,
@@ -108,7 +112,7 @@ fn tell(report: &Report) -> anyhow::Result<()> {
 
 impl Worker {
     fn new(plan: WorkerPlan, input: File) -> anyhow::Result<Self> {
-        let poller = Poller::new()?;
+        let poller = Poller::edge_triggered()?;
         rustix::io::ioctl_fionbio(&input, true)?;
         poller.add(&input, STDIN, false)?;
         let (consumers, connections) = (u64::from(plan.consumers), u64::from(plan.connections));
@@ -124,6 +128,7 @@ impl Worker {
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
                 watched_for_write: false,
+                unflushed: false,
                 was_complete: false,
                 backoff_ns: BACKOFF_MIN_NS,
                 due_ns: 0,
@@ -137,8 +142,9 @@ impl Worker {
             opening: 0,
             next_conn: 0,
             waiting: Vec::new(),
+            unread_more: Vec::new(),
             unflushed: Vec::new(),
-            flushed_ns: 0,
+            unflushed_ns: 0,
             reconnects: 0,
             ready_told: false,
             told_ns: 0,
@@ -156,7 +162,10 @@ impl Worker {
         let mut ready: Vec<Ready> = Vec::new();
         let mut ticked_ns = 0;
         loop {
-            self.poller.wait(TICK_NS, &mut ready)?;
+            self.poller.wait(self.patience_ns(), &mut ready)?;
+            for number in std::mem::take(&mut self.unread_more) {
+                self.read(number)?;
+            }
             for event in &ready {
                 if event.token == STDIN {
                     if !self.read_orders()? {
@@ -167,6 +176,7 @@ impl Worker {
                 }
             }
             let now = clock::monotonic_ns();
+            self.flush_due(now);
             if now - ticked_ns >= TICK_NS || self.opening > 0 {
                 ticked_ns = now;
                 self.on_tick(now)?;
@@ -177,16 +187,45 @@ impl Worker {
         }
     }
 
+    /// How long to wait for events.
+    fn patience_ns(&self) -> u64 {
+        if !self.unread_more.is_empty() {
+            return 0;
+        }
+        if self.unflushed.is_empty() {
+            return TICK_NS;
+        }
+        let due_ns = self.unflushed_ns + self.ack_group_ns();
+        due_ns.saturating_sub(clock::monotonic_ns()).min(TICK_NS)
+    }
+
+    fn ack_group_ns(&self) -> u64 {
+        self.shared.plan.ack_group_ms * 1_000_000
+    }
+
+    /// Writes answers out that have waited long enough. All that a wake-up brought is read before anything is written.
+    fn flush_due(&mut self, now: u64) {
+        if self.unflushed.is_empty() || now < self.unflushed_ns + self.ack_group_ns() {
+            return;
+        }
+        let mut due = std::mem::take(&mut self.unflushed);
+        for number in due.drain(..) {
+            self.flush(number);
+        }
+        self.unflushed = due;
+    }
+
     /// Takes orders; false when the parent is gone.
     fn read_orders(&mut self) -> anyhow::Result<bool> {
         let mut buf = [0u8; 4096];
-        match self.input.read(&mut buf) {
-            Ok(0) => return Ok(false),
-            Ok(read) => self.unread.extend_from_slice(&buf[..read]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(true);
+        loop {
+            match self.input.read(&mut buf) {
+                Ok(0) => return Ok(false),
+                Ok(read) => self.unread.extend_from_slice(&buf[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
         }
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unread.drain(..=end).collect();
@@ -201,12 +240,6 @@ impl Worker {
     }
 
     fn on_tick(&mut self, now: u64) -> anyhow::Result<()> {
-        if now - self.flushed_ns >= self.shared.plan.ack_group_ms * 1_000_000 {
-            self.flushed_ns = now;
-            for number in std::mem::take(&mut self.unflushed) {
-                self.flush(number);
-            }
-        }
         self.open_more(now);
         self.retry_subscribes(now);
         let delivered = self.shared.tally.delivered;
@@ -334,6 +367,11 @@ impl Worker {
             self.flush(number);
             return Ok(());
         }
+        if event.ended {
+            // Nothing will say again that the end is near.
+            while self.read(number)? {}
+            return Ok(());
+        }
         if event.readable && !self.read(number)? {
             return Ok(());
         }
@@ -370,11 +408,16 @@ impl Worker {
             conn.backoff_ns = BACKOFF_MIN_NS;
             self.opening = self.opening.saturating_sub(1);
         }
+        if received != Received::Drained {
+            self.unread_more.push(number);
+        }
         let waiting = conn.outbound.len();
-        let at_once = !conn.was_complete || self.shared.plan.ack_group_ms == 0;
-        if waiting >= FLUSH_BYTES || (waiting > 0 && at_once && received == Received::Drained) {
+        if waiting >= FLUSH_BYTES || (waiting > 0 && !conn.was_complete) {
             self.flush(number);
-        } else if waiting > 0 {
+        } else if waiting > 0 && !std::mem::replace(&mut conn.unflushed, true) {
+            if self.unflushed.is_empty() {
+                self.unflushed_ns = clock::monotonic_ns();
+            }
             self.unflushed.push(number);
         }
         Ok(true)
@@ -382,6 +425,7 @@ impl Worker {
 
     fn flush(&mut self, number: u32) {
         let conn = &mut self.conns[number as usize];
+        conn.unflushed = false;
         let Some(stream) = &conn.stream else { return };
         let written = conn.outbound.flush(stream);
         let want_write = matches!(written, Ok(false));

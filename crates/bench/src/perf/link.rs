@@ -35,7 +35,7 @@ impl Link {
         })
     }
 
-    /// One read, its frames to `sink`; answers are collected in [`Link::outbound`]. True if the socket is read empty.
+    /// One read, its frames to `sink`; answers are collected in [`Link::outbound`]. True if the socket is read empty, as far as is known.
     ///
     /// # Errors
     /// The connection is lost or the framing broken.
@@ -46,7 +46,7 @@ impl Link {
         if received == Received::Closed {
             bail!("the broker closed the connection");
         }
-        Ok(received == Received::Drained)
+        Ok(received != Received::More)
     }
 
     /// Writes what the socket takes and has the rest waited for.

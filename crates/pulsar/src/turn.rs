@@ -1,0 +1,170 @@
+//! A connection's turn of writing: what is due becomes frames, and frames go to the socket until it is full.
+
+use pharos_broker::feed::Filled;
+use pharos_broker::shard::{Outlet as _, Pumped};
+use pharos_runtime::{clock, spawn_local};
+use pharos_wire::{HeaderBuf, MessageHeader};
+
+use crate::connection::Connection;
+use crate::consumer::ConsumerSlot;
+use crate::outbound::Written;
+use crate::sink::{Sink, payload_for};
+use crate::spare;
+
+/// Bytes written in one turn before another connection gets its own.
+const TURN_BYTES: usize = 1 << 20;
+
+impl Connection {
+    /// Writes what is due until nothing is, the socket is full, or others should have their turn.
+    pub(crate) fn write_turn(&self) -> Pumped {
+        if self.out.borrow().is_idle() {
+            self.out.replace(spare::take_outbound());
+        }
+        let outcome = self.write_rounds();
+        if self.out.borrow().is_idle() {
+            spare::give_outbound(self.out.take());
+        }
+        outcome
+    }
+
+    fn write_rounds(&self) -> Pumped {
+        let mut turn_bytes = 0;
+        loop {
+            let filled = self.refill();
+            if self.out.borrow().is_empty() {
+                return Pumped::Rests;
+            }
+            let written = self.out.borrow_mut().write(&self.stream);
+            match written {
+                Ok(bytes) => {
+                    turn_bytes += bytes;
+                    self.on_written();
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.wait_writable();
+                    return Pumped::Rests;
+                }
+                Err(_) => {
+                    self.close();
+                    return Pumped::Rests;
+                }
+            }
+            if filled == Filled::Drained && self.out.borrow().is_empty() {
+                return Pumped::Rests;
+            }
+            if turn_bytes >= TURN_BYTES {
+                return Pumped::More;
+            }
+        }
+    }
+
+    fn refill(&self) -> Filled {
+        let protocol_version = self.protocol_version();
+        self.refill_dispatched(protocol_version);
+        // What was chosen for consumers here and found no room needs another turn as much as what groups still have.
+        let mut outcome = match self.dispatched.borrow().is_empty() {
+            true => Filled::Drained,
+            false => Filled::Full,
+        };
+        let count = self.groups.borrow().len();
+        for index in 0..count {
+            let group = self.groups.borrow().get(index).cloned().flatten();
+            let Some(group) = group else { continue };
+            let mut out = self.out.borrow_mut();
+            let mut sink = Sink {
+                out: &mut out,
+                group: u32::try_from(index).unwrap_or(u32::MAX),
+                protocol_version,
+                head: HeaderBuf::new(),
+                current: None,
+            };
+            if group.fill(&mut sink) == Filled::Full {
+                outcome = Filled::Full;
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn refill_dispatched(&self, protocol_version: i32) {
+        if self.dispatched.borrow().is_empty() {
+            return;
+        }
+        let mut head = HeaderBuf::new();
+        while self.out.borrow().has_room() {
+            let Some(item) = self.dispatched.borrow_mut().pop_front() else {
+                return;
+            };
+            let consumers = self.consumers.borrow();
+            let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&item.consumer_id) else {
+                continue;
+            };
+            if consumer.key != item.key {
+                continue;
+            }
+            consumer.count_out(&item.entry);
+            let payload = payload_for(protocol_version, &item.entry);
+            let position = item.entry.position;
+            let Ok(header) =
+                MessageHeader::new(position.ledger.0, position.entry.0, item.partition, payload.len())
+            else {
+                continue;
+            };
+            head.clear();
+            header.write_for(
+                item.consumer_id,
+                item.redelivery_count,
+                &item.ack_set,
+                consumer.epoch.get(),
+                &mut head,
+            );
+            let mut out = self.out.borrow_mut();
+            out.push_message(head.as_slice(), &payload);
+            out.mark_dispatched(consumer.topic, item.key, item.entry.payload.len() as u64);
+        }
+    }
+
+    fn on_written(&self) {
+        let now = clock::now();
+        loop {
+            let event = self.out.borrow_mut().take_written();
+            match event {
+                None => return,
+                Some(Written::Listeners {
+                    entry,
+                    group,
+                    messages,
+                }) => {
+                    let groups = self.groups.borrow();
+                    if let Some(Some(group)) = groups.get(group as usize) {
+                        group.feed().on_written(&entry, u64::from(messages), now);
+                    }
+                }
+                Some(Written::Dispatched { topic, key, bytes }) => self.shard.written(topic, key, bytes),
+            }
+        }
+    }
+
+    /// Only a connection whose socket is full has a task for writing, until it is not.
+    fn wait_writable(&self) {
+        if self.blocked.replace(true) {
+            return;
+        }
+        let Some(me) = self.me() else { return };
+        spawn_local(async move {
+            tokio::select! {
+                // An error shows itself at the next write.
+                _ = me.stream.writable() => {}
+                () = me.closing.notified() => {
+                    me.closing.notify_one();
+                    return;
+                }
+            }
+            me.blocked.set(false);
+            me.resumed.notify_one();
+            if me.pump() == Pumped::More {
+                me.shard.wake_outlet(me.id);
+            }
+        });
+    }
+}
