@@ -162,7 +162,9 @@ fn load(
     let from_ns = clock::monotonic_ns();
     start(&mut crew, plan)?;
     let setup_s = (clock::monotonic_ns() - from_ns) as f64 / 1e9;
-    let groups_before = target.metric(GROUPS);
+    // Only of use when the device is asked about groups of that size.
+    let groups = || limits.and_then(|_| target.metric(GROUPS));
+    let groups_before = groups();
     crew.begin();
     if !plan.publishers.is_empty() {
         crew.watch(quiet("warming up, s", case.load.warmup.0), |_| false)?;
@@ -187,7 +189,7 @@ fn load(
     crew.next_part();
     summary.take_samples(before, after);
     crew.end_publishing()?;
-    let groups = target.metric(GROUPS).zip(groups_before);
+    let groups = groups().zip(groups_before);
     let (hot, cold) = plan.expected(&crew.sent);
     crew.drain(Side::Receive, hot)?;
     crew.drain(Side::Backlog, cold)?;
