@@ -1,6 +1,6 @@
 //! `pharos bench scenario FILE`: a workload file with its cases, run one after the other, in one table.
 //!
-//! [`file`] reads what is asked for, [`run`] does one case with the threads of [`crate::perf`], [`expect`] says whether the
+//! [`mod@file`] reads what is asked for, [`mod@run`] does one case with the threads of [`crate::perf`], [`mod@expect`] says whether the
 //! figures ([`metric`]) are what the file wants, [`report`] prints. Every case has a broker of its own on fresh
 //! directories, so cases do not see each other. A case the broker refuses to start for is reported as refused.
 
