@@ -110,6 +110,8 @@ pub(super) struct Offloading {
     offloader: Option<Arc<dyn LedgerOffloader>>,
     /// What readers go by; shared with all readers ever given out.
     pub(super) view: SharedView,
+    /// Whether the info had offload rows when it was last looked at. Only our own steps add any.
+    has_rows: bool,
     /// What is to be done, in order. Made anew by each plan.
     queue: VecDeque<Work>,
     /// The step that runs.
@@ -135,6 +137,7 @@ impl Offloading {
         Self {
             offloader,
             view: SharedView::new(view),
+            has_rows: !info.offloads.is_empty(),
             queue: VecDeque::new(),
             running: None,
             undeleted: Vec::new(),
@@ -153,9 +156,14 @@ impl ManagedLedger {
     /// Decides what is to be offloaded, deleted or cleaned up by now; [`take_maintenance`](Self::take_maintenance) has the steps.
     /// Call it when a ledger was closed, after trimming, when the policy changed, and now and then.
     ///
-    /// Cost: grows with the ledgers of the chain.
+    /// Cost: grows with the ledgers of the chain; next to nothing where nothing is, was or shall be offloaded.
     pub fn plan_offload(&mut self, policy: &OffloadPolicy, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
+        let is_asked = self.offload.asked.is_some() || self.offload.running.is_some();
+        if policy.target.is_none() && !self.offload.has_rows && !is_asked {
+            self.offload.queue.clear();
+            return;
+        }
         let info = self.info.seen();
         self.refresh_offloads(&info, policy.read_first);
         if self.offload.offloader.is_none() || *self.offload.stop.borrow() {
@@ -286,6 +294,10 @@ impl ManagedLedger {
     fn on_offload_success(&mut self, work: &Work) -> MaintenanceEvent {
         self.offload.suspects.retain(|suspect| suspect != work);
         let event = match work {
+            // Trimmed meanwhile; nothing was copied, or what was is cleaned up.
+            Work::Offload(ledger, _) if self.offload.view.get().of(*ledger).is_none() => {
+                MaintenanceEvent::Nothing
+            }
             Work::Offload(ledger, _) => {
                 self.offload.stats.last_ledger = Some(*ledger);
                 self.offload.stats.last_success_ms = self.now_ms;
@@ -411,6 +423,7 @@ impl ManagedLedger {
 
     /// Tells readers what is where. A ledger that was trimmed is nowhere, although its objects may still be there.
     fn refresh_offloads(&mut self, info: &ManagedLedgerInfo, read_first: ReadFirst) {
+        self.offload.has_rows = !info.offloads.is_empty();
         let mut view = OffloadView::new(self.offload.offloader.clone(), info, read_first);
         let chain: BTreeSet<LedgerId> = self.rows.iter().map(|row| row.id).collect();
         view.retain(|ledger| chain.contains(&ledger));
