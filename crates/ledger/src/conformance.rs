@@ -56,6 +56,9 @@ pub fn run_all<S: Subject>(fresh: impl Fn() -> S) {
     block_on(unknown_ledgers_are_named_so(&fresh()));
     block_on(sizes_at_the_edges(&mut fresh()));
     block_on(async_ledgers_work_alike(&fresh()));
+    block_on(bypass_ledgers_work_alike(&mut fresh()));
+    block_on(a_crash_leaves_a_prefix_of_a_bypass_ledger(&mut fresh()));
+    block_on(created_empty_ledgers_survive_a_crash(&mut fresh()));
     block_on(a_failed_sync_is_final(&mut fresh()));
     block_on(shutdown_finishes_what_is_queued(&mut fresh()));
 }
@@ -395,6 +398,88 @@ pub async fn async_ledgers_work_alike(subject: &impl Subject) {
         40
     );
     holds_pattern(&*engine, strict.id(), 20).await;
+}
+
+/// Law 8: a ledger that bypasses the journal obeys everything else, and what is sealed is durable.
+pub async fn bypass_ledgers_work_alike(subject: &mut impl Subject) {
+    let options = CreateOptions {
+        durability: Durability::Bypass,
+    };
+    let engine = subject.engine();
+    let closed = engine.create(options.clone()).await.expect("create");
+    let recovered = engine.create(options.clone()).await.expect("create");
+    let empty = engine.create(options.clone()).await.expect("create");
+    let deleted = engine.create(options).await.expect("create");
+    let strict = create(subject).await;
+    for writer in [&closed, &strict, &recovered, &deleted] {
+        fill(&**writer, 0, 20).await;
+    }
+    fill(&*closed, 20, 20).await;
+    holds_pattern(&*engine, closed.id(), 40).await;
+    engine.delete(deleted.id()).await.expect("delete");
+    for entry in 40..45 {
+        closed.append(payload(closed.id(), entry)).expect("append");
+    }
+    closed.close().await.expect("close");
+    closed.close().await.expect("close again");
+    let late = closed.append(Bytes::from_static(b"late"));
+    assert!(matches!(late, Err(AppendError::Closed { .. })), "{late:?}");
+    let sealed = engine.recover(recovered.id()).await.expect("recover");
+    assert_eq!(sealed.entry_count, 20);
+    assert!(matches!(
+        recovered.append(Bytes::from_static(b"late")),
+        Err(AppendError::Fenced { .. })
+    ));
+    empty.close().await.expect("close an empty one");
+    let ids = [closed.id(), recovered.id(), empty.id(), strict.id()];
+    drop((closed, recovered, empty, deleted, strict, engine));
+    subject.crash().await;
+    let engine = subject.engine();
+    assert_eq!(engine.list().await.expect("list"), ids);
+    for (id, count) in ids.into_iter().zip([45, 20, 0, 20]) {
+        assert_eq!(engine.recover(id).await.expect("recover").entry_count, count);
+        holds_pattern(&*engine, id, count).await;
+    }
+}
+
+/// Law 3 for a ledger that bypasses the journal.
+pub async fn a_crash_leaves_a_prefix_of_a_bypass_ledger(subject: &mut impl Subject) {
+    let options = CreateOptions {
+        durability: Durability::Bypass,
+    };
+    let writer = subject.engine().create(options).await.expect("create");
+    let id = writer.id();
+    fill(&*writer, 0, 60).await;
+    drop(writer);
+    subject.crash().await;
+    let engine = subject.engine();
+    let sealed = engine.recover(id).await.expect("recover");
+    assert!(sealed.entry_count <= 60, "{sealed:?}");
+    holds_pattern(&*engine, id, sealed.entry_count).await;
+    drop(engine);
+    subject.crash().await;
+    assert_eq!(subject.engine().recover(id).await.expect("recover"), sealed);
+    holds_pattern(&*subject.engine(), id, sealed.entry_count).await;
+}
+
+/// Law 7.
+pub async fn created_empty_ledgers_survive_a_crash(subject: &mut impl Subject) {
+    let mut ids = Vec::new();
+    for durability in [Durability::Sync, Durability::Async, Durability::Bypass] {
+        for _ in 0..2 {
+            let created = subject.engine().create(CreateOptions { durability }).await;
+            ids.push(created.expect("create").id());
+        }
+    }
+    for _ in 0..2 {
+        subject.crash().await;
+        assert_eq!(subject.engine().list().await.expect("list"), ids);
+    }
+    let engine = subject.engine();
+    for id in ids {
+        assert_eq!(engine.recover(id).await.expect("recover").entry_count, 0);
+        holds_pattern(&*engine, id, 0).await;
+    }
 }
 
 /// Law 5.

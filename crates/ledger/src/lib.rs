@@ -15,9 +15,13 @@
 //! 1. Entry ids are dense from 0 in the order of `append` calls.
 //! 2. The durable tail only grows, and an entry before it reads back byte for byte, also after a crash.
 //! 3. After a crash a recovered ledger is a prefix of what was appended that holds at least the durable tail.
+//!    Ledgers of [`Durability::Bypass`] are the exception to the last words of 2 and 3 until they are sealed: a crash may
+//!    leave a shorter prefix.
 //! 4. Once [`LedgerEngine::recover`] returned, the old writer's appends are never acknowledged (fencing).
 //! 5. A failed sync is final: the tail never moves again and `failed` says why; reads go on.
 //! 6. A deleted ledger never comes back, also after a crash.
+//! 7. A ledger exists from the answer of `create` on, also after a crash and also without entries.
+//! 8. What is sealed is durable, whatever the ledger's durability.
 
 #![forbid(unsafe_code)]
 
@@ -49,6 +53,9 @@ pub enum Durability {
     Sync,
     /// Handed to the operating system; a crash of the machine (not of the process) may lose the last moments.
     Async,
+    /// In the engine's memory; the engine writes it to its device later. A crash of the process may lose the last
+    /// minutes, and leaves a prefix. Sealing waits until everything is on the device.
+    Bypass,
 }
 
 /// What a new ledger is created with.

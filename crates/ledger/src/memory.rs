@@ -1,7 +1,8 @@
 //! A ledger engine that keeps everything in memory: the reference for what the contract means.
 //!
 //! Appends are durable at once, unless a test holds them back ([`MemoryEngine::hold`]). It never forgets on its own;
-//! [`MemoryEngine::crash`] drops what was not durable, as a restart would.
+//! [`MemoryEngine::crash`] drops what was not durable, as a restart would; of an open [`Durability::Bypass`] ledger it
+//! drops everything.
 //!
 //! Always true: one lock guards all; it is never held over an await.
 
@@ -15,8 +16,8 @@ use tokio::sync::watch;
 use pharos_types::{EntryId, LedgerId};
 
 use crate::{
-    AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError,
-    ReadEntry, ReadError, Sealed, StorageFault, Tail,
+    AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
+    OpenError, ReadEntry, ReadError, Sealed, StorageFault, Tail,
 };
 
 /// The largest entry taken, in bytes.
@@ -39,6 +40,7 @@ struct World {
 
 #[derive(Debug)]
 struct Ledger {
+    durability: Durability,
     entries: Vec<Bytes>,
     /// Entries `0..durable` are readable and survive a crash.
     durable: u64,
@@ -118,14 +120,14 @@ impl MemoryEngine {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn create_now(&self) -> Result<Arc<dyn LedgerWriter>, CreateError> {
+    fn create_now(&self, options: &CreateOptions) -> Result<Arc<dyn LedgerWriter>, CreateError> {
         let mut world = self.lock();
         if let Some(fault) = &world.poisoned {
             return Err(CreateError::Poisoned(Arc::clone(fault)));
         }
         let id = LedgerId(world.ledger_next);
         world.ledger_next += 1;
-        let ledger = Ledger::new();
+        let ledger = Ledger::new(options.durability);
         let tail = ledger.tail.subscribe();
         world.ledgers.insert(id, ledger);
         drop(world);
@@ -201,8 +203,9 @@ impl MemoryEngine {
 }
 
 impl Ledger {
-    fn new() -> Self {
+    fn new(durability: Durability) -> Self {
         Self {
+            durability,
             entries: Vec::new(),
             durable: 0,
             status: Status::Open,
@@ -232,10 +235,13 @@ impl Ledger {
     }
 
     fn after_crash(&self) -> Self {
-        let kept = usize::try_from(self.durable).unwrap_or(usize::MAX);
+        let lost = self.durability == Durability::Bypass && self.status == Status::Open;
+        let durable = if lost { 0 } else { self.durable };
+        let kept = usize::try_from(durable).unwrap_or(usize::MAX);
         Self {
+            durability: self.durability,
             entries: self.entries.iter().take(kept).cloned().collect(),
-            durable: self.durable,
+            durable,
             status: self.status,
             tail: watch::channel(Tail::default()).0,
             damaged: self.damaged.clone(),
@@ -244,8 +250,8 @@ impl Ledger {
 }
 
 impl LedgerEngine for MemoryEngine {
-    fn create(&self, _options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
-        async { self.create_now() }.boxed()
+    fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
+        async move { self.create_now(&options) }.boxed()
     }
 
     fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>> {
@@ -385,7 +391,7 @@ mod tests {
     #[test]
     fn what_is_held_back_is_not_readable_and_lost_by_a_crash() {
         let engine = MemoryEngine::new();
-        let writer = engine.create_now().unwrap();
+        let writer = engine.create_now(&CreateOptions::default()).unwrap();
         engine.hold();
         writer.append(Bytes::from_static(b"a")).unwrap();
         assert_eq!(writer.tail().borrow().durable, 0);

@@ -102,7 +102,7 @@ async fn commit(cursors: &mut CursorLog) {
 
 /// The directory as a process killed at a quiet moment leaves it.
 fn killed(from: &Path, to: &Path) {
-    for dir in ["", "ledgers"] {
+    for dir in ["", "ledgers/journal", "ledgers/ledgers"] {
         std::fs::create_dir_all(to.join(dir)).unwrap();
         for entry in std::fs::read_dir(from.join(dir)).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_file() {

@@ -21,7 +21,9 @@ use pharos_pulsar::Door;
 use pharos_storage::{IoMode, Storage};
 use pharos_types::NamespaceName;
 
-use crate::settings::{ByteSize, InactiveMode, QuotaPolicy, Settings, StorageIo, StorageSync, TopicType};
+use crate::settings::{
+    ByteSize, InactiveMode, Limit, QuotaPolicy, Settings, StorageIo, StorageSync, TopicType,
+};
 use crate::storage_metrics;
 
 /// What CONNECTED tells clients; nothing parses it.
@@ -72,7 +74,7 @@ pub(crate) async fn start_broker(
     let dir = &settings.data_dir;
     std::fs::create_dir_all(dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
-    let storage = Storage::open(&dir.join("ledgers"), storage_options(settings))
+    let storage = Storage::open(dir, storage_options(settings))
         .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
     let metadata = open_metadata(&dir.join("metadata.redb"))?;
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
@@ -132,14 +134,37 @@ fn storage_options(settings: &Settings) -> pharos_storage::Options {
             StorageIo::Direct => IoMode::Direct,
             StorageIo::Buffered => IoMode::Buffered,
         },
+        journal_dirs: storage.journal_dirs.0.clone(),
+        ledger_dirs: storage.ledger_dirs.0.clone(),
+        journal_bytes_max: storage.journal_size.0,
+        journal_backups: storage.journal_backups as usize,
         linger: storage.group_commit_wait,
         group_bytes_max: bytes(storage.group_commit_bytes),
+        group_entries_max: match storage.group_commit_entries {
+            0 => usize::MAX,
+            count => count as usize,
+        },
         sync_interval: storage.sync_interval,
         queue_bytes_max: bytes(storage.queue_size),
-        read_threads: storage.read_threads as usize,
+        write_cache_bytes: storage.write_cache_size.0,
+        flush_interval: storage.flush_interval,
+        flush_bytes_per_s: rate(storage.flush_rate),
+        entry_log_bytes: storage.entry_log_size.0,
+        read_cache_bytes: storage.read_cache_size.0,
+        read_bytes_per_s: rate(storage.read_rate),
+        minor_compaction_percent: storage.minor_compaction_threshold.0,
+        minor_compaction_interval: storage.minor_compaction_interval,
+        major_compaction_percent: storage.major_compaction_threshold.0,
+        major_compaction_interval: storage.major_compaction_interval,
+        compact_bytes_per_s: storage.compaction_rate.0,
         salvage: storage.salvage,
         ..defaults
     }
+}
+
+/// Bytes a second; 0: without limit.
+fn rate(limit: Limit<ByteSize>) -> u64 {
+    limit.as_option().map_or(0, |size| size.0.max(1))
 }
 
 fn catalog_options(settings: &Settings, host: &str, http_address: SocketAddr) -> CatalogOptions {
@@ -236,6 +261,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             durability: match settings.storage.sync {
                 StorageSync::Sync => Durability::Sync,
                 StorageSync::Async => Durability::Async,
+                StorageSync::Bypass => Durability::Bypass,
             },
             ..pharos_managed_ledger::Options::default()
         },

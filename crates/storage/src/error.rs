@@ -18,12 +18,20 @@ pub enum OpenStoreError {
         /// The version this program writes.
         known: u32,
     },
-    /// The file that says what the directory is was changed.
+    /// A file that the store cannot be understood without was changed.
     #[error("{} is damaged", .0.display())]
     Damaged(PathBuf),
-    /// The directory has segments but no file that says what it is.
-    #[error("{} has segment files but no VERSION file", .0.display())]
+    /// The directory has data but no file that says what it is.
+    #[error("{} has data files but no VERSION file", .0.display())]
     NoVersion(PathBuf),
+    /// The directory belongs somewhere else, or something that belongs there is missing.
+    #[error("{}: {what}", .dir.display())]
+    WrongDirectory {
+        /// The directory.
+        dir: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// An option is out of its range.
     #[error("invalid storage option: {0}")]
     Options(String),
@@ -44,5 +52,12 @@ impl OpenStoreError {
     pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
+    }
+
+    pub(crate) fn wrong(dir: impl Into<PathBuf>, what: impl Into<String>) -> Self {
+        Self::WrongDirectory {
+            dir: dir.into(),
+            what: what.into(),
+        }
     }
 }

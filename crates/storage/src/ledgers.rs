@@ -1,10 +1,10 @@
-//! What is known about ledgers: their state and where their entries are.
+//! What is known about ledgers: their state, their entries in memory, and where the others are.
 //!
-//! Shared by writers, readers, the journal thread and the keeper. Each ledger has one lock, held for a few lines.
-//! Lock order: a ledger's state before the queue; a ledger's state and the segments are never held together.
+//! Shared by writers, readers, journal threads and the flusher. Each ledger has one lock, held for a few lines.
+//! Lock order: a ledger's state, then a queue, the cache or the logs; never two ledgers at once.
 //!
-//! Always true: `index.len()` is the readable end. The index never holds an entry that is not durable by the ledger's
-//! own rule.
+//! Always true: entries `0..end` are readable, and none of them is less durable than the ledger's own rule says. Of
+//! these, `0..flushed` are in `runs`, the rest in `chunks`; what is in neither was lost to damage.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -14,48 +14,9 @@ use tokio::sync::{oneshot, watch};
 use pharos_ledger::{AppendError, Durability, Sealed, StorageFault, Tail};
 use pharos_types::LedgerId;
 
-/// Where an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Location {
-    /// The segment; [`Location::NOWHERE`] for an entry that damage has hidden.
-    pub(crate) segment: u32,
-    /// Where its record begins.
-    pub(crate) byte_offset: u32,
-    /// Bytes of its payload, and the mark of a moved one in the highest bit: three words are all there is per entry.
-    length_and_moved: u32,
-}
-
-impl Location {
-    const MOVED: u32 = 1 << 31;
-
-    /// An entry that must exist but was not found.
-    pub(crate) const NOWHERE: Self = Self {
-        segment: u32::MAX,
-        byte_offset: 0,
-        length_and_moved: 0,
-    };
-
-    pub(crate) fn new(segment: u32, byte_offset: u32, body_bytes: u32, moved: bool) -> Self {
-        Self {
-            segment,
-            byte_offset,
-            length_and_moved: body_bytes | if moved { Self::MOVED } else { 0 },
-        }
-    }
-
-    pub(crate) fn body_bytes(self) -> usize {
-        (self.length_and_moved & !Self::MOVED) as usize
-    }
-
-    /// Whether the record is a copy from an older segment.
-    pub(crate) fn is_moved(self) -> bool {
-        self.length_and_moved & Self::MOVED != 0
-    }
-
-    pub(crate) fn is_nowhere(self) -> bool {
-        self.segment == u32::MAX
-    }
-}
+use crate::chunk::{CachedEntry, Chunk};
+use crate::format::checkpoint::LedgerRow;
+use crate::runs::Runs;
 
 /// Who may append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +31,21 @@ pub(crate) enum Phase {
 
 pub(crate) type SealAnswer = oneshot::Sender<Result<Sealed, Arc<StorageFault>>>;
 
+/// Where damage was found that has hidden entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    pub(crate) file: String,
+    pub(crate) byte_offset: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) id: LedgerId,
     pub(crate) durability: Durability,
+    /// The journal that its appends go to, or went to before the last start.
+    pub(crate) journal: u16,
+    /// The ledger directory that its entries are flushed to.
+    pub(crate) dir: u16,
     state: Mutex<LedgerState>,
 }
 
@@ -85,68 +57,104 @@ pub(crate) struct LedgerState {
     /// A seal is queued; who asks meanwhile waits in `seal_waiters`.
     pub(crate) seal_queued: bool,
     pub(crate) seal_waiters: Vec<SealAnswer>,
+    /// The next checkpoint says that it is sealed.
+    pub(crate) seal_by_checkpoint: bool,
     /// The deletion is durable.
     pub(crate) deleted: bool,
     /// The id of the next append.
     pub(crate) entry_next: u64,
-    /// By entry id.
-    pub(crate) index: Vec<Location>,
-    /// Payload bytes of the entries in the index.
+    /// The readable end.
+    pub(crate) end: u64,
+    /// Payload bytes of the entries before it.
     pub(crate) bytes: u64,
-    /// The segment with the current record of the creation.
-    pub(crate) created_in: u32,
-    /// That record is a copy, so its place says nothing about when the ledger was created.
-    pub(crate) created_restated: bool,
-    /// The segment with the current record of the seal.
-    pub(crate) sealed_in: u32,
+    /// The two halves of the write cache, by the lowest bit of the epoch.
+    pub(crate) chunks: [Chunk; 2],
+    /// Entries before this one are in the logs.
+    pub(crate) flushed: u64,
+    /// Their payload bytes.
+    pub(crate) flushed_bytes: u64,
+    pub(crate) runs: Runs,
     /// While a writer may watch.
     pub(crate) tail: Option<watch::Sender<Tail>>,
     /// Found at a start: damage may have hidden entries behind the last known one.
     pub(crate) end_unknown: Option<Arc<StorageFault>>,
+    /// Found at a start: what has hidden entries in the middle.
+    pub(crate) hidden_by: Option<Damage>,
 }
 
 impl Ledger {
     /// A ledger about to be created, and its watermark.
-    pub(crate) fn new(id: LedgerId, durability: Durability) -> (Arc<Self>, watch::Receiver<Tail>) {
+    pub(crate) fn new(
+        id: LedgerId,
+        durability: Durability,
+        (journal, dir): (u16, u16),
+    ) -> (Arc<Self>, watch::Receiver<Tail>) {
         let (tail, watcher) = watch::channel(Tail::default());
-        let ledger = Self::with_state(id, durability, Phase::Open, Some(tail));
+        let ledger = Self::with_state(id, durability, (journal, dir), Phase::Open, Some(tail));
         (Arc::new(ledger), watcher)
     }
 
     /// A ledger found at a start.
-    pub(crate) fn found(id: LedgerId, durability: Durability) -> Self {
-        Self::with_state(id, durability, Phase::Fenced, None)
+    pub(crate) fn found(id: LedgerId, durability: Durability, places: (u16, u16)) -> Self {
+        Self::with_state(id, durability, places, Phase::Fenced, None)
     }
 
     fn with_state(
         id: LedgerId,
         durability: Durability,
+        (journal, dir): (u16, u16),
         phase: Phase,
         tail: Option<watch::Sender<Tail>>,
     ) -> Self {
         Self {
             id,
             durability,
+            journal,
+            dir,
             state: Mutex::new(LedgerState {
                 phase,
                 sealed: None,
                 seal_queued: false,
                 seal_waiters: Vec::new(),
+                seal_by_checkpoint: false,
                 deleted: false,
                 entry_next: 0,
-                index: Vec::new(),
+                end: 0,
                 bytes: 0,
-                created_in: u32::MAX,
-                created_restated: false,
-                sealed_in: u32::MAX,
+                chunks: [Chunk::default(), Chunk::default()],
+                flushed: 0,
+                flushed_bytes: 0,
+                runs: Runs::default(),
                 tail,
                 end_unknown: None,
+                hidden_by: None,
             }),
         }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its row in a checkpoint; none once it is deleted.
+    pub(crate) fn row(&self) -> Option<LedgerRow> {
+        let state = self.lock();
+        if state.deleted {
+            return None;
+        }
+        let by_checkpoint = state.seal_by_checkpoint.then(|| state.content());
+        // What damage has hidden at the end stays hidden, it does not become a shorter ledger.
+        let all = state.chunks.iter().all(Chunk::is_empty);
+        Some(LedgerRow {
+            id: self.id.0,
+            durability: self.durability,
+            journal: self.journal,
+            dir: self.dir,
+            flushed: if all { state.end } else { state.flushed },
+            flushed_bytes: state.flushed_bytes,
+            sealed: state.sealed.or(by_checkpoint),
+            end_unknown: state.end_unknown.is_some(),
+        })
     }
 }
 
@@ -163,19 +171,42 @@ impl LedgerState {
     /// What the ledger holds, for its seal.
     pub(crate) fn content(&self) -> Sealed {
         Sealed {
-            entry_count: self.index.len() as u64,
+            entry_count: self.end,
             bytes: self.bytes,
         }
     }
 
+    /// Entries from `first` on are as durable as the ledger's rule says: they can be read.
+    pub(crate) fn publish(&mut self, epoch: u64, first: u64, entries: Vec<CachedEntry>) {
+        self.end = first + entries.len() as u64;
+        self.bytes += entries.iter().map(|e| e.payload.len() as u64).sum::<u64>();
+        self.chunks[(epoch & 1) as usize].extend(first, entries);
+        let durable = self.end;
+        if let Some(tail) = &self.tail {
+            // Once failed, always failed: somebody may have acted on it.
+            tail.send_if_modified(|tail| {
+                let moves = tail.failed.is_none();
+                if moves {
+                    tail.durable = durable;
+                }
+                moves
+            });
+        }
+    }
+
+    /// An entry in memory.
+    pub(crate) fn cached(&self, entry: u64) -> Option<&CachedEntry> {
+        let [one, other] = &self.chunks;
+        one.get(entry).or_else(|| other.get(entry))
+    }
+
     /// The last append is durable and the seal as well.
-    pub(crate) fn on_sealed(&mut self, segment: u32) {
+    pub(crate) fn on_sealed(&mut self) {
         let content = self.content();
         self.sealed = Some(content);
-        self.sealed_in = segment;
         self.seal_queued = false;
+        self.seal_by_checkpoint = false;
         self.tail = None;
-        self.index.shrink_to_fit();
         for waiter in self.seal_waiters.drain(..) {
             // A waiter that gave up does not mind.
             let _ = waiter.send(Ok(content));
@@ -185,6 +216,7 @@ impl LedgerState {
     /// Nothing will ever be written again.
     pub(crate) fn on_failed(&mut self, fault: &Arc<StorageFault>) {
         self.seal_queued = false;
+        self.seal_by_checkpoint = false;
         for waiter in self.seal_waiters.drain(..) {
             let _ = waiter.send(Err(Arc::clone(fault)));
         }

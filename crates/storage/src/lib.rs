@@ -1,15 +1,17 @@
-//! The embedded ledger engine: a journal of segment files that is also where entries are read from.
+//! The embedded ledger engine: journals for safety, entry logs for keeping, memory in between.
 //!
 //! ```text
-//!  append ─► queue ─► journal thread: one write, one sync ─► index, tails        (journal)
-//!                         ▲ next segment, copies            │
-//!                       keeper thread: room, side files,    ▼
-//!                       dead segments, compaction        read threads            (keeper, reader)
-//!  start ─► side files, or a scan ─► index                                       (recovery)
+//!  append ─► queue ─► journal thread: one write, one sync ─► write cache, tails        (journal)
+//!                         ▲ next segment                       │ two halves           (cache)
+//!                       preparer: room, old segments            ▼
+//!                                           flusher: sorted ─► entry logs ─► checkpoint   (flush)
+//!  read ─► write cache ─► read cache ─► one reader thread per device ─► entry logs     (read)
+//!  start ─► checkpoint, indexes ─► replay of the journals                              (recovery)
 //! ```
 //!
-//! Each part knows the others only through what they share: the queue, the ledgers' index, the list of segments and
-//! the next segment. The format is in `docs/formats/journal.md`.
+//! Each part knows the others only through what they share (`shared`): the queues, the ledgers' state, the write cache, the
+//! lists of segments and logs. The format is in `docs/formats/journal.md` and `docs/formats/ledgers.md`; why it is so in
+//! `docs/adr/0006-three-paths.md`.
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -24,22 +26,25 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Deliberately absent: topics, cursors, time, and caching of entries (the managed ledger does that).
+//! Deliberately absent: topics, cursors, time.
 
 #![forbid(unsafe_code)]
 
+mod cache;
+mod chunk;
 mod error;
+mod flush;
 mod format;
 mod journal;
-mod keeper;
 mod ledgers;
+mod logs;
 #[cfg(feature = "test-util")]
 pub mod manual;
 mod options;
 mod queue;
-mod reader;
+mod read;
 mod recovery;
-mod segments;
+mod runs;
 mod shared;
 mod stats;
 mod storage;

@@ -8,18 +8,21 @@ use futures_util::FutureExt;
 use pharos_runtime::Nanos;
 use pharos_runtime::fs::Fs;
 
+use crate::flush::Flusher;
+use crate::journal::prepare::Preparer;
 use crate::journal::{Journal, Step};
-use crate::keeper::{Keeper, Pace};
+use crate::shared::Pace;
 use crate::storage::Parts;
 use crate::{OpenStoreError, Options, Storage};
 
-/// A store whose journal and keeper run only when told.
+/// A store whose parts run only when told.
 #[derive(Debug)]
 pub struct Manual {
     /// The engine. Reads run in their callers.
     pub storage: Arc<Storage>,
-    journal: Journal,
-    keeper: Keeper,
+    journals: Vec<Journal>,
+    preparers: Vec<Preparer>,
+    flusher: Flusher,
     now: Nanos,
 }
 
@@ -34,14 +37,16 @@ impl Manual {
     pub fn open(fs: Arc<dyn Fs>, dir: &Path, options: Options) -> Result<Self, OpenStoreError> {
         let Parts {
             storage,
-            journal,
-            keeper,
+            journals,
+            preparers,
+            flusher,
         } = Storage::open_parts(fs, dir, options, true)?;
         Ok(Self {
             storage,
-            journal,
-            keeper,
-            now: Nanos::default(),
+            journals,
+            preparers,
+            flusher,
+            now: pharos_runtime::clock::now(),
         })
     }
 
@@ -50,14 +55,38 @@ impl Manual {
         self.now = Nanos(self.now.0 + nanos);
     }
 
-    /// One round of the journal: at most one group. `true` when it did something.
-    pub fn step_journal(&mut self) -> bool {
-        self.journal.step(self.now) == Step::Worked
+    /// How many journals there are.
+    #[must_use]
+    pub fn journals(&self) -> usize {
+        self.journals.len()
     }
 
-    /// One round of the keeper. `true` when it did something.
-    pub fn step_keeper(&mut self) -> bool {
-        self.keeper.step() == Pace::Again
+    /// One round of a journal: at most one group. `true` when it did something.
+    pub fn step_journal(&mut self, number: usize) -> bool {
+        let now = self.now;
+        let journal = self.journals.get_mut(number);
+        journal.is_some_and(|journal| journal.step(now) == Step::Worked)
+    }
+
+    /// One round of a preparer. `true` when it did something.
+    pub fn step_preparer(&mut self, number: usize) -> bool {
+        let preparer = self.preparers.get_mut(number);
+        preparer.is_some_and(|preparer| preparer.step() == Pace::Again)
+    }
+
+    /// One round of the flusher. `true` when it did something.
+    pub fn step_flusher(&mut self) -> bool {
+        self.flusher.step(self.now) == Pace::Again
+    }
+
+    /// One round of everybody but the flusher.
+    fn step_others(&mut self) -> bool {
+        let mut worked = false;
+        for number in 0..self.journals.len() {
+            worked |= self.step_journal(number);
+            worked |= self.step_preparer(number);
+        }
+        worked
     }
 
     /// Until nobody has anything to do.
@@ -67,9 +96,9 @@ impl Manual {
     pub fn settle(&mut self) {
         let mut quiet = 0;
         for _ in 0..ROUNDS_MAX {
-            let worked = self.step_journal();
-            // One may have queued work for the other, so both must be quiet twice.
-            quiet = if self.step_keeper() || worked {
+            let worked = self.step_others();
+            // One may have queued work for another, so all must be quiet twice.
+            quiet = if self.step_flusher() || worked {
                 0
             } else {
                 quiet + 1
@@ -91,11 +120,16 @@ impl Manual {
             if let Some(answer) = call.as_mut().now_or_never() {
                 return answer;
             }
-            self.step_journal();
+            for number in 0..self.journals.len() {
+                self.step_journal(number);
+            }
             if let Some(answer) = call.as_mut().now_or_never() {
                 return answer;
             }
-            self.step_keeper();
+            for number in 0..self.preparers.len() {
+                self.step_preparer(number);
+            }
+            self.step_flusher();
         }
         panic!("a call never ends");
     }

@@ -1,12 +1,13 @@
 //! What can be set about a store, and the limits that follow from it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::OpenStoreError;
 use crate::format::group::GROUP_HEADER_BYTES;
 use crate::format::record::record_bytes;
 
-/// How the journal's bytes reach the device.
+/// How bytes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IoMode {
     /// Past the page cache, where the file system can; otherwise as `Buffered`. Half the CPU at high rates.
@@ -29,19 +30,27 @@ pub enum Preallocate {
 /// Settings of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of a segment file in bytes, at most 4 GiB. Default 256 MiB.
+    /// Where the journals are, one each; every one should be a device of its own. Empty (default): `journal` in the
+    /// store's directory. More can be added later; one can be replaced after a clean stop.
+    pub journal_dirs: Vec<PathBuf>,
+    /// Where the entry logs are. Empty (default): `ledgers` in the store's directory. More can be added later, but none
+    /// removed.
+    pub ledger_dirs: Vec<PathBuf>,
+    /// Size of a journal segment in bytes, at most 4 GiB. Default 256 MiB.
     pub segment_bytes: u64,
     /// Size of the first segment after a start; each next one is eight times larger up to `segment_bytes`, so that a
     /// small store stays small and starts at once. Default 4 MiB.
     pub segment_bytes_first: u64,
-    /// What groups are aligned to: 4096 (default; needed for direct I/O) or 512. Fixed when a store is made.
+    /// What groups are aligned to: 4096 (default; needed for direct I/O) or 512. Fixed when a directory is made.
     pub block_bytes: u32,
     /// Direct or through the page cache. Default direct.
     pub io: IoMode,
     /// How segments get their room. Default zero-filled.
     pub preallocate: Preallocate,
-    /// The most one write takes, in bytes, at least 8 blocks; one entry may always be larger. Default 1 MiB.
+    /// The most one journal write takes, in bytes, at least 8 blocks; one entry may always be larger. Default 1 MiB.
     pub group_bytes_max: usize,
+    /// The most entries one journal write takes. Default unlimited.
+    pub group_entries_max: usize,
     /// How long a group waits for company when the one before it was less than this ago; a lone append never waits.
     /// Default 0.
     pub linger: Duration,
@@ -53,21 +62,39 @@ pub struct Options {
     pub idle_mark_after: Duration,
     /// The largest entry, in bytes. Default 16 MiB, the contract's limit.
     pub entry_bytes_max: usize,
-    /// The most that is queued for all ledgers together, in bytes; beyond it appends fail with `Overloaded`.
-    /// Default 256 MiB.
+    /// The most that is queued for each journal, in bytes; beyond it appends fail with `Overloaded`. Default 256 MiB.
     pub queue_bytes_max: usize,
-    /// Threads that read. Default 2.
-    pub read_threads: usize,
-    /// Reads that wait for a thread; further ones wait in their callers. Default 1024.
-    pub read_queue: usize,
-    /// The most one device read asks for, in bytes; one entry may always be larger. Default 256 KiB.
-    pub read_bytes_max: usize,
-    /// A segment whose live share is below this is rewritten, in percent, at most 70. Default 50.
-    pub compact_live_percent: u8,
-    /// How fast segments are rewritten, in bytes a second. Default 64 MiB.
-    pub compact_bytes_per_s: u64,
-    /// How many dead segments of full size are kept to be written again, which saves filling new ones. Default 1.
+    /// A journal with this many bytes that no checkpoint covers is flushed, in bytes. Default 2 GiB.
+    pub journal_bytes_max: u64,
+    /// Old segments that are kept although nothing needs them, for a person to look at. Default 0.
+    pub journal_backups: usize,
+    /// How many old segments of full size are kept to be written again, which saves filling new ones. Default 1.
     pub spare_segments: usize,
+    /// Both halves of the write cache together, in bytes; taken only while needed. Default 256 MiB.
+    pub write_cache_bytes: u64,
+    /// An entry is flushed to the logs when it has been in memory for this long. Default 60 s.
+    pub flush_interval: Duration,
+    /// How fast flushes write, in bytes a second. Default unlimited (0).
+    pub flush_bytes_per_s: u64,
+    /// Size of an entry log in bytes, at most 2 GiB. Default 1 GiB.
+    pub entry_log_bytes: u64,
+    /// Memory for pieces of entry logs that were read, in bytes. Default 64 MiB.
+    pub read_cache_bytes: u64,
+    /// Reads that wait for a device; further ones wait in their callers. Default 1024.
+    pub read_queue: usize,
+    /// How fast a device is read while the journals are busy, in bytes a second; 0 is unlimited. Default 600 MB.
+    pub read_bytes_per_s: u64,
+    /// A log whose live share is below this is rewritten every `minor_compaction_interval`, in percent. Default 20.
+    pub minor_compaction_percent: u8,
+    /// Default 1 h; 0 is never.
+    pub minor_compaction_interval: Duration,
+    /// A log whose live share is below this is rewritten every `major_compaction_interval`, and at once when a device is
+    /// short of room, in percent, at most 90. Default 50.
+    pub major_compaction_percent: u8,
+    /// Default 24 h; 0 is never.
+    pub major_compaction_interval: Duration,
+    /// How fast logs are rewritten, in bytes a second. Default 64 MiB.
+    pub compact_bytes_per_s: u64,
     /// When damage may have hidden the last entries of a ledger that was open, recover it as what is left (with an
     /// error in the log) instead of refusing. Default no.
     pub salvage: bool,
@@ -76,23 +103,35 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            journal_dirs: Vec::new(),
+            ledger_dirs: Vec::new(),
             segment_bytes: 256 << 20,
             segment_bytes_first: 4 << 20,
             block_bytes: 4096,
             io: IoMode::default(),
             preallocate: Preallocate::default(),
             group_bytes_max: 1 << 20,
+            group_entries_max: usize::MAX,
             linger: Duration::ZERO,
             sync_interval: Duration::from_secs(1),
             idle_mark_after: Duration::from_secs(1),
             entry_bytes_max: 16 << 20,
             queue_bytes_max: 256 << 20,
-            read_threads: 2,
-            read_queue: 1024,
-            read_bytes_max: 256 << 10,
-            compact_live_percent: 50,
-            compact_bytes_per_s: 64 << 20,
+            journal_bytes_max: 2 << 30,
+            journal_backups: 0,
             spare_segments: 1,
+            write_cache_bytes: 256 << 20,
+            flush_interval: Duration::from_secs(60),
+            flush_bytes_per_s: 0,
+            entry_log_bytes: 1 << 30,
+            read_cache_bytes: 64 << 20,
+            read_queue: 1024,
+            read_bytes_per_s: 600_000_000,
+            minor_compaction_percent: 20,
+            minor_compaction_interval: Duration::from_secs(3600),
+            major_compaction_percent: 50,
+            major_compaction_interval: Duration::from_secs(24 * 3600),
+            compact_bytes_per_s: 64 << 20,
             salvage: false,
         }
     }
@@ -101,6 +140,9 @@ impl Default for Options {
 /// Blocks at the end of a segment that only facts about ledgers may use, so that ledgers can be deleted, and room be
 /// made, when the device is full.
 pub(crate) const RESERVE_BLOCKS: u64 = 16;
+
+/// How many directories of a kind there may be.
+const DIRS_MAX: usize = 64;
 
 impl Options {
     /// The most an entry of the largest size needs in a segment.
@@ -126,12 +168,26 @@ impl Options {
         if self.entry_bytes_max > 16 << 20 || self.group_bytes_max > 1 << 28 {
             return wrong("entry_bytes_max is at most 16 MiB, group_bytes_max at most 256 MiB");
         }
-        // Otherwise copies might be spread as thinly as what they are copied from, and compaction would never end.
-        if self.group_bytes_max < 8 * self.block_bytes as usize || self.compact_live_percent > 70 {
-            return wrong("group_bytes_max is at least 8 blocks, compact_live_percent at most 70");
+        if self.group_bytes_max < 8 * self.block_bytes as usize || self.group_entries_max == 0 {
+            return wrong("group_bytes_max is at least 8 blocks, group_entries_max at least 1");
         }
-        if self.read_threads == 0 || self.read_queue == 0 {
-            return wrong("read_threads and read_queue must be 1 or more");
+        // A log is closed once it is larger than this, and offsets in it are 32 bits.
+        if self.entry_log_bytes > 2 << 30 || self.entry_log_bytes < 16 << 10 {
+            return wrong("entry_log_bytes must be from 16 KiB to 2 GiB");
+        }
+        if self.minor_compaction_percent > 90 || self.major_compaction_percent > 90 {
+            return wrong("minor_compaction_percent and major_compaction_percent are at most 90");
+        }
+        if self.read_queue == 0 || self.write_cache_bytes == 0 {
+            return wrong("read_queue and write_cache_bytes must not be 0");
+        }
+        if self.journal_dirs.len() > DIRS_MAX || self.ledger_dirs.len() > DIRS_MAX {
+            return wrong("at most 64 journal_dirs and ledger_dirs");
+        }
+        let mut dirs: Vec<_> = self.journal_dirs.iter().chain(&self.ledger_dirs).collect();
+        dirs.sort();
+        if dirs.windows(2).any(|two| two.first() == two.last()) {
+            return wrong("journal_dirs and ledger_dirs must all be different");
         }
         Ok(())
     }

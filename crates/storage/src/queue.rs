@@ -1,4 +1,4 @@
-//! What waits for the journal thread.
+//! What waits for a journal thread. Each journal has one.
 //!
 //! Writers push without waiting; the journal thread takes everything there is. Bounded in bytes: what is queued and
 //! what the journal has taken but not finished count together.
@@ -6,7 +6,6 @@
 //! Lock order: a ledger's state before this lock.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,12 +13,11 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use pharos_ledger::StorageFault;
-use pharos_types::LedgerId;
 
-use crate::format::record::{Kind, record_bytes};
-use crate::ledgers::{Ledger, Location};
+use crate::format::record::record_bytes;
+use crate::ledgers::Ledger;
 
-/// Why the journal did not do something.
+/// Why a journal did not do something.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
     Poisoned(Arc<StorageFault>),
@@ -48,22 +46,6 @@ pub(crate) enum Op {
         ledger: Arc<Ledger>,
         done: Done,
     },
-    /// Copies a live entry out of a segment that is to go.
-    Move {
-        ledger: Arc<Ledger>,
-        entry: u64,
-        from: Location,
-        payload: Bytes,
-        batch: Arc<MoveBatch>,
-    },
-    /// Writes a fact again that a segment to go has the record of.
-    Restate {
-        kind: Kind,
-        ledger: LedgerId,
-        value: u64,
-        from: u32,
-        batch: Arc<MoveBatch>,
-    },
     /// Finish and stop. Nothing is queued after it.
     Stop,
 }
@@ -72,42 +54,14 @@ impl Op {
     /// The room its record takes.
     pub(crate) fn record_bytes(&self) -> usize {
         match self {
-            Self::Entry { payload, .. } | Self::Move { payload, .. } => record_bytes(payload.len()),
+            Self::Entry { payload, .. } => record_bytes(payload.len()),
             _ => record_bytes(0),
         }
     }
 
     /// Whether it adds no entry, so that it may use the reserve at the end of a segment.
     pub(crate) fn is_fact(&self) -> bool {
-        !matches!(self, Self::Entry { .. } | Self::Move { .. })
-    }
-}
-
-/// How many copies of one round of the keeper are still on their way.
-#[derive(Debug, Default)]
-pub(crate) struct MoveBatch {
-    open: AtomicUsize,
-    failed: AtomicUsize,
-}
-
-impl MoveBatch {
-    pub(crate) fn expect(&self, count: usize) {
-        self.open.fetch_add(count, Ordering::AcqRel);
-    }
-
-    pub(crate) fn finish(&self, done: bool) {
-        if !done {
-            self.failed.fetch_add(1, Ordering::AcqRel);
-        }
-        self.open.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire) > 0
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire) > 0
+        !matches!(self, Self::Entry { .. })
     }
 }
 
@@ -130,6 +84,8 @@ struct State {
     closed: Option<Arc<StorageFault>>,
     /// No further segment can be had; only `room` is left.
     no_space: bool,
+    /// The write cache cannot be flushed for want of space.
+    no_flush_space: bool,
     /// Bytes that entries may still take in the segment being written.
     room: usize,
     /// Somebody wants the journal thread to look around.
@@ -161,7 +117,7 @@ impl Queue {
         if let Some(fault) = &state.closed {
             return Err(NotQueued::Poisoned(Arc::clone(fault)));
         }
-        if state.no_space && state.bytes + bytes > state.room {
+        if state.no_flush_space || state.no_space && state.bytes + bytes > state.room {
             return Err(NotQueued::NoSpace);
         }
         // One entry is always taken, so that a small bound cannot lock out a large entry for ever.
@@ -172,8 +128,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Queues anything else. Facts are small and few; the keeper bounds its own copies. Gives the op back when the
-    /// queue is closed.
+    /// Queues anything else. Facts are small and few. Gives the op back when the queue is closed.
     pub(crate) fn push(&self, op: Op) -> Result<(), (Op, Arc<StorageFault>)> {
         let state = self.lock();
         if let Some(fault) = &state.closed {
@@ -240,9 +195,21 @@ impl Queue {
         self.ring();
     }
 
-    /// Whether entries are refused for want of space.
+    /// Says whether the write cache can be flushed.
+    pub(crate) fn set_no_flush_space(&self, no_space: bool) {
+        self.lock().no_flush_space = no_space;
+        self.ring();
+    }
+
+    /// Whether no further segment can be had.
     pub(crate) fn has_no_space(&self) -> bool {
         self.lock().no_space
+    }
+
+    /// Whether entries are refused for want of space.
+    pub(crate) fn refuses_for_space(&self) -> bool {
+        let state = self.lock();
+        state.no_space || state.no_flush_space
     }
 
     /// Ops and their bytes that are not finished.
@@ -277,6 +244,16 @@ impl Queue {
         let nothing = state.ops.is_empty() && !state.rung;
         state.rung = false;
         nothing
+    }
+
+    /// Waits until the bell rings, whatever is queued, at most `timeout`. For a journal that cannot go on without help.
+    pub(crate) fn wait_for_ring(&self, timeout: Duration) {
+        let mut state = self.lock();
+        if !state.rung {
+            let waited = self.bell.wait_timeout(state, timeout);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.rung = false;
     }
 
     /// Waits for more company for a group: until `bytes_max` are there or `linger` is over. Rings at every push would

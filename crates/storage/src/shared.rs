@@ -1,7 +1,7 @@
 //! What all parts of one open store share.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -9,43 +9,38 @@ use tokio::sync::watch;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::{Fs, FsLock, OpenHow};
+use pharos_types::LedgerId;
 
+use crate::cache::{Cache, Progress};
+use crate::format::checkpoint::Mark;
 use crate::format::superblock::Superblock;
-use crate::ledgers::Ledgers;
-use crate::options::Options;
+use crate::journal::segments::{SegmentFile, Segments};
+use crate::ledgers::{Ledger, Ledgers};
+use crate::logs::Logs;
+use crate::options::{IoMode, Options};
 use crate::queue::Queue;
-use crate::reader::ReadQueue;
-use crate::segments::{SegmentFile, Segments};
-use crate::stats::{Counters, Stats};
+use crate::read::extents::Extents;
+use crate::read::queue::ReadQueue;
+use crate::runs::Run;
+use crate::stats::Counters;
 
+/// What everybody may know about one journal.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) fs: Arc<dyn Fs>,
+pub(crate) struct JournalShared {
     pub(crate) dir: PathBuf,
-    pub(crate) options: Options,
     pub(crate) superblock: Superblock,
     pub(crate) queue: Queue,
-    pub(crate) ledgers: Ledgers,
-    /// The id of the next ledger.
-    pub(crate) ledger_next: AtomicU64,
     segments: Mutex<Segments>,
     supply: Mutex<Supply>,
     /// The journal stands still until the next segment comes.
     pub(crate) supply_urgent: AtomicBool,
-    pub(crate) keeper_bell: Bell,
-    pub(crate) reads: ReadQueue,
-    pub(crate) counters: Counters,
-    /// Damages found at the start.
-    pub(crate) damages: AtomicU64,
-    poison: OnceLock<Arc<StorageFault>>,
-    /// The journal is finished; the keeper and the readers are to stop.
-    pub(crate) stopping: AtomicBool,
-    /// Everything is stopped and the directory is free.
-    pub(crate) stopped: watch::Sender<bool>,
-    lock: Mutex<Option<Box<dyn FsLock>>>,
+    /// Wakes the preparer.
+    pub(crate) bell: Bell,
+    /// It will never write again.
+    pub(crate) stopped: AtomicBool,
 }
 
-/// The next segment: what the journal wants and what the keeper has ready.
+/// The next segment: what the journal wants and what the preparer has ready.
 #[derive(Debug, Default)]
 pub(crate) struct Supply {
     pub(crate) prepared: Option<Prepared>,
@@ -62,62 +57,209 @@ pub(crate) struct Prepared {
     pub(crate) bytes: u64,
 }
 
+/// One directory of entry logs.
+#[derive(Debug)]
+pub(crate) struct LedgerDir {
+    pub(crate) path: PathBuf,
+    pub(crate) superblock: Superblock,
+    logs: Mutex<Logs>,
+    pub(crate) reads: ReadQueue,
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// There may be more to do.
+    Again,
+    /// When the bell rings, or after this long.
+    Wait(Option<Duration>),
+    /// Never.
+    Stopped,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) options: Options,
+    pub(crate) store_id: u64,
+    pub(crate) journals: Vec<JournalShared>,
+    pub(crate) dirs: Vec<LedgerDir>,
+    pub(crate) ledgers: Ledgers,
+    /// The id of the next ledger.
+    pub(crate) ledger_next: AtomicU64,
+    pub(crate) cache: Cache,
+    /// Up to where each journal is covered by a durable checkpoint.
+    checkpointed: Mutex<Vec<Progress>>,
+    /// Ledgers whose seal waits for a checkpoint.
+    parked: Mutex<Vec<Arc<Ledger>>>,
+    pub(crate) flush_bell: Bell,
+    /// A journal waits for the other half of the write cache.
+    pub(crate) flush_wanted: AtomicBool,
+    /// When a journal last wrote, on the monotonic clock.
+    pub(crate) last_group: AtomicU64,
+    pub(crate) extents: Extents,
+    pub(crate) counters: Counters,
+    /// Damages found at the start.
+    pub(crate) damages: AtomicU64,
+    poison: OnceLock<Arc<StorageFault>>,
+    /// Somebody wants the store to end.
+    pub(crate) stop_wanted: AtomicBool,
+    /// Preparers' threads that have not ended.
+    pub(crate) preparers: AtomicUsize,
+    /// Everything is stopped and the directories are free.
+    pub(crate) stopped: watch::Sender<bool>,
+    locks: Mutex<Vec<Box<dyn FsLock>>>,
+}
+
+/// A directory as it was found: where, and what its `VERSION` says.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundDir {
+    pub(crate) path: PathBuf,
+    pub(crate) superblock: Superblock,
+}
+
 /// Everything that [`Shared`] starts from.
 pub(crate) struct Parts {
     pub(crate) fs: Arc<dyn Fs>,
-    pub(crate) dir: PathBuf,
     pub(crate) options: Options,
-    pub(crate) superblock: Superblock,
+    pub(crate) journals: Vec<FoundDir>,
+    pub(crate) dirs: Vec<FoundDir>,
+    pub(crate) logs: Vec<Logs>,
+    pub(crate) marks: Vec<Mark>,
     pub(crate) ledgers: Ledgers,
     pub(crate) ledger_next: u64,
-    pub(crate) segments: Segments,
-    pub(crate) segment_next: u32,
-    pub(crate) damages: u64,
-    pub(crate) lock: Box<dyn FsLock>,
+    pub(crate) locks: Vec<Box<dyn FsLock>>,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
+        let options = &parts.options;
+        let journal = |found: FoundDir| JournalShared {
+            dir: found.path,
+            superblock: found.superblock,
+            queue: Queue::new(options.queue_bytes_max),
+            segments: Mutex::default(),
+            supply: Mutex::default(),
+            supply_urgent: AtomicBool::new(false),
+            bell: Bell::default(),
+            stopped: AtomicBool::new(false),
+        };
+        let dir = |(found, logs): (FoundDir, Logs)| LedgerDir {
+            path: found.path,
+            superblock: found.superblock,
+            logs: Mutex::new(logs),
+            reads: ReadQueue::new(options.read_queue),
+        };
+        let progress = |mark: &Mark| Progress {
+            mark: *mark,
+            written: 0,
+        };
+        let store_id = parts.dirs.first().map_or(0, |dir| dir.superblock.store_id);
         Self {
-            queue: Queue::new(parts.options.queue_bytes_max),
-            reads: ReadQueue::new(parts.options.read_queue),
-            fs: parts.fs,
-            dir: parts.dir,
-            options: parts.options,
-            superblock: parts.superblock,
+            store_id,
+            journals: parts.journals.into_iter().map(journal).collect(),
+            dirs: parts.dirs.into_iter().zip(parts.logs).map(dir).collect(),
             ledgers: parts.ledgers,
             ledger_next: AtomicU64::new(parts.ledger_next),
-            segments: Mutex::new(parts.segments),
-            supply: Mutex::new(Supply {
-                segment_next: parts.segment_next,
-                ..Supply::default()
-            }),
-            supply_urgent: AtomicBool::new(false),
-            keeper_bell: Bell::default(),
+            cache: Cache::new(options.write_cache_bytes, &parts.marks),
+            checkpointed: Mutex::new(parts.marks.iter().map(progress).collect()),
+            parked: Mutex::default(),
+            flush_bell: Bell::default(),
+            flush_wanted: AtomicBool::new(false),
+            last_group: AtomicU64::new(0),
+            extents: Extents::new(options.read_cache_bytes),
             counters: Counters::default(),
-            damages: AtomicU64::new(parts.damages),
+            damages: AtomicU64::new(0),
             poison: OnceLock::new(),
-            stopping: AtomicBool::new(false),
+            stop_wanted: AtomicBool::new(false),
+            preparers: AtomicUsize::new(0),
             stopped: watch::channel(false).0,
-            lock: Mutex::new(Some(parts.lock)),
+            locks: Mutex::new(parts.locks),
+            fs: parts.fs,
+            options: parts.options,
         }
     }
 
-    pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The journal and the directory of a new ledger. Mixed, because ids of the same kind of ledger often differ by two.
+    pub(crate) fn places(&self, ledger: LedgerId) -> (u16, u16) {
+        let mixed = ledger.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let journal = mixed % self.journals.len().max(1) as u64;
+        let dir = (mixed >> 16) % self.dirs.len().max(1) as u64;
+        (journal as u16, dir as u16)
     }
 
-    pub(crate) fn supply(&self) -> MutexGuard<'_, Supply> {
-        self.supply.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The journal that takes a ledger's facts and appends.
+    pub(crate) fn journal_of(&self, ledger: &Ledger) -> &JournalShared {
+        // After a start with fewer journals any will do: what the ledger had in the other one was found and is kept.
+        &self.journals[usize::from(ledger.journal) % self.journals.len()]
+    }
+
+    pub(crate) fn logs(&self, dir: usize) -> MutexGuard<'_, Logs> {
+        self.dirs[dir].logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn parked(&self) -> MutexGuard<'_, Vec<Arc<Ledger>>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Up to where a journal is covered by a durable checkpoint.
+    pub(crate) fn checkpointed(&self, journal: usize) -> Progress {
+        let all = self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(journal).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn all_checkpointed(&self) -> Vec<Progress> {
+        self.checkpointed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// A checkpoint with these marks is durable.
+    pub(crate) fn set_checkpointed(&self, progress: Vec<Progress>) {
+        *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        for journal in &self.journals {
+            journal.bell.ring();
+        }
+    }
+
+    pub(crate) fn checkpointed_bytes(&self, journal: usize) -> u64 {
+        self.checkpointed(journal).written
+    }
+
+    /// Whether some journal has more than it should that no checkpoint covers.
+    pub(crate) fn is_journal_long(&self) -> bool {
+        let published = self.cache.progress();
+        let checkpointed = self.all_checkpointed();
+        published
+            .iter()
+            .zip(&checkpointed)
+            .any(|(p, c)| p.written.saturating_sub(c.written) >= self.options.journal_bytes_max)
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
-        self.superblock.block_bytes as usize
+        let journal = self.journals.first();
+        journal.map_or(4096, |journal| journal.superblock.block_bytes as usize)
     }
 
-    /// How segment files are opened.
-    pub(crate) fn segment_how(&self) -> OpenHow {
-        open_how(&self.options, self.superblock)
+    /// How files are opened: direct only where the block size allows it.
+    pub(crate) fn open_how(&self, block_bytes: u32) -> OpenHow {
+        open_how(&self.options, block_bytes)
+    }
+
+    /// Records of these runs are needed no more.
+    pub(crate) fn release_runs<'a>(&self, dir: u16, runs: impl Iterator<Item = &'a Run>) {
+        let mut logs = self.logs(usize::from(dir));
+        for run in runs {
+            logs.release(run.log, run.bytes());
+        }
+    }
+
+    /// Journals that wait for something look again.
+    pub(crate) fn ring_journals(&self) {
+        for journal in &self.journals {
+            journal.queue.ring();
+        }
     }
 
     /// Why nothing is written any more, if that is so.
@@ -130,59 +272,65 @@ impl Shared {
         if self.poison.set(Arc::clone(&fault)).is_err() {
             return;
         }
-        tracing::error!(%fault, dir = %self.dir.display(), "storage accepts no more writes");
-        self.queue.close(&fault);
+        tracing::error!(%fault, "storage accepts no more writes");
+        for journal in &self.journals {
+            journal.queue.close(&fault);
+        }
         for ledger in self.ledgers.all() {
             ledger.lock().on_failed(&fault);
         }
-        self.keeper_bell.ring();
+        self.ring_all();
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Lets others open the directory.
-    pub(crate) fn unlock_dir(&self) {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.stopped.send_replace(true);
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
-        let (queued, queued_bytes) = self.queue.depth();
-        let ledgers = self.ledgers.count() as u64;
-        let segments = self.segments();
-        Stats {
-            bytes_written: get(&counters.bytes_written),
-            payload_bytes: get(&counters.payload_bytes),
-            entries: get(&counters.entries),
-            groups: get(&counters.groups),
-            syncs: get(&counters.syncs),
-            reads: get(&counters.reads),
-            read_bytes: get(&counters.read_bytes),
-            segments_removed: get(&counters.segments_removed),
-            segments_reused: get(&counters.segments_reused),
-            bytes_moved: get(&counters.bytes_moved),
-            damaged_reads: get(&counters.damaged_reads),
-            segments: segments.by_id.len() as u64,
-            used_bytes: segments.by_id.values().map(|s| s.end).sum(),
-            live_bytes: segments.by_id.values().map(|s| s.live_bytes).sum(),
-            damages: get(&self.damages),
-            ledgers,
-            queued: queued as u64,
-            queued_bytes: queued_bytes as u64,
-            no_space: self.queue.has_no_space(),
-            poisoned: self.poison().is_some(),
+    /// Everybody who sleeps looks around.
+    pub(crate) fn ring_all(&self) {
+        for journal in &self.journals {
+            journal.queue.ring();
+            journal.bell.ring();
         }
+        self.flush_bell.ring();
+    }
+
+    /// A journal will never write again.
+    pub(crate) fn on_journal_stopped(&self, number: usize) {
+        if let Some(journal) = self.journals.get(number) {
+            journal.stopped.store(true, Ordering::Release);
+        }
+        self.ring_all();
+    }
+
+    /// A preparer's thread has ended.
+    pub(crate) fn on_preparer_stopped(&self) {
+        self.preparers.fetch_sub(1, Ordering::AcqRel);
+        self.flush_bell.ring();
+    }
+
+    /// The end was asked for and the journals are finished; the others are to finish too.
+    pub(crate) fn is_stopping(&self) -> bool {
+        let finished = |journal: &JournalShared| journal.stopped.load(Ordering::Acquire);
+        self.stop_wanted.load(Ordering::Acquire) && self.journals.iter().all(finished)
+    }
+
+    /// Lets others open the directories.
+    pub(crate) fn unlock_dirs(&self) {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.stopped.send_replace(true);
     }
 }
 
-/// How segment files are opened: direct only where the block size allows it.
-pub(crate) fn open_how(options: &Options, superblock: Superblock) -> OpenHow {
-    let direct = options.io == crate::IoMode::Direct && superblock.block_bytes == 4096;
-    OpenHow::CREATE.direct(direct)
+impl JournalShared {
+    pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn supply(&self) -> MutexGuard<'_, Supply> {
+        self.supply.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How files are opened: direct only where the block size allows it.
+pub(crate) fn open_how(options: &Options, block_bytes: u32) -> OpenHow {
+    OpenHow::CREATE.direct(options.io == IoMode::Direct && block_bytes == 4096)
 }
 
 /// Wakes one sleeping thread; a ring while it is awake is kept.

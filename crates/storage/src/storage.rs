@@ -16,11 +16,13 @@ use pharos_ledger::{
 use pharos_runtime::fs::{Fs, RealFs};
 use pharos_types::{EntryId, LedgerId};
 
+use crate::flush::{self, Flusher};
+use crate::journal::prepare::{self, Preparer};
 use crate::journal::{self, Journal};
-use crate::keeper::{self, Keeper};
 use crate::ledgers::{Ledger, Phase};
 use crate::queue::{Op, Refused};
-use crate::reader::{self, ReadJob};
+use crate::read::job::{Need, ReadJob};
+use crate::read::{self, Plan, Wanted};
 use crate::recovery;
 use crate::shared::Shared;
 use crate::writer::{Writer, queue_seal};
@@ -41,15 +43,16 @@ pub struct Storage {
 /// An open store and the parts that its threads would run.
 pub(crate) struct Parts {
     pub(crate) storage: Arc<Storage>,
-    pub(crate) journal: Journal,
-    pub(crate) keeper: Keeper,
+    pub(crate) journals: Vec<Journal>,
+    pub(crate) preparers: Vec<Preparer>,
+    pub(crate) flusher: Flusher,
 }
 
 impl Storage {
     /// Opens the store in `dir`, which is made when it is not there, and finds out what a crash left.
     ///
-    /// Blocks for as long as that takes: at once for a new or cleanly stopped store, otherwise one scan of the segment
-    /// that was being written.
+    /// Blocks for as long as that takes: at once for a new or cleanly stopped store, otherwise one replay of what the
+    /// journals have that no checkpoint covers; the log says how far it is.
     ///
     /// # Errors
     /// [`OpenStoreError`]; `Locked` when another process has it open.
@@ -64,23 +67,43 @@ impl Storage {
     pub fn open_with(fs: Arc<dyn Fs>, dir: &Path, options: Options) -> Result<Arc<Self>, OpenStoreError> {
         let Parts {
             storage,
-            journal,
-            keeper,
+            journals,
+            preparers,
+            flusher,
         } = Self::open_parts(fs, dir, options, false)?;
+        let shared = &storage.shared;
         let mut threads = Vec::new();
         let mut spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
-            let shared = Arc::clone(&storage.shared);
+            let shared = Arc::clone(shared);
             let body = move || run_guarded(&shared, name, body);
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
             thread.map(|handle| threads.push(handle))
         };
         let spawn_all = || {
-            spawn("pharos-journal", Box::new(move || journal::thread::run(journal)))?;
-            for _ in 0..storage.shared.options.read_threads {
-                let shared = Arc::clone(&storage.shared);
-                spawn("pharos-read", Box::new(move || reader::run(&shared)))?;
+            for (number, journal) in journals.into_iter().enumerate() {
+                let stopped = OnDrop(Arc::clone(shared), move |shared: &Shared| {
+                    shared.on_journal_stopped(number);
+                });
+                let body = move || {
+                    let _stopped = stopped;
+                    journal::thread::run(journal);
+                };
+                spawn("pharos-journal", Box::new(body))?;
             }
-            spawn("pharos-keeper", Box::new(move || keeper::run(keeper)))
+            for preparer in preparers {
+                shared.preparers.fetch_add(1, Ordering::AcqRel);
+                let stopped = OnDrop(Arc::clone(shared), Shared::on_preparer_stopped);
+                let body = move || {
+                    let _stopped = stopped;
+                    prepare::run(preparer);
+                };
+                spawn("pharos-prepare", Box::new(body))?;
+            }
+            for dir in 0..shared.dirs.len() {
+                let shared = Arc::clone(shared);
+                spawn("pharos-read", Box::new(move || read::run(&shared, dir)))?;
+            }
+            spawn("pharos-flush", Box::new(move || flush::run(flusher)))
         };
         spawn_all().map_err(OpenStoreError::io("start the threads of", dir))?;
         *storage.threads.lock().unwrap_or_else(PoisonError::into_inner) = threads;
@@ -102,25 +125,31 @@ impl Storage {
         };
         Ok(Parts {
             storage: Arc::new(storage),
-            journal: opened.journal,
-            keeper: opened.keeper,
+            journals: opened.journals,
+            preparers: opened.preparers,
+            flusher: opened.flusher,
         })
     }
 
     /// What the engine did and how it stands.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        Stats::of(&self.shared)
     }
 
     fn begin_stop(&self) {
+        self.shared.stop_wanted.store(true, Ordering::Release);
         let fault = StorageFault::new("storage", "was shut down");
-        if !self.shared.queue.push_stop(fault) {
-            // Poisoned, or stopping already: the journal does nothing more, the keeper only unlocks.
-            if self.shared.poison().is_some() {
-                self.shared.stopping.store(true, Ordering::Release);
-                self.shared.keeper_bell.ring();
-            }
+        for journal in &self.shared.journals {
+            // Closed already: poisoned, or stopping.
+            journal.queue.push_stop(Arc::clone(&fault));
+        }
+        self.shared.ring_all();
+    }
+
+    fn stop_reads(&self) {
+        for dir in &self.shared.dirs {
+            dir.reads.stop();
         }
     }
 
@@ -128,31 +157,45 @@ impl Storage {
         self.shared.ledgers.get(ledger)
     }
 
-    /// The locations of what a read call asks for.
-    fn plan(
+    async fn read_entries(
         &self,
         id: LedgerId,
         first: EntryId,
         entries_max: usize,
         bytes_max: usize,
-    ) -> Result<ReadJob, ReadError> {
-        let ledger = self.find(id).ok_or(ReadError::NoSuchLedger(id))?;
-        let state = ledger.lock();
-        let from = usize::try_from(first.0).unwrap_or(usize::MAX);
-        let mut locations = Vec::new();
-        let mut bytes = 0usize;
-        for location in state.index.get(from..).unwrap_or_default() {
-            bytes = bytes.saturating_add(location.body_bytes());
-            if !locations.is_empty() && (locations.len() >= entries_max || bytes > bytes_max) {
-                break;
+    ) -> Result<Vec<ReadEntry>, ReadError> {
+        let mut wanted = Wanted::new(first.0, entries_max.max(1), bytes_max);
+        let Some(ledger) = self.find(id) else {
+            return Err(ReadError::NoSuchLedger(id));
+        };
+        loop {
+            let (entries_left, bytes_left) = wanted.left();
+            let plan = read::plan(&self.shared, &ledger, wanted.next, entries_left, bytes_left);
+            let found = match plan {
+                Ok(Plan::End) => return wanted.end(None),
+                Ok(Plan::Memory(found)) => Ok(found),
+                Ok(Plan::Cold(dir, job)) => self.read_cold(dir, job).await,
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(found) => {
+                    if wanted.add(found) {
+                        return wanted.end(None);
+                    }
+                }
+                Err(error) => return wanted.end(Some(error)),
             }
-            locations.push(*location);
         }
-        Ok(ReadJob {
-            ledger: id,
-            first: first.0,
-            locations,
-        })
+    }
+
+    async fn read_cold(&self, dir: u16, mut job: ReadJob) -> Result<Vec<ReadEntry>, ReadError> {
+        if self.inline {
+            return read::run_inline(&self.shared, job);
+        }
+        match read::run_cached(&self.shared, &mut job) {
+            Need::Done(answer) => answer,
+            Need::Extent { .. } => self.shared.dirs[usize::from(dir)].reads.submit(job).await,
+        }
     }
 
     /// Fences, and queues the seal unless it is there.
@@ -166,7 +209,7 @@ impl Storage {
             if !self.shared.options.salvage {
                 return Err(OpenError::Fault(Arc::clone(fault)));
             }
-            tracing::error!(ledger = id.0, entries = state.index.len(), %fault, "recovered as what is left of it");
+            tracing::error!(ledger = id.0, entries = state.end, %fault, "recovered as what is left of it");
             state.end_unknown = None;
         }
         if state.phase == Phase::Open {
@@ -187,13 +230,14 @@ impl LedgerEngine for Storage {
     fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
         async move {
             let id = LedgerId(self.shared.ledger_next.fetch_add(1, Ordering::AcqRel));
-            let (ledger, tail) = Ledger::new(id, options.durability);
+            let places = self.shared.places(id);
+            let (ledger, tail) = Ledger::new(id, options.durability, places);
             let (done, answered) = oneshot::channel();
             let op = Op::Create {
                 ledger: Arc::clone(&ledger),
                 done,
             };
-            let pushed = self.shared.queue.push(op);
+            let pushed = self.shared.journal_of(&ledger).queue.push(op);
             pushed.map_err(|(_, fault)| CreateError::Poisoned(fault))?;
             match answered.await {
                 Ok(Ok(())) => {
@@ -230,17 +274,7 @@ impl LedgerEngine for Storage {
         entries_max: usize,
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
-        async move {
-            let job = self.plan(ledger, first, entries_max, bytes_max)?;
-            if job.locations.is_empty() {
-                return Ok(Vec::new());
-            }
-            if self.inline {
-                return reader::run_job(&self.shared, &job);
-            }
-            self.shared.reads.submit(job).await
-        }
-        .boxed()
+        self.read_entries(ledger, first, entries_max, bytes_max).boxed()
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {
@@ -256,7 +290,7 @@ impl LedgerEngine for Storage {
                     ledger: Arc::clone(&found),
                     done,
                 };
-                let pushed = self.shared.queue.push(op);
+                let pushed = self.shared.journal_of(&found).queue.push(op);
                 pushed.map_err(|(_, fault)| DeleteError::Poisoned(fault))?;
                 if state.phase == Phase::Open {
                     state.phase = Phase::Fenced;
@@ -281,7 +315,7 @@ impl LedgerEngine for Storage {
             let mut stopped = self.shared.stopped.subscribe();
             // The sender lives as long as we do.
             let _ = stopped.wait_for(|stopped| *stopped).await;
-            self.shared.reads.stop();
+            self.stop_reads();
         }
         .boxed()
     }
@@ -290,14 +324,14 @@ impl LedgerEngine for Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         self.begin_stop();
-        self.shared.reads.stop();
+        self.stop_reads();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A thread that panicked has said so; there is nothing to add.
             let _ = thread.join();
         }
         if self.inline {
-            self.shared.unlock_dir();
+            self.shared.unlock_dirs();
         }
     }
 }
@@ -306,8 +340,19 @@ impl Drop for Storage {
 fn run_guarded(shared: &Shared, name: &'static str, body: Box<dyn FnOnce() + Send>) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         shared.set_poison(StorageFault::new(name, "panicked"));
-        // Nobody will answer what is queued; dropping it tells the callers.
-        drop(shared.queue.take_all());
+        // Nobody may answer what is queued; dropping it tells the callers.
+        for journal in &shared.journals {
+            drop(journal.queue.take_all());
+        }
+    }
+}
+
+/// Does something at the end of a thread, however that comes.
+struct OnDrop<F: Fn(&Shared)>(Arc<Shared>, F);
+
+impl<F: Fn(&Shared)> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.1)(&self.0);
     }
 }
 

@@ -38,7 +38,11 @@ pub(crate) fn queue_seal(
             ledger: Arc::clone(ledger),
             entry_count: state.entry_next,
         };
-        shared.queue.push(op).map_err(|(_, fault)| fault)?;
+        shared
+            .journal_of(ledger)
+            .queue
+            .push(op)
+            .map_err(|(_, fault)| fault)?;
         state.seal_queued = true;
     }
     state.seal_waiters.push(answer);
@@ -70,6 +74,7 @@ impl LedgerWriter for Writer {
             payload,
         };
         self.shared
+            .journal_of(&self.ledger)
             .queue
             .push_entry(op)
             .map_err(|refused| match refused {

@@ -9,6 +9,13 @@ use super::table::{SETTINGS, Setting};
 /// Environment variables with this prefix carry the reference's names, as its container images have them.
 pub(super) const ENVIRONMENT_PREFIX: &str = "PULSAR_PREFIX_";
 
+/// Times of the reference whose names do not say their unit.
+const UNSAID_TIMES: [(&str, &str); 3] = [
+    ("flushInterval", "ms"),
+    ("minorCompactionInterval", "s"),
+    ("majorCompactionInterval", "s"),
+];
+
 /// The setting that the reference calls by this name.
 pub(super) fn setting_of(name: &str) -> Option<&'static Setting> {
     SETTINGS
@@ -21,8 +28,8 @@ pub(super) fn translate(setting: &Setting, text: &str) -> String {
     let text = text.trim();
     match (setting.kind, text) {
         ("size or unlimited" | "duration or unlimited", "-1") => "unlimited".to_owned(),
-        ("sync or async", "true") => "sync".to_owned(),
-        ("sync or async", "false") => "async".to_owned(),
+        ("sync, async or bypass", "true") => "sync".to_owned(),
+        ("sync, async or bypass", "false") => "async".to_owned(),
         // Where the reference has no value, it has a time that it works out.
         ("duration", "") => "0".to_owned(),
         _ if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
@@ -37,7 +44,9 @@ fn unit_of(setting: &Setting) -> &'static str {
     let ends = |ends: &[&str]| ends.iter().any(|end| setting.pulsar_key.ends_with(end));
     match setting.kind {
         "duration" | "duration or unlimited" => {
-            if ends(&["Millis", "Ms", "MSec"]) {
+            if let Some((_, unit)) = UNSAID_TIMES.iter().find(|(name, _)| *name == setting.pulsar_key) {
+                unit
+            } else if ends(&["Millis", "Ms", "MSec"]) {
                 "ms"
             } else if ends(&["Minutes"]) {
                 "m"
@@ -46,7 +55,7 @@ fn unit_of(setting: &Setting) -> &'static str {
             }
         }
         "size" | "size or unlimited" => {
-            if ends(&["MB", "Mbytes"]) {
+            if ends(&["MB", "Mb", "Mbytes"]) {
                 "MiB"
             } else if ends(&["KB"]) {
                 "KiB"
@@ -91,6 +100,12 @@ mod tests {
             ("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", "", "0s"),
             ("journalSyncData", "false", "async"),
             ("journalMaxGroupWaitMSec", "1", "1ms"),
+            ("flushInterval", "60000", "1m"),
+            ("minorCompactionInterval", "3600", "1h"),
+            ("minorCompactionThreshold", "0.2", "0.2"),
+            ("dbStorage_writeCacheMaxSizeMb", "512", "512MiB"),
+            ("logSizeLimit", "1073741824", "1GiB"),
+            ("journalDirectories", "/a,/b", "/a,/b"),
             ("maxMessageSize", "5242880", "5MiB"),
             (
                 "managedLedgerOffloadAutoTriggerSizeThresholdBytes",
@@ -115,7 +130,8 @@ mod tests {
         let units = ["Millis", "Ms", "MSec", "Minutes", "Seconds", "Second", "Sec"];
         for setting in SETTINGS.iter().filter(|s| s.kind.starts_with("duration")) {
             let name = setting.pulsar_key;
-            let is_said = name.is_empty() || units.iter().any(|unit| name.ends_with(unit));
+            let is_listed = UNSAID_TIMES.iter().any(|(listed, _)| *listed == name);
+            let is_said = is_listed || name.is_empty() || units.iter().any(|unit| name.ends_with(unit));
             assert!(is_said, "what unit has {name}?");
         }
     }

@@ -49,6 +49,8 @@ pub enum StorageSync {
     Sync,
     /// Handed to the operating system.
     Async,
+    /// In memory; written to the device later.
+    Bypass,
 }
 
 /// How the log's bytes reach the device.
@@ -122,7 +124,13 @@ words!(
     Tiered = "tiered-storage-first",
     Bookkeeper = "bookkeeper-first"
 );
-words!(StorageSync, "sync or async", Sync = "sync", Async = "async");
+words!(
+    StorageSync,
+    "sync, async or bypass",
+    Sync = "sync",
+    Async = "async",
+    Bypass = "bypass"
+);
 words!(
     StorageIo,
     "direct or buffered",

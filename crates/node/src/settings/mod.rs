@@ -15,6 +15,7 @@ mod layers;
 mod offload;
 mod policies;
 mod reference;
+mod storage;
 pub mod table;
 mod units;
 
@@ -23,7 +24,8 @@ pub use layers::{Effective, LoadError, Origin, Sources};
 pub use offload::OffloadSettings;
 pub use policies::PolicySettings;
 pub use reference::{json_listing, markdown_reference, text_listing};
-pub use units::{ByteSize, Limit, Value};
+pub use storage::StorageSettings;
+pub use units::{ByteSize, Limit, Paths, Share, Value};
 
 /// All settings with their values.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,29 +138,6 @@ pub struct LedgerSettings {
     pub cache_size: ByteSize,
 }
 
-/// Settings of the embedded engine.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StorageSettings {
-    /// When an append counts as durable.
-    pub sync: StorageSync,
-    /// Past the page cache or through it.
-    pub io: StorageIo,
-    /// Size of a log segment.
-    pub segment_size: ByteSize,
-    /// How long a group commit waits for company.
-    pub group_commit_wait: Duration,
-    /// The most that one group commit writes.
-    pub group_commit_bytes: ByteSize,
-    /// When what is not synced at once is synced at the latest.
-    pub sync_interval: Duration,
-    /// Bytes that may be queued for the device.
-    pub queue_size: ByteSize,
-    /// Threads that read.
-    pub read_threads: u32,
-    /// Whether to open what may have lost its last entries to damage.
-    pub salvage: bool,
-}
-
 /// Settings of the metrics page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricsSettings {
@@ -213,17 +192,7 @@ impl Default for Settings {
                 retention_check_interval: Duration::from_secs(120),
                 cache_size: ByteSize::mib(256),
             },
-            storage: StorageSettings {
-                sync: StorageSync::Sync,
-                io: StorageIo::Direct,
-                segment_size: ByteSize::mib(256),
-                group_commit_wait: Duration::ZERO,
-                group_commit_bytes: ByteSize::mib(1),
-                sync_interval: Duration::from_secs(1),
-                queue_size: ByteSize::mib(256),
-                read_threads: 2,
-                salvage: false,
-            },
+            storage: StorageSettings::default(),
             offload: OffloadSettings::default(),
             metrics: MetricsSettings { topics: true },
         }
@@ -291,29 +260,7 @@ impl Settings {
                 faults.push(sentence.to_owned());
             }
         };
-        // Room for the largest entry (16 MiB) and what a segment needs for itself; offsets in it are 32 bits.
-        let segment = self.storage.segment_size;
-        expect(
-            (ByteSize::mib(17)..ByteSize::mib(4096)).contains(&segment),
-            "storage.segment_size must be from 17MiB to below 4GiB",
-        );
-        let group = self.storage.group_commit_bytes;
-        expect(
-            (ByteSize::kib(4)..=ByteSize::mib(256)).contains(&group),
-            "storage.group_commit_bytes must be from 4KiB to 256MiB",
-        );
-        expect(
-            self.storage.queue_size >= ByteSize::mib(17),
-            "storage.queue_size must be at least 17MiB, room for the largest message",
-        );
-        expect(
-            (1..=64).contains(&self.storage.read_threads),
-            "storage.read_threads must be from 1 to 64",
-        );
-        expect(
-            !self.storage.sync_interval.is_zero(),
-            "storage.sync_interval must not be 0",
-        );
+        self.storage.check(&mut expect);
         expect(
             !self.topics.cursor_flush_interval.is_zero(),
             "cursor_flush_interval must not be 0",

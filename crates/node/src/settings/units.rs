@@ -247,6 +247,59 @@ impl Value for PathBuf {
     }
 }
 
+/// Several paths; none is a value too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths(pub Vec<PathBuf>);
+
+impl Value for Paths {
+    const KIND: &'static str = "paths";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let paths = text.split(',').map(|path| PathBuf::parse(path.trim()));
+        paths
+            .collect::<Result<_, _>>()
+            .map(Self)
+            .map_err(|_| format!("'{text}' has an empty path: write them with commas between"))
+    }
+
+    fn show(&self) -> String {
+        let shown: Vec<String> = self.0.iter().map(PathBuf::show).collect();
+        shown.join(",")
+    }
+}
+
+/// A share from 0 to 1, in percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share(pub u8);
+
+impl Value for Share {
+    const KIND: &'static str = "share";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let expected =
+            || format!("'{text}' is no share: write a number from 0 to 1 with two digits, such as 0.25");
+        let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = part.len() <= 2 && part.bytes().all(|b| b.is_ascii_digit());
+        let whole: u8 = whole.parse().map_err(|_| expected())?;
+        let percent: u8 = format!("{part:0<2}").parse().map_err(|_| expected())?;
+        let share = whole
+            .checked_mul(100)
+            .and_then(|whole| whole.checked_add(percent));
+        share
+            .filter(|share| *share <= 100 && digits)
+            .map(Self)
+            .ok_or_else(expected)
+    }
+
+    fn show(&self) -> String {
+        let text = format!("{}.{:02}", self.0 / 100, self.0 % 100);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
 impl Value for String {
     const KIND: &'static str = "text";
 
@@ -294,6 +347,22 @@ mod tests {
         ] {
             assert!(ByteSize::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn shares_and_paths_come_back() {
+        for (text, percent) in [("0", 0), ("0.2", 20), ("0.05", 5), ("1", 100), ("0.75", 75)] {
+            let share = Share::parse(text).unwrap();
+            assert_eq!((share.0, share.show().as_str()), (percent, text));
+        }
+        for text in ["", "2", "1.01", "0.123", "-1", "0.x", "20"] {
+            assert!(Share::parse(text).is_err(), "{text}");
+        }
+        let paths = Paths::parse("/a, b/c").unwrap();
+        assert_eq!(paths.0, [PathBuf::from("/a"), PathBuf::from("b/c")]);
+        assert_eq!(paths.show(), "/a,b/c");
+        assert_eq!(Paths::parse("").unwrap().show(), "");
+        assert!(Paths::parse("/a,,b").is_err());
     }
 
     #[test]

@@ -63,6 +63,14 @@ pub(super) enum NameStep {
     Unlink(PathBuf),
 }
 
+impl NameStep {
+    /// Whether it changes names in this directory. Renames stay in one.
+    fn is_in(&self, dir: &Path) -> bool {
+        let (Self::Link(path, _) | Self::Rename(path, _) | Self::Unlink(path)) = self;
+        path.parent() == Some(dir)
+    }
+}
+
 /// A small generator (splitmix64); good enough to pick faults.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
@@ -466,12 +474,14 @@ impl Fs for Mount {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let _ = dir;
         let mut world = self.world()?;
         if world.begin()? {
             return Err(died());
         }
-        for step in std::mem::take(&mut world.name_steps) {
+        let steps = std::mem::take(&mut world.name_steps);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.is_in(dir));
+        world.name_steps = elsewhere;
+        for step in here {
             apply_name(&mut world.names_durable, &step);
         }
         Ok(())

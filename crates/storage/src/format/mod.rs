@@ -1,27 +1,32 @@
 //! The bytes on disk: one file per kind, each with its layout, encoder and decoder. No I/O here.
 //!
-//! The whole picture, with the recovery cases, is drawn in `docs/formats/journal.md`. All numbers are little endian;
-//! every checksum is CRC-32C.
+//! The whole picture, with the recovery cases, is drawn in `docs/formats/journal.md` and `docs/formats/ledgers.md`. All
+//! numbers are little endian; every checksum is CRC-32C.
 
+pub(crate) mod checkpoint;
 pub(crate) mod group;
+pub(crate) mod index_batch;
+pub(crate) mod log_header;
+pub(crate) mod names;
 pub(crate) mod record;
 pub(crate) mod segment_header;
-pub(crate) mod side_file;
 pub(crate) mod superblock;
 
-/// The version of the whole directory. A store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of the whole store. A directory with another one is refused.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
 pub(crate) fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    let end = at.checked_add(4)?;
+    Some(u32::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
 }
 
 pub(crate) fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    let end = at.checked_add(8)?;
+    Some(u64::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))
 }
 
 /// Writes `value` at `at`. The caller sized the buffer; a place outside is a bug and panics.

@@ -1,4 +1,4 @@
-//! A record: one entry, or one fact about a ledger.
+//! A record: one entry, or one fact about a ledger. Journal segments and entry logs are made of them.
 //!
 //! ```text
 //!  0 crc of 4..32   4 salt   8 kind (high 4 bits) and body bytes (low 28)   12 crc of the body
@@ -17,21 +17,17 @@ pub(crate) const RECORD_ALIGN: usize = 8;
 const BODY_BITS: u32 = 28;
 const BODY_MASK: u32 = (1 << BODY_BITS) - 1;
 
-/// What a record is. The numbers are on disk and are never reused.
+/// What a record is. The numbers are on disk and are never reused; 2 and 4 were of format version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// An entry as it was appended; value: the entry id.
+    /// An entry; value: the entry id.
     Entry = 1,
-    /// An entry copied from an older segment; value: the entry id.
-    Moved = 2,
-    /// A ledger was created; value: 0 when its appends are synced, 1 when not.
+    /// A ledger was created; value: how durable its appends are, see `durability_to_number`.
     Created = 3,
-    /// A ledger was fenced. Not written at present (a recovery seals at once); read and ignored.
-    Fenced = 4,
     /// A ledger was sealed; value: its number of entries.
     Sealed = 5,
-    /// A ledger was deleted, wherever its other records are; value: 0.
+    /// A ledger was deleted; value: 0.
     Deleted = 6,
 }
 
@@ -39,17 +35,11 @@ impl Kind {
     pub(crate) fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Entry,
-            2 => Self::Moved,
             3 => Self::Created,
-            4 => Self::Fenced,
             5 => Self::Sealed,
             6 => Self::Deleted,
             _ => return None,
         })
-    }
-
-    pub(crate) fn is_entry(self) -> bool {
-        matches!(self, Self::Entry | Self::Moved)
     }
 }
 
@@ -68,24 +58,45 @@ pub(crate) const fn record_bytes(body_bytes: usize) -> usize {
     round_up((RECORD_HEADER_BYTES + body_bytes) as u64, RECORD_ALIGN as u64) as usize
 }
 
-/// Writes one record to the start of `room` and returns the bytes it takes.
-pub(crate) fn encode(room: &mut [u8], salt: u32, kind: Kind, ledger: u64, value: u64, body: &[u8]) -> usize {
+/// Writes one record to the start of `room`; returns the bytes it takes and the checksum of its body.
+pub(crate) fn encode(
+    room: &mut [u8],
+    salt: u32,
+    kind: Kind,
+    ledger: u64,
+    value: u64,
+    body: &[u8],
+) -> (usize, u32) {
     let total = record_bytes(body.len());
     let body_end = RECORD_HEADER_BYTES + body.len();
+    let header = RecordHeader {
+        kind,
+        body_bytes: body.len() as u32,
+        body_crc: crc32c(body),
+        ledger,
+        value,
+    };
+    room[..RECORD_HEADER_BYTES].copy_from_slice(&header.encode(salt));
     room[RECORD_HEADER_BYTES..body_end].copy_from_slice(body);
     room[body_end..total].fill(0);
-    put_u32(room, 4, salt);
-    put_u32(room, 8, (kind as u32) << BODY_BITS | body.len() as u32);
-    put_u32(room, 12, crc32c(body));
-    put_u64(room, 16, ledger);
-    put_u64(room, 24, value);
-    let crc = crc32c(&room[4..RECORD_HEADER_BYTES]);
-    put_u32(room, 0, crc);
-    total
+    (total, header.body_crc)
 }
 
 impl RecordHeader {
-    /// The header at the start of `bytes`, when it is whole and belongs to the segment.
+    /// The header's bytes.
+    pub(crate) fn encode(&self, salt: u32) -> [u8; RECORD_HEADER_BYTES] {
+        let mut header = [0; RECORD_HEADER_BYTES];
+        put_u32(&mut header, 4, salt);
+        put_u32(&mut header, 8, (self.kind as u32) << BODY_BITS | self.body_bytes);
+        put_u32(&mut header, 12, self.body_crc);
+        put_u64(&mut header, 16, self.ledger);
+        put_u64(&mut header, 24, self.value);
+        let crc = crc32c(&header[4..]);
+        put_u32(&mut header, 0, crc);
+        header
+    }
+
+    /// The header at the start of `bytes`, when it is whole and belongs to the file with this salt.
     pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Self> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         if get_u32(header, 4)? != salt || get_u32(header, 0)? != crc32c(header.get(4..)?) {
@@ -121,8 +132,8 @@ mod tests {
     #[test]
     fn a_record_comes_back_and_no_flipped_byte_passes() {
         let mut room = vec![0xee; 64];
-        let total = encode(&mut room, 5, Kind::Entry, 7, 8, b"hello");
-        assert_eq!(total, 40);
+        let (total, crc) = encode(&mut room, 5, Kind::Entry, 7, 8, b"hello");
+        assert_eq!((total, crc), (40, crc32c(b"hello")));
         let header = RecordHeader::decode(&room, 5).unwrap();
         assert_eq!((header.kind, header.ledger, header.value), (Kind::Entry, 7, 8));
         assert_eq!(header.body(&room), Some(&b"hello"[..]));
@@ -133,7 +144,7 @@ mod tests {
             assert_eq!(body, None, "byte {at}");
             room[at] ^= 0x20;
         }
-        assert_eq!(RecordHeader::decode(&room, 6), None, "another segment's salt");
+        assert_eq!(RecordHeader::decode(&room, 6), None, "another file's salt");
         assert_eq!(RecordHeader::decode(&room[..20], 5), None);
     }
 }

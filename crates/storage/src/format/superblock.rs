@@ -1,7 +1,7 @@
-//! The file `VERSION`: what a directory is and which format it has.
+//! The file `VERSION`: what a directory is, whose, and which format it has.
 //!
 //! ```text
-//!  0 crc of 4..32   4 magic "PHST"   8 version   12 block bytes   16 store id (8)   24 zero (8)
+//!  0 crc of 4..32   4 magic "PHST"   8 version   12 block bytes   16 store id (8)   24 role   28 number
 //! ```
 //! Written twice, at 0 and at 512, so that one bad sector does not hide a whole store. Never changed after creation.
 
@@ -14,7 +14,17 @@ const COPY_AT: usize = 512;
 /// Length of the file.
 pub(crate) const FILE_BYTES: usize = 1024;
 
-/// What is fixed for the life of a store.
+/// What a directory is for. The numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Role {
+    /// Journal segments.
+    Journal = 1,
+    /// Entry logs, and in the first one the checkpoint.
+    Ledgers = 2,
+}
+
+/// What is fixed for the life of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Groups start at multiples of this and no durable block is ever written again.
@@ -22,6 +32,9 @@ pub(crate) struct Superblock {
     /// A random number that marks everything this store writes, so that bytes of another life of the same disk
     /// blocks, or bytes a client sends, are never taken for its own.
     pub(crate) store_id: u64,
+    pub(crate) role: Role,
+    /// Which of the directories with this role it is, from 0.
+    pub(crate) number: u32,
 }
 
 /// Why a superblock was not accepted.
@@ -40,6 +53,8 @@ impl Superblock {
             put_u32(copy, 8, FORMAT_VERSION);
             put_u32(copy, 12, self.block_bytes);
             put_u64(copy, 16, self.store_id);
+            put_u32(copy, 24, self.role as u32);
+            put_u32(copy, 28, self.number);
             let crc = crc32c(&copy[4..]);
             put_u32(copy, 0, crc);
         }
@@ -58,11 +73,13 @@ impl Superblock {
         Err(refused)
     }
 
-    /// The mark that everything in one segment carries.
-    pub(crate) fn salt(self, segment: u32) -> u32 {
-        let mut seed = [0; 12];
+    /// The mark that everything in one file of this directory carries.
+    pub(crate) fn salt(self, file: u32) -> u32 {
+        let mut seed = [0; 20];
         put_u64(&mut seed, 0, self.store_id);
-        put_u32(&mut seed, 8, segment);
+        put_u32(&mut seed, 8, self.role as u32);
+        put_u32(&mut seed, 12, self.number);
+        put_u32(&mut seed, 16, file);
         crc32c(&seed)
     }
 }
@@ -76,9 +93,17 @@ fn decode_copy(copy: &[u8]) -> Option<Result<Superblock, u32>> {
         return Some(Err(version));
     }
     let block_bytes = get_u32(copy, 12)?;
+    let role = match get_u32(copy, 24)? {
+        1 => Role::Journal,
+        2 => Role::Ledgers,
+        _ => return None,
+    };
+    let number = get_u32(copy, 28)?;
     matches!(block_bytes, 512 | 4096).then_some(Ok(Superblock {
         block_bytes,
         store_id: get_u64(copy, 16)?,
+        role,
+        number,
     }))
 }
 
@@ -91,6 +116,8 @@ mod tests {
         let block = Superblock {
             block_bytes: 4096,
             store_id: 77,
+            role: Role::Ledgers,
+            number: 3,
         };
         let file = block.encode();
         for at in [0, COPY_AT] {
@@ -98,13 +125,36 @@ mod tests {
             hurt[at + 9] ^= 1;
             assert_eq!(Superblock::decode(&hurt), Ok(block));
         }
-        let mut newer = file.clone();
-        for at in [0, COPY_AT] {
-            put_u32(&mut newer, at + 8, 9);
-            let crc = crc32c(&newer[at + 4..at + BYTES]);
-            put_u32(&mut newer, at, crc);
+        for version in [1, 9] {
+            let mut other = file.clone();
+            for at in [0, COPY_AT] {
+                put_u32(&mut other, at + 8, version);
+                let crc = crc32c(&other[at + 4..at + BYTES]);
+                put_u32(&mut other, at, crc);
+            }
+            assert_eq!(Superblock::decode(&other), Err(Refused::Version(version)));
         }
-        assert_eq!(Superblock::decode(&newer), Err(Refused::Version(9)));
         assert_eq!(Superblock::decode(b"short"), Err(Refused::Damaged));
+    }
+
+    #[test]
+    fn every_file_has_its_own_salt() {
+        let one = |role, number| Superblock {
+            block_bytes: 512,
+            store_id: 1,
+            role,
+            number,
+        };
+        let mut salts = Vec::new();
+        for role in [Role::Journal, Role::Ledgers] {
+            for number in 0..3 {
+                for file in 0..3 {
+                    salts.push(one(role, number).salt(file));
+                }
+            }
+        }
+        salts.sort_unstable();
+        salts.dedup();
+        assert_eq!(salts.len(), 18);
     }
 }

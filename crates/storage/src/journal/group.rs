@@ -6,18 +6,28 @@ use std::sync::atomic::Ordering;
 use pharos_ledger::{Durability, StorageFault};
 
 use super::{Journal, Placed};
+use crate::format::checkpoint::durability_to_number;
+use crate::format::crc32c;
 use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
 use crate::format::record::{self, Kind};
 use crate::queue::Op;
 use crate::stats::bump;
 
-/// Set in the value of a creation that was written again, so that its place says nothing about its time.
-pub(crate) const RESTATED: u64 = 2;
+/// Whether an op has a record in the journal.
+pub(super) fn is_written(op: &Op) -> bool {
+    !matches!(op, Op::Entry { ledger, .. } if ledger.durability == Durability::Bypass)
+}
+
+/// The journal bytes that an op takes.
+pub(super) fn journal_bytes(op: &Op) -> usize {
+    if is_written(op) { op.record_bytes() } else { 0 }
+}
 
 impl Journal {
-    /// Writes `group` (which may be empty: then it only says what was synced) at the end of the active segment.
-    pub(super) fn write_group(&mut self, group: &[Placed]) -> Result<(), Arc<StorageFault>> {
-        let record_bytes: usize = group.iter().map(|placed| placed.op.record_bytes()).sum();
+    /// Writes `group` (which may be empty: then it only says what was synced) at the end of the active segment, and notes
+    /// the checksums of its entries.
+    pub(super) fn write_group(&mut self, group: &mut [Placed]) -> Result<(), Arc<StorageFault>> {
+        let record_bytes: usize = group.iter().map(|placed| journal_bytes(&placed.op)).sum();
         let total = self.padded(GROUP_HEADER_BYTES + record_bytes);
         let Some(active) = &mut self.active else {
             return Err(StorageFault::new("write a group", "there is no segment"));
@@ -25,8 +35,16 @@ impl Journal {
         self.buf.reserve(total);
         let bytes = &mut self.buf.bytes_mut()[..total];
         let mut at = GROUP_HEADER_BYTES;
+        let mut records = 0;
         for placed in group {
-            at += encode(&mut bytes[at..], active.file.salt, &placed.op);
+            if is_written(&placed.op) {
+                let (length, crc) = encode(&mut bytes[at..], active.file.salt, &placed.op);
+                placed.crc = crc;
+                at += length;
+                records += 1;
+            } else if let Op::Entry { payload, .. } = &placed.op {
+                placed.crc = crc32c(payload);
+            }
         }
         bytes[at..].fill(0);
         let header = GroupHeader {
@@ -36,7 +54,7 @@ impl Journal {
             synced: self.synced,
             ledger_next: self.shared.ledger_next.load(Ordering::Acquire),
             record_bytes: record_bytes as u32,
-            records: group.len() as u32,
+            records,
         };
         header.encode(bytes);
         active.file.file.write_all_at(bytes, active.end).map_err(|e| {
@@ -50,11 +68,10 @@ impl Journal {
         })?;
         active.end += total as u64;
         self.sequence += 1;
+        self.written += total as u64;
         self.marked = self.synced;
-        if let Some(segment) = self.shared.segments().by_id.get_mut(&active.file.id) {
-            segment.end = active.end;
+        if let Some(segment) = self.here().segments().by_id.get_mut(&header.segment) {
             segment.sequence = self.sequence;
-            segment.ledger_next = header.ledger_next;
         }
         bump(&self.shared.counters.groups, 1);
         bump(&self.shared.counters.bytes_written, total as u64);
@@ -62,30 +79,21 @@ impl Journal {
     }
 }
 
-fn encode(room: &mut [u8], salt: u32, op: &Op) -> usize {
+fn encode(room: &mut [u8], salt: u32, op: &Op) -> (usize, u32) {
     let mut fact = |kind, ledger, value| record::encode(room, salt, kind, ledger, value, &[]);
     match op {
         Op::Create { ledger, .. } => {
-            let value = u64::from(ledger.durability == Durability::Async);
+            let value = u64::from(durability_to_number(ledger.durability));
             fact(Kind::Created, ledger.id.0, value)
         }
         Op::Seal { ledger, entry_count } => fact(Kind::Sealed, ledger.id.0, *entry_count),
         Op::Delete { ledger, .. } => fact(Kind::Deleted, ledger.id.0, 0),
-        Op::Restate {
-            kind, ledger, value, ..
-        } => fact(*kind, ledger.0, *value),
         Op::Entry {
             ledger,
             entry,
             payload,
         } => record::encode(room, salt, Kind::Entry, ledger.id.0, *entry, payload),
-        Op::Move {
-            ledger,
-            entry,
-            payload,
-            ..
-        } => record::encode(room, salt, Kind::Moved, ledger.id.0, *entry, payload),
         // Never selected into a group.
-        Op::Stop => 0,
+        Op::Stop => (0, 0),
     }
 }

@@ -1,7 +1,6 @@
-//! What the journal does when nothing is queued, and how it ends.
+//! What a journal does when nothing is queued, and how it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pharos_ledger::StorageFault;
@@ -43,7 +42,8 @@ impl Journal {
             if idle >= after {
                 // Without a sync of its own: it is only a hint for whoever finds the group before it damaged. It does
                 // not count as synced, so a lost mark is never taken for damage.
-                self.write_group(&[])?;
+                self.write_group(&mut [])?;
+                self.publish(Vec::new(), true, now);
             } else {
                 waits.push(after - idle);
             }
@@ -59,21 +59,21 @@ impl Journal {
         Ok(Step::Idle(waits.into_iter().min().map(Duration::from_nanos)))
     }
 
-    /// Everything queued before the stop is written: sync, say so, and let the keeper finish.
-    pub(super) fn on_stop(&mut self) -> Result<Step, Arc<StorageFault>> {
+    /// Everything queued before the stop is written: sync, say so, and let the flusher finish.
+    pub(super) fn on_stop(&mut self, now: Nanos) -> Result<Step, Arc<StorageFault>> {
         if self.active.is_some() {
             if self.dirty_since.is_some() || self.synced < self.sequence {
                 self.sync()?;
             }
             if self.room() >= self.shared.block_bytes() {
-                self.write_group(&[])?;
+                self.write_group(&mut [])?;
             }
             self.sync()?;
+            self.publish(Vec::new(), true, now);
             self.close_active();
         }
         self.pending.clear();
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.keeper_bell.ring();
+        self.shared.on_journal_stopped(self.number);
         Ok(Step::Stopped)
     }
 }

@@ -1,15 +1,16 @@
-//! The journal: the one writer of segment files, with one sync for everybody who waits.
+//! A journal: the one writer of its segment files, with one sync for everybody who waits.
 //!
 //! [`Journal::step`] takes what is queued, writes one group, syncs it, and only then tells anyone. A thread calls it
 //! in a loop ([`thread`]); tests call it themselves.
 //!
 //! ```text
-//!  queue ─► pending ─► group ─► write ─► (sync) ─► index, tails, answers
+//!  queue ─► pending ─► group ─► write ─► (sync) ─► write cache, tails, answers
 //!                        │
-//!                        └ does not fit: the next segment, prepared by the keeper
+//!                        └ no room: the next segment (preparer) or a free half of the write cache (flusher)
 //! ```
-//! Always true: the effects of a group appear after its sync (or after its write, for entries of async ledgers), in
-//! queue order within a ledger. After a failed write or sync nothing is ever written again.
+//! Always true: the effects of a group appear after its sync (or after its write, for entries of async ledgers; entries
+//! that bypass the journal appear with those), in queue order within a ledger. After a failed write or sync nothing is
+//! ever written again, in no journal.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,19 +22,25 @@ use pharos_runtime::Nanos;
 use pharos_runtime::fs::AlignedBuf;
 use pharos_types::LedgerId;
 
+use crate::chunk;
 use crate::format::group::GROUP_HEADER_BYTES;
 use crate::format::round_up;
 use crate::format::segment_header::{SegmentEnd, SegmentHeader};
 use crate::options::RESERVE_BLOCKS;
 use crate::queue::{Op, Refused};
-use crate::segments::{Segment, SegmentFile};
-use crate::shared::{Prepared, Shared};
+use crate::shared::{JournalShared, Prepared, Shared};
 
 pub(crate) mod group;
 mod idle;
+pub(crate) mod prepare;
 mod publish;
-mod stall;
+pub(crate) mod segments;
+mod select;
 pub(crate) mod thread;
+
+pub(crate) use publish::on_deleted;
+use segments::{Segment, SegmentFile};
+use select::Selected;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +49,10 @@ pub(crate) enum Step {
     Worked,
     /// Nothing was queued; look again at the latest after this long.
     Idle(Option<Duration>),
-    /// Waits for the keeper to bring the next segment.
+    /// Waits for the preparer to bring the next segment.
     NoSegment,
+    /// Waits for the flusher to empty the other half of the write cache.
+    NoRoom,
     /// Will never do anything again.
     Stopped,
 }
@@ -51,6 +60,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Journal {
     shared: Arc<Shared>,
+    number: usize,
     /// The segment being written; none when a start found no room for one.
     active: Option<Active>,
     /// Where the segment before the active one ended.
@@ -65,6 +75,8 @@ pub(crate) struct Journal {
     synced: u64,
     /// The highest `synced` that a group header on disk says.
     marked: u64,
+    /// Bytes written since the store was opened, and what a start found that no checkpoint covers.
+    written: u64,
     /// Since when something is written and not synced.
     dirty_since: Option<Nanos>,
     /// When the last group was finished.
@@ -83,26 +95,18 @@ struct Active {
     header_unsynced: bool,
 }
 
-/// An op and where its record begins.
+/// An op of a group and the checksum of its body.
 #[derive(Debug)]
 struct Placed {
     op: Op,
-    byte_offset: u32,
-}
-
-enum Selected {
-    Group(Vec<Placed>),
-    /// Everything looked at was obsolete.
-    Nothing,
-    /// The next op needs the next segment.
-    Full,
-    Stop,
+    crc: u32,
 }
 
 impl Journal {
-    pub(crate) fn new(shared: Arc<Shared>, previous: SegmentEnd) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize, previous: SegmentEnd, written: u64) -> Self {
         Self {
             shared,
+            number,
             active: None,
             sequence: previous.sequence,
             synced: previous.sequence,
@@ -110,10 +114,16 @@ impl Journal {
             previous,
             pending: VecDeque::new(),
             buf: AlignedBuf::default(),
+            written,
             dirty_since: None,
             worked_at: Nanos::default(),
             touched: HashMap::new(),
         }
+    }
+
+    /// What others see of this journal.
+    fn here(&self) -> &JournalShared {
+        &self.shared.journals[self.number]
     }
 
     /// One round. `now` only decides about waiting, syncing late and marking.
@@ -132,7 +142,7 @@ impl Journal {
         if let Some(fault) = self.shared.poison() {
             return Err(Arc::clone(fault));
         }
-        self.shared.queue.take(&mut self.pending);
+        self.shared.journals[self.number].queue.take(&mut self.pending);
         if self.is_sync_due(now) {
             self.sync()?;
         }
@@ -142,81 +152,17 @@ impl Journal {
         match self.select() {
             Selected::Group(group) => self.commit(group, now)?,
             Selected::Nothing => {}
-            Selected::Stop => return self.on_stop(),
+            Selected::Stop => return self.on_stop(now),
+            Selected::NoRoom => return self.on_no_room(now),
             Selected::Full => {
-                let prepared = self.shared.supply().prepared.take();
+                let prepared = self.here().supply().prepared.take();
                 let Some(prepared) = prepared else {
-                    return self.on_stalled(now);
+                    return self.on_no_segment(now);
                 };
                 self.roll(prepared)?;
             }
         }
         Ok(Step::Worked)
-    }
-
-    /// Takes from `pending` what makes up the next group.
-    fn select(&mut self) -> Selected {
-        let room = self.room();
-        let facts_room = room.saturating_sub(self.shared.block_bytes());
-        let entries_room = room.saturating_sub(self.reserve_bytes());
-        let mut group = Vec::new();
-        let mut bytes = GROUP_HEADER_BYTES;
-        while let Some(op) = self.pending.front() {
-            if matches!(op, Op::Stop) {
-                if group.is_empty() {
-                    return Selected::Stop;
-                }
-                break;
-            }
-            if self.drop_obsolete() {
-                continue;
-            }
-            let Some(op) = self.pending.front() else { break };
-            let need = op.record_bytes();
-            let limit = if op.is_fact() { facts_room } else { entries_room };
-            if bytes + need > limit {
-                if group.is_empty() {
-                    return Selected::Full;
-                }
-                break;
-            }
-            if !group.is_empty() && bytes + need > self.shared.options.group_bytes_max {
-                break;
-            }
-            let byte_offset = self.next_offset(bytes);
-            if let Some(op) = self.pending.pop_front() {
-                group.push(Placed { op, byte_offset });
-            }
-            bytes += need;
-        }
-        if group.is_empty() {
-            Selected::Nothing
-        } else {
-            Selected::Group(group)
-        }
-    }
-
-    /// Where a record lands that comes `bytes` after the start of the next group. Segments are below 4 GiB.
-    fn next_offset(&self, bytes: usize) -> u32 {
-        let start = self.active.as_ref().map_or(0, |active| active.end);
-        (start + bytes as u64) as u32
-    }
-
-    /// Answers the first pending op without writing when it has become pointless.
-    fn drop_obsolete(&mut self) -> bool {
-        let obsolete = match self.pending.front() {
-            Some(Op::Move { ledger, .. } | Op::Delete { ledger, .. } | Op::Seal { ledger, .. }) => {
-                ledger.lock().deleted
-            }
-            Some(Op::Restate { ledger, from, .. }) => !self.is_restate_needed(*ledger, *from),
-            _ => false,
-        };
-        if obsolete && let Some(op) = self.pending.pop_front() {
-            let bytes = op.record_bytes();
-            self.answer_obsolete(op);
-            self.shared.queue.finished(1, bytes, self.entries_room());
-        }
-        obsolete
     }
 
     /// Bytes left in the active segment.
@@ -241,23 +187,42 @@ impl Journal {
     fn commit(&mut self, group: Vec<Placed>, now: Nanos) -> Result<(), Arc<StorageFault>> {
         let bytes: usize = group.iter().map(|placed| placed.op.record_bytes()).sum();
         let count = group.len();
-        self.write_and_publish(group, now)?;
+        let cost = group_cost(&group);
+        self.shared.cache.reserve(cost);
+        let done = self.write_and_publish(group, now);
+        if done.is_err() {
+            self.shared.cache.cancel(cost);
+        }
+        done?;
         self.worked_at = now;
-        self.shared.queue.finished(count, bytes, self.entries_room());
+        self.shared.last_group.store(now.0, Ordering::Relaxed);
+        self.here().queue.finished(count, bytes, self.entries_room());
+        self.ask_for_flush();
         Ok(())
     }
 
-    fn write_and_publish(&mut self, group: Vec<Placed>, now: Nanos) -> Result<(), Arc<StorageFault>> {
-        if let Err(fault) = self.write_group(&group) {
-            self.put_back(group);
-            return Err(fault);
+    fn write_and_publish(&mut self, mut group: Vec<Placed>, now: Nanos) -> Result<(), Arc<StorageFault>> {
+        let written = group.iter().any(|placed| group::is_written(&placed.op));
+        if written {
+            if let Err(fault) = self.write_group(&mut group) {
+                self.put_back(group);
+                return Err(fault);
+            }
+        } else {
+            for placed in &mut group {
+                if let Op::Entry { payload, .. } = &placed.op {
+                    placed.crc = crate::format::crc32c(payload);
+                }
+            }
         }
         let (early, late): (Vec<_>, Vec<_>) = group.into_iter().partition(
-            |placed| matches!(&placed.op, Op::Entry { ledger, .. } if ledger.durability == Durability::Async),
+            |placed| matches!(&placed.op, Op::Entry { ledger, .. } if ledger.durability != Durability::Sync),
         );
         if !early.is_empty() {
-            self.dirty_since.get_or_insert(now);
-            self.publish(early);
+            if written {
+                self.dirty_since.get_or_insert(now);
+            }
+            self.publish(early, late.is_empty(), now);
         }
         if late.is_empty() {
             return Ok(());
@@ -266,7 +231,7 @@ impl Journal {
             self.put_back(late);
             return Err(fault);
         }
-        self.publish(late);
+        self.publish(late, true, now);
         Ok(())
     }
 
@@ -289,10 +254,11 @@ impl Journal {
         crate::stats::bump(&self.shared.counters.syncs, 1);
         self.synced = self.sequence;
         self.dirty_since = None;
-        if std::mem::take(&mut active.header_unsynced)
-            && let Some(segment) = self.shared.segments().by_id.get_mut(&active.file.id)
-        {
-            segment.header_durable = true;
+        if std::mem::take(&mut active.header_unsynced) {
+            let id = active.file.id;
+            if let Some(segment) = self.here().segments().by_id.get_mut(&id) {
+                segment.header_durable = true;
+            }
         }
         Ok(())
     }
@@ -319,27 +285,29 @@ impl Journal {
         let written = prepared.file.file.write_all_at(bytes, 0);
         written.map_err(|e| StorageFault::new(what(), e))?;
         let mut segment = Segment::new(Arc::clone(&prepared.file), prepared.bytes);
-        segment.end = block as u64;
         segment.sequence = self.sequence;
-        segment.ledger_next = header.ledger_next;
-        self.shared.segments().by_id.insert(prepared.file.id, segment);
-        self.shared.supply_urgent.store(false, Ordering::Release);
-        self.shared.supply().wanted = Some(self.shared.options.segment_bytes_after(prepared.bytes));
+        let here = &self.shared.journals[self.number];
+        here.segments().by_id.insert(prepared.file.id, segment);
+        here.supply_urgent.store(false, Ordering::Release);
+        here.supply().wanted = Some(self.shared.options.segment_bytes_after(prepared.bytes));
         self.active = Some(Active {
             file: prepared.file,
             file_bytes: prepared.bytes,
             end: block as u64,
             header_unsynced: true,
         });
-        self.shared.queue.finished(0, 0, self.entries_room());
-        self.shared.keeper_bell.ring();
+        here.queue.finished(0, 0, self.entries_room());
+        here.bell.ring();
         Ok(())
     }
 
     /// Makes the first segment's header durable, so that segments before it may go.
     pub(crate) fn start(&mut self, prepared: Prepared) -> Result<(), Arc<StorageFault>> {
         self.roll(prepared)?;
-        self.sync()
+        self.sync()?;
+        // Whatever lies before it was replayed, or there was nothing.
+        self.publish(Vec::new(), true, Nanos::default());
+        Ok(())
     }
 
     /// The active segment is synced and gets nothing more.
@@ -352,34 +320,52 @@ impl Journal {
             end: active.end,
             sequence: self.sequence,
         };
-        if let Some(segment) = self.shared.segments().by_id.get_mut(&active.file.id) {
+        if let Some(segment) = self.here().segments().by_id.get_mut(&active.file.id) {
             segment.closed = true;
         }
     }
 
     /// Answers everybody who still waits, after the store was poisoned.
     fn fail_everything(&mut self) {
-        self.shared.queue.take(&mut self.pending);
+        self.shared.journals[self.number].queue.take(&mut self.pending);
         let Some(fault) = self.shared.poison().cloned() else {
             return;
         };
         while let Some(op) = self.pending.pop_front() {
-            self.shared.queue.finished(1, op.record_bytes(), 0);
+            self.here().queue.finished(1, op.record_bytes(), 0);
             match op {
                 Op::Create { done, .. } | Op::Delete { done, .. } => {
                     let _ = done.send(Err(Refused::Poisoned(Arc::clone(&fault))));
                 }
                 Op::Seal { ledger, .. } => ledger.lock().on_failed(&fault),
-                Op::Move { batch, .. } | Op::Restate { batch, .. } => batch.finish(false),
-                Op::Entry { .. } => {}
-                Op::Stop => self.shared.stopping.store(true, Ordering::Release),
+                Op::Entry { .. } | Op::Stop => {}
             }
         }
         self.active = None;
-        self.shared.keeper_bell.ring();
+        self.shared.on_journal_stopped(self.number);
     }
 
     fn padded(&self, bytes: usize) -> usize {
         round_up(bytes as u64, self.shared.block_bytes() as u64) as usize
     }
+
+    /// Wakes the flusher when the write cache or the journal has become long.
+    fn ask_for_flush(&self) {
+        if self.shared.cache.is_nearly_full() {
+            self.shared.flush_bell.ring();
+        }
+        let checkpointed = self.shared.checkpointed_bytes(self.number);
+        if self.written - checkpointed.min(self.written) >= self.shared.options.journal_bytes_max {
+            self.shared.flush_bell.ring();
+        }
+    }
+}
+
+/// What a group's entries count for in the write cache.
+fn group_cost(group: &[Placed]) -> u64 {
+    let cost = |placed: &Placed| match &placed.op {
+        Op::Entry { payload, .. } => chunk::cost(payload.len()),
+        _ => 0,
+    };
+    group.iter().map(cost).sum()
 }

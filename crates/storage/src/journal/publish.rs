@@ -4,231 +4,115 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use pharos_ledger::StorageFault;
-use pharos_types::LedgerId;
+use pharos_runtime::Nanos;
 
 use super::{Journal, Placed};
-use crate::format::record::{Kind, record_bytes};
-use crate::ledgers::{Ledger, Location, Phase};
+use crate::cache::Progress;
+use crate::chunk::CachedEntry;
+use crate::format::checkpoint::Mark;
+use crate::ledgers::{Ledger, Phase};
 use crate::queue::Op;
+use crate::shared::Shared;
 use crate::stats::bump;
 
 /// What one group adds to one ledger.
 #[derive(Debug)]
 pub(super) struct Touched {
     ledger: Arc<Ledger>,
-    locations: Vec<Location>,
-    bytes: u64,
+    first: u64,
+    entries: Vec<CachedEntry>,
 }
 
 impl Journal {
     /// Lets the effects of `group` appear: first all entries, each ledger's tail once; then the facts in order.
-    pub(super) fn publish(&mut self, group: Vec<Placed>) {
-        let Some(segment) = self.active.as_ref().map(|active| active.file.id) else {
-            return;
-        };
-        self.publish_entries(segment, &group);
-        let mut moved = false;
-        for Placed { op, byte_offset } in group {
+    /// `whole`: nothing of the last group written is left after this.
+    pub(super) fn publish(&mut self, group: Vec<Placed>, whole: bool, now: Nanos) {
+        let mark = self.active.as_ref().map(|active| Mark {
+            segment: active.file.id,
+            byte_offset: active.end,
+            sequence: self.sequence,
+        });
+        let progress = mark.filter(|_| whole).map(|mark| Progress {
+            mark,
+            written: self.written,
+        });
+        let epoch = self.shared.cache.begin_publish(self.number, progress);
+        let mut facts = Vec::new();
+        for Placed { op, crc } in group {
             match op {
+                Op::Entry {
+                    ledger,
+                    entry,
+                    payload,
+                } => self.touch(ledger, entry, CachedEntry { payload, crc }),
+                fact => facts.push(fact),
+            }
+        }
+        self.publish_entries(epoch, now);
+        for fact in facts {
+            match fact {
                 Op::Entry { .. } | Op::Stop => {}
                 Op::Create { ledger, done } => {
-                    ledger.lock().created_in = segment;
-                    self.note_fact(segment, ledger.id, Kind::Created, true);
                     self.shared.ledgers.insert(ledger);
                     let _ = done.send(Ok(()));
                 }
-                Op::Seal { ledger, .. } => self.on_sealed(segment, &ledger),
+                Op::Seal { ledger, .. } => {
+                    let mut state = ledger.lock();
+                    if !state.deleted {
+                        state.on_sealed();
+                    }
+                }
                 Op::Delete { ledger, done } => {
-                    self.on_deleted(segment, &ledger);
+                    on_deleted(&self.shared, &ledger);
                     let _ = done.send(Ok(()));
                 }
-                Op::Move {
-                    ledger,
-                    entry,
-                    from,
-                    payload,
-                    batch,
-                } => {
-                    let to = Location::new(segment, byte_offset, payload.len() as u32, true);
-                    self.on_moved(&ledger, entry, from, to);
-                    batch.finish(true);
-                    moved = true;
-                }
-                Op::Restate {
-                    kind,
-                    ledger,
-                    from,
-                    batch,
-                    ..
-                } => {
-                    self.on_restated(segment, kind, ledger, from);
-                    batch.finish(true);
-                    moved = true;
-                }
             }
         }
-        if moved {
-            self.shared.keeper_bell.ring();
-        }
+        self.shared.cache.end_publish(self.number);
     }
 
-    fn publish_entries(&mut self, segment: u32, group: &[Placed]) {
-        let (mut count, mut total) = (0, 0);
-        let mut segments = self.shared.segments();
-        let mut noted = segments.by_id.get_mut(&segment);
-        for Placed { op, byte_offset } in group {
-            let Op::Entry {
+    fn touch(&mut self, ledger: Arc<Ledger>, entry: u64, cached: CachedEntry) {
+        let touched = match self.touched.entry(ledger.id) {
+            Entry::Occupied(touched) => touched.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Touched {
                 ledger,
-                entry,
-                payload,
-            } = op
-            else {
-                continue;
-            };
-            count += 1;
-            total += payload.len() as u64;
-            if let Some(noted) = &mut noted {
-                noted.note_entry(ledger.id, Kind::Entry, *entry, payload.len(), true);
-            }
-            let touched = match self.touched.entry(ledger.id) {
-                Entry::Occupied(touched) => touched.into_mut(),
-                Entry::Vacant(vacant) => vacant.insert(Touched {
-                    ledger: Arc::clone(ledger),
-                    locations: Vec::new(),
-                    bytes: 0,
-                }),
-            };
-            let location = Location::new(segment, *byte_offset, payload.len() as u32, false);
-            touched.locations.push(location);
-            touched.bytes += payload.len() as u64;
-        }
-        drop(segments);
+                first: entry,
+                entries: Vec::new(),
+            }),
+        };
+        touched.entries.push(cached);
+    }
+
+    fn publish_entries(&mut self, epoch: u64, now: Nanos) {
+        let (mut count, mut payload_bytes) = (0, 0);
+        let (mut cost, mut gone) = (0, 0);
+        let mut new = Vec::new();
         for (_, touched) in self.touched.drain() {
+            let bytes: u64 = touched.entries.iter().map(CachedEntry::cost).sum();
+            count += touched.entries.len() as u64;
+            payload_bytes += touched
+                .entries
+                .iter()
+                .map(|e| e.payload.len() as u64)
+                .sum::<u64>();
+            cost += bytes;
             let mut state = touched.ledger.lock();
-            state.index.extend(touched.locations);
-            state.bytes += touched.bytes;
-            let durable = state.index.len() as u64;
-            if let Some(tail) = &state.tail {
-                // Once failed, always failed: somebody may have acted on it.
-                tail.send_if_modified(|tail| {
-                    let moves = tail.failed.is_none();
-                    if moves {
-                        tail.durable = durable;
-                    }
-                    moves
-                });
+            if state.deleted {
+                gone += bytes;
+                continue;
             }
+            let first_here = state.chunks[(epoch & 1) as usize].is_empty();
+            state.publish(epoch, touched.first, touched.entries);
+            drop(state);
+            if first_here {
+                new.push(touched.ledger);
+            }
+        }
+        if count > 0 {
+            self.shared.cache.add(epoch, cost, cost - gone, new, now);
         }
         bump(&self.shared.counters.entries, count);
-        bump(&self.shared.counters.payload_bytes, total);
-    }
-
-    fn note_fact(&self, segment: u32, ledger: LedgerId, kind: Kind, live: bool) {
-        if let Some(segment) = self.shared.segments().by_id.get_mut(&segment) {
-            segment.note_fact(ledger, kind, live);
-        }
-    }
-
-    fn on_sealed(&self, segment: u32, ledger: &Ledger) {
-        let deleted = {
-            let mut state = ledger.lock();
-            if !state.deleted {
-                state.on_sealed(segment);
-            }
-            state.deleted
-        };
-        self.note_fact(segment, ledger.id, Kind::Sealed, !deleted);
-    }
-
-    fn on_deleted(&self, segment: u32, ledger: &Ledger) {
-        let fault = deleted_fault(ledger.id);
-        {
-            let mut state = ledger.lock();
-            state.deleted = true;
-            state.phase = Phase::Fenced;
-            state.on_failed(&fault);
-            state.tail = None;
-            state.index = Vec::new();
-        }
-        self.shared.ledgers.remove(ledger.id);
-        self.shared.segments().on_deleted(ledger.id, segment);
-        // Whole segments may have become dead.
-        self.shared.keeper_bell.ring();
-    }
-
-    fn on_moved(&self, ledger: &Ledger, entry: u64, from: Location, to: Location) {
-        let current = {
-            let mut state = ledger.lock();
-            let place = usize::try_from(entry).ok().and_then(|e| state.index.get_mut(e));
-            match place {
-                Some(place) if *place == from => {
-                    *place = to;
-                    true
-                }
-                _ => false,
-            }
-        };
-        let bytes = record_bytes(to.body_bytes()) as u64;
-        let mut segments = self.shared.segments();
-        if let Some(segment) = segments.by_id.get_mut(&to.segment) {
-            segment.note_entry(ledger.id, Kind::Moved, entry, to.body_bytes(), current);
-        }
-        if current {
-            segments.release(from.segment, ledger.id, bytes);
-        } else {
-            segments.settle_deletion(ledger.id);
-        }
-        bump(&self.shared.counters.bytes_moved, bytes);
-    }
-
-    fn on_restated(&self, segment: u32, kind: Kind, ledger: LedgerId, from: u32) {
-        if kind == Kind::Deleted {
-            let mut segments = self.shared.segments();
-            if let Some(to) = segments.by_id.get_mut(&segment) {
-                to.note_fact(ledger, kind, false);
-            }
-            if segments.deleted.get(&ledger) == Some(&from) {
-                segments.deleted.insert(ledger, segment);
-                segments.release(from, ledger, u64::MAX);
-                segments.settle_deletion(ledger);
-            }
-            return;
-        }
-        let Some(found) = self.shared.ledgers.get(ledger) else {
-            self.note_fact(segment, ledger, kind, false);
-            self.shared.segments().settle_deletion(ledger);
-            return;
-        };
-        let current = {
-            let mut state = found.lock();
-            let created = kind == Kind::Created;
-            let place = if created {
-                &mut state.created_in
-            } else {
-                &mut state.sealed_in
-            };
-            let current = *place == from;
-            if current {
-                *place = segment;
-                state.created_restated |= created;
-            }
-            current
-        };
-        self.note_fact(segment, ledger, kind, current);
-        if current {
-            self.shared
-                .segments()
-                .release(from, ledger, crate::segments::FACT_BYTES);
-        }
-    }
-
-    /// Whether a fact still has its current record in segment `from`.
-    pub(super) fn is_restate_needed(&self, ledger: LedgerId, from: u32) -> bool {
-        let segments = self.shared.segments();
-        let segment = segments.by_id.get(&from);
-        segment
-            .and_then(|s| s.ledgers.get(&ledger))
-            .is_some_and(|p| p.live_bytes > 0)
+        bump(&self.shared.counters.payload_bytes, payload_bytes);
     }
 
     /// Answers an op that need not be written.
@@ -238,16 +122,38 @@ impl Journal {
             Op::Delete { done, .. } => {
                 let _ = done.send(Ok(()));
             }
-            Op::Seal { ledger, .. } => ledger.lock().on_failed(&deleted_fault(ledger.id)),
-            Op::Move { batch, .. } | Op::Restate { batch, .. } => {
-                batch.finish(true);
-                self.shared.keeper_bell.ring();
-            }
+            Op::Seal { ledger, .. } => ledger.lock().on_failed(&deleted_fault(&ledger)),
             Op::Entry { .. } | Op::Create { .. } | Op::Stop => {}
         }
     }
 }
 
-pub(super) fn deleted_fault(ledger: LedgerId) -> Arc<StorageFault> {
-    StorageFault::new(format!("ledger {ledger}"), "was deleted")
+/// The deletion of a ledger is durable: its entries leave memory at once, and its records in the logs are dead.
+pub(crate) fn on_deleted(shared: &Shared, ledger: &Ledger) {
+    let fault = deleted_fault(ledger);
+    let (chunks, runs) = {
+        let mut state = ledger.lock();
+        if std::mem::replace(&mut state.deleted, true) {
+            return;
+        }
+        state.phase = Phase::Fenced;
+        state.on_failed(&fault);
+        state.tail = None;
+        (std::mem::take(&mut state.chunks), std::mem::take(&mut state.runs))
+    };
+    shared.ledgers.remove(ledger.id);
+    for (half, chunk) in (0..).zip(&chunks) {
+        if chunk.cost > 0 {
+            shared.cache.release(half, chunk.cost);
+            bump(&shared.counters.trimmed_bytes, chunk.cost);
+        }
+    }
+    shared.release_runs(ledger.dir, runs.iter());
+    shared.ring_journals();
+    // Whole logs may have become dead.
+    shared.flush_bell.ring();
+}
+
+fn deleted_fault(ledger: &Ledger) -> Arc<StorageFault> {
+    StorageFault::new(format!("ledger {}", ledger.id), "was deleted")
 }

@@ -1,223 +1,190 @@
-//! From what is in each segment to the ledgers and what is live.
+//! From a checkpoint and the indexes of the entry logs to ledgers and logs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
-use pharos_ledger::{Durability, Sealed, StorageFault};
+use pharos_ledger::StorageFault;
+use pharos_runtime::fs::{Fs, OpenHow};
 use pharos_types::LedgerId;
 
-use crate::format::record::Kind;
-use crate::format::side_file::{Run, SideFile};
-use crate::journal::group::RESTATED;
-use crate::ledgers::{Ledger, Ledgers, Location};
-use crate::segments::{Segment, Segments};
+use super::rebuild;
+use crate::format::checkpoint::{Checkpoint, LedgerRow, LogEnd};
+use crate::format::index_batch::{IndexBatch, IndexRun};
+use crate::format::log_header::LOG_DATA_AT;
+use crate::format::names::{CHECKPOINT_TMP, INDEX, LOG, file_name, parse};
+use crate::ledgers::Ledger;
+use crate::logs::{Log, LogFile, Logs};
+use crate::runs::Run;
+use crate::shared::{FoundDir, open_how};
+use crate::{OpenStoreError, Options};
 
-/// A gap in a ledger's entries that is longer than this is not believed.
-const HOLE_MAX: u64 = 1 << 24;
-
-#[derive(Debug, Default)]
-struct Draft {
-    created: Option<(u64, u32)>,
-    sealed: Option<(u64, u32)>,
-    index: Vec<Location>,
-}
-
-/// Collects segments in rising order, then says what there is.
-#[derive(Debug, Default)]
-pub(super) struct Loader {
-    drafts: HashMap<LedgerId, Draft>,
-    segments: Segments,
-    ledger_next: u64,
-}
-
-/// What a store holds.
-#[derive(Debug)]
+/// What a checkpoint and the logs say.
 pub(super) struct Loaded {
-    pub(super) ledgers: Ledgers,
-    pub(super) segments: Segments,
-    pub(super) ledger_next: u64,
-    /// Damaged stretches and entries that they hide.
-    pub(super) damages: u64,
+    pub(super) ledgers: HashMap<LedgerId, Arc<Ledger>>,
+    /// By directory.
+    pub(super) logs: Vec<Logs>,
 }
 
-impl Loader {
-    /// Adds a segment that is no longer written.
-    pub(super) fn add(&mut self, mut segment: Segment, side: SideFile) {
-        segment.closed = true;
-        segment.header_durable = true;
-        segment.end = side.end;
-        segment.sequence = side.sequence;
-        segment.ledger_next = side.ledger_next;
-        segment.damages = side.damages;
-        self.ledger_next = self.ledger_next.max(side.ledger_next);
-        let id = segment.file.id;
-        for run in &side.runs {
-            let ledger = LedgerId(run.ledger);
-            self.ledger_next = self.ledger_next.max(run.ledger.saturating_add(1));
-            if run.kind.is_entry() {
-                segment.note_entry(ledger, run.kind, run.first, 0, false);
-            } else {
-                segment.note_fact(ledger, run.kind, false);
-            }
-            self.add_run(ledger, run, id);
-        }
-        self.segments.by_id.insert(id, segment);
+/// Opens every log that the checkpoint names, removes the others, and gives the ledgers their runs.
+pub(super) fn load(
+    fs: &dyn Fs,
+    options: &Options,
+    dirs: &[FoundDir],
+    checkpoint: &Checkpoint,
+) -> Result<Loaded, OpenStoreError> {
+    let mut ledgers: HashMap<LedgerId, Arc<Ledger>> = HashMap::new();
+    for row in &checkpoint.ledgers {
+        ledgers.insert(LedgerId(row.id), Arc::new(from_row(row)));
     }
-
-    fn add_run(&mut self, ledger: LedgerId, run: &Run, segment: u32) {
-        match run.kind {
-            Kind::Deleted => {
-                self.segments.deleted.insert(ledger, segment);
-            }
-            Kind::Fenced => {}
-            Kind::Created => self.draft(ledger).created = Some((run.first, segment)),
-            Kind::Sealed => self.draft(ledger).sealed = Some((run.first, segment)),
-            Kind::Entry | Kind::Moved => {
-                let moved = run.kind == Kind::Moved;
-                let draft = self.draft(ledger);
-                for (entry, place) in (run.first..).zip(&run.places) {
-                    let location = Location::new(segment, place.byte_offset, place.body_bytes, moved);
-                    draft.put(ledger, entry, location);
-                }
-            }
-        }
-    }
-
-    fn draft(&mut self, ledger: LedgerId) -> &mut Draft {
-        self.drafts.entry(ledger).or_default()
-    }
-
-    /// Everything was added.
-    pub(super) fn finish(mut self) -> Loaded {
-        let stretches: usize = self.segments.by_id.values().map(|s| s.damages.len()).sum();
-        let mut damages = stretches as u64;
-        let unknown = unknown_damages(&self.segments);
-        let gone: HashSet<LedgerId> = self.segments.deleted.keys().copied().collect();
-        let mut ledgers = HashMap::new();
-        for (id, draft) in self.drafts {
-            // A deletion counts wherever it was written: ids are never given out twice.
-            if gone.contains(&id) {
+    let mut logs = Vec::new();
+    for (number, dir) in (0..).zip(dirs) {
+        let listed: Vec<&LogEnd> = checkpoint.logs.iter().filter(|end| end.dir == number).collect();
+        let mut found = Logs {
+            next: remove_leftovers(fs, dir, &listed)?,
+            ..Logs::default()
+        };
+        for end in listed {
+            let Some((log, runs)) = open_log(fs, options, dir, number, end)? else {
                 continue;
+            };
+            found.by_id.insert(end.log, log);
+            for run in runs {
+                add_run(&mut found, &ledgers, end.log, &run);
             }
-            let ledger = draft.finish(id, &unknown, &mut self.segments);
-            let hidden = ledger.lock().index.iter().filter(|l| l.is_nowhere()).count();
-            if hidden > 0 {
-                tracing::error!(
-                    ledger = id.0,
-                    entries = hidden,
-                    "damage has hidden entries of a ledger"
-                );
-                damages += hidden as u64;
-            }
-            ledgers.insert(id, Arc::new(ledger));
         }
-        for ledger in gone {
-            self.segments.settle_deletion(ledger);
-        }
-        Loaded {
-            ledgers: Ledgers::new(ledgers),
-            segments: self.segments,
-            ledger_next: self.ledger_next,
-            damages,
-        }
+        logs.push(found);
     }
+    for ledger in ledgers.values() {
+        ledger.lock().runs.shrink();
+    }
+    Ok(Loaded { ledgers, logs })
 }
 
-impl Draft {
-    fn put(&mut self, ledger: LedgerId, entry: u64, location: Location) {
-        let length = self.index.len() as u64;
-        if entry > length.saturating_add(HOLE_MAX) {
-            tracing::error!(
-                ledger = ledger.0,
-                entry,
-                "an entry far beyond its ledger's end is ignored"
-            );
-            return;
-        }
-        let at = entry as usize;
-        if at >= self.index.len() {
-            self.index.resize(at + 1, Location::NOWHERE);
-        }
-        // Of several copies the newest wins: the older one is in a segment that is about to go.
-        self.index[at] = location;
+fn from_row(row: &LedgerRow) -> Ledger {
+    let ledger = Ledger::found(LedgerId(row.id), row.durability, (row.journal, row.dir));
+    {
+        let mut state = ledger.lock();
+        state.flushed = row.flushed;
+        state.flushed_bytes = row.flushed_bytes;
+        state.end = row.flushed;
+        state.bytes = row.flushed_bytes;
+        state.sealed = row.sealed;
+        state.end_unknown = row.end_unknown.then(|| {
+            let what = "damage found at an earlier start";
+            StorageFault::new(what, "it may hide the last entries of this ledger")
+        });
     }
+    ledger
+}
 
-    fn finish(mut self, id: LedgerId, unknown: &[(u32, u64, String)], segments: &mut Segments) -> Ledger {
-        if let Some((count, _)) = self.sealed {
-            let believed = count.min(self.index.len() as u64 + HOLE_MAX);
-            self.index.resize(believed as usize, Location::NOWHERE);
-        }
-        let end_unknown = if self.sealed.is_some() {
-            None
-        } else {
-            self.hiding_damage(unknown)
-        };
-        let (value, created_in) = self.created.unwrap_or((0, u32::MAX));
-        let durability = if value & 1 == 1 {
-            Durability::Async
-        } else {
-            Durability::Sync
-        };
-        for (entry, location) in self.index.iter().enumerate() {
-            if let Some(segment) = segments.by_id.get_mut(&location.segment) {
-                let kind = if location.is_moved() {
-                    Kind::Moved
-                } else {
-                    Kind::Entry
-                };
-                segment.note_entry(id, kind, entry as u64, location.body_bytes(), true);
-            }
-        }
-        let facts = [(Kind::Created, self.created), (Kind::Sealed, self.sealed)];
-        for (kind, fact) in facts {
-            if let Some(segment) = fact.and_then(|(_, segment)| segments.by_id.get_mut(&segment)) {
-                segment.note_fact(id, kind, true);
-            }
-        }
-        let ledger = Ledger::found(id, durability);
+/// Removes files that no checkpoint names: they were never finished, or not yet removed. Says the next log id.
+fn remove_leftovers(fs: &dyn Fs, dir: &FoundDir, listed: &[&LogEnd]) -> Result<u32, OpenStoreError> {
+    let path = &dir.path;
+    let names = fs.list(path).map_err(OpenStoreError::io("list", path))?;
+    let mut next = listed.iter().map(|end| end.log + 1).max().unwrap_or(0);
+    for name in names {
+        let id = parse(&name, LOG).or_else(|| parse(&name, INDEX));
+        next = next.max(id.map_or(0, |id| id + 1));
+        let unknown = id.is_some_and(|id| !listed.iter().any(|end| end.log == id));
+        let unfinished = name == CHECKPOINT_TMP || name.ends_with(".tmp");
+        if (unknown || unfinished)
+            && let Err(error) = fs.remove(&path.join(&name))
         {
-            let mut state = ledger.lock();
-            state.entry_next = self.index.len() as u64;
-            state.bytes = self.index.iter().map(|l| l.body_bytes() as u64).sum();
-            self.index.shrink_to_fit();
-            state.index = self.index;
-            state.created_in = created_in;
-            state.created_restated = value & RESTATED != 0;
-            if let Some((_, sealed_in)) = self.sealed {
-                state.sealed = Some(Sealed {
-                    entry_count: state.entry_next,
-                    bytes: state.bytes,
-                });
-                state.sealed_in = sealed_in;
-            }
-            state.end_unknown = end_unknown;
+            tracing::warn!(%error, name, "cannot remove a leftover file");
         }
-        ledger
     }
-
-    /// A damage that may have swallowed entries after the last one known: any that lies behind the last record whose
-    /// place tells its time. Copies do not, so they do not count.
-    fn hiding_damage(&self, unknown: &[(u32, u64, String)]) -> Option<Arc<StorageFault>> {
-        let created = self
-            .created
-            .filter(|(value, _)| value & RESTATED == 0)
-            .map(|(_, segment)| (segment, 0));
-        let entries = self.index.iter().filter(|l| !l.is_nowhere() && !l.is_moved());
-        let last = entries.map(|l| (l.segment, u64::from(l.byte_offset))).max();
-        let from = last.max(created).unwrap_or((0, 0));
-        let (_, byte_offset, file) = unknown.iter().find(|(segment, at, _)| (*segment, *at) > from)?;
-        let what = format!("damage at {byte_offset} of {file}");
-        Some(StorageFault::new(
-            what,
-            "it may hide the last entries of this ledger",
-        ))
-    }
+    Ok(next)
 }
 
-fn unknown_damages(segments: &Segments) -> Vec<(u32, u64, String)> {
-    let all = segments.by_id.iter().flat_map(|(id, s)| {
-        let unknown = s.damages.iter().filter(|damage| !damage.known);
-        unknown.map(|damage| (*id, damage.byte_offset, s.file.path.display().to_string()))
+/// A log and its runs. None when it is gone: that is only bad when some ledger misses what was in it.
+fn open_log(
+    fs: &dyn Fs,
+    options: &Options,
+    dir: &FoundDir,
+    number: u32,
+    end: &LogEnd,
+) -> Result<Option<(Log, Vec<IndexRun>)>, OpenStoreError> {
+    let path = dir.path.join(file_name(end.log, LOG));
+    let how = OpenHow {
+        create: false,
+        ..open_how(options, dir.superblock.block_bytes)
+    };
+    let file = match fs.open(&path, how) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            tracing::debug!(file = %path.display(), "a log is gone");
+            return Ok(None);
+        }
+        Err(error) => return Err(OpenStoreError::io("open", path)(error)),
+    };
+    let length = file.len().map_err(OpenStoreError::io("measure", &path))?;
+    if length < end.end {
+        tracing::error!(
+            file = %path.display(), bytes = length, expected = end.end,
+            "an entry log is shorter than it was"
+        );
+    } else if length > end.end {
+        // A flush that did not come to its end.
+        file.set_len(end.end).map_err(OpenStoreError::io("cut", &path))?;
+    }
+    let file = Arc::new(LogFile {
+        dir: number as u16,
+        id: end.log,
+        salt: dir.superblock.salt(end.log),
+        path,
+        file,
     });
-    all.collect()
+    let index_path = dir.path.join(file_name(end.log, INDEX));
+    let mut log = Log::new(Arc::clone(&file));
+    log.end = end.end;
+    log.index_end = end.index_end;
+    log.closed = true;
+    let runs = match read_index(fs, &file, end) {
+        Some(runs) => runs,
+        None => {
+            tracing::warn!(file = %index_path.display(), "an index is missing or damaged; it is made again from its log");
+            let (runs, bytes) = rebuild::rebuild(fs, &file, end.end)
+                .map_err(OpenStoreError::io("make again", &index_path))?;
+            log.index_end = bytes;
+            runs
+        }
+    };
+    Ok(Some((log, runs)))
+}
+
+/// All runs of a log, when its index is whole and reaches to the end of the log.
+fn read_index(fs: &dyn Fs, log: &LogFile, end: &LogEnd) -> Option<Vec<IndexRun>> {
+    let file = fs.open(&log.path.with_extension(INDEX), OpenHow::READ).ok()?;
+    let length = usize::try_from(file.len().ok()?.min(end.index_end)).ok()?;
+    let mut bytes = vec![0; length];
+    let count = file.read_at(&mut bytes, 0).ok()?;
+    let mut rest = bytes.get(..count)?;
+    let mut reached = LOG_DATA_AT;
+    let mut runs = Vec::new();
+    while !rest.is_empty() {
+        let (batch, length) = IndexBatch::decode(rest, log.salt, log.id)?;
+        if batch.data_from != reached {
+            return None;
+        }
+        reached = batch.data_to;
+        runs.extend(batch.runs);
+        rest = rest.get(length..)?;
+    }
+    (reached == end.end).then_some(runs)
+}
+
+fn add_run(logs: &mut Logs, ledgers: &HashMap<LedgerId, Arc<Ledger>>, log: u32, run: &IndexRun) {
+    let Some(ledger) = ledgers.get(&LedgerId(run.ledger)) else {
+        return;
+    };
+    let mut state = ledger.lock();
+    let run = Run::new(log, run);
+    if let Some(log) = logs.by_id.get_mut(&log) {
+        log.live_bytes += run.bytes();
+    }
+    // Of several copies the newer stays: the older one is in a log that is about to go.
+    for old in state.runs.insert(run) {
+        logs.release(old.log, old.bytes());
+    }
 }

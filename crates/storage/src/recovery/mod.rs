@@ -1,339 +1,281 @@
-//! Opening a store: what is in the directory, what a crash left half done, and what to go on with.
+//! Opening a store: what is in the directories, what a crash left half done, and what to go on with.
 //!
 //! The order matters; a crash at any point of it finds the same again:
-//! 1. lock the directory, read or make `VERSION`, remove what was never finished (`*.tmp`, `*.spare`);
-//! 2. take each segment's content from its side file, or scan it; cut a torn end off the last one;
-//! 3. sync the last segment, because what was found there may only have been in memory, and write its side file;
-//! 4. start a new segment whose header says where the last one ended, and sync it;
-//! 5. only now give back the room behind the last one's end.
+//! 1. lock the directories, read or make `VERSION`, make the names durable, read the checkpoint;
+//! 2. open the entry logs it names, cut what is behind their ends, load or make again their indexes;
+//! 3. replay each journal from its mark into the write cache, flushing when that is full; cut a torn end off the last
+//!    segment, and sync it, because what was found there may only have been in memory;
+//! 4. start a new segment in each journal whose header says where the last one ended, and sync it;
+//! 5. only now take back a clean stop's word that the journals hold nothing.
 
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use pharos_ledger::StorageFault;
-use pharos_runtime::fs::{Fs, FsLock, OpenHow, is_no_space};
+use pharos_ledger::{Sealed, StorageFault};
+use pharos_runtime::fs::{Fs, OpenHow, is_no_space};
 
-use crate::format::FORMAT_VERSION;
-use crate::format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeader};
-use crate::format::side_file::SideFile;
-use crate::format::superblock::{FILE_BYTES, Refused, Superblock};
+use crate::flush::{self, Flusher};
+use crate::format::checkpoint::{Checkpoint, Mark};
+use crate::format::names::{CHECKPOINT, LOG, SEGMENT, parse};
+use crate::format::segment_header::NO_SEGMENT;
 use crate::journal::Journal;
-use crate::keeper::{Keeper, prepare_first, remove_files, write_side_file};
-use crate::segments::{Segment, SegmentFile, parse_name, side_file_name};
-use crate::shared::{Parts, Shared, open_how};
+use crate::journal::prepare::{Preparer, prepare_first};
+use crate::ledgers::{Damage, Ledgers};
+use crate::shared::{Parts, Shared};
 use crate::{OpenStoreError, Options};
 
+mod dirs;
 mod load;
+mod rebuild;
+mod replay;
 mod scan;
 
-use load::Loader;
-
-const VERSION_FILE: &str = "VERSION";
-const LOCK_FILE: &str = "LOCK";
+use dirs::Dirs;
+use replay::{Ended, Replay};
 
 /// A store ready to run.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) journal: Journal,
-    pub(crate) keeper: Keeper,
+    pub(crate) journals: Vec<Journal>,
+    pub(crate) preparers: Vec<Preparer>,
+    pub(crate) flusher: Flusher,
 }
 
-/// A segment file before its content is known.
-#[derive(Debug)]
-struct Candidate {
-    file: Arc<SegmentFile>,
-    file_bytes: u64,
-    header: Option<SegmentHeader>,
-    has_group: bool,
-    side: Option<SideFile>,
-}
-
-pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, options: Options) -> Result<Opened, OpenStoreError> {
-    fs.create_dir_all(dir)
-        .map_err(OpenStoreError::io("create", dir))?;
-    let lock_path = dir.join(LOCK_FILE);
-    let lock = fs
-        .lock(&lock_path)
-        .map_err(OpenStoreError::io("lock", &lock_path))?;
-    let lock = lock.ok_or_else(|| OpenStoreError::Locked(dir.to_owned()))?;
-    let names = fs.list(dir).map_err(OpenStoreError::io("list", dir))?;
-    let superblock = read_or_make_superblock(&*fs, dir, &names, options.block_bytes)?;
-    remove_leftovers(&*fs, dir, &names);
-    let ids: BTreeSet<u32> = names.iter().filter_map(|n| segment_id(n, "seg")).collect();
-    let segment_next = ids.last().map_or(0, |last| last + 1);
-    let mut candidates = Vec::new();
-    for id in ids {
-        candidates.push(inspect(&*fs, dir, &options, superblock, id)?);
+pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Opened, OpenStoreError> {
+    let mut dirs = dirs::open(&fs, base, &options)?;
+    let (checkpoint, new) = read_checkpoint(&*fs, &dirs)?;
+    check_dirs(&dirs, &checkpoint)?;
+    let loaded = load::load(&*fs, &options, &dirs.ledgers, &checkpoint)?;
+    let mut marks = checkpoint.journals.clone();
+    marks.resize(dirs.journals.len(), Mark::default());
+    let shared = Arc::new(Shared::new(Parts {
+        fs,
+        options,
+        journals: dirs.journals,
+        dirs: dirs.ledgers,
+        logs: loaded.logs,
+        marks,
+        ledgers: Ledgers::new(loaded.ledgers),
+        ledger_next: checkpoint.ledger_next,
+        locks: std::mem::take(&mut dirs.locks),
+    }));
+    if new {
+        // From now on segments without a checkpoint are a sign that something is missing.
+        flush::store_checkpoint(&shared, &checkpoint).map_err(OpenStoreError::io(
+            "write the first checkpoint in",
+            first_dir(&shared),
+        ))?;
     }
-    drop_empty(&*fs, &mut candidates)?;
-    let shared = load(fs, dir, options, superblock, candidates, segment_next, lock)?;
-    start(shared)
-}
-
-fn segment_id(name: &str, ending: &str) -> Option<u32> {
-    parse_name(name)
-        .filter(|(_, found)| *found == ending)
-        .map(|(id, _)| id)
-}
-
-fn read_or_make_superblock(
-    fs: &dyn Fs,
-    dir: &Path,
-    names: &[String],
-    block_bytes: u32,
-) -> Result<Superblock, OpenStoreError> {
-    let path = dir.join(VERSION_FILE);
-    let io = |what| OpenStoreError::io(what, &path);
-    if names.iter().any(|name| name == VERSION_FILE) {
-        let file = fs.open(&path, OpenHow::READ).map_err(io("open"))?;
-        let mut bytes = vec![0; FILE_BYTES];
-        let count = file.read_at(&mut bytes, 0).map_err(io("read"))?;
-        bytes.truncate(count);
-        return Superblock::decode(&bytes).map_err(|refused| match refused {
-            Refused::Damaged => OpenStoreError::Damaged(path.clone()),
-            Refused::Version(found) => OpenStoreError::Version {
-                dir: dir.to_owned(),
-                found,
-                known: FORMAT_VERSION,
-            },
-        });
+    let mut flusher = Flusher::new(Arc::clone(&shared), checkpoint.generation);
+    let mut replay = Replay::new(&shared, &mut flusher);
+    let mut ends = Vec::new();
+    for number in 0..shared.journals.len() {
+        ends.push(replay.journal(number, checkpoint.clean)?);
     }
-    if names.iter().any(|name| segment_id(name, "seg").is_some()) {
-        return Err(OpenStoreError::NoVersion(dir.to_owned()));
+    let damages = replay.damages() + finish_ledgers(&shared);
+    shared.damages.store(damages, Ordering::Relaxed);
+    let (journals, all_started) = start_journals(&shared, ends)?;
+    let fresh = dirs.fresh_journals;
+    if all_started && (checkpoint.clean || fresh.contains(&true)) {
+        flusher.take_back_clean(&fresh)?;
     }
-    let superblock = Superblock {
-        block_bytes,
-        // The standard library's hasher is seeded by the system, which is all the randomness this needs.
-        store_id: RandomState::new().build_hasher().finish(),
-    };
-    let temporary = dir.join("VERSION.tmp");
-    let file = fs.open(&temporary, OpenHow::CREATE).map_err(io("create"))?;
-    file.write_all_at(&superblock.encode(), 0).map_err(io("write"))?;
-    file.sync_data().map_err(io("sync"))?;
-    fs.rename(&temporary, &path).map_err(io("create"))?;
-    fs.sync_dir(dir).map_err(OpenStoreError::io("sync", dir))?;
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        fs.sync_dir(parent).map_err(OpenStoreError::io("sync", parent))?;
+    if let Some(fault) = shared.poison() {
+        let source = std::io::Error::other(Arc::clone(fault));
+        return Err(OpenStoreError::io("write what was found in", first_dir(&shared))(
+            source,
+        ));
     }
-    Ok(superblock)
-}
-
-/// Removes files that were never finished or belong to no segment. Failures only cost room.
-fn remove_leftovers(fs: &dyn Fs, dir: &Path, names: &[String]) {
-    let segments: HashSet<u32> = names.iter().filter_map(|n| segment_id(n, "seg")).collect();
-    for name in names {
-        let unfinished = [".tmp", ".spare", ".tmp-idx"]
-            .iter()
-            .any(|ending| name.ends_with(ending));
-        let orphan = segment_id(name, "idx").is_some_and(|id| !segments.contains(&id));
-        if (unfinished || orphan)
-            && let Err(error) = fs.remove(&dir.join(name))
-        {
-            tracing::warn!(%error, name, "cannot remove a leftover file");
-        }
-    }
-}
-
-fn inspect(
-    fs: &dyn Fs,
-    dir: &Path,
-    options: &Options,
-    superblock: Superblock,
-    id: u32,
-) -> Result<Candidate, OpenStoreError> {
-    let path = dir.join(crate::segments::file_name(id));
-    let io = |what| OpenStoreError::io(what, path.clone());
-    let file = fs
-        .open(&path, open_how(options, superblock))
-        .map_err(io("open"))?;
-    let file_bytes = file.len().map_err(io("measure"))?;
-    let file = Arc::new(SegmentFile {
-        id,
-        salt: superblock.salt(id),
-        path: path.clone(),
-        file,
-    });
-    let (header, has_group) = scan::peek(&file, u64::from(superblock.block_bytes)).unwrap_or_else(|error| {
-        tracing::error!(%error, file = %path.display(), "cannot read the start of a segment");
-        (None, true)
-    });
-    Ok(Candidate {
-        side: read_side_file(fs, &dir.join(side_file_name(id)), id, file.salt),
-        file,
-        file_bytes,
-        header,
-        has_group,
+    let preparers = (0..shared.journals.len())
+        .map(|number| Preparer::new(Arc::clone(&shared), number))
+        .collect();
+    Ok(Opened {
+        shared,
+        journals,
+        preparers,
+        flusher,
     })
 }
 
-fn read_side_file(fs: &dyn Fs, path: &Path, id: u32, salt: u32) -> Option<SideFile> {
-    let file = fs.open(path, OpenHow::READ).ok()?;
-    let bytes = usize::try_from(file.len().ok()?).ok()?;
-    let mut content = vec![0; bytes];
-    let count = file.read_at(&mut content, 0).ok()?;
-    let side = SideFile::decode(content.get(..count)?, id, salt);
-    if side.is_none() {
-        tracing::warn!(file = %path.display(), "a side file is damaged; its segment is scanned instead");
-    }
-    side
+fn first_dir(shared: &Shared) -> std::path::PathBuf {
+    shared
+        .dirs
+        .first()
+        .map(|dir| dir.path.clone())
+        .unwrap_or_default()
 }
 
-/// Removes segments at the end that were prepared and never used. Never used again under the same id: bytes of a group
-/// whose header was lost in a crash could otherwise be taken for new ones.
-fn drop_empty(fs: &dyn Fs, candidates: &mut Vec<Candidate>) -> Result<(), OpenStoreError> {
-    while let Some(last) = candidates.last() {
-        if last.header.is_some() || last.has_group || last.side.is_some() {
-            break;
+/// The checkpoint, and whether it is the first one of a new store.
+fn read_checkpoint(fs: &dyn Fs, dirs: &Dirs) -> Result<(Checkpoint, bool), OpenStoreError> {
+    let Some(first) = dirs.ledgers.first() else {
+        return Err(OpenStoreError::Options("no ledger directory".to_owned()));
+    };
+    let store_id = first.superblock.store_id;
+    let path = first.path.join(CHECKPOINT);
+    let file = match fs.open(&path, OpenHow::READ) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            check_new(fs, dirs)?;
+            let checkpoint = Checkpoint {
+                store_id,
+                generation: 1,
+                clean: true,
+                ledger_next: 0,
+                journals: vec![Mark::default(); dirs.journals.len()],
+                logs: Vec::new(),
+                ledgers: Vec::new(),
+            };
+            return Ok((checkpoint, true));
         }
-        let path = last.file.path.clone();
-        fs.remove(&path).map_err(OpenStoreError::io("remove", path))?;
-        candidates.pop();
+        Err(error) => return Err(OpenStoreError::io("open", path)(error)),
+    };
+    let length = file.len().map_err(OpenStoreError::io("measure", &path))?;
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    let count = file
+        .read_at(&mut bytes, 0)
+        .map_err(OpenStoreError::io("read", &path))?;
+    let found = Checkpoint::decode(bytes.get(..count).unwrap_or_default());
+    match found {
+        Some(checkpoint) if checkpoint.store_id == store_id => Ok((checkpoint, false)),
+        Some(_) => Err(OpenStoreError::wrong(
+            &first.path,
+            "has the checkpoint of another store",
+        )),
+        None => Err(OpenStoreError::Damaged(path)),
+    }
+}
+
+/// Without a checkpoint there must be nothing that one would name.
+fn check_new(fs: &dyn Fs, dirs: &Dirs) -> Result<(), OpenStoreError> {
+    for (dir, ending) in dirs
+        .ledgers
+        .iter()
+        .map(|dir| (dir, LOG))
+        .chain(dirs.journals.iter().map(|dir| (dir, SEGMENT)))
+    {
+        let names = fs
+            .list(&dir.path)
+            .map_err(OpenStoreError::io("list", &dir.path))?;
+        if names.iter().any(|name| parse(name, ending).is_some()) {
+            let what = "has data, but the store has no CHECKPOINT file";
+            return Err(OpenStoreError::wrong(&dir.path, what));
+        }
     }
     Ok(())
 }
 
-fn load(
-    fs: Arc<dyn Fs>,
-    dir: &Path,
-    options: Options,
-    superblock: Superblock,
-    candidates: Vec<Candidate>,
-    segment_next: u32,
-    lock: Box<dyn FsLock>,
-) -> Result<Arc<Shared>, OpenStoreError> {
-    let mut loader = Loader::default();
-    let headers: Vec<Option<SegmentHeader>> = candidates.iter().map(|c| c.header).collect();
-    let count = candidates.len();
-    for (at, candidate) in candidates.into_iter().enumerate() {
-        let mut segment = Segment::new(Arc::clone(&candidate.file), candidate.file_bytes);
-        segment.indexed = candidate.side.is_some();
-        let next = headers.get(at + 1).copied().flatten();
-        let next = next.filter(|next| next.previous.segment == candidate.file.id);
-        let side = candidate.side.unwrap_or_else(|| {
-            let bounds = scan::Bounds {
-                block_bytes: u64::from(superblock.block_bytes),
-                file_bytes: candidate.file_bytes,
-                end: next.map(|next| next.previous.end),
-                // A segment that is not the last was synced to its end before the next one began.
-                proven: if at + 1 < count { u64::MAX } else { 0 },
-            };
-            scan::scan(&candidate.file, candidate.header.as_ref(), &bounds)
-        });
-        loader.add(segment, side);
-        if at + 1 == count {
-            let path = &candidate.file.path;
-            candidate
-                .file
-                .file
-                .sync_data()
-                .map_err(OpenStoreError::io("sync", path))?;
-        }
-    }
-    let loaded = loader.finish();
-    Ok(Arc::new(Shared::new(Parts {
-        fs,
-        dir: dir.to_owned(),
-        options,
-        superblock,
-        ledgers: loaded.ledgers,
-        ledger_next: loaded.ledger_next,
-        segments: loaded.segments,
-        segment_next,
-        damages: loaded.damages,
-        lock,
-    })))
-}
-
-/// Steps 3 to 5.
-fn start(shared: Arc<Shared>) -> Result<Opened, OpenStoreError> {
-    let last = {
-        let segments = shared.segments();
-        let last = segments.by_id.values().next_back();
-        last.map(|s| (Arc::clone(&s.file), s.end, s.sequence, s.indexed, s.file_bytes))
+/// Whether everything that the checkpoint names can be where it says.
+fn check_dirs(dirs: &Dirs, checkpoint: &Checkpoint) -> Result<(), OpenStoreError> {
+    let first = dirs
+        .ledgers
+        .first()
+        .map(|dir| dir.path.clone())
+        .unwrap_or_default();
+    let used = |number: usize| {
+        let log = checkpoint.logs.iter().any(|end| end.dir as usize == number);
+        log || checkpoint
+            .ledgers
+            .iter()
+            .any(|row| usize::from(row.dir) == number)
     };
-    let previous = last.as_ref().map_or(
-        SegmentEnd {
-            segment: NO_SEGMENT,
-            end: 0,
-            sequence: 0,
-        },
-        |(file, end, sequence, ..)| SegmentEnd {
-            segment: file.id,
-            end: *end,
-            sequence: *sequence,
-        },
-    );
-    if let Some((file, _, _, false, _)) = &last
-        && let Err(error) = write_side_file(&shared, file.id)
-    {
-        tracing::warn!(%error, file = %file.path.display(), "cannot write a side file");
-    }
-    remove_dead(&shared);
-    let mut journal = Journal::new(Arc::clone(&shared), previous);
-    start_journal(&shared, &mut journal)?;
-    if let Some((file, end, .., file_bytes)) = &last {
-        let kept = end.next_multiple_of(4096);
-        let started = shared.supply().wanted.is_some();
-        if started && kept < *file_bytes {
-            let path: PathBuf = file.path.clone();
-            file.file
-                .set_len(kept)
-                .map_err(OpenStoreError::io("trim", path))?;
-            if let Some(segment) = shared.segments().by_id.get_mut(&file.id) {
-                segment.file_bytes = kept;
+    for number in 0..64 {
+        match dirs.ledgers.get(number) {
+            Some(dir) if dirs.fresh_ledgers.get(number) == Some(&true) && used(number) => {
+                return Err(OpenStoreError::wrong(
+                    &dir.path,
+                    "is empty, but the store has entry logs there",
+                ));
             }
+            None if used(number) => {
+                let what =
+                    format!("the store has a ledger directory number {number}, which is not configured");
+                return Err(OpenStoreError::wrong(first, what));
+            }
+            _ => {}
         }
     }
-    let keeper = Keeper::new(Arc::clone(&shared));
-    Ok(Opened {
-        shared,
-        journal,
-        keeper,
-    })
+    if checkpoint.clean {
+        return Ok(());
+    }
+    for (number, mark) in checkpoint.journals.iter().enumerate() {
+        match dirs.journals.get(number) {
+            Some(dir) if dirs.fresh_journals.get(number) == Some(&true) && *mark != Mark::default() => {
+                let what = "is empty, but the store was not stopped cleanly and its journal is missing";
+                return Err(OpenStoreError::wrong(&dir.path, what));
+            }
+            None => {
+                let what = format!(
+                    "the store was not stopped cleanly and its journal number {number} is not configured"
+                );
+                return Err(OpenStoreError::wrong(first, what));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
-/// Room first: on a full device the dead segments are what lets the store start.
-fn remove_dead(shared: &Shared) {
-    loop {
-        let dead = {
-            let segments = shared.segments();
-            let mut all = segments.by_id.iter();
-            let dead = all.find(|(id, s)| {
-                s.is_dead() && s.damages.is_empty() && crate::keeper::may_go(&segments, **id)
+/// Everything is known: what the ledgers hold. Says how many entries should be in the logs and are not.
+fn finish_ledgers(shared: &Shared) -> u64 {
+    let mut missing = 0;
+    for ledger in shared.ledgers.all() {
+        let mut state = ledger.lock();
+        let gone = state.runs.missing_before(state.flushed);
+        if gone > 0 {
+            missing += gone;
+            tracing::error!(
+                ledger = ledger.id.0,
+                entries = gone,
+                "entries are missing in the entry logs"
+            );
+            let dir = shared.dirs.get(usize::from(ledger.dir));
+            let found = dir.map(|dir| Damage {
+                file: format!("{} (no index or log has it)", dir.path.display()),
+                byte_offset: 0,
             });
-            dead.map(|(_, s)| Arc::clone(&s.file))
-        };
-        let Some(file) = dead else { return };
-        if let Err(error) = remove_files(shared, &file) {
-            tracing::warn!(%error, file = %file.path.display(), "cannot remove a dead segment");
-            return;
+            state.hidden_by = state.hidden_by.take().or(found);
         }
-        shared.segments().on_removed(file.id);
+        if let Some(sealed) = state.sealed {
+            state.end = sealed.entry_count;
+            let missing = state.flushed < state.end && state.chunks.iter().all(|chunk| chunk.is_empty());
+            let hidden = state.hidden_by.is_some() || missing;
+            let bytes = if hidden { sealed.bytes } else { state.bytes };
+            state.sealed = Some(Sealed { bytes, ..sealed });
+            state.end_unknown = None;
+        }
+        state.entry_next = state.end;
     }
+    missing
 }
 
-fn start_journal(shared: &Arc<Shared>, journal: &mut Journal) -> Result<(), OpenStoreError> {
-    match prepare_first(shared) {
-        Ok(prepared) => journal
-            .start(prepared)
-            .map_err(|fault: Arc<StorageFault>| OpenStoreError::Io {
-                what: "start a segment in",
-                path: shared.dir.clone(),
-                source: std::io::Error::other(fault),
-            }),
-        Err(error) if is_no_space(&error) => {
-            tracing::warn!(dir = %shared.dir.display(), "no space left: the store opens without accepting appends");
-            shared.supply().wanted = Some(shared.options.segment_bytes_first.next_multiple_of(4096));
-            shared.queue.set_no_space(true);
-            Ok(())
+/// Steps 4: whether every journal has a segment to write to. One without room begins when there is some.
+fn start_journals(shared: &Arc<Shared>, ends: Vec<Ended>) -> Result<(Vec<Journal>, bool), OpenStoreError> {
+    let mut journals = Vec::new();
+    let mut all_started = true;
+    for (number, mut ended) in ends.into_iter().enumerate() {
+        if ended.previous.segment == NO_SEGMENT {
+            ended.previous.end = 0;
         }
-        Err(source) => Err(OpenStoreError::Io {
-            what: "prepare a segment in",
-            path: shared.dir.clone(),
-            source,
-        }),
+        let mut journal = Journal::new(Arc::clone(shared), number, ended.previous, ended.written);
+        let dir = &shared.journals[number].dir;
+        match prepare_first(shared, number) {
+            Ok(prepared) => {
+                let started = journal.start(prepared);
+                started.map_err(|fault: Arc<StorageFault>| {
+                    OpenStoreError::io("start a segment in", dir)(std::io::Error::other(fault))
+                })?;
+            }
+            Err(error) if is_no_space(&error) => {
+                tracing::warn!(dir = %dir.display(), "no space left: the store opens without accepting appends");
+                let here = &shared.journals[number];
+                here.supply().wanted = Some(shared.options.segment_bytes_first.next_multiple_of(4096));
+                here.queue.set_no_space(true);
+                all_started = false;
+            }
+            Err(error) => return Err(OpenStoreError::io("prepare a segment in", dir)(error)),
+        }
+        journals.push(journal);
     }
+    Ok((journals, all_started))
 }

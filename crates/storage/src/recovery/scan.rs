@@ -1,4 +1,4 @@
-//! Reading a segment that has no side file, group by group.
+//! Reading a journal segment, group by group.
 //!
 //! Two things look alike at first: a write that a crash has torn, and data that has gone bad. What tells them apart is
 //! the sequence number up to which some later header says everything was synced ("proven"):
@@ -10,7 +10,6 @@
 //!               └ proven: damage. Reported; what is around it is kept.
 //! ```
 
-use std::collections::HashMap;
 use std::io;
 
 use bytes::Bytes;
@@ -19,145 +18,145 @@ use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
 use crate::format::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::format::round_up;
 use crate::format::segment_header::SegmentHeader;
-use crate::format::side_file::{Damage, Place, Run, SideFile};
-use crate::segments::SegmentFile;
+use crate::journal::segments::SegmentFile;
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What is known about a segment before it is scanned.
-#[derive(Debug)]
+/// What is known about a segment before it is read.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) block_bytes: u64,
     pub(super) file_bytes: u64,
-    /// Where the next segment's header says that this one ended.
+    /// Where to begin: a group's start.
+    pub(super) from: u64,
+    /// The highest sequence number before that.
+    pub(super) sequence: u64,
+    /// Where the data ends, when that is known.
     pub(super) end: Option<u64>,
-    /// The highest sequence number that a later segment proves synced.
-    pub(super) proven: u64,
 }
 
-#[derive(Debug)]
-struct Found {
-    byte_offset: u64,
-    header: RecordHeader,
-}
-
-#[derive(Debug)]
-struct Bad {
-    start: u64,
-    end: u64,
+/// A stretch that holds something else than what was written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bad {
+    pub(super) start: u64,
+    pub(super) end: u64,
     /// The sequence number of its group, or the lowest it can have had.
-    sequence: u64,
-    known: bool,
+    pub(super) sequence: u64,
+    /// It is known which record is in it.
+    pub(super) known: bool,
 }
 
-#[derive(Debug, Default)]
-struct Sweep {
-    records: Vec<Found>,
-    bads: Vec<Bad>,
-    sequence: u64,
-    synced: u64,
-    ledger_next: u64,
+/// What turns up, in order.
+#[derive(Debug)]
+pub(super) enum Event<'a> {
+    /// A group begins whose records have this many bytes.
+    Begin { record_bytes: u64 },
+    /// A record; no body when that is damaged.
+    Record {
+        header: &'a RecordHeader,
+        body: Option<&'a [u8]>,
+        byte_offset: u64,
+    },
+    /// Something that is no group or record.
+    Bad(Bad),
+    /// A group is over.
+    End {
+        byte_offset: u64,
+        group: &'a GroupHeader,
+    },
+}
+
+/// What a sweep knows at its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Swept {
+    /// The highest sequence number.
+    pub(super) sequence: u64,
     /// The first byte after the last group.
-    end: u64,
+    pub(super) end: u64,
 }
 
-/// Scans a segment and says what is in it, as its side file would.
-pub(super) fn scan(file: &SegmentFile, header: Option<&SegmentHeader>, bounds: &Bounds) -> SideFile {
-    let mut sweep = Sweep {
-        end: bounds.block_bytes,
-        sequence: header.map_or(0, |h| h.previous.sequence),
-        ledger_next: header.map_or(0, |h| h.ledger_next),
-        ..Sweep::default()
-    };
-    sweep_groups(file, bounds, &mut sweep);
-    let proven = sweep.synced.max(bounds.proven);
-    sweep.bads.sort_unstable_by_key(|bad| bad.start);
-    if let Some(torn) = sweep.bads.iter().find(|bad| bad.sequence > proven) {
-        let cut = torn.start;
-        tracing::info!(file = %file.path.display(), byte_offset = cut, "cut a torn write");
-        sweep.records.retain(|record| record.byte_offset < cut);
-        sweep.bads.retain(|bad| bad.start < cut);
-        sweep.end = cut;
+/// Where the data of the last segment ends: behind its last group, or where a torn write begins. Says also the highest
+/// sequence number seen, torn or not.
+pub(super) fn find_end(file: &SegmentFile, bounds: &Bounds) -> Swept {
+    let (mut synced, mut bads) = (0, Vec::new());
+    let mut swept = sweep(file, bounds, &mut |event| match event {
+        Event::End { group, .. } => synced = synced.max(group.synced),
+        Event::Bad(bad) => bads.push(bad),
+        Event::Begin { .. } | Event::Record { .. } => {}
+    });
+    bads.sort_unstable_by_key(|bad| bad.start);
+    if let Some(torn) = bads.iter().find(|bad| bad.sequence > synced) {
+        tracing::info!(file = %file.path.display(), byte_offset = torn.start, "cut a torn write");
+        swept.end = torn.start;
     }
-    for bad in &sweep.bads {
-        tracing::error!(
-            file = %file.path.display(), byte_offset = bad.start, bytes = bad.end - bad.start,
-            "damage: what was written and synced here has changed"
-        );
-    }
-    SideFile {
-        segment: file.id,
-        salt: file.salt,
-        end: sweep.end,
-        sequence: sweep.sequence,
-        ledger_next: sweep.ledger_next,
-        damages: sweep
-            .bads
-            .iter()
-            .map(|bad| Damage {
-                byte_offset: bad.start,
-                bytes: bad.end - bad.start,
-                known: bad.known,
-            })
-            .collect(),
-        runs: runs(&sweep.records),
-    }
+    swept
 }
 
-fn sweep_groups(file: &SegmentFile, bounds: &Bounds, sweep: &mut Sweep) {
+/// Tells `visit` of everything in a segment.
+pub(super) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
     let limit = bounds.end.unwrap_or(bounds.file_bytes).min(bounds.file_bytes);
+    let mut swept = Swept {
+        sequence: bounds.sequence,
+        end: bounds.from.min(limit),
+    };
     let mut window = Window::new(file, bounds.block_bytes);
-    let mut at = bounds.block_bytes;
+    let mut at = bounds.from;
     let mut bad_from = None;
     while at + GROUP_HEADER_BYTES as u64 <= limit {
         let group = GroupHeader::decode(&window.get(at, GROUP_HEADER_BYTES), file.id, file.salt);
         let bytes = |g: &GroupHeader| GROUP_HEADER_BYTES as u64 + u64::from(g.record_bytes);
-        let group = group.filter(|g| g.sequence > sweep.sequence && at + bytes(g) <= bounds.file_bytes);
+        let group = group.filter(|g| g.sequence > swept.sequence && at + bytes(g) <= bounds.file_bytes);
         let Some(group) = group else {
             bad_from.get_or_insert(at);
             at += bounds.block_bytes;
             continue;
         };
         if let Some(start) = bad_from.take() {
-            sweep.bads.push(Bad {
+            visit(Event::Bad(Bad {
                 start,
                 end: at,
-                sequence: sweep.sequence + 1,
+                sequence: swept.sequence + 1,
                 known: false,
-            });
+            }));
         }
+        visit(Event::Begin {
+            record_bytes: u64::from(group.record_bytes),
+        });
         // A segment that was cut once ends inside its last group.
         let inside = bytes(&group).min(limit - at) as usize;
-        sweep_records(&window.get(at, inside), at, group.sequence, file.salt, sweep);
-        sweep.sequence = group.sequence;
-        sweep.synced = sweep.synced.max(group.synced);
-        sweep.ledger_next = sweep.ledger_next.max(group.ledger_next);
+        sweep_records(&window.get(at, inside), at, group.sequence, file.salt, visit);
+        swept.sequence = group.sequence;
         at += round_up(bytes(&group), bounds.block_bytes);
-        sweep.end = at.min(limit);
+        swept.end = at.min(limit);
+        visit(Event::End {
+            byte_offset: swept.end,
+            group: &group,
+        });
     }
-    // Behind the last group there is nothing, unless the next segment knows better.
+    // Behind the last group there is nothing, unless somebody knows better.
     if let (Some(start), Some(_)) = (bad_from, bounds.end) {
-        sweep.bads.push(Bad {
+        visit(Event::Bad(Bad {
             start,
             end: limit,
-            sequence: sweep.sequence + 1,
+            sequence: swept.sequence + 1,
             known: false,
-        });
-        sweep.end = limit;
+        }));
+        swept.end = limit;
     }
+    swept
 }
 
-fn sweep_records(group: &[u8], group_at: u64, sequence: u64, salt: u32, sweep: &mut Sweep) {
+fn sweep_records(group: &[u8], group_at: u64, sequence: u64, salt: u32, visit: &mut dyn FnMut(Event<'_>)) {
     let mut bad_from = None;
     let mut at = GROUP_HEADER_BYTES;
-    let mut bad = |start: usize, end: usize, known: bool| {
-        sweep.bads.push(Bad {
+    let bad = |start: usize, end: usize, known: bool| {
+        Event::Bad(Bad {
             start: group_at + start as u64,
             end: group_at + end as u64,
             sequence,
             known,
-        });
+        })
     };
     while at + RECORD_HEADER_BYTES <= group.len() {
         let record = group.get(at..).unwrap_or_default();
@@ -168,60 +167,25 @@ fn sweep_records(group: &[u8], group_at: u64, sequence: u64, salt: u32, sweep: &
             continue;
         };
         if let Some(start) = bad_from.take() {
-            bad(start, at, false);
+            visit(bad(start, at, false));
         }
-        if header.body(record).is_none() {
+        let body = header.body(record);
+        if body.is_none() {
             // Whose it is is certain, so a read of that entry will say what happened to it.
-            bad(at, at + header.total_bytes(), true);
+            visit(bad(at, at + header.total_bytes(), true));
         }
-        sweep.records.push(Found {
+        visit(Event::Record {
+            header: &header,
+            body,
             byte_offset: group_at + at as u64,
-            header,
         });
         at += header.total_bytes();
     }
     if let Some(start) = bad_from {
-        bad(start, group.len(), false);
+        visit(bad(start, group.len(), false));
     } else if at < group.len() {
-        bad(at, group.len(), false);
+        visit(bad(at, group.len(), false));
     }
-}
-
-/// Consecutive entries of a ledger become one run, also when other ledgers' records lie between them.
-fn runs(records: &[Found]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut open: HashMap<u64, usize> = HashMap::new();
-    for Found { byte_offset, header } in records {
-        let place = Place {
-            byte_offset: *byte_offset as u32,
-            body_bytes: header.body_bytes,
-        };
-        let places = if header.kind.is_entry() {
-            vec![place]
-        } else {
-            Vec::new()
-        };
-        let last = open.get(&header.ledger).and_then(|at| runs.get_mut(*at));
-        match last {
-            Some(run)
-                if header.kind.is_entry()
-                    && run.kind == header.kind
-                    && run.first + run.places.len() as u64 == header.value =>
-            {
-                run.places.push(place);
-            }
-            _ => {
-                open.insert(header.ledger, runs.len());
-                runs.push(Run {
-                    kind: header.kind,
-                    ledger: header.ledger,
-                    first: header.value,
-                    places,
-                });
-            }
-        }
-    }
-    runs
 }
 
 /// Reads a file forward in chunks. What the device cannot read is zeros, and so becomes damage like any other.
@@ -275,7 +239,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The first block of a segment, and whether a group follows it.
+/// The header of a segment, and whether a group follows it.
 pub(super) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentHeader>, bool)> {
     let block = block_bytes as usize;
     let start = file.read_up_to(0, block + GROUP_HEADER_BYTES)?;

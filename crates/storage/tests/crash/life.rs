@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use pharos_ledger::{CreateOptions, Durability, LedgerEngine, LedgerWriter, OpenError, ReadError};
+use pharos_ledger::{
+    AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, OpenError, ReadError,
+};
 use pharos_runtime::fs::FaultFs;
 use pharos_storage::manual::Manual;
-use pharos_storage::{IoMode, Options, Preallocate};
+use pharos_storage::{IoMode, Options, Preallocate, Stats};
 use pharos_types::{EntryId, LedgerId};
 
 use crate::Random;
@@ -29,19 +32,53 @@ pub(crate) struct Machine {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) crashes: u64,
-    pub(crate) groups: u64,
-    pub(crate) segments_removed: u64,
-    pub(crate) segments_reused: u64,
-    pub(crate) bytes_moved: u64,
+    pub(crate) several_journals: u64,
+    pub(crate) bypass_seals: u64,
+    pub(crate) refused_for_space: u64,
+    pub(crate) stats: Stats,
 }
 
 impl Done {
-    pub(crate) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.crashes += other.crashes;
-        self.groups += other.groups;
-        self.segments_removed += other.segments_removed;
-        self.segments_reused += other.segments_reused;
-        self.bytes_moved += other.bytes_moved;
+        self.several_journals += other.several_journals;
+        self.bypass_seals += other.bypass_seals;
+        self.refused_for_space += other.refused_for_space;
+        self.add_stats(&other.stats);
+    }
+
+    fn add_stats(&mut self, other: &Stats) {
+        let mine = &mut self.stats;
+        mine.groups += other.groups;
+        mine.segments_removed += other.segments_removed;
+        mine.segments_reused += other.segments_reused;
+        mine.flushes += other.flushes;
+        mine.flushed_bytes += other.flushed_bytes;
+        mine.trimmed_bytes += other.trimmed_bytes;
+        mine.checkpoints += other.checkpoints;
+        mine.logs_removed += other.logs_removed;
+        mine.bytes_moved += other.bytes_moved;
+        mine.reads += other.reads;
+        mine.read_cache_hits += other.read_cache_hits;
+    }
+
+    /// How often each corner was reached.
+    pub(crate) fn reached(&self) -> [(&'static str, u64); 12] {
+        let stats = &self.stats;
+        [
+            ("crashes", self.crashes),
+            ("several journals", self.several_journals),
+            ("seals by checkpoint", self.bypass_seals),
+            ("refused for space", self.refused_for_space),
+            ("segments removed", stats.segments_removed),
+            ("segments reused", stats.segments_reused),
+            ("flushes", stats.flushes),
+            ("trimmed before a flush", stats.trimmed_bytes),
+            ("checkpoints", stats.checkpoints),
+            ("logs removed", stats.logs_removed),
+            ("compaction", stats.bytes_moved),
+            ("reads from logs", stats.reads.min(stats.read_cache_hits)),
+        ]
     }
 }
 
@@ -55,6 +92,10 @@ struct Process {
 struct Died;
 
 type Alive<T> = Result<T, Died>;
+
+fn numbered_dirs(name: &str, count: usize) -> Vec<PathBuf> {
+    (0..count).map(|n| dir().join(format!("{name}{n}"))).collect()
+}
 
 fn dir() -> PathBuf {
     Path::new("/store").to_owned()
@@ -76,6 +117,19 @@ impl Machine {
                 Preallocate::Reserve
             },
             group_bytes_max: if direct { 32 << 10 } else { 4096 << random.below(4) },
+            group_entries_max: if random.one_in(3) { 3 } else { usize::MAX },
+            journal_dirs: numbered_dirs("journal", 1 + random.below(3)),
+            ledger_dirs: numbered_dirs("ledgers", 1 + random.below(2)),
+            journal_bytes_max: 20 << 10 << random.below(4),
+            journal_backups: random.below(2),
+            write_cache_bytes: 4 << 10 << random.below(5),
+            flush_interval: Duration::from_secs(3),
+            entry_log_bytes: 16 << 10 << random.below(3),
+            read_cache_bytes: if random.one_in(3) { 0 } else { 64 << 10 },
+            minor_compaction_percent: 60,
+            minor_compaction_interval: Duration::from_secs(2),
+            major_compaction_percent: 90,
+            major_compaction_interval: Duration::from_secs(5),
             compact_bytes_per_s: u64::MAX,
             ..Options::default()
         };
@@ -104,6 +158,8 @@ impl Machine {
             let _ = self.work(&mut process);
         }
         self.done.crashes += 1;
+        self.done.several_journals += u64::from(self.options.journal_dirs.len() > 1);
+        self.model.process_died();
         if self.random.one_in(4) {
             self.fs.restart();
         } else {
@@ -168,13 +224,7 @@ impl Machine {
     fn work(&mut self, process: &mut Process) -> Alive<()> {
         let worked = self.work_on(process);
         let stats = process.store.storage.stats();
-        self.done.add(Done {
-            crashes: 0,
-            groups: stats.groups,
-            segments_removed: stats.segments_removed,
-            segments_reused: stats.segments_reused,
-            bytes_moved: stats.bytes_moved,
-        });
+        self.done.add_stats(&stats);
         worked
     }
 
@@ -195,28 +245,54 @@ impl Machine {
     fn do_something(&mut self, process: &mut Process) -> Alive<()> {
         match self.random.below(100) {
             0..6 => self.create(process),
-            6..56 => self.append(process),
-            56..72 => {
-                process.store.step_journal();
+            6..50 => self.append(process),
+            50..66 => {
+                let number = self.random.below(process.store.journals());
+                process.store.step_journal(number);
+                Ok(())
+            }
+            66..72 => {
+                let number = self.random.below(process.store.journals());
+                process.store.step_preparer(number);
                 Ok(())
             }
             72..84 => {
-                process.store.step_keeper();
+                process.store.step_flusher();
                 Ok(())
             }
             84..86 => {
                 process.store.pass(SECOND + 1);
                 Ok(())
             }
-            86..90 => self.close(process),
-            90..93 => self.recover(process),
-            93..96 => self.delete(process),
-            96..97 => {
+            86..89 => self.close(process),
+            89..92 => self.recover(process),
+            92..95 => self.delete(process),
+            95..96 => {
                 process.store.settle();
                 Ok(())
             }
+            96..97 => self.fill_the_device(process),
             _ => self.check_one(process),
         }
+    }
+
+    /// No room for a while: appends may be refused, and nothing else happens.
+    fn fill_the_device(&mut self, process: &mut Process) -> Alive<()> {
+        let room = self.random.below(30_000) as u64;
+        self.fs.set_bytes_max(Some(self.fs.bytes() + room));
+        for _ in 0..30 {
+            let number = self.random.below(process.store.journals());
+            match self.random.below(6) {
+                0 => process.store.step_journal(number),
+                1 => process.store.step_preparer(number),
+                2..4 => process.store.step_flusher(),
+                _ => self.append(process).is_ok(),
+            };
+        }
+        self.fs.set_bytes_max(None);
+        process.store.pass(SECOND);
+        process.store.settle();
+        Ok(())
     }
 
     /// An error is only fine when the disk gave a reason.
@@ -229,10 +305,10 @@ impl Machine {
     }
 
     fn create(&mut self, process: &mut Process) -> Alive<()> {
-        let durability = if self.random.one_in(4) {
-            Durability::Async
-        } else {
-            Durability::Sync
+        let durability = match self.random.below(4) {
+            0 => Durability::Async,
+            1 => Durability::Bypass,
+            _ => Durability::Sync,
         };
         let storage = Arc::clone(&process.store.storage);
         let created = process.store.run(storage.create(CreateOptions { durability }));
@@ -280,7 +356,13 @@ impl Machine {
         let expected = self.model.ledgers.get_mut(&id).expect("a ledger of the model");
         // Before the call: the entry may be on disk even if the answer is lost.
         expected.appended.push(payload.clone());
-        let entry = self.outcome(process, writer.append(payload))?;
+        let appended = writer.append(payload);
+        if let Err(AppendError::NoSpace { .. }) = &appended {
+            expected.appended.pop();
+            self.done.refused_for_space += 1;
+            return Ok(());
+        }
+        let entry = self.outcome(process, appended)?;
         let expected = self.model.ledgers.get(&id).expect("a ledger of the model");
         assert_eq!(entry.0 as usize + 1, expected.appended.len(), "ids are dense");
         Ok(())
@@ -301,11 +383,15 @@ impl Machine {
         let expected = self.model.ledgers.get_mut(&id).expect("a ledger of the model");
         let count = count as usize;
         assert!(
-            (expected.kept_by_system..=expected.appended.len()).contains(&count),
+            (expected.seen..=expected.appended.len()).contains(&count),
             "ledger {id} sealed with {count} entries"
         );
+        if expected.durability == Durability::Bypass && count > expected.kept {
+            self.done.bypass_seals += 1;
+        }
         expected.appended.truncate(count);
-        (expected.kept, expected.kept_by_system, expected.fate) = (count, count, Fate::Sealed);
+        (expected.kept, expected.kept_by_system, expected.seen) = (count, count, count);
+        expected.fate = Fate::Sealed;
     }
 
     fn pick_ledger(&mut self) -> Option<LedgerId> {
@@ -407,9 +493,11 @@ fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, firs
         }
     }
     assert!(
-        count >= expected.kept_by_system,
-        "ledger {id} has {count} entries, {} were kept",
-        expected.kept_by_system
+        count >= expected.seen,
+        "ledger {id} has {count} entries, {} were kept ({:?}, {:?})",
+        expected.seen,
+        expected.durability,
+        expected.fate
     );
     if first_look {
         let sealed = expected.fate == Fate::Sealed;
@@ -418,6 +506,6 @@ fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, firs
             "sealed ledger {id} has changed"
         );
         expected.appended.truncate(count);
-        (expected.kept, expected.kept_by_system) = (count, count);
+        (expected.kept, expected.kept_by_system, expected.seen) = (count, count, count);
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Expected {
     pub(crate) kept: usize,
     /// So many of them must be there if only the process dies.
     pub(crate) kept_by_system: usize,
+    /// So many of them were acknowledged since the process started.
+    pub(crate) seen: usize,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +46,7 @@ impl Expected {
             appended: Vec::new(),
             kept: 0,
             kept_by_system: 0,
+            seen: 0,
         }
     }
 }
@@ -75,7 +78,10 @@ impl Model {
             durable <= expected.appended.len(),
             "ledger {id} acknowledges what was never appended"
         );
-        expected.kept_by_system = expected.kept_by_system.max(durable);
+        expected.seen = expected.seen.max(durable);
+        if expected.durability != Durability::Bypass {
+            expected.kept_by_system = expected.kept_by_system.max(durable);
+        }
         if expected.durability == Durability::Sync {
             expected.kept = expected.kept.max(durable);
         }
@@ -84,7 +90,15 @@ impl Model {
     /// Everything acknowledged has become durable: a sync of everything, a seal, a clean stop.
     pub(crate) fn settled(&mut self, id: LedgerId) {
         if let Some(expected) = self.ledgers.get_mut(&id) {
+            expected.kept_by_system = expected.kept_by_system.max(expected.seen);
             expected.kept = expected.kept.max(expected.kept_by_system);
+        }
+    }
+
+    /// The process died: what it had in memory only may be gone.
+    pub(crate) fn process_died(&mut self) {
+        for expected in self.ledgers.values_mut() {
+            expected.seen = expected.kept_by_system;
         }
     }
 
@@ -92,6 +106,7 @@ impl Model {
     pub(crate) fn machine_crashed(&mut self) {
         for expected in self.ledgers.values_mut() {
             expected.kept_by_system = expected.kept;
+            expected.seen = expected.kept;
         }
     }
 }

@@ -5,14 +5,14 @@ use pharos_runtime::fs::FaultFs;
 use pharos_storage::Options;
 use pharos_types::{EntryId, LedgerId};
 
-use crate::{Store, dir, options, payload, segment, side_file};
+use crate::{Store, journal, options, payload, segment};
 
 const GROUP_HEADER: usize = 48;
 const RECORD_HEADER: usize = 32;
 
-/// The block in segment 0 where the group with this entry begins: the entry was written as a group of its own.
+/// The block in the first segment where the group with this entry begins: the entry was written as a group of its own.
 fn block_of(fs: &FaultFs, id: LedgerId, entry: u64, bytes: usize) -> usize {
-    let content = fs.bytes_of(&segment(0)).unwrap();
+    let content = fs.bytes_of(&segment(1)).unwrap();
     let wanted = payload(id, entry, bytes);
     let found = (0..content.len()).step_by(512).find(|at| {
         let start = at + GROUP_HEADER + RECORD_HEADER;
@@ -49,7 +49,7 @@ fn check_only_lost(store: &mut Store, id: LedgerId, count: u64, lost: u64) {
             }) => {
                 assert_eq!(named, EntryId(lost));
                 assert!(
-                    file.ends_with("00000000.seg") && byte_offset >= 512,
+                    file.ends_with("00000001.seg") && byte_offset >= 512,
                     "{file} {byte_offset}"
                 );
             }
@@ -77,13 +77,13 @@ fn a_torn_last_group_is_cut_and_is_no_damage() {
         at + GROUP_HEADER + RECORD_HEADER + 1499,
     ] {
         let fs = fs.snapshot();
-        fs.flip(&segment(0), torn, 0xff);
+        fs.flip(&segment(1), torn, 0xff);
         let mut store = Store::open(fs);
         assert_eq!(store.damages(), 0);
         assert_eq!(store.recover(id).unwrap().entry_count, 1);
         // The cut is final, also when what is behind it looks whole again.
         let fs = store.kill();
-        fs.flip(&segment(0), torn, 0xff);
+        fs.flip(&segment(1), torn, 0xff);
         assert_eq!(Store::open(fs).recover(id).unwrap().entry_count, 1);
     }
 }
@@ -92,7 +92,7 @@ fn a_torn_last_group_is_cut_and_is_no_damage() {
 fn a_damaged_body_hides_one_entry() {
     let (fs, id) = five_entries();
     let at = block_of(&fs, id, 2, 100);
-    fs.flip(&segment(0), at + GROUP_HEADER + RECORD_HEADER + 5, 1);
+    fs.flip(&segment(1), at + GROUP_HEADER + RECORD_HEADER + 5, 1);
     check_only_lost(&mut Store::open(fs), id, 5, 2);
 }
 
@@ -100,7 +100,7 @@ fn a_damaged_body_hides_one_entry() {
 fn a_damaged_record_header_hides_one_entry() {
     let (fs, id) = five_entries();
     let at = block_of(&fs, id, 2, 100);
-    fs.flip(&segment(0), at + GROUP_HEADER + 10, 1);
+    fs.flip(&segment(1), at + GROUP_HEADER + 10, 1);
     check_only_lost(&mut Store::open(fs), id, 5, 2);
 }
 
@@ -108,20 +108,26 @@ fn a_damaged_record_header_hides_one_entry() {
 fn a_damaged_group_header_hides_that_group() {
     let (fs, id) = five_entries();
     let at = block_of(&fs, id, 2, 100);
-    fs.flip(&segment(0), at + 20, 1);
+    fs.flip(&segment(1), at + 20, 1);
     let mut store = Store::open(fs);
     check_only_lost(&mut store, id, 5, 2);
-    // And still says so after another start, from the side file.
-    let fs = store.kill();
-    let mut store = Store::open(fs);
+    // And still says so when everything around it is in the logs and the segment is not needed any more.
+    store.flush();
+    assert!(store.fs.bytes_of(&segment(1)).is_none());
+    let kept = journal().join("00000001.damaged");
+    assert!(store.fs.bytes_of(&kept).is_some(), "for a person to look at");
+    let mut store = Store::open(store.kill());
+    assert!(store.damages() > 0);
     assert!(matches!(store.read(id, 2), Err(ReadError::Damaged { .. })));
+    assert_eq!(store.read(id, 3).unwrap().unwrap(), payload(id, 3, 100));
+    assert_eq!(store.recover(id).unwrap().entry_count, 5);
 }
 
 #[test]
 fn damage_that_may_hide_a_ledgers_end_is_not_passed_over() {
     let (fs, id) = five_entries();
     let at = block_of(&fs, id, 4, 100);
-    fs.flip(&segment(0), at + 20, 1);
+    fs.flip(&segment(1), at + 20, 1);
     let mut store = Store::open(fs.snapshot());
     let refused = store.recover(id);
     assert!(matches!(refused, Err(OpenError::Fault(_))), "{refused:?}");
@@ -129,6 +135,10 @@ fn damage_that_may_hide_a_ledgers_end_is_not_passed_over() {
     // A ledger created after the damage is not concerned.
     let young = store.create();
     assert_eq!(store.recover(young.id()).unwrap().entry_count, 0);
+    // It is not forgotten either when a checkpoint has passed the damage.
+    store.flush();
+    let mut store = Store::open(store.kill());
+    assert!(matches!(store.recover(id), Err(OpenError::Fault(_))));
     let salvage = Options {
         salvage: true,
         ..options()
@@ -145,53 +155,20 @@ fn an_idle_store_notes_that_its_last_group_was_synced() {
     store.append(&*writer, 100);
     let id = writer.id();
     store.manual.pass(2_000_000_000);
-    store.manual.step_journal();
+    store.manual.step_journal(0);
     let fs = store.kill();
     let at = block_of(&fs, id, 0, 100);
-    fs.flip(&segment(0), at + GROUP_HEADER + RECORD_HEADER, 1);
+    fs.flip(&segment(1), at + GROUP_HEADER + RECORD_HEADER, 1);
     let mut store = Store::open(fs);
     assert_eq!(store.damages(), 1);
     assert!(matches!(store.read(id, 0), Err(ReadError::Damaged { .. })));
 }
 
 #[test]
-fn a_lost_side_file_is_made_again_from_the_segment() {
-    let mut store = Store::new();
-    let (sealed, open, gone) = (store.create(), store.create(), store.create());
-    for writer in [&sealed, &open, &gone] {
-        for _ in 0..3 {
-            store.append(&**writer, 60);
-        }
-    }
-    store.recover(sealed.id()).unwrap();
-    store.delete(gone.id());
-    let fs = store.stop();
-    let whole = fs.bytes_of(&side_file(0)).unwrap();
-    for hurt in [false, true] {
-        let fs = fs.snapshot();
-        if hurt {
-            fs.flip(&side_file(0), 30, 1);
-        } else {
-            fs.mount().remove(&side_file(0)).unwrap();
-        }
-        let mut store = Store::open(fs);
-        assert_eq!(store.damages(), 0);
-        assert_eq!(store.list(), [sealed.id(), open.id()]);
-        assert_eq!(store.recover(sealed.id()).unwrap().entry_count, 3);
-        assert_eq!(
-            store.read(open.id(), 2).unwrap().unwrap(),
-            payload(open.id(), 2, 60)
-        );
-        let made = store.fs.bytes_of(&side_file(0)).unwrap();
-        assert_eq!(made.len(), whole.len());
-    }
-}
-
-#[test]
 fn a_segment_without_a_header_is_still_read() {
     let (fs, id) = five_entries();
     for at in [8, 256 + 8] {
-        fs.flip(&segment(0), at, 1);
+        fs.flip(&segment(1), at, 1);
     }
     let mut store = Store::open(fs);
     assert_eq!(store.recover(id).unwrap().entry_count, 5);
@@ -210,11 +187,10 @@ fn damage_in_an_older_segment_is_told_from_its_end() {
     }
     let count = writer.tail().borrow().durable;
     let fs = store.kill();
-    fs.mount().remove(&side_file(0)).unwrap();
-    // The last group of segment 0: nothing in that file proves it synced, the header of segment 1 does.
+    // The last group of the first segment: nothing in that file proves it synced, the header of the next one does.
     let last = (0..count).rev().find(|entry| contains(&fs, id, *entry)).unwrap();
     let at = block_of(&fs, id, last, 900);
-    fs.flip(&segment(0), at + 4, 1);
+    fs.flip(&segment(1), at + 4, 1);
     let mut store = Store::open(fs);
     assert!(store.damages() > 0);
     assert!(matches!(store.read(id, last), Err(ReadError::Damaged { .. })));
@@ -224,12 +200,104 @@ fn damage_in_an_older_segment_is_told_from_its_end() {
 }
 
 fn contains(fs: &FaultFs, id: LedgerId, entry: u64) -> bool {
-    let content = fs.bytes_of(&segment(0)).unwrap();
+    let content = fs.bytes_of(&segment(1)).unwrap();
     let wanted = payload(id, entry, 900);
     content
         .windows(wanted.len())
         .step_by(8)
         .any(|window| window == wanted)
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let mut store = Store::new();
+    let writer = store.create();
+    let id = writer.id();
+    while store.manual.storage.stats().segments < 3 {
+        store.append(&*writer, 900);
+    }
+    let count = writer.tail().borrow().durable;
+    let fs = store.kill();
+    fs.mount().remove(&segment(2)).unwrap();
+    let mut store = Store::open(fs);
+    assert!(store.damages() > 0);
+    let damaged = (0..count).filter(|entry| store.read(id, *entry).is_err()).count();
+    assert!(damaged > 5, "{damaged}");
+    assert_eq!(store.read(id, 0).unwrap().unwrap(), payload(id, 0, 900));
+    assert_eq!(
+        store.read(id, count - 1).unwrap().unwrap(),
+        payload(id, count - 1, 900)
+    );
+}
+
+#[test]
+fn a_missing_last_segment_that_nobody_can_know_of_is_a_shorter_journal() {
+    // All segments gone is noticed, because every start makes one.
+    let mut store = Store::new();
+    let writer = store.create();
+    store.append(&*writer, 100);
+    store.flush();
+    store.append(&*writer, 100);
+    let fs = store.kill();
+    for name in fs.mount().list(&journal()).unwrap() {
+        if name.ends_with(".seg") {
+            fs.mount().remove(&journal().join(name)).unwrap();
+        }
+    }
+    let refused = pharos_storage::manual::Manual::open(fs.mount(), &crate::dir(), options());
+    assert!(matches!(
+        refused.err().unwrap(),
+        pharos_storage::OpenStoreError::WrongDirectory { .. }
+    ));
+}
+
+#[test]
+fn damage_in_the_journal_of_what_is_in_the_logs_is_harmless() {
+    let mut store = Store::new();
+    let writer = store.create();
+    let id = writer.id();
+    for _ in 0..5 {
+        store.append(&*writer, 100);
+    }
+    store.flush();
+    store.append(&*writer, 100);
+    let fs = store.kill();
+    let at = block_of(&fs, id, 2, 100);
+    for hurt in [20, GROUP_HEADER + 10, GROUP_HEADER + RECORD_HEADER + 5] {
+        let fs = fs.snapshot();
+        fs.flip(&segment(1), at + hurt, 1);
+        let mut store = Store::open(fs);
+        assert_eq!(store.damages(), 0);
+        for entry in 0..6 {
+            assert_eq!(store.read(id, entry).unwrap().unwrap(), payload(id, entry, 100));
+        }
+        assert_eq!(store.recover(id).unwrap().entry_count, 6);
+    }
+}
+
+#[test]
+fn a_journal_larger_than_memory_is_replayed_in_parts() {
+    let mut store = Store::new();
+    let writers = [store.create(), store.create()];
+    for _ in 0..40 {
+        for writer in &writers {
+            store.append(&**writer, 2000);
+        }
+    }
+    let small = Options {
+        write_cache_bytes: 16 << 10,
+        ..options()
+    };
+    let mut store = Store::open_with(store.kill(), small);
+    let stats = store.manual.storage.stats();
+    assert!(stats.flushes > 5 && stats.cache_bytes < 16 << 10, "{stats:?}");
+    for writer in &writers {
+        let id = writer.id();
+        assert_eq!(store.recover(id).unwrap().entry_count, 40);
+        for entry in 0..40 {
+            assert_eq!(store.read(id, entry).unwrap().unwrap(), payload(id, entry, 2000));
+        }
+    }
 }
 
 #[test]
@@ -244,38 +312,11 @@ fn ledger_ids_rise_when_everything_was_deleted_and_reclaimed() {
             store.append(&*writer, 2000);
         }
         store.delete(writer.id());
-        store.manual.settle();
-        assert!(store.manual.storage.stats().segments < 3, "reclaimed");
+        store.flush();
+        let stats = store.manual.storage.stats();
+        assert_eq!((stats.logs, stats.cache_bytes), (0, 0), "reclaimed");
         store = store.restart();
     }
-    assert!(store.fs.mount().list(&dir()).unwrap().len() < 8);
-}
-
-#[test]
-fn a_mostly_dead_segment_is_emptied_and_its_entries_stay() {
-    let mut store = Store::new();
-    let (kept, gone) = (store.create(), store.create());
-    store.append(&*kept, 400);
-    while store.manual.storage.stats().segments < 2 {
-        store.append(&*gone, 2000);
-    }
-    store.append(&*kept, 400);
-    store.delete(gone.id());
-    store.manual.settle();
-    assert!(store.manual.storage.stats().bytes_moved > 0);
-    assert!(
-        store.fs.bytes_of(&segment(0)).is_none(),
-        "the emptied segment is gone"
-    );
-    for _ in 0..2 {
-        for entry in 0..2 {
-            assert_eq!(
-                store.read(kept.id(), entry).unwrap().unwrap(),
-                payload(kept.id(), entry, 400)
-            );
-        }
-        assert_eq!(store.list(), [kept.id()]);
-        store = store.restart();
-    }
-    assert_eq!(store.recover(kept.id()).unwrap().entry_count, 2);
+    let names = store.fs.mount().list(&journal()).unwrap();
+    assert!(names.len() < 8, "{names:?}");
 }

@@ -1,11 +1,12 @@
-//! What a start makes of a directory: every case of the table in `docs/formats/journal.md`, full devices, and every
-//! byte of a small store flipped in turn.
+//! What a start makes of its directories: every case of the tables in `docs/formats`, full devices, and every byte of a
+//! small store flipped in turn.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod cases;
 mod directory;
 mod flips;
+mod logs;
 mod space;
 
 use std::path::{Path, PathBuf};
@@ -23,12 +24,29 @@ pub(crate) fn dir() -> PathBuf {
     Path::new("/store").to_owned()
 }
 
-pub(crate) fn segment(id: u32) -> PathBuf {
-    dir().join(format!("{id:08x}.seg"))
+pub(crate) fn journal() -> PathBuf {
+    dir().join("journal")
 }
 
-pub(crate) fn side_file(id: u32) -> PathBuf {
-    dir().join(format!("{id:08x}.idx"))
+pub(crate) fn ledgers() -> PathBuf {
+    dir().join("ledgers")
+}
+
+/// A journal segment; the first of a store has id 1.
+pub(crate) fn segment(id: u32) -> PathBuf {
+    journal().join(format!("{id:08x}.seg"))
+}
+
+pub(crate) fn log(id: u32) -> PathBuf {
+    ledgers().join(format!("{id:08x}.log"))
+}
+
+pub(crate) fn index(id: u32) -> PathBuf {
+    ledgers().join(format!("{id:08x}.idx"))
+}
+
+pub(crate) fn checkpoint() -> PathBuf {
+    ledgers().join("CHECKPOINT")
 }
 
 /// Blocks of 512 bytes, segments of a few blocks.
@@ -41,6 +59,9 @@ pub(crate) fn options() -> Options {
         entry_bytes_max: 8 << 10,
         preallocate: Preallocate::Reserve,
         compact_bytes_per_s: u64::MAX,
+        write_cache_bytes: 1 << 20,
+        entry_log_bytes: 64 << 10,
+        read_cache_bytes: 0,
         ..Options::default()
     }
 }
@@ -69,6 +90,13 @@ impl Store {
     pub(crate) fn restart(self) -> Self {
         let fs = self.kill();
         Self::open(fs)
+    }
+
+    /// Everything in memory goes to the logs.
+    pub(crate) fn flush(&mut self) {
+        self.manual.pass(61_000_000_000);
+        self.manual.settle();
+        assert_eq!(self.manual.storage.stats().cache_bytes, 0);
     }
 
     pub(crate) fn kill(self) -> FaultFs {

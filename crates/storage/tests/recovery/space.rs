@@ -13,7 +13,7 @@ fn a_full_device_refuses_appends_until_something_is_deleted() {
     while store.manual.storage.stats().segments < 3 {
         store.append(&*large, 4000);
     }
-    store.manual.settle();
+    store.flush();
     store.fs.set_bytes_max(Some(store.fs.bytes()));
     let refused = loop {
         let entry = kept.tail().borrow().durable;

@@ -1,0 +1,302 @@
+//! The write cache: two halves, their size, and up to where each journal has filled them.
+//!
+//! The entries themselves stand in their ledgers (`LedgerState::chunks`). Here is what concerns all of them: which half is
+//! filled (the *epoch* counts halves), how full it is, which ledgers are in it, and the mark of each journal.
+//!
+//! ```text
+//!  journal:  reserve ─► write ─► sync ─► begin_publish (epoch) ─► ledgers ─► end_publish (mark)
+//!  flusher:  swap: a new epoch; the old half with its marks ─► logs ─► release
+//! ```
+//! Always true: a swap's mark of a journal covers only groups all of whose entries were published in the epoch that it
+//! ends or before, and whose facts have appeared when it returns. So what the old half and the ledgers say after a swap
+//! is at least what the journals say up to the marks. (It may be more: replaying what is known already does nothing.)
+//!
+//! Lock order: a ledger's state before this lock.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use pharos_runtime::Nanos;
+
+use crate::format::checkpoint::Mark;
+use crate::ledgers::Ledger;
+
+/// What one journal has told the cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) mark: Mark,
+    /// Bytes written to the journal up to the mark since the store was opened.
+    pub(crate) written: u64,
+}
+
+#[derive(Debug, Default)]
+struct Half {
+    bytes: u64,
+    touched: Vec<Arc<Ledger>>,
+    /// When its first entry came.
+    since: Option<Nanos>,
+}
+
+#[derive(Debug, Default)]
+struct JournalState {
+    published: Progress,
+    /// The end of the group that is being published, and the epoch it goes to.
+    publishing: Option<(Progress, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    epoch: u64,
+    halves: [Half; 2],
+    /// Room promised to groups that are being written.
+    reserved: u64,
+    journals: Vec<JournalState>,
+    /// The other half is being flushed.
+    flushing: bool,
+}
+
+/// What a swap hands to the flusher.
+#[derive(Debug)]
+pub(crate) struct Swapped {
+    pub(crate) epoch: u64,
+    /// By journal.
+    pub(crate) progress: Vec<Progress>,
+    pub(crate) touched: Vec<Arc<Ledger>>,
+    pub(crate) bytes: u64,
+}
+
+/// How the active half stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    pub(crate) bytes: u64,
+    pub(crate) since: Option<Nanos>,
+    /// Bytes of the half that is being flushed.
+    pub(crate) flushing_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    state: Mutex<State>,
+    /// Rung when a journal has published.
+    published: Condvar,
+    half_bytes: u64,
+}
+
+impl Cache {
+    /// A cache of `bytes` bytes for journals that stand at these marks.
+    pub(crate) fn new(bytes: u64, marks: &[Mark]) -> Self {
+        let journal = |mark: &Mark| JournalState {
+            published: Progress {
+                mark: *mark,
+                written: 0,
+            },
+            publishing: None,
+        };
+        Self {
+            state: Mutex::new(State {
+                journals: marks.iter().map(journal).collect(),
+                ..State::default()
+            }),
+            published: Condvar::new(),
+            half_bytes: bytes / 2,
+        }
+    }
+
+    /// Bytes that a group may bring now. An empty half takes any one entry.
+    pub(crate) fn room(&self) -> u64 {
+        let state = self.lock();
+        let used = state.half().bytes + state.reserved;
+        if used == 0 {
+            u64::MAX
+        } else {
+            self.half_bytes.saturating_sub(used)
+        }
+    }
+
+    /// Whether the active half should be flushed before it is full.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let state = self.lock();
+        (state.half().bytes + state.reserved) >= self.half_bytes - self.half_bytes / 4
+    }
+
+    pub(crate) fn half_bytes(&self) -> u64 {
+        self.half_bytes
+    }
+
+    /// Promises room to a group that is about to be written.
+    pub(crate) fn reserve(&self, bytes: u64) {
+        self.lock().reserved += bytes;
+    }
+
+    /// Takes back what was promised to a group that failed.
+    pub(crate) fn cancel(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.reserved = state.reserved.saturating_sub(bytes);
+    }
+
+    /// Effects of a group begin to appear; says in which epoch. `progress`: where the group ends, when nothing of it is
+    /// left after this.
+    pub(crate) fn begin_publish(&self, journal: usize, progress: Option<Progress>) -> u64 {
+        let mut state = self.lock();
+        let epoch = state.epoch;
+        if let Some(journal) = state.journals.get_mut(journal) {
+            journal.publishing = Some((progress.unwrap_or(journal.published), epoch));
+        }
+        epoch
+    }
+
+    /// Some entries of the group have appeared: `bytes` in the ledgers of `touched`, which had nothing in this epoch yet.
+    pub(crate) fn add(
+        &self,
+        epoch: u64,
+        reserved: u64,
+        bytes: u64,
+        touched: impl IntoIterator<Item = Arc<Ledger>>,
+        now: Nanos,
+    ) {
+        let mut state = self.lock();
+        state.reserved = state.reserved.saturating_sub(reserved);
+        let half = &mut state.halves[(epoch & 1) as usize];
+        half.bytes += bytes;
+        half.touched.extend(touched);
+        if half.bytes > 0 {
+            half.since.get_or_insert(now);
+        }
+    }
+
+    /// All effects of the group have appeared.
+    pub(crate) fn end_publish(&self, journal: usize) {
+        let mut state = self.lock();
+        if let Some(journal) = state.journals.get_mut(journal)
+            && let Some((progress, _)) = journal.publishing.take()
+        {
+            journal.published = progress;
+        }
+        drop(state);
+        self.published.notify_all();
+    }
+
+    /// Begins a new epoch, waits until nobody publishes into the old one any more, and hands that over. `None` while the
+    /// one before is not released.
+    pub(crate) fn swap(&self) -> Option<Swapped> {
+        let mut state = self.lock();
+        if state.flushing {
+            return None;
+        }
+        state.flushing = true;
+        let epoch = state.epoch;
+        state.epoch += 1;
+        // A group that is being published into the old epoch belongs to it, so its end is the mark.
+        let progress = state
+            .journals
+            .iter()
+            .map(|journal| journal.publishing.map_or(journal.published, |(end, _)| end))
+            .collect();
+        while state
+            .journals
+            .iter()
+            .any(|journal| journal.publishing.is_some_and(|(_, of)| of == epoch))
+        {
+            state = self.published.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let half = &mut state.halves[(epoch & 1) as usize];
+        half.since = None;
+        let touched = std::mem::take(&mut half.touched);
+        Some(Swapped {
+            epoch,
+            progress,
+            touched,
+            bytes: half.bytes,
+        })
+    }
+
+    /// Entries of this epoch have left memory.
+    pub(crate) fn release(&self, epoch: u64, bytes: u64) {
+        let mut state = self.lock();
+        let half = &mut state.halves[(epoch & 1) as usize];
+        half.bytes = half.bytes.saturating_sub(bytes);
+    }
+
+    /// The old half is flushed; the next swap may come.
+    pub(crate) fn finish_flush(&self) {
+        self.lock().flushing = false;
+    }
+
+    pub(crate) fn fill(&self) -> Fill {
+        let state = self.lock();
+        let other = &state.halves[((state.epoch + 1) & 1) as usize];
+        Fill {
+            bytes: state.half().bytes,
+            since: state.half().since,
+            flushing_bytes: other.bytes,
+        }
+    }
+
+    /// How far each journal is published.
+    pub(crate) fn progress(&self) -> Vec<Progress> {
+        self.lock().journals.iter().map(|j| j.published).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn half(&self) -> &Half {
+        &self.halves[(self.epoch & 1) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(sequence: u64) -> Progress {
+        Progress {
+            mark: Mark {
+                sequence,
+                ..Mark::default()
+            },
+            written: 0,
+        }
+    }
+
+    #[test]
+    fn a_swap_takes_the_group_that_is_being_published_with_it() {
+        let cache = Arc::new(Cache::new(1000, &[Mark::default(); 2]));
+        assert_eq!(cache.begin_publish(0, Some(progress(1))), 0);
+        cache.add(0, 0, 100, [], Nanos(1));
+        cache.end_publish(0);
+        assert_eq!(cache.begin_publish(0, Some(progress(2))), 0);
+        let other = Arc::clone(&cache);
+        let swap = std::thread::spawn(move || other.swap().unwrap());
+        // The swap waits for the group of journal 0; journal 1 publishes into the new epoch meanwhile.
+        while cache.begin_publish(1, Some(progress(7))) == 0 {
+            cache.end_publish(1);
+            std::thread::yield_now();
+        }
+        cache.end_publish(1);
+        cache.add(0, 0, 50, [], Nanos(2));
+        cache.end_publish(0);
+        let swapped = swap.join().unwrap();
+        assert_eq!((swapped.epoch, swapped.bytes), (0, 150));
+        assert_eq!(swapped.progress[0].mark.sequence, 2);
+        assert!(cache.swap().is_none(), "one flush at a time");
+        assert_eq!(cache.fill().flushing_bytes, 150);
+        cache.release(0, 150);
+        cache.finish_flush();
+        assert_eq!(cache.swap().unwrap().epoch, 1);
+    }
+
+    #[test]
+    fn an_empty_half_takes_any_entry_and_a_full_one_none() {
+        let cache = Cache::new(200, &[Mark::default()]);
+        assert_eq!(cache.room(), u64::MAX);
+        cache.reserve(80);
+        assert_eq!(cache.room(), 20);
+        assert!(cache.is_nearly_full());
+        cache.add(0, 80, 500, [], Nanos(1));
+        assert_eq!(cache.room(), 0);
+        assert_eq!(cache.fill().since, Some(Nanos(1)));
+    }
+}

@@ -1,0 +1,76 @@
+//! How the flusher ends.
+
+use std::sync::atomic::Ordering;
+
+use pharos_ledger::StorageFault;
+
+use super::{Flusher, LogWriter, Trouble};
+use crate::format::names::{SEGMENT, parse};
+use crate::shared::Pace;
+
+impl Flusher {
+    /// The journals are finished: everything in memory goes to the logs, and a last checkpoint says that the journals
+    /// hold nothing more.
+    pub(super) fn step_to_end(&mut self) -> Result<Pace, Trouble> {
+        if self.shared.preparers.load(Ordering::Acquire) > 0 {
+            return Ok(Pace::Wait(None));
+        }
+        let fill = self.shared.cache.fill();
+        if fill.since.is_some() || !self.shared.parked().is_empty() {
+            self.begin();
+            return Ok(Pace::Again);
+        }
+        let progress = self.shared.cache.progress();
+        self.write_checkpoint(progress, true)?;
+        self.writers.iter_mut().for_each(LogWriter::close_current);
+        while self.remove_one_log() {}
+        self.remove_segments();
+        self.end();
+        Ok(Pace::Stopped)
+    }
+
+    /// The store was poisoned: nothing is written any more, only the directories are freed when somebody asks for it.
+    pub(super) fn step_poisoned(&mut self) -> Pace {
+        if !self.shared.is_stopping() || self.shared.preparers.load(Ordering::Acquire) > 0 {
+            return Pace::Wait(None);
+        }
+        self.end();
+        Pace::Stopped
+    }
+
+    /// There is no room to end properly; the journals still have what they promised to keep.
+    pub(super) fn give_up(&mut self) -> Pace {
+        if self.shared.preparers.load(Ordering::Acquire) > 0 {
+            return Pace::Wait(None);
+        }
+        tracing::warn!("no space left to write what is in memory; the next start replays the journals");
+        let fault = StorageFault::new("seal", "no space left to write the entries before the stop");
+        for ledger in self.sealing.drain(..).chain(self.shared.parked().drain(..)) {
+            ledger.lock().on_failed(&fault);
+        }
+        self.end();
+        Pace::Stopped
+    }
+
+    /// The journals hold nothing that is needed, so their segments need not wait for the next start to go.
+    fn remove_segments(&self) {
+        for journal in &self.shared.journals {
+            if self.shared.options.journal_backups > 0 || journal.segments().by_id.values().any(|s| s.damaged)
+            {
+                continue;
+            }
+            let names = self.shared.fs.list(&journal.dir).unwrap_or_default();
+            let unneeded = |name: &&String| parse(name, SEGMENT).is_some() || parse(name, "spare").is_some();
+            for name in names.iter().filter(unneeded) {
+                if let Err(error) = self.shared.fs.remove(&journal.dir.join(name)) {
+                    tracing::debug!(%error, name, "cannot remove a journal segment");
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.finished = true;
+        self.shared.unlock_dirs();
+    }
+}

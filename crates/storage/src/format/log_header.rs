@@ -1,0 +1,67 @@
+//! The first block of an entry log.
+//!
+//! ```text
+//!  0 crc of 4..32   4 magic "PHLG"   8 salt   12 log id   16 directory number   20 zeros
+//! ```
+//! For people and tools; a running store knows all of it. Records begin at [`LOG_DATA_AT`], one after the other, each at
+//! a multiple of 8. Between the records of two flushes there are zeros up to the next multiple of 4096.
+
+use super::{crc32c, put_u32};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"PHLG");
+const BYTES: usize = 32;
+
+/// Where the records begin.
+pub(crate) const LOG_DATA_AT: u64 = 4096;
+
+/// A decoded header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogHeader {
+    pub(crate) salt: u32,
+    pub(crate) log: u32,
+    pub(crate) dir: u32,
+}
+
+impl LogHeader {
+    /// Fills the start of `block`, which is zeroed.
+    pub(crate) fn encode(self, block: &mut [u8]) {
+        let header = &mut block[..BYTES];
+        put_u32(header, 4, MAGIC);
+        put_u32(header, 8, self.salt);
+        put_u32(header, 12, self.log);
+        put_u32(header, 16, self.dir);
+        let crc = crc32c(&header[4..]);
+        put_u32(header, 0, crc);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn decode(block: &[u8]) -> Option<Self> {
+        use super::get_u32;
+        let header = block.get(..BYTES)?;
+        let whole = get_u32(header, 0)? == crc32c(header.get(4..)?) && get_u32(header, 4)? == MAGIC;
+        whole.then_some(Self {
+            salt: get_u32(header, 8)?,
+            log: get_u32(header, 12)?,
+            dir: get_u32(header, 16)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_comes_back() {
+        let header = LogHeader {
+            salt: 9,
+            log: 3,
+            dir: 1,
+        };
+        let mut block = vec![0; 512];
+        header.encode(&mut block);
+        assert_eq!(LogHeader::decode(&block), Some(header));
+        block[13] ^= 1;
+        assert_eq!(LogHeader::decode(&block), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! One read call's part that is not in memory: walking from record to record through extents.
+//!
+//! A job goes forward only. A record that lies in one extent is handed out as a slice of it; one that crosses into the
+//! next is put together in `carry`. Every record is checked: it must be the one that is expected there, and whole.
+//!
+//! Where a header is not whole, the walk looks for the next one of the ledger (by salt and checksum), so that damage hides
+//! only the entry that it hit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use pharos_ledger::{ReadEntry, ReadError};
+use pharos_types::{EntryId, LedgerId};
+
+use super::extents::EXTENT_BYTES;
+use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
+use crate::logs::LogFile;
+
+/// A stretch of a log that has wanted entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) file: Arc<LogFile>,
+    /// Where the walk begins, at a record's start, and the entry there.
+    pub(crate) at: u64,
+    pub(crate) entry: u64,
+    /// Where the run's last record ends, and the id after its entry.
+    pub(crate) end: u64,
+    pub(crate) end_entry: u64,
+}
+
+/// What a job needs to go on.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// This extent of this log, at least up to `end` (counted from the extent's start).
+    Extent {
+        file: Arc<LogFile>,
+        number: u32,
+        end: u64,
+        /// How many further extents the run has; they may be read with it.
+        further: u32,
+    },
+    Done(Result<Vec<ReadEntry>, ReadError>),
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub(crate) struct ReadJob {
+    pub(crate) ledger: LedgerId,
+    /// The entry that is wanted next.
+    pub(crate) next: u64,
+    entries_max: usize,
+    bytes_max: usize,
+    spans: VecDeque<Span>,
+    found: Vec<ReadEntry>,
+    found_bytes: usize,
+    /// The start of a record whose rest is in the next extent; it begins at the span's `at`.
+    carry: Vec<u8>,
+    /// The walk lost its way at this place and looks for the next header.
+    lost_at: Option<u64>,
+    /// Something was wrong with the wanted entry.
+    failed: Option<ReadError>,
+    full: bool,
+}
+
+impl ReadJob {
+    pub(crate) fn new(
+        ledger: LedgerId,
+        first: u64,
+        spans: VecDeque<Span>,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> Self {
+        Self {
+            ledger,
+            next: first,
+            entries_max,
+            bytes_max,
+            spans,
+            found: Vec::new(),
+            found_bytes: 0,
+            carry: Vec::new(),
+            lost_at: None,
+            failed: None,
+            full: false,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn empty(ledger: LedgerId, first: u64) -> Self {
+        Self::new(ledger, first, VecDeque::new(), 1, 1)
+    }
+
+    /// What the job needs now.
+    pub(crate) fn need(&mut self) -> Need {
+        while let Some(span) = self.spans.front() {
+            if self.full || self.failed.is_some() {
+                break;
+            }
+            let from = span.at + self.carry.len() as u64;
+            if self.next >= span.end_entry || from >= span.end {
+                self.end_span();
+                continue;
+            }
+            let number = from / EXTENT_BYTES;
+            let last = (span.end - 1) / EXTENT_BYTES;
+            return Need::Extent {
+                file: Arc::clone(&span.file),
+                number: number as u32,
+                end: (span.end - number * EXTENT_BYTES).min(EXTENT_BYTES),
+                further: (last - number) as u32,
+            };
+        }
+        Need::Done(match self.failed.take() {
+            Some(error) if self.found.is_empty() => Err(error),
+            _ => Ok(std::mem::take(&mut self.found)),
+        })
+    }
+
+    /// The device refused.
+    pub(crate) fn fail(&mut self, error: ReadError) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// The walk came to the end of a run. What was wanted in it and did not turn up is damaged.
+    fn end_span(&mut self) {
+        let Some(span) = self.spans.pop_front() else {
+            return;
+        };
+        self.carry.clear();
+        if self.next < span.end_entry {
+            let at = self.lost_at.unwrap_or(span.at);
+            self.failed = Some(damaged(self.ledger, self.next, &span.file, at));
+        }
+        self.lost_at = None;
+    }
+
+    /// Walks through an extent that was asked for.
+    pub(crate) fn take(&mut self, number: u32, extent: &Bytes) {
+        let Some(mut span) = self.spans.pop_front() else {
+            return;
+        };
+        let start = u64::from(number) * EXTENT_BYTES;
+        let inside = usize::try_from(span.end.saturating_sub(start)).unwrap_or(usize::MAX);
+        let extent = extent.slice(..extent.len().min(inside));
+        let taken = self.found.len();
+        self.finish_carry(&mut span, start, &extent);
+        while !self.full && self.failed.is_none() && self.carry.is_empty() && self.next < span.end_entry {
+            let at = usize::try_from(span.at.saturating_sub(start)).unwrap_or(usize::MAX);
+            if span.at < start || at >= extent.len() {
+                break;
+            }
+            let rest = extent.slice(at..);
+            if !self.walk(&mut span, &rest) {
+                self.carry.extend_from_slice(&rest);
+            }
+        }
+        self.spans.push_front(span);
+        self.unshare(taken, extent.len());
+    }
+
+    /// Adds to the record that began in an earlier extent.
+    fn finish_carry(&mut self, span: &mut Span, start: u64, extent: &Bytes) {
+        while !self.carry.is_empty() && !self.full && self.failed.is_none() {
+            let from = span.at + self.carry.len() as u64;
+            let Some(at) = from.checked_sub(start).and_then(|at| usize::try_from(at).ok()) else {
+                return;
+            };
+            let total = self.carried_bytes(span);
+            let missing = total.saturating_sub(self.carry.len());
+            let rest = extent.get(at..).unwrap_or_default();
+            self.carry
+                .extend_from_slice(rest.get(..missing.min(rest.len())).unwrap_or_default());
+            if self.carry.len() < total {
+                // The rest is in the next extent.
+                return;
+            }
+            if total == RECORD_HEADER_BYTES && self.carried_bytes(span) > total {
+                continue;
+            }
+            let record = Bytes::from(std::mem::take(&mut self.carry));
+            let before = span.at;
+            self.walk(span, &record);
+            let walked = usize::try_from(span.at - before).unwrap_or(usize::MAX);
+            // A walk that is lost goes on in small steps.
+            self.carry = record.get(walked..).unwrap_or_default().to_vec();
+            if self.next >= span.end_entry {
+                return;
+            }
+        }
+    }
+
+    /// The length of the record that is being put together, as far as that is known.
+    fn carried_bytes(&self, span: &Span) -> usize {
+        let header = RecordHeader::decode(&self.carry, span.file.salt);
+        header
+            .filter(|header| self.is_expected(span, header))
+            .map_or(RECORD_HEADER_BYTES, |header| header.total_bytes())
+    }
+
+    /// Whether a header can be the next of this run.
+    fn is_expected(&self, span: &Span, header: &RecordHeader) -> bool {
+        let ours = header.kind == Kind::Entry && header.ledger == self.ledger.0;
+        let place = if self.lost_at.is_some() {
+            (span.entry..span.end_entry).contains(&header.value)
+        } else {
+            header.value == span.entry
+        };
+        ours && place
+    }
+
+    /// Goes one record, or one small step, forward in `rest`, which begins at the span's place. `false`: more is needed.
+    fn walk(&mut self, span: &mut Span, rest: &Bytes) -> bool {
+        if rest.len() < RECORD_HEADER_BYTES {
+            return false;
+        }
+        let header = RecordHeader::decode(rest, span.file.salt).filter(|h| self.is_expected(span, h));
+        let Some(header) = header else {
+            self.lost_at.get_or_insert(span.at);
+            span.at += RECORD_ALIGN as u64;
+            return true;
+        };
+        if rest.len() < header.total_bytes() {
+            return false;
+        }
+        if header.value > self.next {
+            // The wanted one was where the walk was lost.
+            let at = self.lost_at.unwrap_or(span.at);
+            self.failed = Some(damaged(self.ledger, self.next, &span.file, at));
+            return true;
+        }
+        self.lost_at = None;
+        if header.value == self.next {
+            self.take_entry(span, &header, rest);
+        }
+        span.entry = header.value + 1;
+        span.at += header.total_bytes() as u64;
+        true
+    }
+
+    fn take_entry(&mut self, span: &Span, header: &RecordHeader, rest: &Bytes) {
+        let bytes = self.found_bytes.saturating_add(header.body_bytes as usize);
+        if !self.found.is_empty() && (self.found.len() >= self.entries_max || bytes > self.bytes_max) {
+            self.full = true;
+            return;
+        }
+        let Some(body) = header.body(rest) else {
+            self.failed = Some(damaged(self.ledger, self.next, &span.file, span.at));
+            return;
+        };
+        self.found.push(ReadEntry {
+            id: EntryId(self.next),
+            payload: rest.slice_ref(body),
+        });
+        self.found_bytes = bytes;
+        self.next += 1;
+        self.full = self.found.len() >= self.entries_max || self.found_bytes >= self.bytes_max;
+    }
+
+    /// Slices keep a whole buffer alive, so they are only handed out where most of it was wanted.
+    fn unshare(&mut self, taken: usize, extent_bytes: usize) {
+        let new = self.found.get_mut(taken..).unwrap_or_default();
+        let wanted: usize = new.iter().map(|entry| entry.payload.len()).sum();
+        if wanted * 2 < extent_bytes {
+            for entry in new {
+                entry.payload = Bytes::copy_from_slice(&entry.payload);
+            }
+        }
+    }
+}
+
+fn damaged(ledger: LedgerId, entry: u64, file: &LogFile, byte_offset: u64) -> ReadError {
+    ReadError::Damaged {
+        ledger,
+        entry: EntryId(entry),
+        file: file.path.display().to_string(),
+        byte_offset,
+    }
+}

@@ -1,0 +1,165 @@
+//! Reads that wait for a device: bounded, and one ledger after the other.
+//!
+//! A turn is one device read. A job that needs more goes to the end of its ledger, and its ledger to the end of the line,
+//! so that a reader of one busy ledger waits for its own kind and not everybody for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use pharos_ledger::{ReadEntry, ReadError, StorageFault};
+use pharos_types::LedgerId;
+
+use super::job::ReadJob;
+
+pub(crate) type Answer = Result<Vec<ReadEntry>, ReadError>;
+
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) job: ReadJob,
+    pub(crate) answer: oneshot::Sender<Answer>,
+    /// The place in the queue, given back when the read is done.
+    _slot: OwnedSemaphorePermit,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_ledger: HashMap<LedgerId, VecDeque<Queued>>,
+    /// Ledgers with a job that waits, the next one first.
+    turns: VecDeque<LedgerId>,
+    count: usize,
+}
+
+impl State {
+    fn push(&mut self, queued: Queued) {
+        let ledger = queued.job.ledger;
+        let jobs = self.by_ledger.entry(ledger).or_default();
+        if jobs.is_empty() {
+            self.turns.push_back(ledger);
+        }
+        jobs.push_back(queued);
+        self.count += 1;
+    }
+
+    fn pop(&mut self) -> Option<Queued> {
+        let ledger = self.turns.pop_front()?;
+        let jobs = self.by_ledger.get_mut(&ledger)?;
+        let queued = jobs.pop_front();
+        if jobs.is_empty() {
+            self.by_ledger.remove(&ledger);
+        } else {
+            self.turns.push_back(ledger);
+        }
+        self.count -= 1;
+        queued
+    }
+}
+
+/// The reads of one directory.
+#[derive(Debug)]
+pub(crate) struct ReadQueue {
+    /// Its permits are what bounds the jobs.
+    slots: Arc<Semaphore>,
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+impl ReadQueue {
+    pub(crate) fn new(slots: usize) -> Self {
+        Self {
+            slots: Arc::new(Semaphore::new(slots)),
+            state: Mutex::default(),
+            bell: Condvar::new(),
+        }
+    }
+
+    /// Has a read done by the directory's thread.
+    ///
+    /// Cancel safety: dropping it drops the answer; the read may still happen.
+    pub(crate) async fn submit(&self, job: ReadJob) -> Answer {
+        let stopped = || ReadError::Fault(StorageFault::new("read", "storage was shut down"));
+        let slot = Arc::clone(&self.slots)
+            .acquire_owned()
+            .await
+            .map_err(|_| stopped())?;
+        let (answer, answered) = oneshot::channel();
+        let queued = Queued {
+            job,
+            answer,
+            _slot: slot,
+        };
+        self.give_back(queued);
+        answered.await.map_err(|_| stopped())?
+    }
+
+    /// Puts a job behind the others.
+    pub(crate) fn give_back(&self, queued: Queued) {
+        self.lock().push(queued);
+        self.bell.notify_one();
+    }
+
+    /// Lets the thread end; what waits is answered with a fault.
+    pub(crate) fn stop(&self) {
+        self.slots.close();
+        *self.lock() = State::default();
+        self.bell.notify_all();
+    }
+
+    /// The next job; none once the queue is stopped. Jobs that nobody waits for any more are dropped.
+    pub(crate) fn next(&self) -> Option<Queued> {
+        let mut state = self.lock();
+        loop {
+            if self.slots.is_closed() {
+                return None;
+            }
+            match state.pop() {
+                Some(queued) if queued.answer.is_closed() => drop(queued),
+                Some(queued) => return Some(queued),
+                None => state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Jobs that wait.
+    pub(crate) fn depth(&self) -> usize {
+        self.lock().count
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ledgers_take_turns() {
+        let queue = ReadQueue::new(100);
+        let mut answers = Vec::new();
+        let mut push = |ledger: u64, first: u64| {
+            let (answer, answered) = oneshot::channel();
+            answers.push(answered);
+            queue.give_back(Queued {
+                job: ReadJob::empty(LedgerId(ledger), first),
+                answer,
+                _slot: Arc::clone(&queue.slots).try_acquire_owned().unwrap(),
+            });
+        };
+        for first in 0..4 {
+            push(1, first);
+        }
+        push(2, 10);
+        push(3, 20);
+        assert_eq!(queue.depth(), 6);
+        let mut order = Vec::new();
+        while queue.depth() > 0 {
+            order.push(queue.next().unwrap().job.next);
+        }
+        assert_eq!(order, [0, 10, 20, 1, 2, 3]);
+        queue.stop();
+        assert!(queue.next().is_none());
+    }
+}
