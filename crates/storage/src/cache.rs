@@ -145,6 +145,7 @@ impl Cache {
     }
 
     /// Some entries of the group have appeared: `bytes` in the ledgers of `touched`, which had nothing in this epoch yet.
+    /// `true`: they are the first ones, so from now on there is something whose age counts.
     pub(crate) fn add(
         &self,
         epoch: u64,
@@ -152,15 +153,17 @@ impl Cache {
         bytes: u64,
         touched: impl IntoIterator<Item = Arc<Ledger>>,
         now: Nanos,
-    ) {
+    ) -> bool {
         let mut state = self.lock();
         state.reserved = state.reserved.saturating_sub(reserved);
         let half = &mut state.halves[(epoch & 1) as usize];
         half.bytes += bytes;
         half.touched.extend(touched);
-        if half.bytes > 0 {
-            half.since.get_or_insert(now);
+        let first = half.bytes > 0 && half.since.is_none();
+        if first {
+            half.since = Some(now);
         }
+        first
     }
 
     /// All effects of the group have appeared.

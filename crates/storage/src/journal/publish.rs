@@ -108,8 +108,9 @@ impl Journal {
                 new.push(touched.ledger);
             }
         }
-        if count > 0 {
-            self.shared.cache.add(epoch, cost, cost - gone, new, now);
+        if count > 0 && self.shared.cache.add(epoch, cost, cost - gone, new, now) {
+            // It sleeps without an end while there is nothing to flush.
+            self.shared.flush_bell.ring();
         }
         bump(&self.shared.counters.entries, count);
         bump(&self.shared.counters.payload_bytes, payload_bytes);

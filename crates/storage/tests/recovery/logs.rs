@@ -336,3 +336,30 @@ fn large_entries_cross_extents() {
         .unwrap();
     assert_eq!(found.len(), sizes.len());
 }
+
+#[tokio::test]
+async fn entries_do_not_stay_in_memory_beyond_their_time() {
+    let real = tempfile::tempdir().unwrap();
+    let options = Options {
+        flush_interval: std::time::Duration::from_millis(20),
+        ..Options::default()
+    };
+    let storage = pharos_storage::Storage::open(real.path(), options).unwrap();
+    let writer = storage
+        .create(pharos_ledger::CreateOptions::default())
+        .await
+        .unwrap();
+    for flushes in 1..4 {
+        let entry = writer.append("x".into()).unwrap();
+        writer
+            .tail()
+            .wait_for(|tail| tail.durable > entry.0)
+            .await
+            .unwrap();
+        // Nothing else happens that would wake the flusher.
+        while storage.stats().flushes < flushes {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+    storage.shutdown().await;
+}
