@@ -124,7 +124,8 @@ fn open_door(broker: &Broker, settings: &Settings, host: &str) -> anyhow::Result
     })
 }
 
-fn storage_options(settings: &Settings) -> pharos_storage::Options {
+/// What the storage engine is told; also for looking at its files while it does not run.
+pub(crate) fn storage_options(settings: &Settings) -> pharos_storage::Options {
     let storage = &settings.storage;
     let defaults = pharos_storage::Options::default();
     pharos_storage::Options {

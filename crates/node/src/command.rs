@@ -13,7 +13,10 @@ Results go to standard output, everything else to standard error.";
 /// The whole command line.
 #[must_use]
 pub fn command() -> Command {
-    let command = Command::new("pharos").subcommand(serve()).subcommand(config());
+    let command = Command::new("pharos")
+        .subcommand(serve())
+        .subcommand(config())
+        .subcommand(crate::offline::command());
     // Sets a description of its own, so ours comes after.
     let command = pharos_cli::CliArgs::augment_args(command);
     let bench = Command::new("bench");
@@ -96,7 +99,8 @@ fn value_name(kind: &'static str) -> &'static str {
 /// The settings among parsed flags: key and value.
 pub(crate) fn setting_flags(matches: &ArgMatches) -> Vec<(String, String)> {
     let given = SETTINGS.iter().filter_map(|setting| {
-        let value = matches.get_one::<String>(setting.key)?;
+        // Not every command has a flag for every setting.
+        let value = matches.try_get_one::<String>(setting.key).ok()??;
         Some((setting.key.to_owned(), value.clone()))
     });
     given.collect()

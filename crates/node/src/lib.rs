@@ -3,6 +3,7 @@
 //! ```text
 //! pharos serve      metadata → storage → broker → Pulsar door → HTTP door; stops in the other order
 //! pharos config     which settings would be in force, and where each came from
+//! pharos storage    the data directory of a stopped broker: check, inspect, repair
 //! ```
 
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@ mod broker;
 mod command;
 mod limits;
 pub mod logging;
+mod offline;
 mod offload;
 mod serve;
 pub mod settings;

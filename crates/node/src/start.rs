@@ -41,6 +41,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             print(&listing);
             Ok(())
         }),
+        Some(("storage", matches)) => {
+            crate::offline::run(matches, |matches| Ok(Effective::load(&sources(matches)?)?))
+        }
         Some(("bench", matches)) => bench(matches),
         _ => match pharos_cli::CliArgs::from_arg_matches(&matches) {
             Ok(args) => pharos_cli::run(args),

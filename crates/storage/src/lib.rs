@@ -40,6 +40,7 @@ mod ledgers;
 mod logs;
 #[cfg(feature = "test-util")]
 pub mod manual;
+pub mod offline;
 mod options;
 mod queue;
 mod read;

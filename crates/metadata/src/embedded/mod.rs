@@ -19,6 +19,7 @@ use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+mod peek;
 mod reader;
 mod writer;
 

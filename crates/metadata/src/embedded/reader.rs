@@ -35,7 +35,7 @@ pub(super) struct Reader {
     queue: mpsc::Receiver<Read>,
 }
 
-type Items = ReadOnlyTable<&'static str, &'static [u8]>;
+pub(super) type Items = ReadOnlyTable<&'static str, &'static [u8]>;
 
 impl Reader {
     pub(super) fn new(database: Arc<Database>, queue: mpsc::Receiver<Read>) -> Self {
@@ -74,16 +74,7 @@ fn answer(items: &Result<Items, redb::Error>, read: Read) {
             drop(answer.send(with(items, list)));
         }
         Read::Scan { prefix, answer } => {
-            let scan = |items: &Items| {
-                walk(items, &prefix, |key, item| {
-                    let Versioned { value, version } = versioned(item)?;
-                    Ok(Item {
-                        key: key.to_owned(),
-                        value,
-                        version,
-                    })
-                })
-            };
+            let scan = |items: &Items| scan(items, &prefix);
             drop(answer.send(with(items, scan)));
         }
     }
@@ -102,6 +93,18 @@ fn with<T>(
 
 fn get(items: &Items, key: &str) -> Result<Option<Versioned>, redb::Error> {
     items.get(key)?.map(|item| versioned(item.value())).transpose()
+}
+
+/// The items whose keys begin with `prefix`.
+pub(super) fn scan(items: &Items, prefix: &str) -> Result<Vec<Item>, redb::Error> {
+    walk(items, prefix, |key, item| {
+        let Versioned { value, version } = versioned(item)?;
+        Ok(Item {
+            key: key.to_owned(),
+            value,
+            version,
+        })
+    })
 }
 
 fn walk<T>(

@@ -6,7 +6,7 @@
 //! For people and tools; a running store knows all of it. Records begin at [`LOG_DATA_AT`], one after the other, each at
 //! a multiple of 8. Between the records of two flushes there are zeros up to the next multiple of 4096.
 
-use super::{crc32c, put_u32};
+use super::{crc32c, get_u32, put_u32};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PHLG");
 const BYTES: usize = 32;
@@ -34,9 +34,8 @@ impl LogHeader {
         put_u32(header, 0, crc);
     }
 
-    #[cfg(test)]
+    /// The header at the start of `block`, when it is whole.
     pub(crate) fn decode(block: &[u8]) -> Option<Self> {
-        use super::get_u32;
         let header = block.get(..BYTES)?;
         let whole = get_u32(header, 0)? == crc32c(header.get(4..)?) && get_u32(header, 4)? == MAGIC;
         whole.then_some(Self {

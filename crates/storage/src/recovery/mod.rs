@@ -27,9 +27,9 @@ use crate::{OpenStoreError, Options};
 
 mod dirs;
 mod load;
-mod rebuild;
+pub(crate) mod rebuild;
 mod replay;
-mod scan;
+pub(crate) mod scan;
 
 use dirs::Dirs;
 use replay::{Ended, Replay};

@@ -21,7 +21,7 @@ const POINT_BYTES: u32 = 128 << 10;
 const RUN_BYTES_MAX: u32 = 16 << 20;
 
 /// Reads a log's records up to its end, and writes and returns the index that they make. Says also its length.
-pub(super) fn rebuild(fs: &dyn Fs, log: &LogFile, end: u64) -> io::Result<(Vec<IndexRun>, u64)> {
+pub(crate) fn rebuild(fs: &dyn Fs, log: &LogFile, end: u64) -> io::Result<(Vec<IndexRun>, u64)> {
     let batch = IndexBatch {
         data_from: LOG_DATA_AT,
         data_to: end,
@@ -42,7 +42,7 @@ pub(super) fn rebuild(fs: &dyn Fs, log: &LogFile, end: u64) -> io::Result<(Vec<I
 }
 
 /// All runs in a log. What is no record is passed over in small steps; a damaged body does not matter here.
-fn scan(log: &LogFile, end: u64) -> Vec<IndexRun> {
+pub(crate) fn scan(log: &LogFile, end: u64) -> Vec<IndexRun> {
     let mut runs = Vec::new();
     let mut open: Option<IndexRun> = None;
     let mut chunk = Bytes::new();

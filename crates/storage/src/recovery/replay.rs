@@ -110,6 +110,13 @@ impl<'a> Replay<'a> {
         for candidate in candidates.drain(..old) {
             self.keep(number, &candidate, mark.sequence, false);
         }
+        if candidates.is_empty() && !clean && mark != Mark::default() {
+            self.on_missing(
+                number,
+                &dir,
+                "the segments behind the checkpoint's mark are missing",
+            );
+        }
         for at in 0..candidates.len() {
             let next = candidates.get(at + 1);
             self.segment(number, &candidates[at], next, at == 0, &mut ended)?;
@@ -198,6 +205,11 @@ impl<'a> Replay<'a> {
             damaged: false,
         };
         self.check_chain(&mut current, candidate, first && !marked, ended);
+        if marked && mark.byte_offset > candidate.file_bytes {
+            let path = &candidate.file.path;
+            self.on_missing(number, path, "the checkpoint's mark is not inside this segment");
+            current.damaged = true;
+        }
         let known_end = next
             .and_then(|next| next.header)
             .filter(|header| header.previous.segment == candidate.file.id)
@@ -249,17 +261,32 @@ impl<'a> Replay<'a> {
             ended.previous.segment != NO_SEGMENT && header.previous.segment != ended.previous.segment
         };
         if missing {
-            tracing::error!(file = %candidate.file.path.display(), "a segment before this one is missing");
-            self.on_bad(
-                current,
-                &Bad {
-                    start: 0,
-                    end: 0,
-                    sequence: 0,
-                    known: false,
-                },
+            self.on_missing(
+                current.number,
+                &candidate.file.path,
+                "a segment before this one is missing",
             );
+            current.damaged = true;
         }
+    }
+
+    /// Something that was in the journal is not there at all.
+    fn on_missing(&mut self, number: usize, path: &Path, what: &str) {
+        tracing::error!(file = %path.display(), "{what}");
+        let mut current = Current {
+            number,
+            path: path.to_owned(),
+            segment: 0,
+            progress: Progress::default(),
+            damaged: false,
+        };
+        let bad = Bad {
+            start: 0,
+            end: 0,
+            sequence: 0,
+            known: false,
+        };
+        self.on_bad(&mut current, &bad);
     }
 
     /// Brings everything in a segment into memory.

@@ -25,31 +25,31 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// What is known about a segment before it is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) block_bytes: u64,
-    pub(super) file_bytes: u64,
+pub(crate) struct Bounds {
+    pub(crate) block_bytes: u64,
+    pub(crate) file_bytes: u64,
     /// Where to begin: a group's start.
-    pub(super) from: u64,
+    pub(crate) from: u64,
     /// The highest sequence number before that.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     /// Where the data ends, when that is known.
-    pub(super) end: Option<u64>,
+    pub(crate) end: Option<u64>,
 }
 
 /// A stretch that holds something else than what was written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bad {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Bad {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// The sequence number of its group, or the lowest it can have had.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     /// It is known which record is in it.
-    pub(super) known: bool,
+    pub(crate) known: bool,
 }
 
 /// What turns up, in order.
 #[derive(Debug)]
-pub(super) enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// A group begins whose records have this many bytes.
     Begin { record_bytes: u64 },
     /// A record; no body when that is damaged.
@@ -69,16 +69,16 @@ pub(super) enum Event<'a> {
 
 /// What a sweep knows at its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Swept {
+pub(crate) struct Swept {
     /// The highest sequence number.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     /// The first byte after the last group.
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 /// Where the data of the last segment ends: behind its last group, or where a torn write begins. Says also the highest
 /// sequence number seen, torn or not.
-pub(super) fn find_end(file: &SegmentFile, bounds: &Bounds) -> Swept {
+pub(crate) fn find_end(file: &SegmentFile, bounds: &Bounds) -> Swept {
     let (mut synced, mut bads) = (0, Vec::new());
     let mut swept = sweep(file, bounds, &mut |event| match event {
         Event::End { group, .. } => synced = synced.max(group.synced),
@@ -94,8 +94,9 @@ pub(super) fn find_end(file: &SegmentFile, bounds: &Bounds) -> Swept {
 }
 
 /// Tells `visit` of everything in a segment.
-pub(super) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
-    let limit = bounds.end.unwrap_or(bounds.file_bytes).min(bounds.file_bytes);
+pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
+    // A file that is shorter than somebody knows it to be has lost what is not there.
+    let limit = bounds.end.unwrap_or(bounds.file_bytes);
     let mut swept = Swept {
         sequence: bounds.sequence,
         end: bounds.from.min(limit),
@@ -240,7 +241,7 @@ impl<'a> Window<'a> {
 }
 
 /// The header of a segment, and whether a group follows it.
-pub(super) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentHeader>, bool)> {
+pub(crate) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentHeader>, bool)> {
     let block = block_bytes as usize;
     let start = file.read_up_to(0, block + GROUP_HEADER_BYTES)?;
     let header = SegmentHeader::decode(start.get(..block).unwrap_or_default(), file.id, file.salt);

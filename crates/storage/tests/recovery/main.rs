@@ -7,6 +7,7 @@ mod cases;
 mod directory;
 mod flips;
 mod logs;
+mod offline;
 mod space;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,81 @@
+//! `pharos storage repair`.
+
+use std::fmt::Write as _;
+
+use pharos_storage::offline::{Access, Plan, PlannedAction};
+use serde_json::json;
+
+use super::{Asked, EXIT_DAMAGED, print, progress};
+
+/// Says what would be repaired, and repairs it with `--yes`. Says how the process ends.
+pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
+    let yes = asked.matches.get_flag("yes");
+    let offline = asked.open(if yes { Access::Change } else { Access::Look })?;
+    let plan = offline.plan(&mut progress())?;
+    if !asked.json {
+        print(&announced(&plan, yes))?;
+    }
+    if yes {
+        let mut told = Ok(());
+        let json = asked.json;
+        offline.repair(&plan, &mut |action| {
+            if told.is_ok() && !json {
+                told = print(&format!("done           {}\n", action.file.display()));
+            }
+        })?;
+        told?;
+    }
+    if asked.json {
+        print(&format!("{:#}\n", in_json(&plan, yes)))?;
+    } else if !plan.actions.is_empty() {
+        print(if yes {
+            "Check again with: pharos storage check. What was changed is kept as *.before-repair.\n"
+        } else {
+            "Nothing was changed. Do it with --yes.\n"
+        })?;
+    }
+    let left = !plan.refused.is_empty() || !yes && !plan.actions.is_empty();
+    Ok(if left { EXIT_DAMAGED } else { 0 })
+}
+
+fn announced(plan: &Plan, yes: bool) -> String {
+    let word = if yes { "repair" } else { "would repair" };
+    let mut out = String::new();
+    for action in &plan.actions {
+        let _ = write!(out, "{word:13}  {}: {}", action.file.display(), action.what);
+        match backup(action) {
+            Some(backup) => {
+                let _ = writeln!(out, "; kept as {backup}");
+            }
+            None => out.push('\n'),
+        }
+    }
+    for refusal in &plan.refused {
+        let _ = match refusal.file.as_os_str().is_empty() {
+            true => writeln!(out, "left alone     {}", refusal.why),
+            false => writeln!(out, "left alone     {}: {}", refusal.file.display(), refusal.why),
+        };
+    }
+    if plan.actions.is_empty() && plan.refused.is_empty() {
+        out.push_str("nothing to repair\n");
+    }
+    out
+}
+
+fn backup(action: &PlannedAction) -> Option<String> {
+    let name = action.backup.as_ref()?.file_name()?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+fn in_json(plan: &Plan, done: bool) -> serde_json::Value {
+    let actions = plan.actions.iter();
+    let actions =
+        actions.map(|action| json!({ "file": action.file, "what": action.what, "backup": action.backup }));
+    let refused = plan.refused.iter();
+    let refused = refused.map(|refusal| json!({ "file": refusal.file, "why": refusal.why }));
+    json!({
+        "done": done,
+        "actions": actions.collect::<Vec<_>>(),
+        "left_alone": refused.collect::<Vec<_>>(),
+    })
+}

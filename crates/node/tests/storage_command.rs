@@ -1,0 +1,255 @@
+//! `pharos storage` on the data directory of a broker: refused while it runs, true about what it finds, and careful.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use pharos_client::{ConsumerOptions, ProducerOptions};
+use serde_json::Value;
+use support::{Node, expect_numbers, publish};
+
+const TOPIC: &str = "persistent://public/default/notices of today";
+
+fn storage(data: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pharos"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PHAROS_") {
+            command.env_remove(name);
+        }
+    }
+    command.arg("storage").args(arguments).arg("--data-dir").arg(data);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json(data: &Path, arguments: &[&str], code: i32) -> Value {
+    let output = storage(data, &[arguments, &["--output", "json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{arguments:?}: {said}{}",
+        text(&output)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Every file below a directory and its bytes.
+fn content(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(data).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(content(&path));
+        } else {
+            all.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    all
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A broker that took twenty messages.
+async fn filled(data: &Path) -> Node {
+    let node = Node::start(data, &[]);
+    let client = node.client().await;
+    let mut consumer = client
+        .subscribe(TOPIC, ConsumerOptions::shared("s"))
+        .await
+        .unwrap();
+    let producer = client.producer(TOPIC, ProducerOptions::default()).await.unwrap();
+    publish(&producer, 0..20).await;
+    expect_numbers(&mut consumer, 0..20).await;
+    node
+}
+
+async fn reads_all(data: &Path) {
+    let node = Node::start(data, &[]);
+    let client = node.client().await;
+    let mut consumer = client
+        .subscribe(TOPIC, ConsumerOptions::shared("s"))
+        .await
+        .unwrap();
+    expect_numbers(&mut consumer, 0..20).await;
+    node.stop();
+}
+
+/// The ledger with the topic's messages, as `inspect --topic` shows it.
+fn ledger_of(data: &Path) -> Value {
+    let shown = json(data, &["inspect", "--topic", TOPIC], 0);
+    let ledgers = shown["ledgers"].as_array().unwrap();
+    assert!(ledgers.iter().any(|ledger| ledger["cursors"] == true), "{shown}");
+    ledgers
+        .iter()
+        .find(|ledger| ledger["entries"].as_u64() >= Some(1))
+        .unwrap()
+        .clone()
+}
+
+#[tokio::test]
+async fn a_stopped_or_killed_broker_left_everything_whole() {
+    for kill in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path();
+        let node = filled(data).await;
+        for arguments in [&["check"][..], &["inspect"], &["repair"], &["repair", "--yes"]] {
+            let refused = storage(data, arguments);
+            assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+            assert!(refused.stdout.is_empty());
+            assert!(String::from_utf8_lossy(&refused.stderr).contains("stop the broker first"));
+        }
+        if kill {
+            node.kill();
+        } else {
+            assert!(node.stop().0.success());
+        }
+        let before = content(data);
+        let checked = storage(data, &["check"]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+        assert!(
+            text(&checked).ends_with("nothing is lost\n"),
+            "{}",
+            text(&checked)
+        );
+        let report = json(data, &["check"], 0);
+        assert!(report["totals"]["entries"].as_u64() >= Some(1));
+        assert_eq!(report["notes"].as_array().unwrap().len(), 0, "{report}");
+        let shown = text(&storage(data, &["inspect"]));
+        assert!(shown.contains(TOPIC) && shown.contains("checkpoint"), "{shown}");
+        let ledger = ledger_of(data)["ledger"].to_string();
+        let read = text(&storage(
+            data,
+            &["inspect", "--ledger", &ledger, "--entries", "..", "--hex"],
+        ));
+        assert!(
+            read.contains("  31 39") || read.contains("31 39"),
+            "the text 19: {read}"
+        );
+        assert_eq!(json(data, &["repair"], 0)["done"], false);
+        assert!(content(data) == before, "nothing was changed");
+        reads_all(data).await;
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_entry_is_named_with_its_topic_and_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path();
+    filled(data).await.stop();
+    let ledger = ledger_of(data);
+    let id = ledger["ledger"].as_u64().unwrap();
+    let run = &ledger["where"][0];
+    let file = PathBuf::from(run["file"].as_str().unwrap());
+    let at = run["byte_offset"].as_u64().unwrap();
+    flip(&file, at as usize + 40);
+    let report = json(data, &["check"], 1);
+    let lost = &report["lost"][0];
+    assert_eq!(
+        (lost["topic"].as_str(), lost["ledger"].as_u64()),
+        (Some(TOPIC), Some(id))
+    );
+    assert_eq!(
+        (lost["first"].as_u64(), lost["count"].as_u64()),
+        (Some(0), Some(1))
+    );
+    assert_eq!(lost["byte_offset"].as_u64(), Some(at));
+    let said = text(&storage(data, &["check"]));
+    assert!(
+        said.contains(&format!("{TOPIC}: entry {id}:0: damaged in the log")),
+        "{said}"
+    );
+    assert!(said.ends_with("data is damaged or missing\n"), "{said}");
+    let decoded = storage(data, &["inspect", file.to_str().unwrap()]);
+    assert_eq!(decoded.status.code(), Some(1));
+    assert!(text(&decoded).contains("DAMAGED"));
+    let left = json(data, &["repair"], 1);
+    assert!(left["actions"].as_array().unwrap().is_empty(), "{left}");
+    assert!(left["left_alone"].to_string().contains("is lost"), "{left}");
+
+    // The whole log is gone: what topics knew of it is not forgotten.
+    std::fs::remove_file(&file).unwrap();
+    let report = json(data, &["check"], 1);
+    assert_eq!(report["lost"][0]["what"], "in no log; this one is missing");
+}
+
+#[tokio::test]
+async fn a_ledger_that_a_topic_names_and_nobody_has_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, other) = (dir.path().join("a"), dir.path().join("b"));
+    filled(&data).await.stop();
+    Node::start(&other, &[]).stop();
+    // The metadata of one broker next to the ledgers of another.
+    std::fs::copy(data.join("metadata.redb"), other.join("metadata.redb")).unwrap();
+    let report = json(&other, &["check"], 1);
+    assert!(
+        report["absent"].to_string().contains("is not in the store"),
+        "{report}"
+    );
+    std::fs::remove_file(other.join("metadata.redb")).unwrap();
+    let report = json(&other, &["check"], 0);
+    assert!(
+        report["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("topics cannot be told"),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+async fn a_repair_is_confirmed_first_and_makes_the_store_open_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path();
+    filled(data).await.kill();
+    let version = data.join("journal/VERSION");
+    flip(&version, 5);
+    flip(&version, 517);
+    let hurt = std::fs::read(&version).unwrap();
+    let report = json(data, &["check"], 1);
+    assert!(
+        report["findings"].to_string().contains("does not open"),
+        "{report}"
+    );
+    let before = content(data);
+    let planned = storage(data, &["repair"]);
+    assert_eq!(planned.status.code(), Some(1));
+    assert!(
+        text(&planned).contains("would repair") && text(&planned).contains("--yes"),
+        "{}",
+        text(&planned)
+    );
+    assert!(content(data) == before, "nothing was changed");
+    let refused = support::refused(data);
+    assert_eq!(refused.status.code(), Some(1));
+    let done = storage(data, &["repair", "--yes"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    assert_eq!(
+        std::fs::read(data.join("journal/VERSION.before-repair")).unwrap(),
+        hurt
+    );
+    json(data, &["check"], 0);
+    reads_all(data).await;
+}
+
+#[test]
+fn what_is_no_store_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for arguments in [&["check"][..], &["inspect"], &["repair", "--yes"]] {
+        let refused = storage(dir.path(), arguments);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no store"));
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
