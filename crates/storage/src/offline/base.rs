@@ -61,6 +61,18 @@ pub(super) fn read(fs: &dyn Fs, journals: &[Dir], ledgers: &[Dir]) -> Result<Bas
             };
         }
     }
+    if !base.exists && is_new(journals, ledgers) {
+        base.state = BaseState::Whole(Checkpoint {
+            store_id: store_id.unwrap_or(0),
+            generation: 0,
+            clean: true,
+            ledger_next: 0,
+            journals: Vec::new(),
+            logs: Vec::new(),
+            ledgers: Vec::new(),
+        });
+        return Ok(base);
+    }
     match &base.state {
         BaseState::Whole(_) => {}
         BaseState::OneCopy(_, at) => {
@@ -84,6 +96,13 @@ pub(super) fn read(fs: &dyn Fs, journals: &[Dir], ledgers: &[Dir]) -> Result<Bas
     }
     base.findings.extend(missing_dirs(found, journals, ledgers));
     Ok(base)
+}
+
+/// A store that was begun and never used: a start finds nothing that a checkpoint would name, and goes on.
+fn is_new(journals: &[Dir], ledgers: &[Dir]) -> bool {
+    let logs = ledgers.iter().any(|dir| !dir.ids(LOG).is_empty());
+    let segments = journals.iter().any(|dir| !dir.ids(SEGMENT).is_empty());
+    !logs && !segments
 }
 
 fn version_finding(dir: &Dir) -> Option<Finding> {

@@ -12,6 +12,7 @@ use pharos_ledger::{
 };
 use pharos_runtime::fs::FaultFs;
 use pharos_storage::manual::Manual;
+use pharos_storage::offline::{Access, Offline, OfflineError};
 use pharos_storage::{IoMode, Options, Preallocate, Stats};
 use pharos_types::{EntryId, LedgerId};
 
@@ -190,6 +191,7 @@ impl Machine {
 
     /// Opens the store and compares it with the model; what is readable now must stay.
     fn start(&mut self) -> Alive<Process> {
+        let seen = self.look_from_outside();
         let store = match Manual::open(self.fs.mount(), &dir(), self.options.clone()) {
             Ok(store) => store,
             Err(_) if self.fs.is_dead() => return Err(Died),
@@ -204,6 +206,9 @@ impl Machine {
             .store
             .run(Arc::clone(&process.store.storage).list())
             .unwrap();
+        if let Some(seen) = seen {
+            assert_eq!(seen, listed, "a check sees the same ledgers");
+        }
         self.model.started(&listed);
         for (id, expected) in &mut self.model.ledgers {
             let found = listed.contains(id);
@@ -219,6 +224,20 @@ impl Machine {
             }
         }
         Ok(process)
+    }
+
+    /// What a check of the files that a crash left says: that nothing is lost, and which ledgers there are.
+    fn look_from_outside(&self) -> Option<Vec<LedgerId>> {
+        let steps = self.fs.steps();
+        let offline = match Offline::open_with(self.fs.mount(), &dir(), &self.options, Access::Look) {
+            Ok(offline) => offline,
+            Err(OfflineError::NoStore(_)) => return None,
+            Err(error) => panic!("cannot check: {error}"),
+        };
+        let report = offline.check(&mut |_| {}).unwrap();
+        assert!(report.is_clean(), "a crash is not damage: {report:#?}");
+        assert_eq!(self.fs.steps(), steps, "a check writes nothing");
+        Some(report.ledgers.iter().map(|(id, _)| *id).collect())
     }
 
     fn work(&mut self, process: &mut Process) -> Alive<()> {
