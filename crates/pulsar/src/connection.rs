@@ -12,11 +12,10 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
-use pharos_broker::feed::{Group, Seat};
+use pharos_broker::feed::{DueGroups, Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
 use pharos_runtime::clock;
@@ -24,6 +23,7 @@ use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::door::Door;
+use crate::groups::Groups;
 use crate::outbound::Outbound;
 use crate::producer::Producers;
 
@@ -56,8 +56,10 @@ pub(crate) struct Connection {
     pub(crate) out: RefCell<Outbound>,
     /// The socket is full and a task waits for it.
     pub(crate) blocked: Cell<bool>,
-    /// Groups that may have something to deliver here, by index; `None` where one left.
-    pub(crate) groups: RefCell<SmallVec<[Option<Rc<Group>>; 1]>>,
+    /// The topics that consumers here listen to.
+    pub(crate) groups: RefCell<Groups>,
+    /// Those of them that may have something to write.
+    pub(crate) due: Rc<DueGroups>,
     /// Entries that dispatchers chose for consumers here. Bounded by the consumers' windows.
     pub(crate) dispatched: RefCell<VecDeque<Dispatched>>,
     pub(crate) producers: RefCell<Producers>,
@@ -97,6 +99,7 @@ impl Connection {
             out: RefCell::default(),
             blocked: Cell::new(false),
             groups: RefCell::default(),
+            due: Rc::default(),
             dispatched: RefCell::default(),
             producers: RefCell::default(),
             consumers: RefCell::default(),
@@ -200,24 +203,11 @@ impl Connection {
         }
     }
 
-    /// A group joins the turns of writing. Returns its index.
+    /// A group joins the turns of writing.
     pub(crate) fn add_group(&self, group: &Rc<Group>) {
-        let mut groups = self.groups.borrow_mut();
-        if groups.iter().flatten().any(|known| Rc::ptr_eq(known, group)) {
-            return;
-        }
-        match groups.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(group.clone()),
-            None => groups.push(Some(group.clone())),
-        }
-    }
-
-    /// Groups without listeners leave.
-    pub(crate) fn drop_empty_groups(&self) {
-        for place in self.groups.borrow_mut().iter_mut() {
-            if place.as_ref().is_some_and(|group| group.is_empty()) {
-                *place = None;
-            }
+        if !group.is_enlisted() {
+            let place = self.groups.borrow_mut().add(group.clone());
+            group.enlist(&self.due, place);
         }
     }
 
@@ -269,7 +259,6 @@ impl Connection {
             Attached::Dormant { .. } | Attached::Dispatched { .. } => None,
         };
         self.shard.detach(topic, key, lease);
-        self.drop_empty_groups();
     }
 }
 

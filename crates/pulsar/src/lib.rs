@@ -11,6 +11,7 @@ mod closing;
 mod connection;
 mod consumer;
 mod door;
+mod groups;
 mod handlers;
 mod outbound;
 mod producer;

@@ -66,19 +66,22 @@ impl Connection {
             true => Filled::Drained,
             false => Filled::Full,
         };
-        let count = self.groups.borrow().len();
-        for index in 0..count {
-            let group = self.groups.borrow().get(index).cloned().flatten();
+        while let Some(place) = self.due.next() {
+            let group = self.groups.borrow().get(place);
             let Some(group) = group else { continue };
             let mut out = self.out.borrow_mut();
             let mut sink = Sink {
                 out: &mut out,
-                group: u32::try_from(index).unwrap_or(u32::MAX),
+                group: place,
                 protocol_version,
                 head: HeaderBuf::new(),
                 current: None,
             };
-            if group.fill(&mut sink) == Filled::Full {
+            let filled = group.take_turn(&mut sink);
+            if group.is_empty() {
+                self.groups.borrow_mut().remove(place);
+            }
+            if filled == Filled::Full {
                 outcome = Filled::Full;
                 break;
             }
@@ -136,7 +139,7 @@ impl Connection {
                     messages,
                 }) => {
                     let groups = self.groups.borrow();
-                    if let Some(Some(group)) = groups.get(group as usize) {
+                    if let Some(group) = groups.get(group) {
                         group.feed().on_written(&entry, u64::from(messages), now);
                     }
                 }

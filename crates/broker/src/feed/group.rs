@@ -17,6 +17,7 @@ use pharos_types::Ordinal;
 use smallvec::SmallVec;
 
 use super::cohorts::{Cohort, Cohorts, Member};
+use super::due::{Bell, DueGroups};
 use super::window::Found;
 use super::{Feed, Lease, Listener};
 use crate::entry::FeedEntry;
@@ -57,6 +58,7 @@ pub struct Group {
     /// Their connection.
     pub connection: ConnectionId,
     feed: Rc<Feed>,
+    bell: Bell,
     state: RefCell<State>,
 }
 
@@ -77,8 +79,39 @@ impl Group {
         Self {
             connection,
             feed,
+            bell: Bell::default(),
             state: RefCell::default(),
         }
+    }
+
+    /// Takes a place in its connection's turns of writing: from now on it announces itself in `due` when it may have
+    /// something to deliver, beginning now.
+    pub fn enlist(&self, due: &Rc<DueGroups>, place: u32) {
+        if self.bell.connect(due, place) {
+            self.bell.ring();
+        }
+    }
+
+    /// Whether it has a place in its connection's turns.
+    #[must_use]
+    pub fn is_enlisted(&self) -> bool {
+        self.bell.is_connected()
+    }
+
+    /// As [`fill`](Self::fill), for a group whose place was just taken off the connection's list. One that filled the
+    /// sink is put back at the end, so that the topics of a connection take turns.
+    pub fn take_turn(&self, sink: &mut dyn DeliverySink) -> Filled {
+        self.bell.rest();
+        let filled = self.fill(sink);
+        if filled == Filled::Full {
+            self.bell.ring();
+        }
+        filled
+    }
+
+    /// Something may be due: entries, permits, a listener, another place to read at.
+    pub(super) fn ring(&self) {
+        self.bell.ring();
     }
 
     /// The topic as this shard sees it.
@@ -117,6 +150,7 @@ impl Group {
         if !parked {
             state.enqueue(index);
         }
+        self.ring();
         index
     }
 
@@ -128,6 +162,8 @@ impl Group {
         state.free.push(index);
         if state.count == 0 {
             *state = State::default();
+            // So that the connection sees that it can go.
+            self.ring();
         }
         Some(listener)
     }
@@ -169,6 +205,7 @@ impl Group {
             return false;
         }
         state.enqueue(index);
+        self.ring();
         true
     }
 
@@ -185,11 +222,13 @@ impl Group {
         listener.queued = false;
         if listener.permits > 0 {
             state.enqueue(index);
+            self.ring();
         }
     }
 
     /// Entries from `place` on are at hand, or will never be: `resume` is the first that exists.
     pub(super) fn on_read(&self, place: Ordinal, resume: Ordinal) {
+        self.ring();
         let mut state = self.state.borrow_mut();
         if resume <= place {
             if let Some(cohort) = state.cohorts.get_mut(place) {

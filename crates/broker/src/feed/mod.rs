@@ -11,6 +11,7 @@
 //! Always true: a seat whose cursor moved since the last report is in `dirty`, once.
 
 mod cohorts;
+mod due;
 mod group;
 mod listener;
 mod marks;
@@ -28,6 +29,7 @@ use pharos_managed_ledger::{LedgerTable, Lookup};
 use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
+pub use due::DueGroups;
 pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
 pub use listener::{Lease, Listener, Sent};
 pub use marks::Marks;
@@ -375,7 +377,8 @@ impl Feed {
     }
 
     fn wake_all(&self) {
-        for connection in self.groups.borrow().keys() {
+        for (connection, group) in self.groups.borrow().iter() {
+            group.ring();
             self.host.wake(*connection);
         }
     }
