@@ -1,9 +1,11 @@
 //! How fast the journal is on this machine's disk.
 //!
 //! ```text
-//! cargo run --release -p pharos-storage --example journal_bench -- [--dir DIR] [--seconds N] [--buffered] [--reserve]
+//! cargo run --release -p pharos-storage --example journal_bench -- [--dir DIR] [--seconds N] [--buffered] [--reserve] [--paths]
 //! ```
 //! For several entry sizes: the latency of one append and its sync with one in flight, and the throughput with many.
+//! `--paths` measures instead how a group best reaches the device: through the page cache and fdatasync, direct and fdatasync,
+//! or direct with every write synced by itself; it is why the engine does the second.
 //! Then how fast the entries are read back, how long a start takes, and the memory of an idle store.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for people")]
@@ -15,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter};
+use pharos_runtime::fs::AlignedBuf;
 use pharos_runtime::{Histogram, clock};
 use pharos_storage::{IoMode, Options, Preallocate, Storage};
 use pharos_types::{EntryId, LedgerId};
@@ -23,6 +26,7 @@ struct Args {
     dir: PathBuf,
     seconds: u64,
     options: Options,
+    paths: bool,
 }
 
 fn args() -> Args {
@@ -30,6 +34,7 @@ fn args() -> Args {
         dir: PathBuf::from("."),
         seconds: 2,
         options: Options::default(),
+        paths: false,
     };
     let mut given = std::env::args().skip(1);
     while let Some(arg) = given.next() {
@@ -37,6 +42,7 @@ fn args() -> Args {
             "--dir" => args.dir = given.next().expect("--dir takes a directory").into(),
             "--seconds" => args.seconds = given.next().expect("--seconds takes a number").parse().unwrap(),
             "--buffered" => args.options.io = IoMode::Buffered,
+            "--paths" => args.paths = true,
             "--reserve" => args.options.preallocate = Preallocate::Reserve,
             "--linger-us" => {
                 let micros = given.next().expect("--linger-us takes a number").parse().unwrap();
@@ -55,6 +61,10 @@ async fn main() {
         .prefix("journal-bench-")
         .tempdir_in(&args.dir)
         .unwrap();
+    if args.paths {
+        write_paths(dir.path(), args.seconds);
+        return;
+    }
     let start = clock::now();
     let storage = Storage::open(dir.path(), args.options.clone()).unwrap();
     println!("{:?}, {:?}", args.options.io, args.options.preallocate);
@@ -178,4 +188,62 @@ fn resident_mb() -> f64 {
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// How the bytes of a group may reach the device, each with what makes them durable.
+fn write_paths(dir: &Path, seconds: u64) {
+    use rustix::fs::OFlags;
+    let ways = [
+        ("page cache, fdatasync", OFlags::empty(), true),
+        ("direct, fdatasync", OFlags::DIRECT, true),
+        ("direct, each write synced", OFlags::DIRECT | OFlags::DSYNC, false),
+    ];
+    for kib in [4, 64, 256, 1024] {
+        for (name, flags, sync) in ways {
+            let path = dir.join("write-path");
+            write_path(&path, kib << 10, flags, sync, seconds, name);
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// Writes groups of one size one after the other into a file that was filled with zeros before.
+fn write_path(path: &Path, bytes: usize, flags: rustix::fs::OFlags, sync: bool, seconds: u64, name: &str) {
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    const FILE_BYTES: u64 = 256 << 20;
+    let zeros = vec![0; 1 << 20];
+    let filled = std::fs::File::create(path).unwrap();
+    for at in (0..FILE_BYTES).step_by(1 << 20) {
+        filled.write_all_at(&zeros, at).unwrap();
+    }
+    filled.sync_all().unwrap();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .unwrap();
+    let mut group = AlignedBuf::zeroed(bytes);
+    group.bytes_mut().fill(0x5a);
+    let mut histogram = Histogram::default();
+    let (start, cpu) = (clock::now(), cpu_seconds());
+    let mut at = 0;
+    while clock::now().since(start) < seconds * 1_000_000_000 {
+        let begin = clock::now();
+        file.write_all_at(group.bytes(), at).unwrap();
+        if sync {
+            file.sync_data().unwrap();
+        }
+        histogram.record(clock::now().since(begin));
+        at = (at + bytes as u64) % FILE_BYTES;
+    }
+    let elapsed = clock::now().since(start) as f64 / 1e9;
+    let written = (histogram.count() * bytes as u64) as f64;
+    println!(
+        "{:>5} KiB {name:<26}: p50 {:>6.0} us  p99 {:>6.0} us  {:>6.0} MB/s  {:.2} CPU s/GB",
+        bytes >> 10,
+        histogram.quantile_seconds(0.5) * 1e6,
+        histogram.quantile_seconds(0.99) * 1e6,
+        written / elapsed / 1e6,
+        (cpu_seconds() - cpu) / (written / 1e9)
+    );
 }

@@ -178,6 +178,15 @@ impl Cache {
         self.published.notify_all();
     }
 
+    /// A journal will publish nothing more, perhaps in the middle of a group. The store was poisoned first, so nobody makes
+    /// use of a mark behind that group.
+    pub(crate) fn abandon(&self, journal: usize) {
+        if let Some(journal) = self.lock().journals.get_mut(journal) {
+            journal.publishing = None;
+        }
+        self.published.notify_all();
+    }
+
     /// Begins a new epoch, waits until nobody publishes into the old one any more, and hands that over. `None` while the
     /// one before is not released.
     pub(crate) fn swap(&self) -> Option<Swapped> {

@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Damages found at the start.
     pub(crate) damages: AtomicU64,
+    /// Indexes that the start had to make again.
+    pub(crate) indexes_rebuilt: AtomicU64,
     poison: OnceLock<Arc<StorageFault>>,
     /// Somebody wants the store to end.
     pub(crate) stop_wanted: AtomicBool,
@@ -170,6 +172,7 @@ impl Shared {
             extents: Extents::new(options.read_cache_bytes),
             counters: Counters::default(),
             damages: AtomicU64::new(0),
+            indexes_rebuilt: AtomicU64::new(0),
             poison: OnceLock::new(),
             stop_wanted: AtomicBool::new(false),
             preparers: AtomicUsize::new(0),
@@ -296,6 +299,7 @@ impl Shared {
         if let Some(journal) = self.journals.get(number) {
             journal.stopped.store(true, Ordering::Release);
         }
+        self.cache.abandon(number);
         self.ring_all();
     }
 

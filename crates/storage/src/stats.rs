@@ -87,6 +87,8 @@ pub struct Stats {
     pub read_cache_bytes: u64,
     /// Damaged stretches found at the start, and entries they hide.
     pub damages: u64,
+    /// Indexes of entry logs that a start had to make again.
+    pub indexes_rebuilt: u64,
     /// Ledgers that exist.
     pub ledgers: u64,
     /// Things queued for the journals or being written.
@@ -137,6 +139,7 @@ impl Stats {
             cache_bytes: fill.bytes + fill.flushing_bytes,
             read_cache_bytes: shared.extents.bytes(),
             damages: get(&shared.damages),
+            indexes_rebuilt: get(&shared.indexes_rebuilt),
             ledgers: shared.ledgers.count() as u64,
             poisoned: shared.poison().is_some(),
             ..Self::default()

@@ -82,6 +82,10 @@ impl Storage {
         let spawn_all = || {
             for (number, journal) in journals.into_iter().enumerate() {
                 let stopped = OnDrop(Arc::clone(shared), move |shared: &Shared| {
+                    if std::thread::panicking() {
+                        // Before the flusher can go on, which may wait for this journal to publish.
+                        shared.set_poison(StorageFault::new("pharos-journal", "panicked"));
+                    }
                     shared.on_journal_stopped(number);
                 });
                 let body = move || {

@@ -24,6 +24,8 @@ pub(super) struct Loaded {
     pub(super) ledgers: HashMap<LedgerId, Arc<Ledger>>,
     /// By directory.
     pub(super) logs: Vec<Logs>,
+    /// Indexes that had to be made again.
+    pub(super) rebuilt: u64,
 }
 
 /// Opens every log that the checkpoint names, removes the others, and gives the ledgers their runs.
@@ -38,6 +40,7 @@ pub(super) fn load(
         ledgers.insert(LedgerId(row.id), Arc::new(from_row(row)));
     }
     let mut logs = Vec::new();
+    let mut rebuilt = 0;
     for (number, dir) in (0..).zip(dirs) {
         let listed: Vec<&LogEnd> = checkpoint.logs.iter().filter(|end| end.dir == number).collect();
         let mut found = Logs {
@@ -45,7 +48,7 @@ pub(super) fn load(
             ..Logs::default()
         };
         for end in listed {
-            let Some((log, runs)) = open_log(fs, options, dir, number, end)? else {
+            let Some((log, runs)) = open_log(fs, options, dir, number, end, &mut rebuilt)? else {
                 continue;
             };
             found.by_id.insert(end.log, log);
@@ -58,7 +61,11 @@ pub(super) fn load(
     for ledger in ledgers.values() {
         ledger.lock().runs.shrink();
     }
-    Ok(Loaded { ledgers, logs })
+    Ok(Loaded {
+        ledgers,
+        logs,
+        rebuilt,
+    })
 }
 
 fn from_row(row: &LedgerRow) -> Ledger {
@@ -104,6 +111,7 @@ fn open_log(
     dir: &FoundDir,
     number: u32,
     end: &LogEnd,
+    rebuilt: &mut u64,
 ) -> Result<Option<(Log, Vec<IndexRun>)>, OpenStoreError> {
     let path = dir.path.join(file_name(end.log, LOG));
     let how = OpenHow {
@@ -147,6 +155,7 @@ fn open_log(
             let (runs, bytes) = rebuild::rebuild(fs, &file, end.end)
                 .map_err(OpenStoreError::io("make again", &index_path))?;
             log.index_end = bytes;
+            *rebuilt += 1;
             runs
         }
     };

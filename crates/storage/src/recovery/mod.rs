@@ -76,6 +76,7 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
     }
     let damages = replay.damages() + finish_ledgers(&shared);
     shared.damages.store(damages, Ordering::Relaxed);
+    shared.indexes_rebuilt.store(loaded.rebuilt, Ordering::Relaxed);
     let (journals, all_started) = start_journals(&shared, ends)?;
     let fresh = dirs.fresh_journals;
     if all_started && (checkpoint.clean || fresh.contains(&true)) {

@@ -201,7 +201,12 @@ impl Machine {
             store,
             writers: BTreeMap::new(),
         };
-        assert_eq!(process.store.storage.stats().damages, 0, "a crash is not damage");
+        let stats = process.store.storage.stats();
+        assert_eq!(stats.damages, 0, "a crash is not damage");
+        assert_eq!(
+            stats.indexes_rebuilt, 0,
+            "an index is durable before it is needed"
+        );
         let listed = process
             .store
             .run(Arc::clone(&process.store.storage).list())

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::{AppendError, CreateError, CreateOptions, LedgerEngine};
+use futures_util::FutureExt;
 
-use crate::{Store, payload};
+use pharos_ledger::{AppendError, CreateError, CreateOptions, LedgerEngine};
+use pharos_runtime::fs::FaultFs;
+use pharos_storage::Options;
+
+use crate::{Store, options, payload};
 
 #[test]
 fn a_full_device_refuses_appends_until_something_is_deleted() {
@@ -103,4 +107,96 @@ fn a_store_opens_on_a_full_device_and_recovers_when_there_is_room() {
     assert_eq!(store.recover(id).unwrap().entry_count, 1);
     let writer = store.create();
     store.append(&*writer, 100);
+}
+
+#[test]
+fn a_full_write_cache_holds_appends_back_and_lets_facts_pass() {
+    let small = Options {
+        write_cache_bytes: 32 << 10,
+        ..options()
+    };
+    let mut store = Store::open_with(FaultFs::new(1), small);
+    let (writer, other) = (store.create(), store.create());
+    for entry in 0..40 {
+        writer.append(payload(writer.id(), entry, 2000)).unwrap();
+    }
+    // Nobody flushes.
+    for _ in 0..200 {
+        store.manual.step_journal(0);
+        store.manual.step_preparer(0);
+    }
+    let stats = store.manual.storage.stats();
+    let stuck = writer.tail().borrow().durable;
+    assert!((1..40).contains(&stuck), "{stuck}");
+    assert!(stats.cache_bytes <= 16 << 10, "{stats:?}");
+    assert!(stats.queued_bytes > 40_000 && !stats.no_space, "{stats:?}");
+    // A ledger can be made, sealed and deleted all the same, and reads go on.
+    let storage = Arc::clone(&store.manual.storage);
+    let mut create = storage.create(CreateOptions::default());
+    let mut seal = other.close();
+    let mut delete = None;
+    for _ in 0..20 {
+        store.manual.step_journal(0);
+        if let Some(made) = (&mut create).now_or_never() {
+            delete = Some(storage.delete(made.unwrap().id()));
+            break;
+        }
+    }
+    let mut delete = delete.unwrap();
+    let (mut sealed, mut deleted) = (false, false);
+    for _ in 0..20 {
+        sealed = sealed || (&mut seal).now_or_never().is_some();
+        deleted = deleted || (&mut delete).now_or_never().is_some();
+        store.manual.step_journal(0);
+    }
+    assert!(sealed && deleted);
+    assert_eq!(writer.tail().borrow().durable, stuck);
+    assert!(store.read(writer.id(), stuck - 1).unwrap().is_some());
+    store.manual.settle();
+    assert_eq!(writer.tail().borrow().durable, 40);
+    for entry in 0..40 {
+        assert_eq!(
+            store.read(writer.id(), entry).unwrap().unwrap(),
+            payload(writer.id(), entry, 2000)
+        );
+    }
+}
+
+#[test]
+fn a_ledger_directory_without_room_refuses_appends_and_recovers() {
+    let small = Options {
+        write_cache_bytes: 32 << 10,
+        ..options()
+    };
+    let mut store = Store::open_with(FaultFs::new(1), small);
+    let (large, kept) = (store.create(), store.create());
+    for _ in 0..30 {
+        store.append(&*large, 3000);
+    }
+    store.flush();
+    // Segments have room, logs have none.
+    store.fs.set_bytes_max(Some(store.fs.bytes()));
+    let mut count = 0;
+    let refused = loop {
+        match kept.append(payload(kept.id(), count, 3000)) {
+            Ok(_) => count += 1,
+            Err(refused) => break refused,
+        }
+        store.manual.settle();
+    };
+    assert!(matches!(refused, AppendError::NoSpace { .. }), "{refused:?}");
+    let acknowledged = kept.tail().borrow().durable;
+    assert!(store.read(large.id(), 3).unwrap().is_some(), "reads go on");
+    // Deleting makes room in the logs, without anybody having to write there first.
+    store.delete(large.id());
+    store.manual.pass(1_000_000_000);
+    store.manual.settle();
+    let stats = store.manual.storage.stats();
+    assert!(!stats.no_space && stats.logs_removed > 0, "{stats:?}");
+    assert_eq!(kept.tail().borrow().durable, count);
+    assert!(acknowledged <= count);
+    store.append(&*kept, 3000);
+    store.fs.set_bytes_max(None);
+    let mut store = store.restart();
+    assert_eq!(store.recover(kept.id()).unwrap().entry_count, count + 1);
 }

@@ -1,0 +1,103 @@
+//! Backlogs are read once for everybody, in pieces, and in turns.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter};
+use pharos_storage::{Options, Storage};
+use pharos_types::{EntryId, LedgerId};
+
+const ENTRIES: u64 = 2000;
+const ENTRY_BYTES: usize = 3000;
+
+fn payload(ledger: LedgerId, entry: u64) -> Bytes {
+    let mut bytes = vec![(ledger.0 * 31 + entry) as u8; ENTRY_BYTES];
+    bytes[..8].copy_from_slice(&entry.to_le_bytes());
+    bytes.into()
+}
+
+fn options() -> Options {
+    Options {
+        segment_bytes_first: 1 << 20,
+        segment_bytes: 32 << 20,
+        flush_interval: Duration::from_millis(1),
+        read_cache_bytes: 16 << 20,
+        ..Options::default()
+    }
+}
+
+/// A store with `count` ledgers of about 6 MB, all of it in the logs only.
+async fn flushed(dir: &std::path::Path, count: usize) -> (Arc<Storage>, Vec<LedgerId>) {
+    let storage = Storage::open(dir, options()).unwrap();
+    let mut writers: Vec<Arc<dyn LedgerWriter>> = Vec::new();
+    for _ in 0..count {
+        writers.push(storage.create(CreateOptions::default()).await.unwrap());
+    }
+    for entry in 0..ENTRIES {
+        for writer in &writers {
+            writer.append(payload(writer.id(), entry)).unwrap();
+        }
+    }
+    for writer in &writers {
+        writer.close().await.unwrap();
+    }
+    while storage.stats().cache_bytes > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    (storage, writers.iter().map(|writer| writer.id()).collect())
+}
+
+async fn read_all(storage: &Storage, ledger: LedgerId) {
+    let mut next = 0;
+    while next < ENTRIES {
+        let found = storage.read(ledger, EntryId(next), 100, 200_000).await.unwrap();
+        assert!(!found.is_empty());
+        for entry in found {
+            assert_eq!(entry.id, EntryId(next));
+            assert!(entry.payload == payload(ledger, next), "entry {next}");
+            next += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_hundred_readers_of_the_same_backlog_cost_one_device_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, ids) = flushed(dir.path(), 1).await;
+    let before = storage.stats().read_bytes;
+    join_all((0..100).map(|_| read_all(&storage, ids[0]))).await;
+    let read = storage.stats().read_bytes - before;
+    let data = ENTRIES * ENTRY_BYTES as u64;
+    assert!((data..data * 5 / 4).contains(&read), "{read} bytes for {data}");
+    assert!(storage.stats().read_cache_bytes <= 16 << 20);
+    storage.shutdown().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn many_backlogs_are_read_beside_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, ids) = flushed(dir.path(), 8).await;
+    let readers = ids.iter().cycle().take(24);
+    join_all(readers.map(|id| read_all(&storage, *id))).await;
+    assert!(storage.stats().read_cache_bytes <= 16 << 20);
+    assert_eq!(storage.stats().reads_queued, 0);
+    storage.shutdown().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_reader_that_gives_up_disturbs_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, ids) = flushed(dir.path(), 1).await;
+    for first in 0..50 {
+        let read = storage.read(ids[0], EntryId(first * 40), 1000, usize::MAX);
+        // Dropped after its first poll, while the device reads.
+        let _ = tokio::time::timeout(Duration::ZERO, read).await;
+    }
+    read_all(&storage, ids[0]).await;
+    storage.shutdown().await;
+}
