@@ -70,10 +70,8 @@ pub fn durability_of(word: &str) -> Result<Durability, String> {
     match word {
         "sync" => Ok(Durability::Sync),
         "async" => Ok(Durability::Async),
-        "bypass" => Err(format!(
-            "{DURABILITY} = bypass is not available in this release: every message goes through the journal; sync and async are"
-        )),
-        _ => Err(format!("{DURABILITY} is sync or async, not '{word}'")),
+        "bypass" => Ok(Durability::Bypass),
+        _ => Err(format!("{DURABILITY} is sync, async or bypass, not '{word}'")),
     }
 }
 

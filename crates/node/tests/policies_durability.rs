@@ -5,7 +5,7 @@
 mod support;
 
 use pharos_client::{ConsumerOptions, ProducerOptions, earliest};
-use support::{Node, expect_numbers, publish, until};
+use support::{Node, expect_numbers, publish, receive, until};
 
 const NAMESPACE: &str = "/admin/v2/namespaces/public/default";
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
@@ -69,6 +69,48 @@ async fn a_change_of_durability_begins_a_new_ledger_and_loses_nothing() {
     let reader = ConsumerOptions::exclusive("all").non_durable(earliest());
     let mut reader = client.subscribe("t", reader).await.unwrap();
     expect_numbers(&mut reader, 0..30).await;
+}
+
+#[tokio::test]
+async fn a_topic_that_bypasses_the_journal_survives_a_stop_and_a_kill_leaves_a_prefix() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let options = || ConsumerOptions::exclusive("s").from_earliest();
+    let consumer = client.subscribe("t", options()).await.unwrap();
+    let synced = current(&node);
+    let word = r#"{"pharos.durability": "bypass"}"#;
+    node.order("PUT", &format!("{TOPIC}/properties"), word);
+    changes_ledger(&node, synced).await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    publish(&producer, 0..50).await;
+    drop((producer, consumer, client));
+    let (status, _) = node.stop();
+    assert!(status.success());
+
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    publish(&producer, 50..100).await;
+    drop((producer, client));
+    node.kill();
+
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    publish(&producer, 1000..1010).await;
+    let mut consumer = client.subscribe("t", options()).await.unwrap();
+    expect_numbers(&mut consumer, 0..50).await;
+    let mut next: u32 = receive(&mut consumer).await.text().parse().unwrap();
+    for expected in 50..100 {
+        if next == 1000 {
+            break;
+        }
+        assert_eq!(next, expected, "what is left is a prefix");
+        next = receive(&mut consumer).await.text().parse().unwrap();
+    }
+    assert_eq!(next, 1000);
+    expect_numbers(&mut consumer, 1001..1010).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Tiered storage: closed ledgers in an object store (S3 or a local folder), through the [`LedgerOffloader`] contract.
 //!
-//! - [`format`] is the two objects of a ledger as bytes; no I/O.
+//! - [`mod@format`] is the two objects of a ledger as bytes; no I/O.
 //! - [`Offloader`] uploads block by block, reads ranges through a small buffer, and deletes; on threads of its own.
 //! - [`drivers`] turns a target into an object store.
 //!
