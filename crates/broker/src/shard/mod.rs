@@ -53,6 +53,9 @@ const PROGRESS_CURSORS_MAX: usize = 1024;
 /// A report of progress waits this long, this often, while there is delivery to do.
 const FLUSH_DELAY: Duration = Duration::from_millis(20);
 const FLUSH_DELAYS_MAX: u32 = 25;
+/// Topics whose progress is sent home at once; those of more are spread over time, because each means a commit there and
+/// ten thousand at a time hold up everybody's messages.
+const FLUSH_TOPICS: usize = 32;
 
 /// One shard of the broker. Lives on its thread.
 pub struct Shard {
@@ -353,8 +356,9 @@ impl Shard {
     /// Sends home what moved, about once a second, while anything moves.
     async fn run_flush(self: Rc<Self>) {
         let interval = self.shared.options.cursor_flush_interval;
+        let mut pause = interval;
         loop {
-            tokio::time::sleep(interval).await;
+            tokio::time::sleep(pause).await;
             // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
             for _ in 0..FLUSH_DELAYS_MAX {
                 if !self.outlets.borrow().has_ready() {
@@ -362,7 +366,29 @@ impl Shard {
                 }
                 tokio::time::sleep(FLUSH_DELAY).await;
             }
-            self.flush_progress();
+            let dirty: Vec<TopicId> = self.dirty_feeds.borrow().iter().copied().collect();
+            // Spread over a third of the interval, after waiting for a third: what moved at the beginning of one round is
+            // sent by the end of the next, so within the interval.
+            let is_spread = dirty.len() > FLUSH_TOPICS;
+            pause = if is_spread { interval / 3 } else { interval };
+            self.spread_flush(&dirty, pause).await;
+        }
+    }
+
+    /// Sends home what has moved on these topics, within about `time` when they are many.
+    async fn spread_flush(&self, dirty: &[TopicId], time: Duration) {
+        let slices = dirty.len().div_ceil(FLUSH_TOPICS).max(1);
+        let pause = time / u32::try_from(slices).unwrap_or(u32::MAX);
+        for (index, slice) in dirty.chunks(FLUSH_TOPICS).enumerate() {
+            if index > 0 {
+                tokio::time::sleep(pause).await;
+            }
+            for topic in slice {
+                // Until its turn it stays noted, so that a stop in between forgets nothing.
+                if self.dirty_feeds.borrow_mut().remove(topic) {
+                    self.flush_feed(*topic);
+                }
+            }
         }
     }
 
