@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde::Serialize;
 
@@ -23,8 +22,8 @@ pub(super) struct Machine {
     pub(super) load_average: String,
     /// Version of this program.
     pub(super) version: &'static str,
-    /// Commit of the checkout it was started in, if it was.
-    pub(super) commit: Option<String>,
+    /// Commit that this program was built from, with `+` when its sources differed; none outside a checkout.
+    pub(super) commit: Option<&'static str>,
 }
 
 impl Machine {
@@ -46,7 +45,7 @@ impl Machine {
                 .unwrap_or_default()
                 .to_owned(),
             version: env!("CARGO_PKG_VERSION"),
-            commit: commit(),
+            commit: option_env!("PHAROS_COMMIT"),
         }
     }
 
@@ -90,22 +89,6 @@ fn storage(mounts: &str, path: &Path) -> String {
         }
     }
     best.map_or_else(|| "unknown".to_owned(), |(_, storage)| storage)
-}
-
-/// The commit checked out where the run was started, with `+` when files differ from it.
-fn commit() -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() {
-        commit
-    } else {
-        format!("{commit}+")
-    })
 }
 
 /// This process's command line as one would type it, with the program called `pharos`.

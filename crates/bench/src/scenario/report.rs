@@ -180,7 +180,7 @@ impl Outcome<'_> {
     /// A page that stands alone.
     pub(super) fn to_markdown(&self) -> String {
         let mut out = format!("# {}\n\n{}\n\n", self.scenario.title, self.scenario.about);
-        let commit = self.machine.commit.as_deref().unwrap_or("unknown");
+        let commit = self.machine.commit.unwrap_or("unknown");
         let _ = write!(
             out,
             "| | |\n|---|---|\n| command | `{}` |\n| version | {}, commit {commit} |\n| begun | {} |\n| machine | {} |\n\n",
