@@ -32,7 +32,12 @@ pub(crate) struct Machine {
 /// What the engine did in all lives together, to see that the test reaches the corners it is for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
+    /// Places where the machine lost power or the process died, each followed by a start and a look at everything.
     pub(crate) crashes: u64,
+    /// Those in the middle of a change to the disk; the others are between two.
+    pub(crate) within_a_change: u64,
+    pub(crate) within_a_start: u64,
+    pub(crate) within_a_stop: u64,
     pub(crate) several_journals: u64,
     pub(crate) bypass_seals: u64,
     pub(crate) refused_for_space: u64,
@@ -42,6 +47,9 @@ pub(crate) struct Done {
 impl Done {
     pub(crate) fn add(&mut self, other: &Self) {
         self.crashes += other.crashes;
+        self.within_a_change += other.within_a_change;
+        self.within_a_start += other.within_a_start;
+        self.within_a_stop += other.within_a_stop;
         self.several_journals += other.several_journals;
         self.bypass_seals += other.bypass_seals;
         self.refused_for_space += other.refused_for_space;
@@ -64,10 +72,13 @@ impl Done {
     }
 
     /// How often each corner was reached.
-    pub(crate) fn reached(&self) -> [(&'static str, u64); 12] {
+    pub(crate) fn reached(&self) -> [(&'static str, u64); 15] {
         let stats = &self.stats;
         [
-            ("crashes", self.crashes),
+            ("crash points", self.crashes),
+            ("within a change", self.within_a_change),
+            ("within a start", self.within_a_start),
+            ("within a stop", self.within_a_stop),
             ("several journals", self.several_journals),
             ("seals by checkpoint", self.bypass_seals),
             ("refused for space", self.refused_for_space),
@@ -159,6 +170,7 @@ impl Machine {
             let _ = self.work(&mut process);
         }
         self.done.crashes += 1;
+        self.done.within_a_change += u64::from(self.fs.is_dead());
         self.done.several_journals += u64::from(self.options.journal_dirs.len() > 1);
         self.model.process_died();
         if self.random.one_in(4) {
@@ -175,6 +187,7 @@ impl Machine {
         self.work(&mut process).ok().expect("work without faults");
         self.stop(&mut process).ok().expect("a stop without faults");
         drop(process);
+        self.done.crashes += 1;
         self.fs.crash();
         self.model.machine_crashed();
         self.start().ok().expect("a start after a stop");
@@ -184,7 +197,9 @@ impl Machine {
         let mut process = self.start()?;
         self.work(&mut process)?;
         if self.random.one_in(2) {
-            self.stop(&mut process)?;
+            let stopped = self.stop(&mut process);
+            self.done.within_a_stop += u64::from(self.fs.is_dead());
+            stopped?;
         }
         Ok(())
     }
@@ -194,7 +209,10 @@ impl Machine {
         let seen = self.look_from_outside();
         let store = match Manual::open(self.fs.mount(), &dir(), self.options.clone()) {
             Ok(store) => store,
-            Err(_) if self.fs.is_dead() => return Err(Died),
+            Err(_) if self.fs.is_dead() => {
+                self.done.within_a_start += 1;
+                return Err(Died);
+            }
             Err(error) => panic!("cannot open: {error} {error:?}"),
         };
         let mut process = Process {
