@@ -13,7 +13,7 @@ use pharos_broker::catalog::{ListMode, Policies};
 use pharos_broker::rules::check_property;
 use pharos_types::{NamespaceName, TopicName};
 
-use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::bundles::clear;
 use crate::error::{ApiError, ApiResult};
 use crate::namespace_policies;
@@ -83,16 +83,10 @@ async fn create(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-struct RemoveQuery {
-    #[serde(default)]
-    force: bool,
-}
-
 async fn remove(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    QueryOf(query): QueryOf<RemoveQuery>,
+    QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     if query.force {
         return Err(ApiError::not_allowed(

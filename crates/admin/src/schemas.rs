@@ -6,7 +6,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use pharos_admin_api::{
@@ -17,7 +16,7 @@ use pharos_broker::catalog::schema::{
     KeyValueData, SchemaEntry, SchemaError, SchemaInfo, SchemaType, SchemaVersion,
 };
 
-use crate::body::{QueryOf, RequiredJson};
+use crate::body::{ForceQuery, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::paths::{PathParts, TopicPath};
@@ -140,16 +139,10 @@ async fn add(
     Ok(Json(PostSchemaResponse { version }))
 }
 
-#[derive(Deserialize)]
-struct RemoveQuery {
-    #[serde(default)]
-    force: bool,
-}
-
 async fn remove(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<RemoveQuery>,
+    QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<Json<DeleteSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
     let deleted = admin.catalog.delete_schema(&topic, "").await?;

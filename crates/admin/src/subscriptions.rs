@@ -12,7 +12,7 @@ use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
 use pharos_broker::admin::{AdminError, BroadcastQuery, Place};
 use pharos_types::{Position, SubscriptionName, TopicName};
 
-use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::{single, target};
 use crate::paths::{PathParts, SubscriptionPath, TopicPath, invalid_name};
@@ -129,16 +129,10 @@ async fn create(
     }
 }
 
-#[derive(Deserialize)]
-struct RemoveQuery {
-    #[serde(default)]
-    force: bool,
-}
-
 async fn remove(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    QueryOf(query): QueryOf<RemoveQuery>,
+    QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     let target = target(&admin, &topic);
     let is_partitioned = target.is_partitioned;

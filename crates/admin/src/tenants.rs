@@ -4,11 +4,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Deserialize;
 
 use pharos_admin_api::TenantInfo;
 
-use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::paths::PathParts;
 use crate::state::Admin;
@@ -65,16 +64,10 @@ fn with_clusters(info: TenantInfo) -> ApiResult<TenantInfo> {
     Ok(info)
 }
 
-#[derive(Deserialize)]
-struct RemoveQuery {
-    #[serde(default)]
-    force: bool,
-}
-
 async fn remove(
     State(admin): State<Admin>,
     parts: PathParts,
-    QueryOf(query): QueryOf<RemoveQuery>,
+    QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     if query.force {
         return Err(ApiError::not_allowed(

@@ -14,7 +14,7 @@ use pharos_broker::admin::{AdminError, LastMessage};
 use pharos_broker::catalog::ListMode;
 use pharos_types::{Domain, TopicName};
 
-use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::{check_properties, policies_of};
 use crate::partitions::{single, target};
@@ -115,16 +115,10 @@ async fn create(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-struct RemoveQuery {
-    #[serde(default)]
-    force: bool,
-}
-
 async fn remove(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<RemoveQuery>,
+    QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     if admin.catalog.partitioned_topic(&topic).is_some() {
         return Err(ApiError::conflict(format!(
@@ -231,7 +225,7 @@ fn partition_number(value: &Value) -> ApiResult<u32> {
 async fn delete_partitioned(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<RemoveQuery>,
+    QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     admin.backend.delete_partitioned(topic, query.force).await?;
     Ok(StatusCode::NO_CONTENT)
