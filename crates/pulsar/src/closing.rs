@@ -1,34 +1,36 @@
 //! Producers and consumers that end, by the broker's word or the client's.
 
 use pharos_broker::ids::ConsumerKey;
-use pharos_broker::shard::Outlet as _;
+use pharos_broker::shard::{Outlet as _, ProducerRef};
 use pharos_wire::answer;
 
 use crate::connection::Connection;
 use crate::consumer::ConsumerSlot;
-use crate::producer::ProducerSlot;
+use crate::producer::{Producer, ProducerSlot};
 
 impl Connection {
     pub(crate) fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
         matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
     }
 
-    pub(crate) fn on_producer_closed(&self, producer_id: u64) {
-        let slot = self.producers.borrow_mut().close_by_broker(producer_id);
-        self.forget_refused(slot.as_ref());
-        if let Some(ProducerSlot::Ready(_)) = slot {
-            if self.protocol_version() >= 5 {
-                self.send(&answer::close_producer(
-                    producer_id,
-                    answer::BrokerUrls::default(),
-                ));
-            } else {
-                self.close();
-            }
+    pub(crate) fn on_producer_closed(&self, of: ProducerRef) {
+        let Some(producer) = self.producers.borrow_mut().close_by_broker(of) else {
+            return;
+        };
+        self.forget_refused(&producer);
+        if self.protocol_version() >= 5 {
+            self.send(&answer::close_producer(of.id, answer::BrokerUrls::default()));
+        } else {
+            self.close();
         }
     }
 
     pub(crate) fn on_consumer_closed(&self, consumer_id: u64, key: ConsumerKey) {
+        if let Some(ConsumerSlot::Creating { closed, .. }) = self.consumers.borrow_mut().get_mut(&consumer_id)
+        {
+            *closed = Some(key);
+            return;
+        }
         if !self.consumer_is(consumer_id, key) {
             return;
         }
@@ -42,7 +44,6 @@ impl Connection {
         }
     }
 
-    /// A producer that the client closed is answered once its last send is.
     /// Answers the sends of a producer that were refused here, as far as it is their turn.
     pub(crate) fn answer_refused(&self, producer_id: u64) {
         loop {
@@ -57,14 +58,13 @@ impl Connection {
     }
 
     /// A producer is gone, and with it the answers to its refused sends.
-    pub(crate) fn forget_refused(&self, slot: Option<&ProducerSlot>) {
-        if let Some(ProducerSlot::Ready(producer)) = slot {
-            for _ in 0..producer.refused() {
-                self.send_ended(0);
-            }
+    pub(crate) fn forget_refused(&self, producer: &Producer) {
+        for _ in 0..producer.refused() {
+            self.send_ended(0);
         }
     }
 
+    /// A producer that the client closed is answered once its last send is.
     pub(crate) fn finish_close(&self, producer_id: u64) {
         let request_id = self.producers.borrow_mut().take_closed(producer_id);
         if let Some(request_id) = request_id {

@@ -276,12 +276,13 @@ impl Outlet for Connection {
             let mut out = self.out.borrow_mut();
             let mut producers = self.producers.borrow_mut();
             for receipt in receipts {
-                let Some(producer) = producers.answered(receipt.producer_id) else {
+                let Some(producer) = producers.answered(receipt.producer) else {
                     continue;
                 };
+                let producer_id = receipt.producer.id;
                 out.push_with(|arena| {
                     encode::send_receipt_into(
-                        receipt.producer_id,
+                        producer_id,
                         receipt.sequence_id,
                         receipt.highest_sequence_id,
                         receipt.position.ledger.0,
@@ -290,7 +291,7 @@ impl Outlet for Connection {
                     );
                 });
                 while let Some(refused) = producer.take_refused() {
-                    let error = refused.answer(receipt.producer_id);
+                    let error = refused.answer(producer_id);
                     out.push_with(|arena| encode::encode_command_into(&error, arena));
                     refused_here += 1;
                 }
@@ -301,7 +302,7 @@ impl Outlet for Connection {
         }
         for receipt in receipts {
             self.send_ended(receipt.bytes);
-            self.finish_close(receipt.producer_id);
+            self.finish_close(receipt.producer.id);
         }
         self.wake();
     }
@@ -309,13 +310,14 @@ impl Outlet for Connection {
     fn on_event(&self, event: OutletEvent) {
         match event {
             OutletEvent::SendFailed {
-                producer_id,
+                producer,
                 sequence_id,
                 bytes,
                 error,
             } => {
                 self.send_ended(bytes);
-                let known = self.producers.borrow_mut().answered(producer_id).is_some();
+                let producer_id = producer.id;
+                let known = self.producers.borrow_mut().answered(producer).is_some();
                 if known {
                     let refusal = crate::refusal::of_publish(&error);
                     self.send(&answer::send_error(producer_id, sequence_id, refusal));
@@ -324,7 +326,7 @@ impl Outlet for Connection {
                 }
             }
             OutletEvent::SendsDropped { sends, bytes } => self.sends_ended(sends, bytes),
-            OutletEvent::ProducerClosed { producer_id } => self.on_producer_closed(producer_id),
+            OutletEvent::ProducerClosed { producer } => self.on_producer_closed(producer),
             OutletEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
             OutletEvent::ActiveConsumer {
                 consumer_id,

@@ -10,10 +10,12 @@ use pharos_broker::topic::SubscriptionType;
 
 /// What stands under a consumer id.
 pub(crate) enum ConsumerSlot {
-    /// SUBSCRIBE came and is not answered yet. `close`: the request id of a CLOSE_CONSUMER that came meanwhile.
+    /// SUBSCRIBE came and is not answered yet.
     Creating {
         /// Tells this attempt from a later one under the same id.
         attempt: u64,
+        /// The last consumer that the broker closed under this id meanwhile: it may be the one that comes.
+        closed: Option<ConsumerKey>,
     },
     /// It is attached.
     Ready(Consumer),

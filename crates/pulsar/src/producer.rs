@@ -1,8 +1,10 @@
 //! The producers of one connection.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use pharos_broker::ids::{ProducerKey, TopicId};
+use pharos_broker::shard::ProducerRef;
 use pharos_runtime::{Nanos, clock};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::command::Command;
@@ -18,6 +20,8 @@ pub(crate) enum ProducerSlot {
     Creating {
         /// Tells this attempt from a later one under the same id.
         attempt: u64,
+        /// The last producer that the broker closed under this id meanwhile: it may be the one that comes.
+        closed: Option<ProducerKey>,
     },
     /// It may send.
     Ready(Producer),
@@ -174,9 +178,9 @@ impl Producers {
 
     /// The home answered a send. Returns the producer if it is still here to be told; after the answer, refused sends may
     /// have their turn.
-    pub(crate) fn answered(&mut self, id: u64) -> Option<&mut Producer> {
-        match self.slots.get_mut(&id) {
-            Some(ProducerSlot::Ready(producer)) => {
+    pub(crate) fn answered(&mut self, of: ProducerRef) -> Option<&mut Producer> {
+        match self.slots.get_mut(&of.id) {
+            Some(ProducerSlot::Ready(producer)) if producer.key == of.key => {
                 producer.answered = producer.sent.min(producer.answered + 1);
                 Some(producer)
             }
@@ -232,13 +236,83 @@ impl Producers {
         }
     }
 
-    /// The broker closes a producer.
-    pub(crate) fn close_by_broker(&mut self, id: u64) -> Option<ProducerSlot> {
-        let slot = self.slots.remove(&id)?;
+    /// The broker closes a producer. Returns it, unless another has its id by now.
+    pub(crate) fn close_by_broker(&mut self, of: ProducerRef) -> Option<Producer> {
+        match self.slots.entry(of.id) {
+            Entry::Occupied(mut slot) => match slot.get_mut() {
+                ProducerSlot::Creating { closed, .. } => {
+                    *closed = Some(of.key);
+                    return None;
+                }
+                ProducerSlot::Ready(producer) if producer.key != of.key => return None,
+                ProducerSlot::Ready(_) => {}
+            },
+            Entry::Vacant(_) => return None,
+        }
+        let Some(ProducerSlot::Ready(producer)) = self.slots.remove(&of.id) else {
+            return None;
+        };
         if self.forgiven.len() >= FORGIVEN_MAX {
             self.forgiven.pop_front();
         }
-        self.forgiven.push_back((id, clock::now()));
-        Some(slot)
+        self.forgiven.push_back((of.id, clock::now()));
+        Some(producer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pharos_broker::ids::ShardId;
+
+    use super::*;
+
+    fn producers(key: u64) -> Producers {
+        let mut producers = Producers::default();
+        let topic = TopicId {
+            home: ShardId(0),
+            number: 1,
+        };
+        let producer = Producer::new(topic, ProducerKey(key), "p".to_owned(), bytes::Bytes::new());
+        producers.insert(7, ProducerSlot::Ready(producer));
+        producers
+    }
+
+    fn known_as(key: u64) -> ProducerRef {
+        ProducerRef {
+            id: 7,
+            key: ProducerKey(key),
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_predecessor_reaches_the_producer_that_took_its_id() {
+        let mut producers = producers(2);
+        producers.sent(7);
+        assert!(producers.answered(known_as(1)).is_none());
+        assert!(producers.close_by_broker(known_as(1)).is_none());
+        assert!(matches!(producers.close_by_client(7, 3), (Some(_), false)));
+        assert!(producers.take_closed(7).is_none(), "its own send is not answered");
+        assert!(producers.answered(known_as(2)).is_some());
+        assert_eq!(producers.take_closed(7), Some(3));
+    }
+
+    #[test]
+    fn a_close_that_comes_before_the_producer_is_kept_for_it() {
+        let mut producers = Producers::default();
+        producers.insert(
+            7,
+            ProducerSlot::Creating {
+                attempt: 1,
+                closed: None,
+            },
+        );
+        assert!(producers.close_by_broker(known_as(2)).is_none());
+        assert!(matches!(
+            producers.get(7),
+            Some(ProducerSlot::Creating {
+                attempt: 1,
+                closed: Some(ProducerKey(2))
+            })
+        ));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use mesh::{INBOX_BATCHES, MESH_BYTES_MAX};
 pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
-pub use outlet::{Dispatched, Outlet, OutletEvent, Pumped, Receipt};
+pub use outlet::{Dispatched, Outlet, OutletEvent, ProducerRef, Pumped, Receipt};
 pub(crate) use tally::Counts;
 pub use tally::Tally;
 

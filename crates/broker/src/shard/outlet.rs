@@ -10,13 +10,22 @@ use super::message::Publish;
 use crate::entry::FeedEntry;
 use crate::error::PublishError;
 use crate::feed::Seat;
-use crate::ids::ConsumerKey;
+use crate::ids::{ConsumerKey, ProducerKey};
+
+/// A producer as its connection knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerRef {
+    /// Its id on its connection.
+    pub id: u64,
+    /// Who it is, so that a producer that took the same id later gets no answer of its predecessor's.
+    pub key: ProducerKey,
+}
 
 /// An entry is durable: tell its producer.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt {
-    /// The producer's id on its connection.
-    pub producer_id: u64,
+    /// Whose send it was.
+    pub producer: ProducerRef,
     /// As in the send.
     pub sequence_id: u64,
     /// As in the send.
@@ -49,8 +58,8 @@ pub struct Dispatched {
 pub enum OutletEvent {
     /// A send failed; the producer lives on unless it is closed as well.
     SendFailed {
-        /// The producer's id on its connection.
-        producer_id: u64,
+        /// Whose send it was.
+        producer: ProducerRef,
         /// The send.
         sequence_id: u64,
         /// Its bytes, for the connection's count of what is in flight.
@@ -68,8 +77,8 @@ pub enum OutletEvent {
     },
     /// The broker closed a producer.
     ProducerClosed {
-        /// Its id on its connection.
-        producer_id: u64,
+        /// Which.
+        producer: ProducerRef,
     },
     /// The broker closed a consumer.
     ConsumerClosed {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{State, Topic};
 use crate::error::ProducerError;
 use crate::ids::{ConnectionId, ProducerKey};
-use crate::shard::{Message, OutletEvent};
+use crate::shard::{Message, OutletEvent, ProducerRef};
 
 /// How many others a producer suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,16 @@ pub(crate) struct Producer {
     pub(crate) access_mode: AccessMode,
     pub(crate) info: ProducerInfo,
     pub(crate) counters: ProducerCounters,
+}
+
+impl Producer {
+    /// As its connection knows it.
+    pub(super) fn known_as(&self) -> ProducerRef {
+        ProducerRef {
+            id: self.producer_id,
+            key: self.key,
+        }
+    }
 }
 
 /// What a producer sent.
@@ -362,7 +372,7 @@ impl Topic {
 
     fn tell_closed(&self, producer: &Producer) {
         let event = OutletEvent::ProducerClosed {
-            producer_id: producer.producer_id,
+            producer: producer.known_as(),
         };
         self.send(
             producer.connection.shard,

@@ -12,7 +12,7 @@ use crate::entry::{EntryFacts, FeedEntry, is_encrypted};
 use crate::error::PublishError;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
 use crate::rules::Rules;
-use crate::shard::{FeedMessage, Message, OutletEvent, Publish, Receipt};
+use crate::shard::{FeedMessage, Message, OutletEvent, ProducerRef, Publish, Receipt};
 
 /// Entries that one read brings back for listeners that are behind.
 const READ_ENTRIES_MAX: usize = 100;
@@ -23,7 +23,7 @@ const READ_BYTES_MAX: usize = 2 << 20;
 pub(super) struct Pending {
     ordinal: Ordinal,
     connection: ConnectionId,
-    producer_id: u64,
+    producer: ProducerRef,
     sequence_id: u64,
     highest_sequence_id: u64,
     position: Position,
@@ -62,13 +62,13 @@ impl Topic {
 
     /// Appends one entry, or answers why not. Returns false when its producer is gone.
     fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) -> bool {
-        let Some((connection, producer_id)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
+        let Some((connection, producer)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
             return false;
         };
         if let Some(error) = against_rules(&state.rules, &entry, wall_ms) {
             let bytes = entry.payload.len();
             let sequences = (entry.sequence_id, entry.highest_sequence_id);
-            self.send_failed((connection, producer_id), sequences.0, sequences.1, bytes, error);
+            self.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
             return true;
         }
         match state.ledger.append(entry.payload.clone()) {
@@ -77,7 +77,7 @@ impl Topic {
                 state.pending.push_back(Pending {
                     ordinal: appended.ordinal,
                     connection,
-                    producer_id,
+                    producer,
                     sequence_id: entry.sequence_id,
                     highest_sequence_id: entry.highest_sequence_id,
                     position: appended.position,
@@ -93,14 +93,14 @@ impl Topic {
                     // Told first: a client that is told of the send alone may wait for its producer for ever.
                     self.close_producer(state, key);
                 }
-                self.refuse((connection, producer_id), &entry, &error);
+                self.refuse((connection, producer), &entry, &error);
                 return !is_over;
             }
         }
         true
     }
 
-    /// Counts a send with its producer, and says who that is: the connection and the id there. `None` when the producer
+    /// Counts a send with its producer, and says who that is. `None` when the producer
     /// is gone: it was told so, its last sends are dropped and the client sends them again. `now`: on the clock, and in
     /// milliseconds since 1970.
     pub(super) fn note_received(
@@ -109,11 +109,11 @@ impl Topic {
         key: ProducerKey,
         entry: &Publish,
         now: (Nanos, u64),
-    ) -> Option<(ConnectionId, u64)> {
+    ) -> Option<(ConnectionId, ProducerRef)> {
         let producer = state.producers.get_mut(key)?;
         producer.counters.messages += u64::from(entry.facts.message_count);
         producer.counters.bytes += entry.payload.len() as u64;
-        let who = (producer.connection, producer.producer_id);
+        let who = (producer.connection, producer.known_as());
         let producing_ms = now.1.saturating_sub(entry.facts.publish_time_ms);
         state
             .stages
@@ -132,7 +132,7 @@ impl Topic {
         state.counters.sizes.record(entry.payload.len() as u64);
     }
 
-    fn refuse(&self, producer: (ConnectionId, u64), entry: &Publish, error: &AppendError) {
+    fn refuse(&self, producer: (ConnectionId, ProducerRef), entry: &Publish, error: &AppendError) {
         let error = match error {
             AppendError::Terminated => PublishError::Terminated,
             AppendError::NoSpace => PublishError::NoSpace,
@@ -149,14 +149,14 @@ impl Topic {
 
     fn send_failed(
         &self,
-        producer: (ConnectionId, u64),
+        producer: (ConnectionId, ProducerRef),
         sequence: u64,
         highest: u64,
         bytes: usize,
         error: PublishError,
     ) {
         let event = OutletEvent::SendFailed {
-            producer_id: producer.1,
+            producer: producer.1,
             sequence_id: sequence.max(highest),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             error,
@@ -224,7 +224,7 @@ impl Topic {
             state.stages.publish.record(now.since(pending.received_at));
             if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
                 let receipt = Receipt {
-                    producer_id: pending.producer_id,
+                    producer: pending.producer,
                     sequence_id: pending.sequence_id,
                     highest_sequence_id: pending.highest_sequence_id,
                     position: pending.position,
@@ -274,7 +274,7 @@ impl Topic {
         state.watching = false;
         for pending in std::mem::take(&mut state.pending) {
             self.send_failed(
-                (pending.connection, pending.producer_id),
+                (pending.connection, pending.producer),
                 pending.sequence_id,
                 pending.highest_sequence_id,
                 pending.payload.len(),

@@ -207,7 +207,7 @@ impl Topic {
         let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
         let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
         for publish in entries {
-            let Some((connection, producer_id)) = self.note_received(state, key, &publish, (now, wall_ms))
+            let Some((connection, producer)) = self.note_received(state, key, &publish, (now, wall_ms))
             else {
                 return;
             };
@@ -215,7 +215,7 @@ impl Topic {
             receipts.push((
                 connection,
                 Receipt {
-                    producer_id,
+                    producer,
                     sequence_id: publish.sequence_id,
                     highest_sequence_id: publish.highest_sequence_id,
                     position: position(),

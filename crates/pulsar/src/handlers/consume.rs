@@ -46,10 +46,13 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Err(refusal) => return deny(connection, request_id, refusal),
     };
     let attempt = connection.shard.number_for_front_door();
-    connection
-        .consumers
-        .borrow_mut()
-        .insert(id, ConsumerSlot::Creating { attempt });
+    connection.consumers.borrow_mut().insert(
+        id,
+        ConsumerSlot::Creating {
+            attempt,
+            closed: None,
+        },
+    );
     let connection = connection.clone();
     spawn_local(async move {
         let outcome = create(&connection, &wish, &request).await;
@@ -224,8 +227,11 @@ fn finish(
     outcome: Result<Subscribed, Refusal>,
 ) {
     let id = request.consumer_id;
-    let wanted = !connection.is_closed()
-        && matches!(connection.consumers.borrow().get(&id), Some(ConsumerSlot::Creating { attempt: a }) if *a == attempt);
+    let slot = match connection.consumers.borrow().get(&id) {
+        Some(ConsumerSlot::Creating { attempt: a, closed }) if *a == attempt => Some(*closed),
+        _ => None,
+    };
+    let wanted = !connection.is_closed() && slot.is_some();
     let subscribed = match outcome {
         Ok(subscribed) => subscribed,
         Err(refusal) => {
@@ -237,6 +243,17 @@ fn finish(
         }
     };
     let topic = subscribed.seed.topic;
+    let closed = slot == Some(Some(subscribed.key));
+    if wanted && closed {
+        connection.consumers.borrow_mut().remove(&id);
+        let text = "the topic was closed while the consumer came; try again";
+        deny(
+            connection,
+            request.request_id,
+            Refusal::new(ServerError::ServiceNotReady, text),
+        );
+    }
+    let wanted = wanted && !closed;
     let attached = match subscribed.attach {
         Attach::Listen(lease) if wanted => {
             let feed = connection.shard.feed(&subscribed.seed);

@@ -54,10 +54,13 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         Err(refusal) => return deny(connection, request_id, refusal),
     };
     let attempt = connection.shard.number_for_front_door();
-    connection
-        .producers
-        .borrow_mut()
-        .insert(id, ProducerSlot::Creating { attempt });
+    connection.producers.borrow_mut().insert(
+        id,
+        ProducerSlot::Creating {
+            attempt,
+            closed: None,
+        },
+    );
     let connection = connection.clone();
     spawn_local(async move {
         let outcome = create(&connection, &name, &request).await;
@@ -142,8 +145,11 @@ fn finish(
     attempt: u64,
     outcome: Result<(pharos_broker::ids::TopicId, ProducerGrant, Bytes), Refusal>,
 ) {
-    let wanted = !connection.is_closed()
-        && matches!(connection.producers.borrow().get(id), Some(ProducerSlot::Creating { attempt: a }) if *a == attempt);
+    let slot = match connection.producers.borrow().get(id) {
+        Some(ProducerSlot::Creating { attempt: a, closed }) if *a == attempt => Some(*closed),
+        _ => None,
+    };
+    let wanted = !connection.is_closed() && slot.is_some();
     let (topic, grant, version) = match outcome {
         Ok(granted) => granted,
         Err(refusal) => {
@@ -156,6 +162,15 @@ fn finish(
     };
     if !wanted {
         return connection.shard.close_producer(topic, grant.key);
+    }
+    if slot == Some(Some(grant.key)) {
+        connection.producers.borrow_mut().remove(id);
+        let text = "the topic was closed while the producer came; try again";
+        return deny(
+            connection,
+            request_id,
+            Refusal::new(ServerError::ServiceNotReady, text),
+        );
     }
     let mut producer = Producer::new(topic, grant.key, grant.name.clone(), version.clone());
     producer.waiting = grant.turn.is_some();
@@ -200,7 +215,9 @@ fn finish(
                 Ok(_) => connection.shard.close_producer(topic, grant.key),
                 Err(_) if here => {
                     let slot = connection.producers.borrow_mut().remove(id);
-                    connection.forget_refused(slot.as_ref());
+                    if let Some(ProducerSlot::Ready(producer)) = slot {
+                        connection.forget_refused(&producer);
+                    }
                     let text = "producer was fenced while it waited for exclusive access";
                     deny(
                         &connection,
