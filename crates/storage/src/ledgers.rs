@@ -73,6 +73,8 @@ pub(crate) struct LedgerState {
     pub(crate) flushed: u64,
     /// Their payload bytes.
     pub(crate) flushed_bytes: u64,
+    /// The checkpoint that names all of them, perhaps one that is still to be written.
+    pub(crate) named_by: u64,
     pub(crate) runs: Runs,
     /// While a writer may watch.
     pub(crate) tail: Option<watch::Sender<Tail>>,
@@ -124,6 +126,7 @@ impl Ledger {
                 chunks: [Chunk::default(), Chunk::default()],
                 flushed: 0,
                 flushed_bytes: 0,
+                named_by: 0,
                 runs: Runs::default(),
                 tail,
                 end_unknown: None,

@@ -90,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) cache: Cache,
     /// Up to where each journal is covered by a durable checkpoint.
     checkpointed: Mutex<Vec<Progress>>,
+    /// The number of the last durable checkpoint.
+    generation: AtomicU64,
     /// Ledgers whose seal waits for a checkpoint.
     parked: Mutex<Vec<Arc<Ledger>>>,
     pub(crate) flush_bell: Bell,
@@ -130,6 +132,8 @@ pub(crate) struct Parts {
     pub(crate) marks: Vec<Mark>,
     pub(crate) ledgers: Ledgers,
     pub(crate) ledger_next: u64,
+    /// The number of the checkpoint found.
+    pub(crate) generation: u64,
     pub(crate) locks: Vec<Box<dyn FsLock>>,
 }
 
@@ -165,6 +169,7 @@ impl Shared {
             ledger_next: AtomicU64::new(parts.ledger_next),
             cache: Cache::new(options.write_cache_bytes, &parts.marks),
             checkpointed: Mutex::new(parts.marks.iter().map(progress).collect()),
+            generation: AtomicU64::new(parts.generation),
             parked: Mutex::default(),
             flush_bell: Bell::default(),
             flush_wanted: AtomicBool::new(false),
@@ -216,6 +221,16 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// The number of the last durable checkpoint.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Checkpoint `generation` is durable.
+    pub(crate) fn set_generation(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Release);
     }
 
     /// A checkpoint with these marks is durable.

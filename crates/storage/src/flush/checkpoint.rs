@@ -16,7 +16,7 @@ use crate::stats::bump;
 impl Flusher {
     /// Makes durable what ledgers and logs say now, with journals covered up to `progress`.
     pub(super) fn write_checkpoint(&mut self, progress: Vec<Progress>, clean: bool) -> Result<(), Trouble> {
-        let generation = self.generation + 1;
+        let generation = self.shared.generation() + 1;
         let checkpoint = collect(&self.shared, &progress, generation, clean);
         let dir = self
             .shared
@@ -26,7 +26,7 @@ impl Flusher {
             .unwrap_or_default();
         store(&self.shared, &checkpoint)
             .map_err(|error| Trouble::of(format!("write a checkpoint in {}", dir.display()), error))?;
-        self.generation = generation;
+        self.shared.set_generation(generation);
         self.checkpoint_wanted = false;
         bump(&self.shared.counters.checkpoints, 1);
         for ledger in std::mem::take(&mut self.sealing) {

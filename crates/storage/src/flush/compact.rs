@@ -223,7 +223,7 @@ impl Flusher {
         }
         bump(&self.shared.counters.bytes_moved, copied);
         if let Some(log) = self.shared.logs(active.dir).by_id.get_mut(&active.file.id) {
-            log.moved_before = Some(self.generation + 1);
+            log.moved_before = Some(self.shared.generation() + 1);
         }
         Ok(copied)
     }

@@ -21,7 +21,10 @@ impl Flusher {
         for dir in 0..self.writers.len() {
             let found = {
                 let logs = self.shared.logs(dir);
-                let dead = logs.by_id.values().find(|log| log.is_removable(self.generation));
+                let dead = logs
+                    .by_id
+                    .values()
+                    .find(|log| log.is_removable(self.shared.generation()));
                 dead.map(|log| Arc::clone(&log.file))
             };
             let Some(file) = found else { continue };

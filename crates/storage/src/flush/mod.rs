@@ -53,8 +53,6 @@ pub(crate) struct Flusher {
     work: Option<Work>,
     /// Ledgers whose entries are flushed and whose seal the next checkpoint brings.
     sealing: Vec<Arc<Ledger>>,
-    /// The number of the last durable checkpoint.
-    generation: u64,
     /// Something waits for a checkpoint although nothing is to be flushed.
     checkpoint_wanted: bool,
     compaction: compact::Compactor,
@@ -98,7 +96,7 @@ impl Trouble {
 }
 
 impl Flusher {
-    pub(crate) fn new(shared: Arc<Shared>, generation: u64) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let writers = (0..shared.dirs.len())
             .map(|dir| LogWriter::new(Arc::clone(&shared), dir))
             .collect();
@@ -107,7 +105,6 @@ impl Flusher {
             writers,
             work: None,
             sealing: Vec::new(),
-            generation,
             checkpoint_wanted: false,
             compaction: compact::Compactor::default(),
             retry_at: None,
@@ -397,6 +394,7 @@ fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: Vec<Written>) {
             state.flushed = piece.end();
         }
         state.flushed_bytes += bytes;
+        state.named_by = shared.generation() + 1;
         chunk
     };
     shared.cache.release(epoch, chunk.cost);

@@ -92,12 +92,18 @@ impl Journal {
         obsolete
     }
 
-    /// Takes the first pending op away when it seals a ledger whose entries are only in memory: a checkpoint will do that.
+    /// Takes the first pending op away when it seals a ledger whose entries no durable checkpoint names: one will seal it.
+    ///
+    /// Entries that are in a log already may lie behind the end that the last checkpoint gives it, and a start cuts there.
     fn park_seal(&mut self) -> bool {
         let Some(Op::Seal { ledger, entry_count }) = self.pending.front() else {
             return false;
         };
-        let waits = ledger.durability == Durability::Bypass && ledger.lock().flushed < *entry_count;
+        let is_kept = || {
+            let state = ledger.lock();
+            state.flushed >= *entry_count && state.named_by <= self.shared.generation()
+        };
+        let waits = ledger.durability == Durability::Bypass && !is_kept();
         if waits {
             self.shared.parked().push(Arc::clone(ledger));
             self.shared.flush_bell.ring();

@@ -59,6 +59,7 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
         marks,
         ledgers: Ledgers::new(loaded.ledgers),
         ledger_next: checkpoint.ledger_next,
+        generation: checkpoint.generation,
         locks: std::mem::take(&mut dirs.locks),
     }));
     if new {
@@ -68,7 +69,7 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
             first_dir(&shared),
         ))?;
     }
-    let mut flusher = Flusher::new(Arc::clone(&shared), checkpoint.generation);
+    let mut flusher = Flusher::new(Arc::clone(&shared));
     let mut replay = Replay::new(&shared, &mut flusher);
     let mut ends = Vec::new();
     for number in 0..shared.journals.len() {

@@ -228,6 +228,12 @@ impl<'a> Replay<'a> {
             let swept = scan::find_end(&candidate.file, &bounds);
             highest = swept.sequence;
             bounds.end = Some(swept.end);
+            // What was found may so far be in the page cache only. Before it is applied: a flush in between may let a log
+            // go because of a deletion that it found.
+            let file = &candidate.file;
+            file.file
+                .sync_data()
+                .map_err(OpenStoreError::io("sync", &file.path))?;
         }
         let swept = self.apply(&candidate.file, &bounds, &mut current);
         ended.previous = SegmentEnd {
@@ -237,13 +243,6 @@ impl<'a> Replay<'a> {
         };
         ended.written += swept.end.saturating_sub(from);
         self.keep(number, candidate, ended.previous.sequence, current.damaged);
-        if next.is_none() {
-            // What was found may so far be in the page cache only.
-            let file = &candidate.file;
-            file.file
-                .sync_data()
-                .map_err(OpenStoreError::io("sync", &file.path))?;
-        }
         Ok(())
     }
 

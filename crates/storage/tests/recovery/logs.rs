@@ -1,5 +1,7 @@
 //! The entry logs, their indexes and the checkpoint.
 
+use futures_util::FutureExt;
+
 use pharos_ledger::{Durability, LedgerEngine, ReadError};
 use pharos_runtime::fs::{FaultFs, OpenHow};
 use pharos_storage::manual::Manual;
@@ -365,4 +367,33 @@ async fn entries_do_not_stay_in_memory_beyond_their_time() {
         }
     }
     storage.shutdown().await;
+}
+
+#[test]
+fn a_bypass_ledger_is_sealed_only_once_a_checkpoint_names_its_entries() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let mut store = Store::open(FaultFs::new(seed));
+        let writer = store.create_with(Durability::Bypass);
+        let id = writer.id();
+        store.append(&*writer, 100);
+        store.manual.pass(61_000_000_000);
+        let checkpoints = store.manual.storage.stats().checkpoints;
+        while store.manual.storage.stats().flushes == 0 {
+            store.manual.step_flusher();
+        }
+        // The entry is in a log and the log is synced, but the checkpoint does not know how far the log goes.
+        assert_eq!(store.manual.storage.stats().checkpoints, checkpoints);
+        let mut closed = Box::pin(writer.close());
+        for _ in 0..5 {
+            assert!(closed.as_mut().now_or_never().is_none(), "sealed too early");
+            store.manual.step_journal(0);
+        }
+        drop(closed);
+        store.fs.crash();
+        let mut store = Store::open(store.fs);
+        assert_eq!(store.damages(), 0, "seed {seed}");
+        lost += u32::from(store.read(id, 0).unwrap().is_none());
+    }
+    assert!(lost > 0, "a crash there takes the entry");
 }
