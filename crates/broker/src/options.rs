@@ -85,6 +85,9 @@ pub struct Options {
     pub subscription_expiration: Option<Duration>,
     /// How often such subscriptions are looked for.
     pub subscription_expiration_interval: Duration,
+    /// Bytes that are held of entries read back for listeners that are behind, over all topics; each shard has an equal
+    /// part of it. A listener is always given one entry, whatever this is.
+    pub backlog_cache_bytes: usize,
     /// When ledgers are offloaded and where to. The offloader itself is the managed ledgers'.
     pub offload: OffloadOptions,
     /// When a topic's ledger is full.
@@ -132,6 +135,7 @@ impl Default for Options {
             delete_inactive_partitioned: false,
             subscription_expiration: None,
             subscription_expiration_interval: Duration::from_secs(300),
+            backlog_cache_bytes: 128 << 20,
             offload: OffloadOptions::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }

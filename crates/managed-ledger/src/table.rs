@@ -91,6 +91,13 @@ pub struct LedgerTable {
     version: u64,
 }
 
+/// That of a topic to which nothing was ever published.
+impl Default for LedgerTable {
+    fn default() -> Self {
+        Self::new(&[], Ordinal(0), false, 0)
+    }
+}
+
 impl LedgerTable {
     pub(crate) fn new(rows: &[LedgerRow], first: Ordinal, is_open: bool, version: u64) -> Self {
         debug_assert!(rows.is_sorted_by(|one, two| one.id < two.id && one.end() == two.first));

@@ -251,6 +251,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         delete_inactive_partitioned: policies.delete_inactive_partitioned_topics,
         subscription_expiration: not_zero(policies.subscription_expiration_time),
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
+        backlog_cache_bytes: bytes(ledger.backlog_cache_size),
         offload: crate::offload::options(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),

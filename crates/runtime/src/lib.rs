@@ -16,4 +16,4 @@ pub use clock::Nanos;
 pub use histogram::Histogram;
 pub use pool::Pool;
 pub use shutdown::{Shutdown, ShutdownToken};
-pub use thread::{spawn_local, spawn_shard};
+pub use thread::{spawn_local, spawn_shard, stand_back};

@@ -24,6 +24,14 @@ where
     })
 }
 
+/// Lets the calling thread stand back behind the others of the process when there are not enough processors for all.
+///
+/// Best effort: a system that refuses leaves it as it is.
+pub fn stand_back() {
+    // On Linux the priority belongs to the thread. A third of the weight of the others: enough to get on with it.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 5);
+}
+
 /// Spawns a task on the current shard. It ends when it is done, when it panics (logged by the runtime), or with the
 /// shard.
 #[expect(clippy::disallowed_methods, reason = "the door to spawning")]

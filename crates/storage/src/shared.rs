@@ -20,6 +20,7 @@ use crate::logs::Logs;
 use crate::options::{IoMode, Options};
 use crate::queue::Queue;
 use crate::read::extents::Extents;
+use crate::read::pace::Pacer;
 use crate::read::queue::ReadQueue;
 use crate::runs::Run;
 use crate::stats::Counters;
@@ -64,6 +65,7 @@ pub(crate) struct LedgerDir {
     pub(crate) superblock: Superblock,
     logs: Mutex<Logs>,
     pub(crate) reads: ReadQueue,
+    pub(crate) pacer: Pacer,
 }
 
 /// When to look again.
@@ -155,6 +157,7 @@ impl Shared {
             superblock: found.superblock,
             logs: Mutex::new(logs),
             reads: ReadQueue::new(options.read_queue),
+            pacer: Pacer::default(),
         };
         let progress = |mark: &Mark| Progress {
             mark: *mark,

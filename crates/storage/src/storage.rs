@@ -104,8 +104,10 @@ impl Storage {
                 spawn("pharos-prepare", Box::new(body))?;
             }
             for dir in 0..shared.dirs.len() {
-                let shared = Arc::clone(shared);
-                spawn("pharos-read", Box::new(move || read::run(&shared, dir)))?;
+                for _ in 0..read::THREADS {
+                    let shared = Arc::clone(shared);
+                    spawn("pharos-read", Box::new(move || read::run(&shared, dir)))?;
+                }
             }
             spawn("pharos-flush", Box::new(move || flush::run(flusher)))
         };

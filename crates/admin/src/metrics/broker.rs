@@ -30,6 +30,20 @@ pub(super) fn write(
     write_sums(page, &labels, snapshot);
     write_connections(page, &labels, snapshot);
     write_lookups(page, &labels, snapshot);
+    page.single(
+        "pharos_backlog_cache_bytes",
+        "What is held, or reserved for reads under way, of entries read back for listeners that are behind.",
+        "gauge",
+        &labels,
+        number(snapshot.backlog_cache_bytes),
+    );
+    page.single(
+        "pharos_backlog_reads_waiting",
+        "Reads for such listeners that wait for room.",
+        "gauge",
+        &labels,
+        number(snapshot.backlog_reads_waiting),
+    );
     page.family(
         "pulsar_broker_publish_latency",
         "Milliseconds from a message's arrival to its receipt.",

@@ -69,6 +69,10 @@ pub struct MetricsSnapshot {
     pub topic_load: Histogram,
     /// Topics that failed to load.
     pub topic_load_failed_total: u64,
+    /// Bytes held or reserved of entries read back for listeners that are behind.
+    pub backlog_cache_bytes: u64,
+    /// Reads for such listeners that wait for room.
+    pub backlog_reads_waiting: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.
     pub families: Vec<MetricFamily>,
 }

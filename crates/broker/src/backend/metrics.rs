@@ -28,6 +28,8 @@ struct ShardFigures {
     feeds: Vec<(TopicId, Vec<ListenerFigures>, FeedStages)>,
     past: FeedStages,
     counts: Counts,
+    backlog_bytes: u64,
+    backlog_waiting: u64,
 }
 
 impl Backend {
@@ -49,6 +51,8 @@ impl Backend {
                     .collect(),
                 past: shard.past_stages(),
                 counts: shard.tally().counts(),
+                backlog_bytes: shard.backlog().used() as u64,
+                backlog_waiting: shard.backlog().waiting() as u64,
             }
         });
         let mut snapshot = self.assemble(shards.await?);
@@ -71,6 +75,8 @@ impl Backend {
             },
             topic_load: counts.loads,
             topic_load_failed_total: counts.loads_failed,
+            backlog_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
+            backlog_reads_waiting: shards.iter().map(|shard| shard.backlog_waiting).sum(),
             ..MetricsSnapshot::default()
         };
         let (mut home, mut away) = (HomeStages::default(), FeedStages::default());

@@ -257,7 +257,11 @@ impl Group {
             if !sink.has_room() {
                 return Filled::Full;
             }
-            let Some((entry, cohort)) = self.state.borrow_mut().take_due(&self.feed, self.connection) else {
+            let due = self.state.borrow_mut().take_due(&self.feed, self.connection);
+            if self.feed.has_due() {
+                self.feed.begin_due();
+            }
+            let Some((entry, cohort)) = due else {
                 return Filled::Drained;
             };
             if self.deal(&entry, cohort, sink) == Filled::Full {

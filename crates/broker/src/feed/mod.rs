@@ -10,11 +10,16 @@
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
 //! Always true: a seat whose cursor moved since the last report is in `dirty`, once.
 
+mod backlog;
 mod cohorts;
 mod due;
 mod group;
 mod listener;
 mod marks;
+mod pages;
+mod reads;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod window;
 
@@ -23,12 +28,15 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::{LedgerTable, Lookup};
 use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
+pub use backlog::Backlog;
+pub(crate) use backlog::retry_delay;
 pub use due::DueGroups;
 pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
 pub use listener::{Lease, Listener, Sent};
@@ -39,6 +47,8 @@ pub use window::Found;
 use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::shard::OwnedAck;
+use pages::Pages;
+use reads::{Asked, Due};
 use timeline::Timeline;
 use window::Window;
 
@@ -75,8 +85,15 @@ pub struct Progress {
 
 /// What a feed asks of its shard.
 pub trait FeedHost {
-    /// Entries from `from` on are needed; answer with [`Feed::on_read`].
-    fn read(&self, topic: TopicId, from: Ordinal);
+    /// Entries from `from` on are needed: at least one, and not more than `bytes_max`; answer with [`Feed::on_read`] or
+    /// [`Feed::on_read_failed`].
+    fn read(&self, topic: TopicId, from: Ordinal, bytes_max: usize);
+    /// A read found no room in the [`Backlog`]: let go of what is not used, and soon.
+    fn read_waits(&self);
+    /// There may be room for reads that wait: give them their turn, but not from within this call.
+    fn read_room(&self);
+    /// A read failed; it is to be begun again after `delay`.
+    fn read_later(&self, topic: TopicId, from: Ordinal, delay: Duration);
     /// The connection may have something to write.
     fn wake(&self, connection: ConnectionId);
     /// The feed has progress to report within a second.
@@ -94,6 +111,7 @@ pub struct Feed {
     /// The partition index to stamp on message ids.
     pub partition: Option<u32>,
     host: Rc<dyn FeedHost>,
+    backlog: Rc<Backlog>,
     terminated: Cell<bool>,
     window: RefCell<Window>,
     table: RefCell<LedgerTable>,
@@ -101,26 +119,29 @@ pub struct Feed {
     groups: RefCell<BTreeMap<ConnectionId, Rc<Group>>>,
     /// Seats whose cursor moved since the last report.
     dirty: RefCell<Vec<(Rc<Group>, u32)>>,
-    /// Who waits for a read of which place.
-    asked: RefCell<BTreeMap<Ordinal, Vec<ConnectionId>>>,
+    /// Places to read at, and who waits for that.
+    asked: RefCell<BTreeMap<Ordinal, Asked>>,
+    due: RefCell<Due>,
     timeline: RefCell<Timeline>,
 }
 
 impl Feed {
-    /// A feed without listeners.
+    /// A feed without listeners. `backlog`: the account of all feeds of the shard.
     #[must_use]
-    pub fn new(seed: FeedSeed, host: Rc<dyn FeedHost>) -> Rc<Self> {
+    pub fn new(seed: FeedSeed, host: Rc<dyn FeedHost>, backlog: Rc<Backlog>) -> Rc<Self> {
         Rc::new(Self {
             topic: seed.topic,
             partition: seed.name.partition(),
             name: seed.name,
             host,
+            backlog,
             terminated: Cell::new(seed.terminated),
             window: RefCell::new(Window::new(seed.tail)),
             table: RefCell::new(seed.table),
             groups: RefCell::default(),
             dirty: RefCell::default(),
             asked: RefCell::default(),
+            due: RefCell::default(),
             timeline: RefCell::default(),
         })
     }
@@ -183,7 +204,13 @@ impl Feed {
     fn leave(&self, group: &Rc<Group>, index: u32) -> Option<Lease> {
         let listener = group.remove(index)?;
         if group.is_empty() {
-            self.groups.borrow_mut().remove(&group.connection);
+            let mut groups = self.groups.borrow_mut();
+            groups.remove(&group.connection);
+            let is_last = groups.is_empty();
+            drop(groups);
+            if is_last {
+                self.with_pages(Pages::clear);
+            }
         }
         Some(listener.into_lease())
     }
@@ -213,24 +240,6 @@ impl Feed {
         });
     }
 
-    /// A read that was asked for is answered. `resume`: the first entry that still exists at or after `from`.
-    pub fn on_read(&self, from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>) {
-        self.window.borrow_mut().insert_pages(entries);
-        let Some(waiting) = self.asked.borrow_mut().remove(&from) else {
-            return;
-        };
-        for connection in waiting {
-            let group = self.groups.borrow().get(&connection).cloned();
-            if let Some(group) = group {
-                group.on_read(from, resume);
-                self.host.wake(connection);
-            }
-        }
-        if self.asked.borrow().is_empty() && self.groups.borrow().is_empty() {
-            self.window.borrow_mut().clear_pages();
-        }
-    }
-
     /// Counts messages of a live entry as handed to sockets.
     pub fn on_written(&self, entry: &FeedEntry, messages: u64, now: Nanos) {
         self.timeline.borrow_mut().written(entry, messages, now);
@@ -245,6 +254,7 @@ impl Feed {
     /// Takes what moved since the last report.
     #[must_use]
     pub fn take_progress(&self) -> Progress {
+        self.drop_passed();
         let dirty = std::mem::take(&mut *self.dirty.borrow_mut());
         let moved = dirty
             .iter()
@@ -355,25 +365,8 @@ impl Feed {
         listener.acks.ack(ordinal);
     }
 
-    fn find(&self, ordinal: Ordinal) -> Found {
-        self.window.borrow().find(ordinal)
-    }
-
     fn on_prepared(&self, entry: &FeedEntry) {
         self.timeline.borrow_mut().prepared(entry);
-    }
-
-    /// Asks for a read, once for all who wait for the same place.
-    fn ask(&self, place: Ordinal, connection: ConnectionId) {
-        let first = {
-            let mut asked = self.asked.borrow_mut();
-            let waiting = asked.entry(place).or_default();
-            waiting.push(connection);
-            waiting.len() == 1
-        };
-        if first {
-            self.host.read(self.topic, place);
-        }
     }
 
     fn wake_all(&self) {

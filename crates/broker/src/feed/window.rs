@@ -3,17 +3,16 @@
 //! Always true: `recent` is contiguous and ends at `tail`; both parts stay within their byte budgets, whatever
 //! listeners do, because anything here can be read again from the topic's home.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pharos_types::Ordinal;
 
+use super::pages::Pages;
 use crate::entry::FeedEntry;
 
 /// Bytes of the newest entries kept at hand, per topic and shard.
 const RECENT_BYTES_MAX: usize = 16 << 20;
-/// Bytes of entries read back, per topic and shard.
-const PAGES_BYTES_MAX: usize = 16 << 20;
 
 /// What is known about one place in the topic.
 #[derive(Debug)]
@@ -31,8 +30,7 @@ pub enum Found {
 pub(crate) struct Window {
     recent: VecDeque<Arc<FeedEntry>>,
     recent_bytes: usize,
-    pages: BTreeMap<Ordinal, Arc<FeedEntry>>,
-    pages_bytes: usize,
+    pages: Pages,
     /// The end of what is durable, exclusive.
     tail: Ordinal,
 }
@@ -44,8 +42,7 @@ impl Window {
         Self {
             recent: VecDeque::new(),
             recent_bytes: 0,
-            pages: BTreeMap::new(),
-            pages_bytes: 0,
+            pages: Pages::default(),
             tail,
         }
     }
@@ -81,51 +78,39 @@ impl Window {
         }
     }
 
-    /// Takes entries that were read back. The oldest pages make room.
-    pub(crate) fn insert_pages(&mut self, entries: Vec<Arc<FeedEntry>>) {
-        let room = entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
-        while self.pages_bytes + room > PAGES_BYTES_MAX {
-            let Some((_, old)) = self.pages.pop_first() else {
-                break;
-            };
-            self.pages_bytes -= old.payload.len();
-        }
-        for entry in entries {
-            self.pages_bytes += entry.payload.len();
-            if let Some(old) = self.pages.insert(entry.ordinal, entry) {
-                self.pages_bytes -= old.payload.len();
-            }
-        }
+    /// What was read back.
+    pub(crate) fn pages(&mut self) -> &mut Pages {
+        &mut self.pages
     }
 
-    /// Forgets what was read back, once nobody is behind any more.
-    pub(crate) fn clear_pages(&mut self) {
-        self.pages.clear();
-        self.pages_bytes = 0;
+    /// Whether an entry exists that is not at hand.
+    pub(crate) fn is_elsewhere(&self, ordinal: Ordinal) -> bool {
+        ordinal.count_to(self.tail) > self.recent.len() as u64 && self.pages.end_of(ordinal).is_none()
     }
 
-    /// Looks at one place.
+    /// Looks at one place; says also where its page ends, when this is the first look at that.
     #[must_use]
-    pub(crate) fn find(&self, ordinal: Ordinal) -> Found {
+    pub(crate) fn find(&mut self, ordinal: Ordinal) -> (Found, Option<Ordinal>) {
         if ordinal >= self.tail {
-            return Found::AtTail;
+            return (Found::AtTail, None);
         }
         let from_tail = ordinal.count_to(self.tail);
         let at_hand = self.recent.len() as u64;
         if from_tail <= at_hand {
             let index = (at_hand - from_tail) as usize;
             if let Some(entry) = self.recent.get(index) {
-                return Found::Entry(entry.clone());
+                return (Found::Entry(entry.clone()), None);
             }
         }
-        self.pages
-            .get(&ordinal)
-            .map_or(Found::Elsewhere, |entry| Found::Entry(entry.clone()))
+        match self.pages.find(ordinal) {
+            Some((entry, entered)) => (Found::Entry(entry), entered),
+            None => (Found::Elsewhere, None),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::Bytes;
     use pharos_runtime::Nanos;
     use pharos_types::Position;
@@ -133,7 +118,7 @@ mod tests {
     use super::*;
     use crate::entry::EntryFacts;
 
-    fn entry(ordinal: u64, bytes: usize) -> Arc<FeedEntry> {
+    pub(in crate::feed) fn entry(ordinal: u64, bytes: usize) -> Arc<FeedEntry> {
         Arc::new(FeedEntry {
             ordinal: Ordinal(ordinal),
             position: Position::new(1, ordinal),
@@ -143,8 +128,8 @@ mod tests {
         })
     }
 
-    fn has(window: &Window, ordinal: u64) -> bool {
-        matches!(window.find(Ordinal(ordinal)), Found::Entry(e) if e.ordinal == Ordinal(ordinal))
+    fn has(window: &mut Window, ordinal: u64) -> bool {
+        matches!(window.find(Ordinal(ordinal)).0, Found::Entry(e) if e.ordinal == Ordinal(ordinal))
     }
 
     #[test]
@@ -153,9 +138,9 @@ mod tests {
         for ordinal in 10..14 {
             window.push(entry(ordinal, RECENT_BYTES_MAX / 2));
         }
-        assert!(has(&window, 13) && has(&window, 12));
-        assert!(matches!(window.find(Ordinal(11)), Found::Elsewhere));
-        assert!(matches!(window.find(Ordinal(14)), Found::AtTail));
+        assert!(has(&mut window, 13) && has(&mut window, 12));
+        assert!(matches!(window.find(Ordinal(11)).0, Found::Elsewhere));
+        assert!(matches!(window.find(Ordinal(14)).0, Found::AtTail));
     }
 
     #[test]
@@ -163,20 +148,10 @@ mod tests {
         let mut window = Window::new(Ordinal(0));
         window.push(entry(0, 10));
         window.push(entry(5, 10));
-        assert!(has(&window, 5));
-        assert!(matches!(window.find(Ordinal(0)), Found::Elsewhere));
-        assert!(matches!(window.find(Ordinal(3)), Found::Elsewhere));
+        assert!(has(&mut window, 5));
+        assert!(matches!(window.find(Ordinal(0)).0, Found::Elsewhere));
+        assert!(matches!(window.find(Ordinal(3)).0, Found::Elsewhere));
         window.push(entry(4, 10));
         assert_eq!(window.tail(), Ordinal(6));
-    }
-
-    #[test]
-    fn pages_stay_within_their_budget() {
-        let mut window = Window::new(Ordinal(100));
-        window.insert_pages((0..4).map(|i| entry(i, PAGES_BYTES_MAX / 4)).collect());
-        window.insert_pages(vec![entry(7, PAGES_BYTES_MAX / 4)]);
-        assert!(!has(&window, 0));
-        assert!(has(&window, 1) && has(&window, 7));
-        assert!(window.pages_bytes <= PAGES_BYTES_MAX);
     }
 }

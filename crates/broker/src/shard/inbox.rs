@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use pharos_runtime::clock;
 
-use super::{HomeMessage, Inbox, Message, OutletEvent, Receipt, Shard};
-use crate::ids::ConnectionId;
+use super::{FeedMessage, HomeMessage, Inbox, Message, OutletEvent, Receipt, Shard};
+use crate::ids::{ConnectionId, TopicId};
 
 /// How long messages are handled before sockets get their turn.
 const HANDLE_NANOS_MAX: u64 = 500_000;
@@ -59,8 +59,8 @@ impl Shard {
             Message::Home(topic, message) => {
                 if let Some(topic) = self.topics.by_id(topic) {
                     topic.on_message(message);
-                } else if let HomeMessage::Publish { from, entries, .. } = message {
-                    self.tell_outlet(from, OutletEvent::dropped(&entries));
+                } else {
+                    self.on_topic_gone(topic, message);
                 }
             }
             Message::Feed(topic, message) => self.on_feed(topic, message),
@@ -70,6 +70,19 @@ impl Shard {
                     outlet.on_event(event);
                 }
             }
+        }
+    }
+
+    /// Answers what somebody waits for an answer to.
+    fn on_topic_gone(&self, topic: TopicId, message: HomeMessage) {
+        match message {
+            HomeMessage::Publish { from, entries, .. } => {
+                self.tell_outlet(from, OutletEvent::dropped(&entries));
+            }
+            HomeMessage::Read { shard, from, .. } => {
+                self.send(shard, Message::Feed(topic, FeedMessage::ReadFailed { from }));
+            }
+            _ => {}
         }
     }
 

@@ -89,9 +89,8 @@ impl Message {
             Self::Home(_, HomeMessage::Ack { acks, .. }) | Self::Feed(_, FeedMessage::Ack { acks, .. }) => {
                 bytes_of_acks(acks)
             }
-            Self::Feed(_, FeedMessage::Appended { entries, .. } | FeedMessage::ReadDone { entries, .. }) => {
-                bytes_of_entries(entries)
-            }
+            // What was read back is in the account of the shard that asked, before it was read.
+            Self::Feed(_, FeedMessage::Appended { entries, .. }) => bytes_of_entries(entries),
             Self::Receipts(receipts) => items(receipts.len()),
             Self::Outlet(_, OutletEvent::Dispatched(deliveries)) => items(deliveries.len()),
             Self::Home(..) | Self::Feed(..) | Self::Outlet(..) => 0,
@@ -108,8 +107,12 @@ pub(crate) enum HomeMessage {
         producer: ProducerKey,
         entries: Vec<Publish>,
     },
-    /// A feed needs entries from here on.
-    Read { shard: ShardId, from: Ordinal },
+    /// A feed needs entries from here on, not more than so many bytes.
+    Read {
+        shard: ShardId,
+        from: Ordinal,
+        bytes_max: usize,
+    },
     /// What moved on a listening shard.
     Progress(Progress),
     /// A consumer left; its cursor comes home if it had it.
@@ -151,6 +154,8 @@ pub(crate) enum FeedMessage {
         entries: Vec<Arc<FeedEntry>>,
         table: LedgerTable,
     },
+    /// The read failed.
+    ReadFailed { from: Ordinal },
     /// A consumer here becomes the one that listens.
     Activate {
         connection: ConnectionId,

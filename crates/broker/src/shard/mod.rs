@@ -10,6 +10,7 @@ mod message;
 mod operations;
 mod outlet;
 mod outlets;
+mod reads;
 mod tally;
 
 use std::cell::{Cell, RefCell};
@@ -32,11 +33,12 @@ pub use tally::Tally;
 
 use crate::broker::Shared;
 use crate::error::Gone;
-use crate::feed::{Feed, FeedHost, FeedSeed, FeedStages, Progress};
+use crate::feed::{Backlog, Feed, FeedHost, FeedSeed, FeedStages, Progress};
 use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
 use crate::topic::{Topic, Topics, Upkeep};
 use mesh::Mesh;
 use outlets::Outlets;
+use reads::Reads;
 
 /// How often the counters of topics are noted.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -70,6 +72,9 @@ pub struct Shard {
     pub(crate) topics: Topics,
     feeds: RefCell<IdMap<TopicId, Rc<Feed>>>,
     dirty_feeds: RefCell<IdSet<TopicId>>,
+    /// What feeds hold of what was read back.
+    backlog: Rc<Backlog>,
+    reads: Reads,
     outlets: RefCell<Outlets>,
     ready_filled: Notify,
     /// Stages of feeds that are gone, so that the shard's sum only grows.
@@ -88,6 +93,8 @@ impl Shard {
         inboxes: &[mpsc::Sender<Vec<Message>>],
         inbox: Inbox,
     ) -> Rc<Self> {
+        let options = &shared.options;
+        let backlog_bytes_max = options.backlog_cache_bytes / usize::from(options.shards.max(1));
         let shard = Rc::new_cyclic(|me| Self {
             id,
             shared,
@@ -97,6 +104,8 @@ impl Shard {
             topics: Topics::default(),
             feeds: RefCell::default(),
             dirty_feeds: RefCell::default(),
+            backlog: Rc::new(Backlog::new(backlog_bytes_max)),
+            reads: Reads::default(),
             outlets: RefCell::default(),
             ready_filled: Notify::new(),
             past_stages: RefCell::default(),
@@ -258,9 +267,14 @@ impl Shard {
             return feed.clone();
         }
         let host: Rc<dyn FeedHost> = Rc::new(HostOf(self.me.clone()));
-        let feed = Feed::new(seed.clone(), host);
+        let feed = Feed::new(seed.clone(), host, self.backlog.clone());
         feeds.insert(seed.topic, feed.clone());
         feed
+    }
+
+    /// The account of what was read back.
+    pub(crate) fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
     /// Every feed here.
@@ -320,6 +334,7 @@ impl Shard {
                 feed.set_table(table);
                 feed.on_read(from, resume, entries);
             }
+            FeedMessage::ReadFailed { from } => feed.on_read_failed(from),
             FeedMessage::Deactivate {
                 connection,
                 consumer_id,
@@ -489,15 +504,32 @@ where
 struct HostOf(std::rc::Weak<Shard>);
 
 impl FeedHost for HostOf {
-    fn read(&self, topic: TopicId, from: Ordinal) {
+    fn read(&self, topic: TopicId, from: Ordinal, bytes_max: usize) {
         if let Some(shard) = self.0.upgrade() {
-            shard.send_home(
-                topic,
-                HomeMessage::Read {
-                    shard: shard.id,
-                    from,
-                },
-            );
+            let read = HomeMessage::Read {
+                shard: shard.id,
+                from,
+                bytes_max,
+            };
+            shard.send_home(topic, read);
+        }
+    }
+
+    fn read_waits(&self) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.relieve_reads();
+        }
+    }
+
+    fn read_room(&self) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.grant_reads_soon();
+        }
+    }
+
+    fn read_later(&self, topic: TopicId, from: Ordinal, delay: Duration) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.read_later(topic, from, delay);
         }
     }
 

@@ -14,7 +14,7 @@ use super::subscription::Body;
 use super::{State, Topic};
 use crate::dispatcher::{self, Chunk, EntryRef, Limits, Next};
 use crate::entry::FeedEntry;
-use crate::feed::Sent;
+use crate::feed::{Sent, retry_delay};
 use crate::ids::ConsumerKey;
 use crate::shard::{Dispatched, OutletEvent};
 
@@ -132,13 +132,17 @@ impl Topic {
             body.reading = false;
             match outcome {
                 Ok((entries, gone)) => {
+                    body.read_failures = 0;
                     me.deal(&mut state, &name, &entries, &gone);
                     me.run_dispatcher(&mut state, &name);
                 }
                 Err(error) => {
                     tracing::error!(topic = %me.name, subscription = %name, error, "cannot read for a subscription");
                     body.dispatcher.read_failed();
-                    me.set_alarm(&mut state, &name, now_ms() + 10_000);
+                    body.read_failures = body.read_failures.saturating_add(1);
+                    let delay = retry_delay(body.read_failures).as_millis();
+                    let at_ms = now_ms().saturating_add(i64::try_from(delay).unwrap_or(i64::MAX));
+                    me.set_alarm(&mut state, &name, at_ms);
                 }
             }
         });

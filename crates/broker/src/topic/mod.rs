@@ -205,7 +205,11 @@ impl Topic {
                 producer,
                 entries,
             } => self.on_publish(from, producer, entries),
-            HomeMessage::Read { shard, from } => self.on_read(shard, from),
+            HomeMessage::Read {
+                shard,
+                from,
+                bytes_max,
+            } => self.on_read(shard, from, bytes_max),
             HomeMessage::Progress(progress) => self.on_progress(progress),
             HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
             HomeMessage::Returned { key, lease } => self.on_returned(key, lease),

@@ -14,10 +14,9 @@ use crate::ids::{ConnectionId, ProducerKey, ShardId};
 use crate::rules::Rules;
 use crate::shard::{FeedMessage, Message, OutletEvent, ProducerRef, Publish, Receipt};
 
-/// Entries that one read brings back for listeners that are behind.
-const READ_ENTRIES_MAX: usize = 100;
-/// Bytes that one read brings back.
-const READ_BYTES_MAX: usize = 2 << 20;
+/// Entries that one read brings back for listeners that are behind: few enough that looking at each of them holds nobody
+/// up for long.
+const READ_ENTRIES_MAX: usize = 1000;
 
 /// An entry that is appended but not yet durable.
 pub(super) struct Pending {
@@ -285,47 +284,31 @@ impl Topic {
     }
 
     /// A feed needs entries: from the cache at once, else from the log.
-    pub(super) fn on_read(&self, shard: ShardId, from: Ordinal) {
+    pub(super) fn on_read(&self, shard: ShardId, from: Ordinal, bytes_max: usize) {
         let Some(me) = self.me() else { return };
-        let read = self
-            .state
-            .borrow()
-            .ledger
-            .read(from, READ_ENTRIES_MAX, READ_BYTES_MAX);
+        let read = self.state.borrow().ledger.read(from, READ_ENTRIES_MAX, bytes_max);
         spawn_local(async move {
-            match read.await {
+            let answer = match read.await {
                 Ok(found) => {
                     let entries: Vec<_> = found.into_iter().map(FeedEntry::from_log).collect();
                     let state = me.state.borrow();
                     let resume = entries
                         .first()
                         .map_or_else(|| state.ledger.first().max(from), |entry| entry.ordinal);
-                    let table = state.ledger.table();
-                    me.send_feed(
-                        shard,
-                        FeedMessage::ReadDone {
-                            from,
-                            resume,
-                            entries,
-                            table,
-                        },
-                    );
+                    FeedMessage::ReadDone {
+                        from,
+                        resume,
+                        entries,
+                        table: state.ledger.table(),
+                    }
                 }
                 Err(error) => {
-                    // Listeners at this place wait; everyone else goes on. Damage does not heal, so do not spin on it.
+                    // Listeners at this place wait and try again; everyone else goes on.
                     tracing::error!(topic = %me.name, %from, error = chain(&error), "cannot read for listeners");
-                    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-                    me.send_feed(
-                        shard,
-                        FeedMessage::ReadDone {
-                            from,
-                            resume: from,
-                            entries: Vec::new(),
-                            table: me.state.borrow().ledger.table(),
-                        },
-                    );
+                    FeedMessage::ReadFailed { from }
                 }
-            }
+            };
+            me.send_feed(shard, answer);
         });
     }
 }

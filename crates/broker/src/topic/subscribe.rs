@@ -357,6 +357,7 @@ impl Topic {
                 slot,
                 dispatcher,
                 reading: false,
+                read_failures: 0,
                 dirty: false,
                 flush_set: false,
                 alarm_ms: None,

@@ -102,6 +102,8 @@ pub(crate) struct DispatchedBody {
     pub(crate) dispatcher: Dispatcher,
     /// A read is under way.
     pub(crate) reading: bool,
+    /// How many reads failed since the last one that did not.
+    pub(crate) read_failures: u32,
     /// The state of the cursor changed since it was last queued for the log.
     pub(crate) dirty: bool,
     /// A task will persist it within the flush interval.

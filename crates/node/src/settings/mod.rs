@@ -136,6 +136,8 @@ pub struct LedgerSettings {
     pub retention_check_interval: Duration,
     /// Memory for entries at the tails of all topics.
     pub cache_size: ByteSize,
+    /// Memory for entries read back for listeners that are behind.
+    pub backlog_cache_size: ByteSize,
 }
 
 /// Settings of the metrics page.
@@ -191,6 +193,7 @@ impl Default for Settings {
                 default_retention_size: Limit::At(ByteSize(0)),
                 retention_check_interval: Duration::from_secs(120),
                 cache_size: ByteSize::mib(256),
+                backlog_cache_size: ByteSize::mib(128),
             },
             storage: StorageSettings::default(),
             offload: OffloadSettings::default(),

@@ -73,6 +73,19 @@ impl Superblock {
         Err(refused)
     }
 
+    /// What to say when the directory named as number `number` with this role is another one of its store.
+    pub(crate) fn other_place(self, role: Role, number: u32) -> Option<String> {
+        let kind = match self.role {
+            Role::Journal => "journal",
+            Role::Ledgers => "ledger",
+        };
+        let is_other = (self.role, self.number) != (role, number);
+        is_other.then(|| {
+            let own = self.number;
+            format!("is {kind} directory number {own} of its store; name the directories in their order")
+        })
+    }
+
     /// The mark that everything in one file of this directory carries.
     pub(crate) fn salt(self, file: u32) -> u32 {
         let mut seed = [0; 20];

@@ -202,15 +202,7 @@ fn check_ids(all: &[Dir]) -> Result<(), OfflineError> {
                 "belongs to another store than the others",
             ));
         }
-        if (found.role, found.number) != (dir.role, dir.number) {
-            let kind = match found.role {
-                Role::Journal => "journal",
-                Role::Ledgers => "ledger",
-            };
-            let what = format!(
-                "is {kind} directory number {} of its store; name the directories in their order",
-                found.number
-            );
+        if let Some(what) = found.other_place(dir.role, dir.number) {
             return Err(OfflineError::unusable(&dir.path, what));
         }
     }

@@ -1,7 +1,8 @@
 //! The read cache: pieces of entry logs as they were read, shared by everybody who reads the same data.
 //!
 //! An extent is 128 KiB of a log at a multiple of that (shorter at the end of a log that is still written). One lock;
-//! the least recently used go first. Buffers come from a small pool and return to it when nobody holds a slice of them.
+//! the least recently used go first. Each extent has a buffer of its own, so that a slice somewhere keeps no more than
+//! 128 KiB alive. Buffers come from a small pool and return to it when nobody holds a slice of them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use pharos_runtime::fs::AlignedBuf;
 pub(crate) const EXTENT_BYTES: u64 = 128 << 10;
 
 /// Buffers kept for the next read.
-const POOL_MAX: usize = 16;
+const POOL_MAX: usize = 64;
 
 /// Which extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
@@ -107,9 +108,14 @@ impl Extents {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// A buffer of at least `bytes` bytes for a read.
-    pub(crate) fn buffer(&self, bytes: usize) -> AlignedBuf {
-        self.pool.take(bytes)
+    /// The most that is held, in bytes.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// A buffer for one extent.
+    pub(crate) fn buffer(&self) -> AlignedBuf {
+        self.pool.take()
     }
 
     /// The first `count` bytes of a buffer; it returns to the pool when all slices of them are gone.
@@ -142,15 +148,9 @@ struct Pool {
 }
 
 impl Pool {
-    fn take(&self, bytes: usize) -> AlignedBuf {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = free
-            .iter()
-            .position(|buf| buf.capacity() >= bytes && buf.capacity() < 2 * bytes);
-        match fits {
-            Some(at) => free.swap_remove(at),
-            None => AlignedBuf::zeroed(bytes),
-        }
+    fn take(&self) -> AlignedBuf {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| AlignedBuf::zeroed(EXTENT_BYTES as usize))
     }
 }
 
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn a_buffer_returns_when_its_last_slice_is_gone() {
         let extents = Extents::new(0);
-        let shared = extents.share(extents.buffer(8192), 5000);
+        let shared = extents.share(extents.buffer(), 5000);
         let slice = shared.slice(10..20);
         drop(shared);
         assert_eq!(extents.pool.free.lock().unwrap().len(), 0);
         drop(slice);
         assert_eq!(extents.pool.free.lock().unwrap().len(), 1);
-        assert_eq!(extents.buffer(8192).capacity(), 8192);
+        assert_eq!(extents.buffer().capacity() as u64, EXTENT_BYTES);
         assert_eq!(extents.pool.free.lock().unwrap().len(), 0);
     }
 }

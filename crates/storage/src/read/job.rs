@@ -38,10 +38,22 @@ pub(crate) enum Need {
         file: Arc<LogFile>,
         number: u32,
         end: u64,
-        /// How many further extents the run has; they may be read with it.
+        /// How many further extents hold what the job still wants of the run, and how many the run has.
+        wanted: u32,
         further: u32,
     },
     Done(Result<Vec<ReadEntry>, ReadError>),
+}
+
+impl Need {
+    /// How many extents to read at once: what is wanted, or `ahead` of it as far as the run goes.
+    pub(crate) fn extents(&self, ahead: bool) -> u32 {
+        match self {
+            Self::Extent { further, .. } if ahead => further.saturating_add(1),
+            Self::Extent { wanted, .. } => wanted.saturating_add(1),
+            Self::Done(_) => 0,
+        }
+    }
 }
 
 /// A read under way.
@@ -105,10 +117,13 @@ impl ReadJob {
             }
             let number = from / EXTENT_BYTES;
             let last = (span.end - 1) / EXTENT_BYTES;
+            let left = self.bytes_max.saturating_sub(self.found_bytes) as u64;
+            let wanted_end = span.at.saturating_add(left).saturating_sub(1).max(from);
             return Need::Extent {
                 file: Arc::clone(&span.file),
                 number: number as u32,
                 end: (span.end - number * EXTENT_BYTES).min(EXTENT_BYTES),
+                wanted: ((wanted_end / EXTENT_BYTES).min(last) - number) as u32,
                 further: (last - number) as u32,
             };
         }
@@ -144,8 +159,8 @@ impl ReadJob {
         let start = u64::from(number) * EXTENT_BYTES;
         let inside = usize::try_from(span.end.saturating_sub(start)).unwrap_or(usize::MAX);
         let extent = extent.slice(..extent.len().min(inside));
-        let taken = self.found.len();
         self.finish_carry(&mut span, start, &extent);
+        let taken = self.found.len();
         while !self.full && self.failed.is_none() && self.carry.is_empty() && self.next < span.end_entry {
             let at = usize::try_from(span.at.saturating_sub(start)).unwrap_or(usize::MAX);
             if span.at < start || at >= extent.len() {
@@ -153,6 +168,9 @@ impl ReadJob {
             }
             let rest = extent.slice(at..);
             if !self.walk(&mut span, &rest) {
+                // All the room that the record needs, and no more: the entry will keep it.
+                let total = self.total_bytes(&span, &rest);
+                self.carry.reserve_exact(total.max(rest.len()));
                 self.carry.extend_from_slice(&rest);
             }
         }
@@ -167,8 +185,9 @@ impl ReadJob {
             let Some(at) = from.checked_sub(start).and_then(|at| usize::try_from(at).ok()) else {
                 return;
             };
-            let total = self.carried_bytes(span);
+            let total = self.total_bytes(span, &self.carry);
             let missing = total.saturating_sub(self.carry.len());
+            self.carry.reserve_exact(missing);
             let rest = extent.get(at..).unwrap_or_default();
             self.carry
                 .extend_from_slice(rest.get(..missing.min(rest.len())).unwrap_or_default());
@@ -176,7 +195,7 @@ impl ReadJob {
                 // The rest is in the next extent.
                 return;
             }
-            if total == RECORD_HEADER_BYTES && self.carried_bytes(span) > total {
+            if total == RECORD_HEADER_BYTES && self.total_bytes(span, &self.carry) > total {
                 continue;
             }
             let record = Bytes::from(std::mem::take(&mut self.carry));
@@ -191,9 +210,9 @@ impl ReadJob {
         }
     }
 
-    /// The length of the record that is being put together, as far as that is known.
-    fn carried_bytes(&self, span: &Span) -> usize {
-        let header = RecordHeader::decode(&self.carry, span.file.salt);
+    /// The length of the record that begins with `start`, as far as that is known.
+    fn total_bytes(&self, span: &Span, start: &[u8]) -> usize {
+        let header = RecordHeader::decode(start, span.file.salt);
         header
             .filter(|header| self.is_expected(span, header))
             .map_or(RECORD_HEADER_BYTES, |header| header.total_bytes())
@@ -221,6 +240,10 @@ impl ReadJob {
             span.at += RECORD_ALIGN as u64;
             return true;
         };
+        if header.value == self.next && !self.has_room(header.body_bytes) {
+            self.full = true;
+            return true;
+        }
         if rest.len() < header.total_bytes() {
             return false;
         }
@@ -241,10 +264,6 @@ impl ReadJob {
 
     fn take_entry(&mut self, span: &Span, header: &RecordHeader, rest: &Bytes) {
         let bytes = self.found_bytes.saturating_add(header.body_bytes as usize);
-        if !self.found.is_empty() && (self.found.len() >= self.entries_max || bytes > self.bytes_max) {
-            self.full = true;
-            return;
-        }
         let Some(body) = header.body(rest) else {
             self.failed = Some(damaged(self.ledger, self.next, &span.file, span.at));
             return;
@@ -256,6 +275,12 @@ impl ReadJob {
         self.found_bytes = bytes;
         self.next += 1;
         self.full = self.found.len() >= self.entries_max || self.found_bytes >= self.bytes_max;
+    }
+
+    /// Whether one more entry may be taken; the first always.
+    fn has_room(&self, body_bytes: u32) -> bool {
+        let bytes = self.found_bytes.saturating_add(body_bytes as usize);
+        self.found.is_empty() || (self.found.len() < self.entries_max && bytes <= self.bytes_max)
     }
 
     /// Slices keep a whole buffer alive, so they are only handed out where most of it was wanted.

@@ -3,21 +3,24 @@
 //! ```text
 //!  in memory (write cache) ─► at once, in the caller
 //!  in the read cache       ─► at once, in the caller
-//!  else                    ─► the directory's queue ─► its one thread: one device read at a time, paced
+//!  else                    ─► the directory's queue ─► its two threads: one reads, the other walks through what it read
 //! ```
-//! One read in flight per device and not more than 128 KiB each: that is what a journal on the same device does not
-//! notice. While nothing is journaled, reads are longer and not paced.
+//! How a device is read depends on what the journals do, see [`pace`]: beside a busy one, one read is in flight per device
+//! and not more than 128 KiB each, which is what a journal on the same device does not notice.
+//!
+//! Always true: what a caller is given is either a copy or a slice of an extent most of which was wanted, so that memory
+//! kept is at most about twice the bytes of the entries kept, and one extent.
 
 use std::collections::VecDeque;
+use std::io::IoSliceMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use pharos_ledger::{ReadEntry, ReadError, StorageFault};
-use pharos_runtime::clock;
+use pharos_runtime::fs::AlignedBuf;
 use pharos_types::EntryId;
 
 use crate::ledgers::{Ledger, LedgerState};
@@ -27,16 +30,15 @@ use crate::stats::bump;
 
 pub(crate) mod extents;
 pub(crate) mod job;
+pub(crate) mod pace;
 pub(crate) mod queue;
 
-use extents::EXTENT_BYTES;
+use extents::{EXTENT_BYTES, Extents};
 use job::{Need, ReadJob, Span};
+use pace::EXTENTS_MAX;
 
-/// How long after the last group a journal counts as active, in nanoseconds.
-const ACTIVE_NANOS: u64 = 100_000_000;
-
-/// Extents read at once while no journal is active.
-const EXTENTS_MAX: u32 = 8;
+/// Threads that read each directory.
+pub(crate) const THREADS: usize = 2;
 
 /// Runs that one job looks at; the call goes on with the rest.
 const SPANS_MAX: usize = 16;
@@ -142,8 +144,32 @@ fn hidden(shared: &Shared, ledger: &Ledger, state: &LedgerState, entry: u64) -> 
     }
 }
 
+/// Extents that were just read, one after the other.
+#[derive(Debug, Default)]
+struct Fresh {
+    /// Directory, log and number of the first.
+    first: extents::Key,
+    extents: SmallVec<[Bytes; EXTENTS_MAX as usize]>,
+}
+
+impl Fresh {
+    fn get(&self, (dir, log, number): extents::Key, end: u64) -> Option<Bytes> {
+        let (first_dir, first_log, first) = self.first;
+        let index = number
+            .checked_sub(first)
+            .filter(|_| (dir, log) == (first_dir, first_log))?;
+        let extent = self.extents.get(index as usize)?;
+        (extent.len() as u64 >= end).then(|| extent.clone())
+    }
+}
+
 /// Goes on with a job as far as the read cache has what it needs.
 pub(crate) fn run_cached(shared: &Shared, job: &mut ReadJob) -> Need {
+    go_on(shared, job, &Fresh::default())
+}
+
+/// Goes on with a job as far as there is what it needs, here or in the read cache.
+fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
     loop {
         let need = job.need();
         let Need::Extent {
@@ -152,54 +178,75 @@ pub(crate) fn run_cached(shared: &Shared, job: &mut ReadJob) -> Need {
         else {
             return need;
         };
-        let Some(extent) = shared.extents.get((file.dir, file.id, *number), *end) else {
-            return need;
+        let key = (file.dir, file.id, *number);
+        let extent = match fresh.get(key, *end) {
+            Some(extent) => extent,
+            None => match shared.extents.get(key, *end) {
+                Some(extent) => {
+                    bump(&shared.counters.read_cache_hits, 1);
+                    extent
+                }
+                None => return need,
+            },
         };
-        bump(&shared.counters.read_cache_hits, 1);
         job.take(*number, &extent);
     }
 }
 
 /// Does a whole job in the caller, device reads included.
 pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> queue::Answer {
+    let mut need = run_cached(shared, &mut job);
     loop {
-        match run_cached(shared, &mut job) {
+        match need {
             Need::Done(answer) => return note(shared, answer),
-            need => read_device(shared, &mut job, need, 1),
+            wanted => {
+                let fresh = read_device(shared, &mut job, wanted, 1);
+                need = go_on(shared, &mut job, &fresh);
+            }
         }
     }
 }
 
-/// A directory's reader thread: runs until the queue is stopped.
+/// One of a directory's reader threads: runs until the queue is stopped. While one walks through what it read, the other
+/// one reads.
 pub(crate) fn run(shared: &Shared, dir: usize) {
-    let reads = &shared.dirs[dir].reads;
-    let mut pacer = Pacer::default();
-    while let Some(mut queued) = reads.next() {
-        let turn = catch_unwind(AssertUnwindSafe(|| {
-            let need = run_cached(shared, &mut queued.job);
-            match need {
-                Need::Done(answer) => Some(answer),
-                need => {
-                    let extents = pacer.before_read(shared);
-                    let before = shared.counters.read_bytes.load(Ordering::Relaxed);
-                    read_device(shared, &mut queued.job, need, extents);
-                    let after = shared.counters.read_bytes.load(Ordering::Relaxed);
-                    pacer.after_read(shared, after.saturating_sub(before));
-                    None
+    pharos_runtime::stand_back();
+    let dir = &shared.dirs[dir];
+    while let Some((mut queued, turn)) = dir.reads.next() {
+        let answer = catch_unwind(AssertUnwindSafe(|| match run_cached(shared, &mut queued.job) {
+            Need::Done(answer) => Some(answer),
+            need => {
+                let ahead = may_read_ahead(&shared.extents, dir.reads.depth());
+                let fresh = dir.pacer.read(shared, |allowed| {
+                    let wanted = need.extents(ahead).min(allowed);
+                    let fresh = read_device(shared, &mut queued.job, need, wanted);
+                    let bytes = fresh.extents.iter().map(|extent| extent.len() as u64).sum();
+                    (fresh, bytes)
+                });
+                drop(turn);
+                match go_on(shared, &mut queued.job, &fresh) {
+                    Need::Done(answer) => Some(answer),
+                    Need::Extent { .. } => None,
                 }
             }
         }));
         // A bug met by one read must not end the thread that serves all others.
-        let turn =
-            turn.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
-        match turn {
+        let answer =
+            answer.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
+        match answer {
             // A caller that gave up does not mind.
             Some(answer) => {
                 let _ = queued.answer.send(note(shared, answer));
             }
-            None => reads.give_back(queued),
+            None => dir.reads.give_back(queued),
         }
     }
+}
+
+/// Whether reads may bring more than was asked for: only when all that wait will find theirs still in the cache.
+fn may_read_ahead(extents: &Extents, waiting: usize) -> bool {
+    let each = u64::from(EXTENTS_MAX) * EXTENT_BYTES;
+    (waiting as u64 + 1).saturating_mul(each) <= extents.bytes_max() / 2
 }
 
 fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
@@ -210,16 +257,13 @@ fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
     answer
 }
 
-/// Reads an extent, and up to `extents` of them when the run goes on, into the cache; the job goes on in the first.
-fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) {
+/// Reads so many extents, fewer at the end of a log, into the cache. The job fails when the device does.
+fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) -> Fresh {
     let Need::Extent {
-        file,
-        number,
-        end,
-        further,
+        file, number, end, ..
     } = need
     else {
-        return;
+        return Fresh::default();
     };
     let start = u64::from(number) * EXTENT_BYTES;
     let log_end = shared
@@ -227,74 +271,60 @@ fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) {
         .by_id
         .get(&file.id)
         .map_or(0, |log| log.end);
-    let count = (further + 1).clamp(1, extents);
-    let want = (u64::from(count) * EXTENT_BYTES)
+    let want = (u64::from(extents.max(1)) * EXTENT_BYTES)
         .min(log_end.saturating_sub(start))
         .max(end);
-    let bytes = match read(shared, &file, start, want.next_multiple_of(4096) as usize) {
-        Ok(bytes) => bytes,
+    let mut fresh = Fresh {
+        first: (file.dir, file.id, number),
+        ..Fresh::default()
+    };
+    match read(shared, &file, start, want) {
+        Ok(found) => fresh.extents = found,
         Err(error) => {
             let what = format!("read at {start} of {}", file.path.display());
             job.fail(ReadError::Fault(StorageFault::new(what, error)));
-            return;
+            return fresh;
         }
-    };
-    if (bytes.len() as u64) < end {
-        // The file is shorter than it was; what is missing reads as what no record looks like.
-        let mut padded = bytes.to_vec();
+    }
+    for (number, extent) in (number..).zip(&fresh.extents) {
+        shared.extents.put((file.dir, file.id, number), extent.clone());
+    }
+    // The file is shorter than it was: what is missing reads as what no record looks like.
+    let first = fresh.extents.first().cloned().unwrap_or_default();
+    if (first.len() as u64) < end {
+        let mut padded = first.to_vec();
         padded.resize(end as usize, 0);
-        job.take(number, &Bytes::from(padded));
-        return;
+        fresh.extents = std::iter::once(Bytes::from(padded)).collect();
     }
-    for (n, at) in (0..).zip((0..bytes.len()).step_by(EXTENT_BYTES as usize)) {
-        let extent = bytes.slice(at..bytes.len().min(at + EXTENT_BYTES as usize));
-        shared.extents.put((file.dir, file.id, number + n), extent);
-    }
-    job.take(number, &bytes.slice(..bytes.len().min(EXTENT_BYTES as usize)));
+    fresh
 }
 
-fn read(shared: &Shared, file: &LogFile, start: u64, bytes: usize) -> std::io::Result<Bytes> {
-    let mut buf = shared.extents.buffer(bytes);
-    let count = file.file.read_at(&mut buf.bytes_mut()[..bytes], start)?;
+/// Reads at least `bytes`, or to the end of the file, in one call: each extent into a buffer of its own.
+fn read(
+    shared: &Shared,
+    file: &LogFile,
+    start: u64,
+    bytes: u64,
+) -> std::io::Result<SmallVec<[Bytes; EXTENTS_MAX as usize]>> {
+    let mut left = bytes.next_multiple_of(4096) as usize;
+    let mut bufs: SmallVec<[AlignedBuf; EXTENTS_MAX as usize]> = SmallVec::new();
+    let mut slices: SmallVec<[IoSliceMut<'_>; EXTENTS_MAX as usize]> = SmallVec::new();
+    bufs.resize_with(left.div_ceil(EXTENT_BYTES as usize), || shared.extents.buffer());
+    for buf in &mut bufs {
+        let part = left.min(EXTENT_BYTES as usize);
+        left -= part;
+        slices.push(IoSliceMut::new(&mut buf.bytes_mut()[..part]));
+    }
+    let mut count = file.file.read_vectored_at(&mut slices, start)?;
+    drop(slices);
     bump(&shared.counters.reads, 1);
     bump(&shared.counters.read_bytes, count as u64);
-    Ok(shared.extents.share(buf, count))
-}
-
-/// Holds reads back while a journal is active.
-#[derive(Debug, Default)]
-struct Pacer {
-    /// When the next read may begin, on the monotonic clock.
-    next: u64,
-}
-
-impl Pacer {
-    /// Waits for its turn; says how many extents may be read at once.
-    fn before_read(&self, shared: &Shared) -> u32 {
-        if !is_journal_active(shared) {
-            return EXTENTS_MAX;
-        }
-        let early = self.next.saturating_sub(clock::now().0);
-        if early > 0 {
-            bump(&shared.counters.read_paced_nanos, early);
-            std::thread::sleep(Duration::from_nanos(early));
-        }
-        1
-    }
-
-    fn after_read(&mut self, shared: &Shared, bytes: u64) {
-        let rate = shared.options.read_bytes_per_s;
-        if let Some(pause) = bytes.saturating_mul(1_000_000_000).checked_div(rate) {
-            // What was not used is not saved up, except for the time of the read itself.
-            let from = self.next.max(clock::now().0.saturating_sub(pause));
-            self.next = from + pause;
-        }
-    }
-}
-
-fn is_journal_active(shared: &Shared) -> bool {
-    let last = shared.last_group.load(Ordering::Relaxed);
-    last > 0 && clock::now().0.saturating_sub(last) < ACTIVE_NANOS
+    let share = |buf| {
+        let part = count.min(EXTENT_BYTES as usize);
+        count -= part;
+        (part > 0).then(|| shared.extents.share(buf, part))
+    };
+    Ok(bufs.into_iter().map_while(share).collect())
 }
 
 /// What a read call has found so far and still wants.

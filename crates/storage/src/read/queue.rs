@@ -2,6 +2,9 @@
 //!
 //! A turn is one device read. A job that needs more goes to the end of its ledger, and its ledger to the end of the line,
 //! so that a reader of one busy ledger waits for its own kind and not everybody for it.
+//!
+//! Always true: of one ledger, one job at a time is with a thread until its device read is done ([`Turn`]), so that what
+//! many wait for is read once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,6 +31,8 @@ struct State {
     by_ledger: HashMap<LedgerId, VecDeque<Queued>>,
     /// Ledgers with a job that waits, the next one first.
     turns: VecDeque<LedgerId>,
+    /// Ledgers that a thread is reading for.
+    busy: Vec<LedgerId>,
     count: usize,
 }
 
@@ -43,7 +48,8 @@ impl State {
     }
 
     fn pop(&mut self) -> Option<Queued> {
-        let ledger = self.turns.pop_front()?;
+        let free = self.turns.iter().position(|ledger| !self.busy.contains(ledger))?;
+        let ledger = self.turns.remove(free)?;
         let jobs = self.by_ledger.get_mut(&ledger)?;
         let queued = jobs.pop_front();
         if jobs.is_empty() {
@@ -106,8 +112,9 @@ impl ReadQueue {
         self.bell.notify_all();
     }
 
-    /// The next job; none once the queue is stopped. Jobs that nobody waits for any more are dropped.
-    pub(crate) fn next(&self) -> Option<Queued> {
+    /// The next job, with its ledger's turn; none once the queue is stopped. Jobs that nobody waits for any more are
+    /// dropped.
+    pub(crate) fn next(&self) -> Option<(Queued, Turn<'_>)> {
         let mut state = self.lock();
         loop {
             if self.slots.is_closed() {
@@ -115,7 +122,11 @@ impl ReadQueue {
             }
             match state.pop() {
                 Some(queued) if queued.answer.is_closed() => drop(queued),
-                Some(queued) => return Some(queued),
+                Some(queued) => {
+                    let ledger = queued.job.ledger;
+                    state.busy.push(ledger);
+                    return Some((queued, Turn { queue: self, ledger }));
+                }
                 None => state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -128,6 +139,25 @@ impl ReadQueue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// While this lives, no other job of the ledger is handed out.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    queue: &'a ReadQueue,
+    ledger: LedgerId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        state.busy.retain(|busy| *busy != self.ledger);
+        let is_wanted = state.by_ledger.contains_key(&self.ledger);
+        drop(state);
+        if is_wanted {
+            self.queue.bell.notify_one();
+        }
     }
 }
 
@@ -156,9 +186,18 @@ mod tests {
         assert_eq!(queue.depth(), 6);
         let mut order = Vec::new();
         while queue.depth() > 0 {
-            order.push(queue.next().unwrap().job.next);
+            order.push(queue.next().unwrap().0.job.next);
         }
         assert_eq!(order, [0, 10, 20, 1, 2, 3]);
+        // While one has the turn of its ledger, others are served.
+        push(1, 0);
+        push(1, 1);
+        push(2, 10);
+        let (_, turn) = queue.next().unwrap();
+        assert_eq!(queue.next().unwrap().0.job.next, 10);
+        assert!(queue.lock().pop().is_none());
+        drop(turn);
+        assert_eq!(queue.next().unwrap().0.job.next, 1);
         queue.stop();
         assert!(queue.next().is_none());
     }

@@ -148,15 +148,7 @@ fn check(looks: &[Look]) -> Result<u64, OpenStoreError> {
         if found.store_id != store_id {
             return Err(OpenStoreError::wrong(&look.path, "belongs to another store"));
         }
-        if (found.role, found.number) != (look.role, look.number) {
-            let is = match found.role {
-                Role::Journal => "journal",
-                Role::Ledgers => "ledger",
-            };
-            let what = format!(
-                "is {is} directory number {} of its store; keep the directories in their order",
-                found.number
-            );
+        if let Some(what) = found.other_place(look.role, look.number) {
             return Err(OpenStoreError::wrong(&look.path, what));
         }
     }

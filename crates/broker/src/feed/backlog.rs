@@ -1,0 +1,205 @@
+//! What a shard holds of entries that were read back from the log: one account for all its topics.
+//!
+//! ```text
+//!  a listener is behind ─► reserve ──room──► read ─► the reservation becomes pages ─► delivered ─► released
+//!                             └─none─► wait, first come first served, until something is released
+//! ```
+//! Always true: what is reserved and held is at most `bytes_max`, and beyond that what the last entries read were larger
+//! than foreseen (a read always brings one entry, however large). While nothing is held a read may begin whatever the
+//! limit is, so that every listener gets on. What waits in send queues is not in the account, because a peer that takes
+//! nothing must not hold up others; that is bounded by the queue of each connection.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pharos_types::Ordinal;
+
+use crate::ids::{IdSet, TopicId};
+
+/// The most that one read brings, in bytes.
+const READ_BYTES_MAX: usize = 2 << 20;
+/// What a read may bring when very many topics are read at once, in bytes.
+const READ_BYTES_MIN: usize = 256 << 10;
+
+/// The pause after a first failed read; it doubles with each further one.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The longest pause.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// The account.
+#[derive(Debug)]
+pub struct Backlog {
+    bytes_max: usize,
+    used: Cell<usize>,
+    peak: Cell<usize>,
+    /// Topics with something in `used`.
+    holders: RefCell<IdSet<TopicId>>,
+    /// Reads that found no room, the oldest first.
+    waiting: RefCell<VecDeque<(TopicId, Ordinal)>>,
+}
+
+impl Backlog {
+    /// An account of at most `bytes_max`.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            used: Cell::new(0),
+            peak: Cell::new(0),
+            holders: RefCell::default(),
+            waiting: RefCell::default(),
+        }
+    }
+
+    /// Bytes held and reserved.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.get()
+    }
+
+    /// The most that was ever held and reserved, in bytes.
+    #[must_use]
+    pub fn peak(&self) -> usize {
+        self.peak.get()
+    }
+
+    /// Reads that wait for room.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// Whether little is left.
+    pub(super) fn is_short(&self) -> bool {
+        self.waiting() > 0 || self.used() > self.bytes_max / 4 * 3
+    }
+
+    /// Topics that hold something.
+    pub(crate) fn holders(&self) -> Vec<TopicId> {
+        self.holders.borrow().iter().copied().collect()
+    }
+
+    /// Notes whether a topic holds something.
+    pub(super) fn set_holder(&self, topic: TopicId, holds: bool) {
+        let mut holders = self.holders.borrow_mut();
+        if holds {
+            holders.insert(topic);
+        } else {
+            holders.remove(&topic);
+        }
+    }
+
+    /// Reserves room for one read, in turn; says how many bytes that read may bring. `is_its_turn`: those that wait are
+    /// behind it.
+    pub(super) fn reserve(&self, is_its_turn: bool) -> Option<usize> {
+        if !is_its_turn && self.waiting() > 0 {
+            return None;
+        }
+        let bytes = self.read_bytes();
+        let fits = self.used() == 0 || self.used() + bytes <= self.bytes_max;
+        fits.then(|| self.add(bytes))
+    }
+
+    /// The same for a read that nobody waits for yet: only while half of the room is free.
+    pub(super) fn reserve_ahead(&self) -> Option<usize> {
+        let bytes = self.read_bytes();
+        let fits = self.waiting() == 0 && self.used() + bytes <= self.bytes_max / 2;
+        fits.then(|| self.add(bytes))
+    }
+
+    /// What one read may bring: the same for all who read, as much as there is for everybody.
+    fn read_bytes(&self) -> usize {
+        let readers = self.holders.borrow().len().max(1);
+        (self.bytes_max / 4 * 3 / readers).clamp(READ_BYTES_MIN, READ_BYTES_MAX)
+    }
+
+    /// Counts bytes as held.
+    pub(super) fn add(&self, bytes: usize) -> usize {
+        self.used.set(self.used.get() + bytes);
+        self.peak.set(self.peak.get().max(self.used.get()));
+        bytes
+    }
+
+    /// Counts bytes as released.
+    pub(super) fn release(&self, bytes: usize) {
+        debug_assert!(self.used.get() >= bytes);
+        self.used.set(self.used.get().saturating_sub(bytes));
+    }
+
+    /// Puts a read at the end of those that wait.
+    pub(super) fn wait(&self, topic: TopicId, place: Ordinal) {
+        self.waiting.borrow_mut().push_back((topic, place));
+    }
+
+    /// The read that waits longest.
+    pub(crate) fn take_waiting(&self) -> Option<(TopicId, Ordinal)> {
+        self.waiting.borrow_mut().pop_front()
+    }
+
+    /// Puts a read back that found no room after all.
+    pub(super) fn wait_on(&self, topic: TopicId, place: Ordinal) {
+        self.waiting.borrow_mut().push_front((topic, place));
+    }
+}
+
+/// How long to wait after the `failures`th failed read of a place, from 1: damage does not heal and a device may, so it is
+/// tried soon and then more and more seldom.
+#[must_use]
+pub(crate) fn retry_delay(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    RETRY_MIN.saturating_mul(1 << doublings).min(RETRY_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ShardId;
+
+    fn topic(number: u64) -> TopicId {
+        TopicId {
+            home: ShardId(0),
+            number,
+        }
+    }
+
+    #[test]
+    fn reads_share_the_room_and_wait_in_order_when_there_is_none() {
+        let backlog = Backlog::new(4 * READ_BYTES_MAX);
+        assert_eq!(backlog.reserve(false), Some(READ_BYTES_MAX));
+        for number in 0..100 {
+            backlog.set_holder(topic(number), true);
+        }
+        let mut small = 0;
+        while let Some(bytes) = backlog.reserve(false) {
+            assert_eq!(bytes, READ_BYTES_MIN);
+            small += 1;
+        }
+        assert_eq!(backlog.used(), 4 * READ_BYTES_MAX);
+        assert!(backlog.is_short() && backlog.reserve_ahead().is_none());
+        backlog.wait(topic(7), Ordinal(70));
+        backlog.release(READ_BYTES_MIN * small);
+        // Whoever comes later does not get ahead.
+        assert_eq!(backlog.reserve(false), None);
+        assert_eq!(backlog.take_waiting(), Some((topic(7), Ordinal(70))));
+        assert!(backlog.reserve(true).is_some());
+        assert_eq!(backlog.peak(), 4 * READ_BYTES_MAX);
+    }
+
+    #[test]
+    fn without_any_room_one_read_at_a_time_gets_through() {
+        let backlog = Backlog::new(0);
+        assert_eq!(backlog.reserve(false), Some(READ_BYTES_MIN));
+        assert_eq!(backlog.reserve(false), None);
+        backlog.release(READ_BYTES_MIN);
+        assert_eq!(backlog.reserve(false), Some(READ_BYTES_MIN));
+    }
+
+    #[test]
+    fn pauses_after_failures_grow_from_a_tenth_of_a_second_to_ten() {
+        let millis: Vec<_> = [1, 2, 3, 7, 8, 100, u32::MAX]
+            .map(|failures| retry_delay(failures).as_millis())
+            .into();
+        assert_eq!(millis, [100, 200, 400, 6400, 10_000, 10_000, 10_000]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Entries of one topic that were read back from the log for listeners that are behind: one page for each read.
+//!
+//! Always true: `bytes` is the weight of what the pages hold; the entries of a page are dense.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use pharos_runtime::{Nanos, clock};
+use pharos_types::Ordinal;
+
+use crate::entry::FeedEntry;
+
+/// The most that is held of one topic on one shard, in bytes.
+const BYTES_MAX: usize = 16 << 20;
+/// What an entry takes besides its payload, about.
+const ENTRY_BYTES: usize = 160;
+
+#[derive(Debug)]
+struct Page {
+    entries: Vec<Arc<FeedEntry>>,
+    bytes: usize,
+    /// Some listener was given an entry of it.
+    is_visited: bool,
+}
+
+impl Page {
+    fn end(&self) -> Ordinal {
+        self.entries
+            .last()
+            .map_or(Ordinal(0), |entry| entry.ordinal.next())
+    }
+}
+
+/// The pages of a topic.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// By the first ordinal.
+    pages: BTreeMap<Ordinal, Page>,
+    bytes: usize,
+    /// When anything was added or looked at last.
+    used_at: Nanos,
+}
+
+/// What an entry weighs.
+pub(crate) fn weight(entry: &FeedEntry) -> usize {
+    entry.payload.len() + ENTRY_BYTES
+}
+
+impl Pages {
+    /// What they hold, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// When anything was added or looked at last.
+    pub(crate) fn used_at(&self) -> Nanos {
+        self.used_at
+    }
+
+    /// Takes what one read brought. The lowest pages make room.
+    pub(crate) fn insert(&mut self, entries: Vec<Arc<FeedEntry>>) {
+        let Some(first) = entries.first().map(|entry| entry.ordinal) else {
+            return;
+        };
+        self.used_at = clock::now();
+        let bytes = entries.iter().map(|entry| weight(entry)).sum();
+        self.remove(first);
+        while self.bytes + bytes > BYTES_MAX
+            && let Some((_, old)) = self.pages.pop_first()
+        {
+            self.bytes -= old.bytes;
+        }
+        self.bytes += bytes;
+        let page = Page {
+            entries,
+            bytes,
+            is_visited: false,
+        };
+        self.pages.insert(first, page);
+    }
+
+    /// The entry at a place; and where its page ends, when this is the first look at that.
+    pub(crate) fn find(&mut self, ordinal: Ordinal) -> Option<(Arc<FeedEntry>, Option<Ordinal>)> {
+        let (first, page) = self.pages.range_mut(..=ordinal).next_back()?;
+        let index = usize::try_from(first.count_to(ordinal)).ok()?;
+        let entry = page.entries.get(index)?.clone();
+        self.used_at = clock::now();
+        let is_first = !std::mem::replace(&mut page.is_visited, true);
+        Some((entry, is_first.then(|| page.end())))
+    }
+
+    /// Where the page ends that begins here.
+    pub(crate) fn end_of(&self, first: Ordinal) -> Option<Ordinal> {
+        self.pages.get(&first).map(Page::end)
+    }
+
+    /// Whether the page that ends here was visited.
+    pub(crate) fn is_visited_before(&self, end: Ordinal) -> bool {
+        let before = self.pages.range(..end).next_back();
+        before.is_some_and(|(_, page)| page.is_visited && page.end() == end)
+    }
+
+    /// Drops the pages in which nobody stands and that nobody will reach within `reach` further pages. `places`: where
+    /// listeners stand, rising.
+    pub(crate) fn retain(&mut self, places: &[Ordinal], reach: usize) {
+        let mut dropped = 0;
+        // Where the unbroken row of pages begins that ends with the one looked at, as far as it matters.
+        let mut row: VecDeque<Ordinal> = VecDeque::new();
+        let mut row_end = Ordinal(0);
+        self.pages.retain(|first, page| {
+            if *first != row_end {
+                row.clear();
+            }
+            row.push_back(*first);
+            if row.len() > reach + 1 {
+                row.pop_front();
+            }
+            row_end = page.end();
+            let from = row.front().copied().unwrap_or(*first);
+            let at = places.partition_point(|place| *place < from);
+            let is_wanted = places.get(at).is_some_and(|place| *place < row_end);
+            if !is_wanted {
+                dropped += page.bytes;
+            }
+            is_wanted
+        });
+        self.bytes -= dropped;
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.pages.clear();
+        self.bytes = 0;
+    }
+
+    fn remove(&mut self, first: Ordinal) {
+        if let Some(old) = self.pages.remove(&first) {
+            self.bytes -= old.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::tests::entry;
+    use super::*;
+
+    fn page(first: u64, count: u64, bytes: usize) -> Vec<Arc<FeedEntry>> {
+        (first..first + count)
+            .map(|ordinal| entry(ordinal, bytes))
+            .collect()
+    }
+
+    fn has(pages: &mut Pages, ordinal: u64) -> bool {
+        matches!(pages.find(Ordinal(ordinal)), Some((entry, _)) if entry.ordinal == Ordinal(ordinal))
+    }
+
+    #[test]
+    fn pages_of_a_topic_stay_within_their_limit() {
+        let mut pages = Pages::default();
+        for first in 0..5 {
+            pages.insert(page(first * 10, 10, BYTES_MAX / 40 - ENTRY_BYTES));
+        }
+        assert_eq!(pages.bytes(), BYTES_MAX / 40 * 40);
+        assert!(!has(&mut pages, 9) && has(&mut pages, 10) && has(&mut pages, 49));
+        assert!(!has(&mut pages, 50));
+        pages.insert(page(10, 1, 100));
+        assert!(has(&mut pages, 10) && !has(&mut pages, 11));
+        pages.clear();
+        assert_eq!(pages.bytes(), 0);
+    }
+
+    #[test]
+    fn the_first_look_at_a_page_is_noticed() {
+        let mut pages = Pages::default();
+        pages.insert(page(5, 5, 1));
+        assert!(!pages.is_visited_before(Ordinal(10)));
+        assert_eq!(pages.find(Ordinal(7)).unwrap().1, Some(Ordinal(10)));
+        assert_eq!(pages.find(Ordinal(8)).unwrap().1, None);
+        assert!(pages.is_visited_before(Ordinal(10)) && !pages.is_visited_before(Ordinal(9)));
+        assert_eq!(pages.end_of(Ordinal(5)), Some(Ordinal(10)));
+        assert_eq!(pages.end_of(Ordinal(6)), None);
+    }
+
+    #[test]
+    fn what_all_have_passed_goes_and_what_comes_next_stays() {
+        let mut pages = Pages::default();
+        for first in [0, 10, 20, 30, 60] {
+            pages.insert(page(first, 10, 100));
+        }
+        pages.retain(&[Ordinal(12), Ordinal(61)], 1);
+        let left: Vec<u64> = pages.pages.keys().map(|first| first.0).collect();
+        assert_eq!(left, [10, 20, 60]);
+        assert_eq!(pages.bytes(), 30 * (100 + ENTRY_BYTES));
+        pages.retain(&[Ordinal(30)], 8);
+        assert!(pages.is_empty() && pages.bytes() == 0);
+    }
+}

@@ -1,0 +1,249 @@
+//! Reading back for listeners that are behind: asking, reading ahead, and letting go of what all have passed.
+//!
+//! One read for all who wait at the same place. While somebody goes through pages from front to back, the next two are
+//! asked for before they are needed, so that the device works while a page is delivered; with many topics behind at once
+//! there is no room for that, and no need: they keep the device busy together.
+//!
+//! Always true: what the pages weigh and what `asked` has reserved is in the shard's [`Backlog`](super::Backlog) account.
+
+use std::sync::Arc;
+
+use pharos_runtime::Nanos;
+use pharos_types::Ordinal;
+
+use super::backlog::retry_delay;
+use super::pages::Pages;
+use super::{Feed, Found};
+use crate::entry::FeedEntry;
+use crate::ids::ConnectionId;
+
+/// Pages that are asked for ahead of the one that is delivered.
+const AHEAD: usize = 2;
+/// Pages ahead of a listener that are kept for it, when others were faster.
+const KEPT_AHEAD: usize = 8;
+/// Where so many listen, nobody looks where they all stand; pages then make room for others by age.
+const LISTENERS_SCANNED: usize = 1024;
+
+/// A place that was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Who waits; nobody when it was read ahead.
+    connections: Vec<ConnectionId>,
+    /// In the account; 0 while the read has not begun.
+    reserved: usize,
+    failures: u32,
+}
+
+/// What the feed has to do about reads when no group is in use.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    /// Places asked for whose read has not begun.
+    places: Vec<Ordinal>,
+    /// Where pages end that were looked at for the first time.
+    entered: Vec<Ordinal>,
+}
+
+impl Feed {
+    /// What is at a place.
+    pub(super) fn find(&self, ordinal: Ordinal) -> Found {
+        let (found, entered) = self.window.borrow_mut().find(ordinal);
+        if let Some(end) = entered {
+            self.due.borrow_mut().entered.push(end);
+        }
+        found
+    }
+
+    /// Asks for a read, once for all who wait for the same place. It begins with [`begin_due`](Self::begin_due).
+    pub(super) fn ask(&self, place: Ordinal, connection: ConnectionId) {
+        let mut asked = self.asked.borrow_mut();
+        let is_new = !asked.contains_key(&place);
+        asked.entry(place).or_default().connections.push(connection);
+        if is_new {
+            self.due.borrow_mut().places.push(place);
+        }
+    }
+
+    /// Begins the reads that are due. Not to be called while a group is borrowed.
+    pub(super) fn begin_due(&self) {
+        let due = self.due.take();
+        if !due.places.is_empty() {
+            self.drop_passed();
+        }
+        for place in due.places {
+            self.begin_read(place, false);
+        }
+        for end in due.entered {
+            self.read_ahead(end);
+        }
+    }
+
+    /// Whether [`begin_due`](Self::begin_due) has something to do.
+    pub(super) fn has_due(&self) -> bool {
+        let due = self.due.borrow();
+        !due.places.is_empty() || !due.entered.is_empty()
+    }
+
+    /// Begins a read that was asked for, if there is room for what it brings, else it waits for that. `is_its_turn`: it has
+    /// waited; the answer is then whether others may have their turn as well.
+    pub(crate) fn begin_read(&self, place: Ordinal, is_its_turn: bool) -> bool {
+        let mut all = self.asked.borrow_mut();
+        let Some(asked) = all.get_mut(&place).filter(|asked| asked.reserved == 0) else {
+            return true;
+        };
+        let Some(bytes) = self.backlog.reserve(is_its_turn) else {
+            if is_its_turn {
+                self.backlog.wait_on(self.topic, place);
+            } else {
+                self.backlog.wait(self.topic, place);
+            }
+            self.host.read_waits();
+            return false;
+        };
+        asked.reserved = bytes;
+        drop(all);
+        self.backlog.set_holder(self.topic, true);
+        self.host.read(self.topic, place, bytes);
+        true
+    }
+
+    /// Sees to it that the pages after one that ends here are on their way.
+    fn read_ahead(&self, end: Ordinal) {
+        let mut next = end;
+        {
+            let mut window = self.window.borrow_mut();
+            let mut here = 0;
+            while let Some(end) = window.pages().end_of(next) {
+                next = end;
+                here += 1;
+            }
+            // At the tail there is nothing to read.
+            if here >= AHEAD || !window.is_elsewhere(next) {
+                return;
+            }
+        }
+        let mut asked = self.asked.borrow_mut();
+        if asked.contains_key(&next) {
+            return;
+        }
+        let Some(bytes) = self.backlog.reserve_ahead() else {
+            return;
+        };
+        let ahead = Asked {
+            reserved: bytes,
+            ..Asked::default()
+        };
+        asked.insert(next, ahead);
+        drop(asked);
+        self.backlog.set_holder(self.topic, true);
+        self.host.read(self.topic, next, bytes);
+    }
+
+    /// A read that was asked for is answered. `resume`: the first entry that still exists at or after `from`.
+    pub fn on_read(&self, from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>) {
+        let Some(asked) = self.asked.borrow_mut().remove(&from) else {
+            // Nobody asked, or it was asked by a feed that is gone.
+            return;
+        };
+        self.drop_passed();
+        self.backlog.release(asked.reserved);
+        let end = entries.last().map(|entry| entry.ordinal.next());
+        self.with_pages(|pages| pages.insert(entries));
+        for connection in &asked.connections {
+            let group = self.groups.borrow().get(connection).cloned();
+            if let Some(group) = group {
+                group.on_read(from, resume);
+                self.host.wake(*connection);
+            }
+        }
+        if self.groups.borrow().is_empty() {
+            self.with_pages(Pages::clear);
+        } else if let Some(end) = end {
+            if !asked.connections.is_empty() {
+                self.read_ahead(end);
+            } else if self.window.borrow_mut().pages().is_visited_before(from) {
+                self.read_ahead(from);
+            }
+        }
+    }
+
+    /// A read that was asked for failed. Who waits goes on waiting: it is tried again after a while.
+    pub fn on_read_failed(&self, from: Ordinal) {
+        let mut all = self.asked.borrow_mut();
+        let Some(asked) = all.get_mut(&from) else {
+            return;
+        };
+        self.backlog.release(std::mem::take(&mut asked.reserved));
+        asked.failures = asked.failures.saturating_add(1);
+        let delay = retry_delay(asked.failures);
+        // What was read ahead is asked for again when somebody needs it.
+        let is_wanted = !asked.connections.is_empty() && !self.groups.borrow().is_empty();
+        if !is_wanted {
+            all.remove(&from);
+        }
+        drop(all);
+        self.with_pages(|_| ());
+        if is_wanted {
+            self.host.read_later(self.topic, from, delay);
+        }
+    }
+
+    /// Lets go of the pages that nobody has used since `since`.
+    pub(crate) fn drop_unused(&self, since: Nanos) {
+        let is_unused = self.window.borrow_mut().pages().used_at() < since;
+        if is_unused {
+            self.with_pages(Pages::clear);
+        }
+    }
+
+    /// Lets go of the pages that all listeners have passed.
+    pub(super) fn drop_passed(&self) {
+        if self.window.borrow_mut().pages().is_empty() {
+            return;
+        }
+        let groups = self.groups.borrow();
+        let mut places = Vec::new();
+        let mut left = LISTENERS_SCANNED;
+        for group in groups.values() {
+            let Some(rest) = left.checked_sub(group.len()) else {
+                return;
+            };
+            left = rest;
+            group.for_each(|listener| places.push(listener.next));
+        }
+        drop(groups);
+        places.sort_unstable();
+        let reach = if self.backlog.is_short() {
+            AHEAD
+        } else {
+            KEPT_AHEAD
+        };
+        self.with_pages(|pages| pages.retain(&places, reach));
+    }
+
+    /// Changes the pages and keeps the account right.
+    pub(super) fn with_pages(&self, change: impl FnOnce(&mut Pages)) {
+        let (before, after) = {
+            let mut window = self.window.borrow_mut();
+            let pages = window.pages();
+            let before = pages.bytes();
+            change(pages);
+            (before, pages.bytes())
+        };
+        self.backlog.release(before);
+        self.backlog.add(after);
+        let is_reading = || self.asked.borrow().values().any(|asked| asked.reserved > 0);
+        self.backlog.set_holder(self.topic, after > 0 || is_reading());
+        if self.backlog.waiting() > 0 {
+            self.host.read_room();
+        }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        let reserved: usize = self.asked.get_mut().values().map(|asked| asked.reserved).sum();
+        self.backlog
+            .release(reserved + self.window.get_mut().pages().bytes());
+        self.backlog.set_holder(self.topic, false);
+    }
+}

@@ -1,0 +1,236 @@
+//! Many topics read back at once: within the account, each to its end, whatever some of them do.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::{Nanos, clock};
+use pharos_types::Ordinal;
+
+use super::window::tests::entry;
+use super::*;
+use crate::ids::ShardId;
+
+/// What feeds asked for, in order.
+#[derive(Default)]
+struct Host {
+    reads: RefCell<VecDeque<(TopicId, Ordinal, usize)>>,
+    later: RefCell<Vec<(Ordinal, Duration)>>,
+}
+
+impl FeedHost for Host {
+    fn read(&self, topic: TopicId, from: Ordinal, bytes_max: usize) {
+        self.reads.borrow_mut().push_back((topic, from, bytes_max));
+    }
+
+    fn read_waits(&self) {}
+
+    fn read_room(&self) {}
+
+    fn read_later(&self, _topic: TopicId, from: Ordinal, delay: Duration) {
+        self.later.borrow_mut().push((from, delay));
+    }
+
+    fn wake(&self, _connection: ConnectionId) {}
+
+    fn dirty(&self, _topic: TopicId) {}
+
+    fn end_of_topic(&self, _connection: ConnectionId, _consumer_id: u64) {}
+}
+
+/// A socket that takes so many messages at a time.
+struct Socket(usize);
+
+impl DeliverySink for Socket {
+    fn has_room(&self) -> bool {
+        self.0 > 0
+    }
+
+    fn begin(&mut self, _entry: &Arc<FeedEntry>, _partition: Option<u32>) {}
+
+    fn message(&mut self, _to: Recipient, _ack_set: &[i64]) {
+        self.0 -= 1;
+    }
+}
+
+const ENTRIES: u64 = 300;
+const ENTRY_BYTES: usize = 20_000;
+
+/// A shard with feeds of one cold listener each.
+struct Shard {
+    host: Rc<Host>,
+    backlog: Rc<Backlog>,
+    feeds: Vec<Rc<Feed>>,
+    seats: Vec<Seat>,
+}
+
+impl Shard {
+    fn new(topics: u64, bytes_max: usize) -> Self {
+        let mut shard = Self {
+            host: Rc::default(),
+            backlog: Rc::new(Backlog::new(bytes_max)),
+            feeds: Vec::new(),
+            seats: Vec::new(),
+        };
+        for number in 0..topics {
+            let topic = TopicId {
+                home: ShardId(0),
+                number,
+            };
+            let seed = FeedSeed {
+                topic,
+                name: "persistent://public/default/t".parse().unwrap(),
+                tail: Ordinal(ENTRIES),
+                table: LedgerTable::default(),
+                terminated: false,
+            };
+            let feed = Feed::new(seed, shard.host.clone(), shard.backlog.clone());
+            let connection = ConnectionId {
+                shard: ShardId(0),
+                number,
+            };
+            let lease = Lease {
+                slot: None,
+                acks: AckState::default(),
+                read_from: Ordinal(0),
+                durable: false,
+                sent: Sent::default(),
+            };
+            let permits = i64::MAX / 2;
+            shard
+                .seats
+                .push(feed.join(connection, (0, ConsumerKey(number)), lease, permits, None));
+            shard.feeds.push(feed);
+        }
+        shard
+    }
+
+    fn next(&self, topic: usize) -> Ordinal {
+        self.seats[topic].with(|listener| listener.next).unwrap()
+    }
+
+    /// Answers the read that was asked for first.
+    fn answer_one(&self) -> bool {
+        let Some((topic, from, bytes_max)) = self.host.reads.borrow_mut().pop_front() else {
+            return false;
+        };
+        let mut bytes = 0;
+        let fits = |_: &u64| {
+            bytes += ENTRY_BYTES;
+            bytes <= bytes_max || bytes == ENTRY_BYTES
+        };
+        let entries = (from.0..ENTRIES)
+            .take_while(fits)
+            .map(|at| entry(at, ENTRY_BYTES))
+            .collect();
+        self.feeds[topic.number as usize].on_read(from, from, entries);
+        true
+    }
+
+    /// As the shard does when there may be room.
+    fn grant(&self) {
+        while let Some((topic, place)) = self.backlog.take_waiting() {
+            if !self.feeds[topic.number as usize].begin_read(place, true) {
+                return;
+            }
+        }
+    }
+
+    /// Serves these topics until they are at their end.
+    fn serve(&self, topics: std::ops::Range<usize>, bytes_max: usize) {
+        for _ in 0..1_000_000 {
+            for topic in topics.clone() {
+                self.seats[topic].group().fill(&mut Socket(3));
+                assert!(self.backlog.used() <= bytes_max, "{} bytes", self.backlog.used());
+            }
+            let is_answered = self.answer_one();
+            self.grant();
+            if !is_answered && self.host.reads.borrow().is_empty() {
+                if topics.clone().all(|topic| self.next(topic) == Ordinal(ENTRIES)) {
+                    return;
+                }
+                // Nobody used any of it for a while.
+                let since = Nanos(clock::now().0 + 1);
+                self.feeds.iter().for_each(|feed| feed.drop_unused(since));
+                self.grant();
+            }
+        }
+        panic!("not all came to their end");
+    }
+}
+
+#[test]
+fn a_hundred_cold_listeners_stay_within_the_account() {
+    let bytes_max = 8 << 20;
+    let shard = Shard::new(100, bytes_max);
+    // What entries weigh besides their bytes was not foreseen; here that is less than an entry for each read.
+    let slack = 100 * ENTRY_BYTES;
+    shard.serve(0..100, bytes_max + slack);
+    assert!(shard.backlog.peak() > bytes_max / 2 && shard.backlog.peak() <= bytes_max + slack);
+    shard.feeds.iter().for_each(|feed| feed.drop_passed());
+    assert_eq!((shard.backlog.used(), shard.backlog.holders().len()), (0, 0));
+}
+
+#[test]
+fn who_takes_nothing_does_not_hold_up_others() {
+    let bytes_max = 4 << 20;
+    let shard = Shard::new(60, bytes_max);
+    // The first fifty ask, get their pages and never take any of it.
+    for topic in 0..50 {
+        shard.seats[topic].group().fill(&mut Socket(1));
+    }
+    shard.serve(50..60, bytes_max + 100 * ENTRY_BYTES);
+    // What they hold goes with them.
+    let Shard {
+        backlog,
+        feeds,
+        seats,
+        ..
+    } = shard;
+    seats.into_iter().for_each(|seat| drop(seat.leave()));
+    drop(feeds);
+    assert_eq!((backlog.used(), backlog.holders().len()), (0, 0));
+}
+
+#[test]
+fn one_listener_finds_the_next_pages_on_their_way() {
+    let shard = Shard::new(1, 64 << 20);
+    shard.seats[0].group().fill(&mut Socket(1));
+    assert_eq!(shard.host.reads.borrow().len(), 1);
+    assert!(shard.answer_one());
+    // The page after it is asked for before anybody is there, and the one after that as soon as it came.
+    assert_eq!(shard.host.reads.borrow().len(), 1);
+    shard.seats[0].group().fill(&mut Socket(1));
+    assert!(shard.answer_one());
+    assert_eq!(shard.host.reads.borrow().len(), 1);
+    assert!(shard.answer_one());
+    assert_eq!(shard.host.reads.borrow().len(), 0);
+    assert_eq!(shard.next(0), Ordinal(1));
+    shard.serve(0..1, 64 << 20);
+}
+
+#[test]
+fn a_failed_read_is_tried_again_more_and_more_seldom() {
+    let shard = Shard::new(1, 1 << 20);
+    let feed = &shard.feeds[0];
+    shard.seats[0].group().fill(&mut Socket(1));
+    for _ in 0..3 {
+        assert!(shard.host.reads.borrow_mut().pop_front().is_some());
+        feed.on_read_failed(Ordinal(0));
+        assert_eq!(shard.backlog.used(), 0);
+        assert!(feed.begin_read(Ordinal(0), false));
+    }
+    let pauses: Vec<_> = shard
+        .host
+        .later
+        .borrow()
+        .iter()
+        .map(|(_, pause)| pause.as_millis())
+        .collect();
+    assert_eq!(pauses, [100, 200, 400]);
+    assert!(shard.answer_one());
+    shard.serve(0..1, 2 << 20);
+}

@@ -1,0 +1,158 @@
+//! How hard a device may be read, given what the journals do meanwhile.
+//!
+//! ```text
+//!  journals idle    up to 1 MiB at once, both reader threads at the same time
+//!  a few groups     up to 256 KiB at once, one in flight: a group waits a quarter of a millisecond at most
+//!  busy             128 KiB at once, one in flight, and not more a second than the options say
+//! ```
+//! Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
+//! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. A journal that only writes
+//! cursors now and then is no reason to hold anything back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pharos_runtime::clock;
+
+use crate::shared::Shared;
+use crate::stats::bump;
+
+/// Extents read at once while no journal is active.
+pub(crate) const EXTENTS_MAX: u32 = 8;
+/// The same beside a journal with a few groups.
+const EXTENTS_LIGHT: u32 = 2;
+
+/// How long after the last group a journal is idle, in nanoseconds.
+const IDLE_NANOS: u64 = 100_000_000;
+/// How often the rate of groups is looked at, in nanoseconds.
+const LOOK_NANOS: u64 = 50_000_000;
+/// So many groups a second make a journal busy.
+const BUSY_GROUPS_PER_S: u64 = 200;
+
+/// What the journals do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Journals {
+    #[default]
+    Idle,
+    Light,
+    Busy,
+}
+
+/// The pace of one directory's reads.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    /// Held during a read while a journal is active, so that one is in flight at a time.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the next read may begin, on the monotonic clock.
+    next: u64,
+    journals: Journals,
+    /// When the groups were counted, and how many there had been.
+    looked_at: u64,
+    groups: u64,
+}
+
+impl Pacer {
+    /// Waits for a turn and has `read` do the reading: it is told how many extents may be read, and says what it read in
+    /// bytes beside its result.
+    pub(crate) fn read<R>(&self, shared: &Shared, read: impl FnOnce(u32) -> (R, u64)) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = shared.counters.groups.load(Ordering::Relaxed);
+        let last = shared.last_group.load(Ordering::Relaxed);
+        state.look(clock::now().0, groups, last);
+        let extents = match state.journals {
+            Journals::Idle => {
+                drop(state);
+                return read(EXTENTS_MAX).0;
+            }
+            Journals::Light => EXTENTS_LIGHT,
+            Journals::Busy => {
+                let early = state.next.saturating_sub(clock::now().0);
+                if early > 0 {
+                    bump(&shared.counters.read_paced_nanos, early);
+                    std::thread::sleep(Duration::from_nanos(early));
+                }
+                1
+            }
+        };
+        let (result, bytes) = read(extents);
+        state.charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
+        result
+    }
+}
+
+impl State {
+    /// Finds out what the journals do: `groups` so far, the last one at `last`, 0 for never.
+    fn look(&mut self, now: u64, groups: u64, last: u64) {
+        let since = now.saturating_sub(self.looked_at);
+        if last == 0 || now.saturating_sub(last) >= IDLE_NANOS {
+            self.journals = Journals::Idle;
+        } else if since >= LOOK_NANOS || self.journals == Journals::Idle {
+            // Over a long time without reads the rate says little of now, but it is looked at again soon.
+            let per_s = groups.saturating_sub(self.groups).saturating_mul(1_000_000_000) / since.max(1);
+            self.journals = if per_s >= BUSY_GROUPS_PER_S {
+                Journals::Busy
+            } else {
+                Journals::Light
+            };
+        }
+        if since >= LOOK_NANOS {
+            (self.looked_at, self.groups) = (now, groups);
+        }
+    }
+
+    /// Counts `bytes` that were read until `now` against `rate` a second; 0 is without limit.
+    fn charge(&mut self, now: u64, bytes: u64, rate: u64) {
+        if let Some(pause) = bytes.saturating_mul(1_000_000_000).checked_div(rate) {
+            // What was not used is not saved up, except for the time of the read itself.
+            let from = self.next.max(now.saturating_sub(pause));
+            self.next = from + pause;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_rate_of_groups_tells_busy_from_a_few_and_from_none() {
+        let mut state = State::default();
+        state.look(1000 * MS, 0, 0);
+        assert_eq!(state.journals, Journals::Idle);
+        // One group now and then.
+        state.look(1010 * MS, 1, 1009 * MS);
+        assert_eq!(state.journals, Journals::Light);
+        state.look(1100 * MS, 3, 1099 * MS);
+        assert_eq!(state.journals, Journals::Light);
+        // Thirty in the next fiftieth of a second.
+        state.look(1150 * MS, 33, 1150 * MS);
+        assert_eq!(state.journals, Journals::Busy);
+        // Nothing is decided on too short a time.
+        state.look(1160 * MS, 33, 1150 * MS);
+        assert_eq!(state.journals, Journals::Busy);
+        state.look(1249 * MS, 33, 1150 * MS);
+        assert_eq!(state.journals, Journals::Light);
+        state.look(1250 * MS, 33, 1150 * MS);
+        assert_eq!(state.journals, Journals::Idle);
+    }
+
+    #[test]
+    fn a_limit_holds_over_time_and_is_not_saved_up() {
+        let mut state = State::default();
+        state.charge(1000 * MS, 1000, 1_000_000);
+        assert_eq!(state.next, 1000 * MS);
+        state.charge(1000 * MS, 2000, 1_000_000);
+        assert_eq!(state.next, 1002 * MS);
+        state.charge(5000 * MS, 1000, 1_000_000);
+        assert_eq!(state.next, 5000 * MS);
+        state.charge(5000 * MS, 1000, 0);
+        assert_eq!(state.next, 5000 * MS);
+    }
+}
