@@ -35,6 +35,8 @@ mod chunk;
 mod error;
 mod flush;
 mod format;
+#[cfg(feature = "test-util")]
+pub mod fuzzing;
 mod journal;
 mod ledgers;
 mod logs;

@@ -41,6 +41,8 @@ pub(super) struct World {
     /// The sync, counted from now, that fails; later ones then succeed, as they would on a real system.
     fail_sync_in: Option<u64>,
     bytes_max: Option<u64>,
+    /// Changing operations are told on the standard error output.
+    tells: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -140,6 +142,7 @@ impl FaultFs {
                 dead: false,
                 fail_sync_in: None,
                 bytes_max: None,
+                tells: false,
             })),
         }
     }
@@ -179,6 +182,11 @@ impl FaultFs {
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.lock_world().dead
+    }
+
+    /// From now on every changing operation is told on the standard error output, for a person who replays a seed.
+    pub fn tell_steps(&self) {
+        self.lock_world().tells = true;
     }
 
     /// The `syncs`-th file sync from now (0: the next one) fails.
@@ -259,7 +267,22 @@ impl World {
         Ok(dies)
     }
 
+    pub(super) fn tell(&self, what: impl FnOnce(&Self) -> String) {
+        if self.tells {
+            eprintln!("step {}: {}", self.steps, what(self));
+        }
+    }
+
+    fn name_of(&self, id: u64) -> String {
+        let named = self.names.iter().find(|(_, node)| **node == id);
+        named.map_or_else(
+            || "a removed file".to_owned(),
+            |(path, _)| path.display().to_string(),
+        )
+    }
+
     fn name_step(&mut self, step: NameStep) -> io::Result<()> {
+        self.tell(|_| format!("{step:?}"));
         let dies = self.begin()?;
         apply_name(&mut self.names, &step);
         self.name_steps.push(step);
@@ -267,6 +290,12 @@ impl World {
     }
 
     fn file_step(&mut self, id: u64, step: Step) -> io::Result<()> {
+        self.tell(|world| match &step {
+            Step::Write { at, data } => {
+                format!("write {} bytes at {at} of {}", data.len(), world.name_of(id))
+            }
+            Step::SetLen(length) => format!("set {} to {length} bytes", world.name_of(id)),
+        });
         let dies = self.begin()?;
         let bytes = self.bytes();
         let node = self.nodes.get_mut(&id).ok_or_else(died)?;
@@ -345,6 +374,7 @@ impl FsFile for FaultFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut world = self.world_to_change()?;
+        world.tell(|world| format!("sync {}", world.name_of(self.node)));
         if world.begin()? {
             return Err(died());
         }
@@ -475,6 +505,7 @@ impl Fs for Mount {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut world = self.world()?;
+        world.tell(|_| format!("sync directory {}", dir.display()));
         if world.begin()? {
             return Err(died());
         }

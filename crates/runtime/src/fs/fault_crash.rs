@@ -29,6 +29,7 @@ impl FaultFs {
             2 | 3 => Style::Prefix,
             _ => Style::AnySectors,
         };
+        world.tell(|_| format!("crash: {style:?}"));
         let steps = std::mem::take(&mut world.name_steps);
         // A journalled file system keeps the order of name changes, so what survives is a prefix.
         let kept = match style {
@@ -53,6 +54,7 @@ impl FaultFs {
     /// The process dies and starts again, the machine runs on: nothing is lost, old handles and locks die.
     pub fn restart(&self) {
         let mut world = self.lock_world();
+        world.tell(|_| "restart".to_owned());
         world.locks.clear();
         world.life += 1;
         self.revive(&mut world);

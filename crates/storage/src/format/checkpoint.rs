@@ -13,7 +13,7 @@
 
 use pharos_ledger::{Durability, Sealed};
 
-use super::{crc32c, get_u32, get_u64, put_u32, put_u64, round_up};
+use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64, round_up};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PHCP");
 const HEADER_BYTES: usize = 64;
@@ -147,7 +147,26 @@ impl Checkpoint {
     }
 }
 
+impl Checkpoint {
+    /// Whether every number in it can be what it says, apart from what only the directories can tell.
+    fn is_possible(&self) -> bool {
+        let mark = |mark: &Mark| mark.segment < u32::MAX && are_counts(&[mark.byte_offset, mark.sequence]);
+        let log = |log: &LogEnd| log.log < u32::MAX && are_counts(&[log.end, log.index_end]);
+        are_counts(&[self.generation, self.ledger_next])
+            && self.journals.iter().all(mark)
+            && self.logs.iter().all(log)
+            && self.ledgers.iter().all(LedgerRow::is_possible)
+    }
+}
+
 impl LedgerRow {
+    fn is_possible(&self) -> bool {
+        let sealed = self
+            .sealed
+            .map_or([0, 0], |sealed| [sealed.entry_count, sealed.bytes]);
+        are_counts(&[self.id, self.flushed, self.flushed_bytes]) && are_counts(&sealed)
+    }
+
     fn encode(&self, room: &mut [u8]) {
         let sealed = self.sealed.unwrap_or(Sealed {
             entry_count: 0,
@@ -224,7 +243,7 @@ fn decode_copy(copy: &[u8]) -> Option<Checkpoint> {
     for _ in 0..get_u32(copy, 48)? {
         ledgers.push(LedgerRow::decode(take(LEDGER_BYTES)?)?);
     }
-    Some(Checkpoint {
+    let found = Checkpoint {
         store_id: get_u64(copy, 16)?,
         generation: get_u64(copy, 24)?,
         clean: get_u32(copy, 12)? & CLEAN != 0,
@@ -232,7 +251,8 @@ fn decode_copy(copy: &[u8]) -> Option<Checkpoint> {
         journals,
         logs,
         ledgers,
-    })
+    };
+    found.is_possible().then_some(found)
 }
 
 #[cfg(test)]

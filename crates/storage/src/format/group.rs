@@ -9,7 +9,7 @@
 //! when this header was made; it is what tells damage from a torn write: a group that some later header calls synced
 //! was whole once.
 
-use super::{crc32c, get_u32, get_u64, put_u32, put_u64};
+use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PHGR");
 
@@ -52,6 +52,9 @@ impl GroupHeader {
         let ours =
             get_u32(header, 4)? == MAGIC && get_u32(header, 8)? == salt && get_u32(header, 12)? == segment;
         if !ours || get_u32(header, 0)? != crc32c(header.get(4..)?) {
+            return None;
+        }
+        if !are_counts(&[get_u64(header, 16)?, get_u64(header, 24)?, get_u64(header, 32)?]) {
             return None;
         }
         Some(Self {

@@ -9,7 +9,7 @@
 //! A run is consecutive entries of one ledger, one record after the other. A point says where one of its entries begins;
 //! there is one about every 128 KiB, so that a reader need not walk through a whole run.
 
-use super::{crc32c, get_u32, get_u64, put_u32, put_u64};
+use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PHIX");
 const HEADER_BYTES: usize = 40;
@@ -47,6 +47,21 @@ pub(crate) struct IndexBatch {
     pub(crate) data_from: u64,
     pub(crate) data_to: u64,
     pub(crate) runs: Vec<IndexRun>,
+}
+
+impl IndexRun {
+    fn is_possible(&self) -> bool {
+        are_counts(&[self.ledger, self.first, self.payload_bytes]) && self.start <= self.end
+    }
+
+    fn has_possible_points(&self) -> bool {
+        let bytes = self.end.saturating_sub(self.start);
+        let inside = |point: &Point| point.entry < self.count && point.byte_offset < bytes;
+        self.points.iter().all(inside)
+            && self
+                .points
+                .is_sorted_by(|one, two| one.entry < two.entry && one.byte_offset < two.byte_offset)
+    }
 }
 
 impl IndexBatch {
@@ -104,6 +119,9 @@ impl IndexBatch {
                 end: get_u32(batch, at + 32)?,
                 points: Vec::with_capacity(points.min(length / POINT_BYTES)),
             };
+            if !run.is_possible() {
+                return None;
+            }
             for _ in 0..points {
                 run.points.push(Point {
                     entry: get_u32(batch, point_at)?,
@@ -111,7 +129,13 @@ impl IndexBatch {
                 });
                 point_at += POINT_BYTES;
             }
+            if !run.has_possible_points() {
+                return None;
+            }
             runs.push(run);
+        }
+        if !are_counts(&[get_u64(batch, 24)?, get_u64(batch, 32)?]) {
+            return None;
         }
         let batch = Self {
             data_from: get_u64(batch, 24)?,

@@ -15,6 +15,15 @@ pub(crate) mod superblock;
 /// The version of the whole store. A directory with another one is refused.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
+/// No store counts this far, whether entries, bytes, groups or ledgers. A larger number is damage even where its checksum is
+/// right; those that are accepted can be added up without overflowing.
+pub(crate) const COUNT_MAX: u64 = 1 << 56;
+
+/// Whether all these can be counts.
+pub(crate) fn are_counts(numbers: &[u64]) -> bool {
+    numbers.iter().all(|number| *number <= COUNT_MAX)
+}
+
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }

@@ -26,7 +26,8 @@ pub(crate) fn parse(name: &str, ending: &str) -> Option<u32> {
     let (stem, found) = name.split_once('.')?;
     let plain = stem.len() == 8 && stem.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let id = u32::from_str_radix(stem, 16).ok()?;
-    (plain && found == ending).then_some(id)
+    // The last id has none after it.
+    (plain && found == ending && id < u32::MAX).then_some(id)
 }
 
 #[cfg(test)]
@@ -45,6 +46,7 @@ mod tests {
             "+0000001.seg",
             "00000001.seg.tmp",
             "0000000G.seg",
+            "ffffffff.seg",
         ] {
             assert_eq!(parse(name, SEGMENT), None, "{name}");
         }

@@ -6,7 +6,7 @@
 //! ```
 //! The header has its own checksum, so that a damaged body still says whose it was and where the next record begins.
 
-use super::{crc32c, get_u32, get_u64, put_u32, put_u64, round_up};
+use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64, round_up};
 
 /// Length of a record header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 32;
@@ -103,6 +103,9 @@ impl RecordHeader {
             return None;
         }
         let word = get_u32(header, 8)?;
+        if !are_counts(&[get_u64(header, 16)?, get_u64(header, 24)?]) {
+            return None;
+        }
         Some(Self {
             kind: Kind::from_number((word >> BODY_BITS) as u8)?,
             body_bytes: word & BODY_MASK,

@@ -7,7 +7,8 @@
 //! Written twice in the block, at 0 and at its middle, when the segment is first used, together with its first group.
 //! Names where the segment before ended: what lies before that end was synced, what lies after it is no data.
 
-use super::{crc32c, get_u32, get_u64, put_u32, put_u64};
+use super::checkpoint::Mark;
+use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PHSG");
 const BYTES: usize = 48;
@@ -54,13 +55,22 @@ impl SegmentHeader {
         }
     }
 
+    /// Whether something between `mark` and this segment is missing, when no segment before it is left.
+    ///
+    /// Sequence numbers alone do not say it: `previous` counts those of a torn group as well, and no mark reaches them.
+    pub(crate) fn misses_groups_after(&self, mark: &Mark) -> bool {
+        let at_mark = self.previous.segment == mark.segment && self.previous.end <= mark.byte_offset;
+        self.previous.sequence > mark.sequence && !at_mark
+    }
+
     /// The header of segment `segment` in `block`, when either copy is whole and belongs to it.
     pub(crate) fn decode(block: &[u8], segment: u32, salt: u32) -> Option<Self> {
         [0, block.len() / 2].into_iter().find_map(|at| {
             let copy = block.get(at..at + BYTES)?;
             let whole = get_u32(copy, 0)? == crc32c(copy.get(4..)?) && get_u32(copy, 4)? == MAGIC;
             let ours = get_u32(copy, 8)? == salt && get_u32(copy, 12)? == segment;
-            (whole && ours).then_some(Self {
+            let counts = are_counts(&[get_u64(copy, 24)?, get_u64(copy, 32)?, get_u64(copy, 40)?]);
+            (whole && ours && counts).then_some(Self {
                 segment,
                 salt,
                 previous: SegmentEnd {

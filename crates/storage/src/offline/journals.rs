@@ -174,6 +174,9 @@ impl Journal {
         let last = at + 1 == self.segments.len();
         let marked = segment.file.id == self.mark.segment && self.mark != Mark::default();
         self.check_chain(segment, at == self.old() && !marked, *previous, visitor);
+        if let Some(header) = segment.header {
+            previous.sequence = previous.sequence.max(header.previous.sequence);
+        }
         let from = if marked {
             self.mark.byte_offset
         } else {
@@ -229,7 +232,7 @@ impl Journal {
     fn check_chain(&self, segment: &Segment, first: bool, previous: SegmentEnd, visitor: &mut dyn Visitor) {
         let Some(header) = segment.header else { return };
         let missing = if first {
-            header.previous.sequence > previous.sequence
+            header.misses_groups_after(&self.mark)
         } else {
             previous.segment != NO_SEGMENT && header.previous.segment != previous.segment
         };

@@ -181,7 +181,11 @@ fn check_dirs(dirs: &Dirs, checkpoint: &Checkpoint) -> Result<(), OpenStoreError
             .iter()
             .any(|row| usize::from(row.dir) == number)
     };
-    for number in 0..64 {
+    let logs = checkpoint.logs.iter().map(|end| end.dir as usize);
+    let named = logs.chain(checkpoint.ledgers.iter().map(|row| usize::from(row.dir)));
+    let last = named.max().unwrap_or(0);
+    // One that is not configured is enough to know.
+    for number in (0..dirs.ledgers.len()).chain([last]) {
         match dirs.ledgers.get(number) {
             Some(dir) if dirs.fresh_ledgers.get(number) == Some(&true) && used(number) => {
                 return Err(OpenStoreError::wrong(

@@ -205,6 +205,11 @@ impl<'a> Replay<'a> {
             damaged: false,
         };
         self.check_chain(&mut current, candidate, first && !marked, ended);
+        if let Some(header) = candidate.header {
+            // A torn group at the end of the segment before has used a number as well.
+            let used = header.previous.sequence;
+            ended.previous.sequence = ended.previous.sequence.max(used);
+        }
         if marked && mark.byte_offset > candidate.file_bytes {
             let path = &candidate.file.path;
             self.on_missing(number, path, "the checkpoint's mark is not inside this segment");
@@ -255,7 +260,7 @@ impl<'a> Replay<'a> {
             return;
         };
         let missing = if first {
-            header.previous.sequence > ended.previous.sequence
+            header.misses_groups_after(&current.progress.mark)
         } else {
             ended.previous.segment != NO_SEGMENT && header.previous.segment != ended.previous.segment
         };

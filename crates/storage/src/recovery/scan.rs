@@ -104,7 +104,7 @@ pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(E
     let mut window = Window::new(file, bounds.block_bytes);
     let mut at = bounds.from;
     let mut bad_from = None;
-    while at + GROUP_HEADER_BYTES as u64 <= limit {
+    while at + GROUP_HEADER_BYTES as u64 <= limit.min(bounds.file_bytes) {
         let group = GroupHeader::decode(&window.get(at, GROUP_HEADER_BYTES), file.id, file.salt);
         let bytes = |g: &GroupHeader| GROUP_HEADER_BYTES as u64 + u64::from(g.record_bytes);
         let group = group.filter(|g| g.sequence > swept.sequence && at + bytes(g) <= bounds.file_bytes);
@@ -134,6 +134,9 @@ pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(E
             byte_offset: swept.end,
             group: &group,
         });
+    }
+    if at + GROUP_HEADER_BYTES as u64 <= limit {
+        bad_from.get_or_insert(at);
     }
     // Behind the last group there is nothing, unless somebody knows better.
     if let (Some(start), Some(_)) = (bad_from, bounds.end) {

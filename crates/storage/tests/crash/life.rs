@@ -154,6 +154,11 @@ impl Machine {
         }
     }
 
+    /// Every change to the disk is told from now on.
+    pub(crate) fn tell_steps(&self) {
+        self.fs.tell_steps();
+    }
+
     /// Starts, works, and dies or stops; then the machine loses power, or just starts the process again.
     pub(crate) fn live(&mut self) {
         if self.random.one_in(3) {
