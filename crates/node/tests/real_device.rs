@@ -13,8 +13,11 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pharos_client::{ConsumerOptions, OutgoingMessage, ProducerOptions};
+use pharos_client::{ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions};
+use pharos_wire::proto::MessageIdData;
 use support::{Node, PATIENCE, receive, soon, until};
 
 /// Bytes of a message: enough to fill a small device soon.
@@ -272,4 +275,118 @@ async fn a_failing_device_is_final_and_nothing_acknowledged_is_lost() {
     let node = Node::start(&device.data(), &[]);
     expect_all(&node, &acked).await;
     publish(&node, &mut next, 20, &mut acked).await.unwrap();
+}
+
+/// A file system on which every write waits. It goes on when this is dropped.
+struct Frozen<'a>(&'a Device);
+
+impl<'a> Frozen<'a> {
+    /// `None`, with a word about it, where there is no `fsfreeze`.
+    fn freeze(device: &'a Device) -> Option<Self> {
+        let frozen = run("fsfreeze", &["-f", device.mounted.to_str()?]);
+        if !frozen {
+            eprintln!("not run: this system cannot freeze a file system");
+        }
+        frozen.then_some(Self(device))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        run("fsfreeze", &["-u", self.0.mounted.to_str().unwrap()]);
+    }
+}
+
+/// How many of something there are once it has not grown for a while.
+async fn at_rest(count: &AtomicUsize) -> usize {
+    let (mut seen, mut same) = (0, 0);
+    while seen == 0 || same < 20 {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let now = count.load(Ordering::Relaxed);
+        same = if now == seen { same + 1 } else { 0 };
+        seen = now;
+    }
+    seen
+}
+
+#[tokio::test]
+async fn a_stalled_device_holds_back_its_publisher_and_nobody_else() {
+    const SENDS: u32 = 1200;
+    let Some(device) = Device::mount(None, 700 << 20) else {
+        return;
+    };
+    let node = Node::start(&device.data(), &[]);
+    keep_all(&node).await;
+    let client = node.client().await;
+    let other = client
+        .producer("other", ProducerOptions::default())
+        .await
+        .unwrap();
+    for number in 0..50 {
+        soon("a receipt", other.send(text(number))).await.unwrap();
+    }
+    let producer = client_of_its_own(&node).await;
+    let before = node.resident_bytes();
+    let Some(frozen) = Frozen::freeze(&device) else {
+        return;
+    };
+
+    // It sends as fast as the socket takes it; nothing can be acknowledged.
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let sending = tokio::spawn(async move {
+        let mut sends = Vec::new();
+        for number in 0..SENDS {
+            let send = producer.begin_send(OutgoingMessage::new(text(number))).await;
+            sends.push(send.unwrap());
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        (producer, sends)
+    });
+    let held_at = at_rest(&sent).await;
+    // A broker that goes on reading takes all of it, 120 MB. One that does not has 32 MiB, and the socket a few.
+    assert!(held_at < 800, "{held_at} messages were taken");
+    let grown = node.resident_bytes().saturating_sub(before);
+    assert!(grown < 80 << 20, "the broker has grown by {grown} bytes");
+
+    // What is in memory is read as ever, by somebody who comes now.
+    let earliest = MessageIdData {
+        ledger_id: u64::MAX,
+        entry_id: u64::MAX,
+        ..MessageIdData::default()
+    };
+    let reader = ConsumerOptions::exclusive("reader").non_durable(earliest);
+    let mut reader = soon("a reader", client.subscribe("other", reader.from_earliest()))
+        .await
+        .unwrap();
+    for number in 0..50 {
+        assert_eq!(receive(&mut reader).await.text(), text(number));
+    }
+    assert_eq!(sent.load(Ordering::Relaxed), held_at, "still held back");
+
+    drop(frozen);
+    let (producer, sends) = sending.await.unwrap();
+    let mut last = None;
+    for send in sends {
+        let receipt = soon("a receipt", send.receipt()).await.unwrap();
+        let place = (receipt.message_id.ledger_id, receipt.message_id.entry_id);
+        assert!(last < Some(place), "{place:?} after {last:?}");
+        last = Some(place);
+    }
+    soon("a receipt as ever", producer.send(text(SENDS)))
+        .await
+        .unwrap();
+    expect_all(&node, &(0..=SENDS).collect::<Vec<_>>()).await;
+}
+
+/// A producer of `t` that shares its connection with nobody and queues next to nothing itself.
+async fn client_of_its_own(node: &Node) -> pharos_client::Producer {
+    let options = ConnectOptions {
+        write_queue: 8,
+        ..ConnectOptions::default()
+    };
+    let connecting = Connection::connect(&node.pulsar, options);
+    let client = soon("connecting", connecting).await.unwrap();
+    let producer = client.producer("t", ProducerOptions::default());
+    soon("a producer", producer).await.unwrap()
 }
