@@ -23,6 +23,8 @@ pub const INFO_PREFIX: &str = "managed-ledgers/";
 const FORMAT_PLAIN: u32 = 1;
 /// The layout of infos with offloaded ledgers: releases that do not know them must not write the value back.
 const FORMAT_OFFLOADS: u32 = 2;
+/// No topic counts this far, neither entries nor bytes; what is added to a number below it does not overflow.
+const COUNT_MAX: u64 = 1 << 56;
 
 /// The info, as stored.
 #[derive(Clone, PartialEq, Message)]
@@ -137,9 +139,14 @@ impl ManagedLedgerInfo {
             .ledgers
             .iter()
             .try_fold(info.first_ordinal, |sum, row| sum.checked_add(row.entries));
-        if !is_rising || entries.is_none() {
+        let bytes = info
+            .ledgers
+            .iter()
+            .try_fold(0, |sum: u64, row| sum.checked_add(row.bytes));
+        let can_be = |sum: Option<u64>| sum.is_some_and(|sum| sum <= COUNT_MAX);
+        if !is_rising || !can_be(entries) || !can_be(bytes) {
             return Err(malformed(
-                "ledgers do not rise or count beyond 64 bits".to_owned(),
+                "ledgers do not rise or hold more than there can be".to_owned(),
             ));
         }
         Ok(info)
@@ -283,4 +290,33 @@ impl InfoHandle {
 /// Whether an error means that this owner is finished, rather than that the store is unwell.
 pub(crate) fn is_final(error: &InfoError) -> bool {
     matches!(error, InfoError::Fenced(_) | InfoError::Gone(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let row = |ledger_id, entries, bytes| LedgerInfo {
+            ledger_id,
+            entries,
+            bytes,
+            closed_at_ms: Some(1),
+        };
+        let parse = |first_ordinal, ledgers: &[LedgerInfo]| {
+            let mut info = ManagedLedgerInfo::new(1);
+            info.first_ordinal = first_ordinal;
+            info.ledgers = ledgers.to_vec();
+            ManagedLedgerInfo::parse("t", &info.encode_to_vec()).is_ok()
+        };
+        assert!(parse(7, &[row(1, 2, 3), row(2, 0, 0)]));
+        assert!(!parse(7, &[row(2, 2, 3), row(1, 0, 0)]), "out of order");
+        assert!(!parse(u64::MAX, &[]), "no ordinal after it");
+        assert!(
+            !parse(0, &[row(1, u64::MAX, 0), row(2, 1, 0)]),
+            "too many entries"
+        );
+        assert!(!parse(0, &[row(1, 1, u64::MAX), row(2, 1, 1)]), "too many bytes");
+    }
 }

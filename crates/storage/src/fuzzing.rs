@@ -138,10 +138,12 @@ pub fn examples() -> Vec<(String, Vec<u8>)> {
             .rposition(|byte| *byte != 0)
             .map_or(0, |last| last + 1);
         bytes.truncate(used.next_multiple_of(BLOCK));
-        let stem = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .unwrap_or_default();
+        // Both directories have a `VERSION`.
+        let named = match path.ends_with(VERSION) {
+            true => path.parent().and_then(Path::file_name),
+            false => path.file_stem(),
+        };
+        let stem = named.and_then(|stem| stem.to_str()).unwrap_or_default();
         let mut add = |what: &str, kind: u8, numbers: &[u8], bytes: &[u8]| {
             let example = [&[kind], numbers, bytes].concat();
             examples.push((format!("{what}-{stem}.bin"), example));

@@ -221,6 +221,9 @@ pub(super) fn decode(input: &mut &[u8]) -> Result<Stored, Malformed> {
         });
     }
     let id = take_u32(input)?;
+    if id == u32::MAX {
+        return Err(Malformed("the last id is never given out"));
+    }
     let (subscription, slot) = (SubscriptionId(id), Slot(id));
     Ok(Stored::Record(match kind {
         1 => {

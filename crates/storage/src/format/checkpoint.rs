@@ -151,7 +151,9 @@ impl Checkpoint {
     /// Whether every number in it can be what it says, apart from what only the directories can tell.
     fn is_possible(&self) -> bool {
         let mark = |mark: &Mark| mark.segment < u32::MAX && are_counts(&[mark.byte_offset, mark.sequence]);
-        let log = |log: &LogEnd| log.log < u32::MAX && are_counts(&[log.end, log.index_end]);
+        // Places in a log are 32 bits wide.
+        let fits = |end: u64| end <= 1 << 32;
+        let log = |log: &LogEnd| log.log < u32::MAX && fits(log.end) && fits(log.index_end);
         are_counts(&[self.generation, self.ledger_next])
             && self.journals.iter().all(mark)
             && self.logs.iter().all(log)

@@ -54,7 +54,9 @@ fn report(offline: &Offline, mut survey: Survey) -> Report {
         }
     }
     let lost = merge(survey.lost);
-    survey.totals.entries_lost = lost.iter().map(|lost| lost.count).sum();
+    survey.totals.entries_lost = lost
+        .iter()
+        .fold(0, |sum: u64, lost| sum.saturating_add(lost.count));
     let mut findings = survey.findings.all;
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {

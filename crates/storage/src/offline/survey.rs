@@ -260,7 +260,7 @@ impl Survey {
                 self.totals.runs += 1;
             }
             self.totals.ledgers += 1;
-            self.totals.entries += ledger.end;
+            self.totals.entries = self.totals.entries.saturating_add(ledger.end);
         }
         for log in &mut self.logs {
             let found = live.get(&(log.end.dir, log.end.log)).copied().unwrap_or_default();

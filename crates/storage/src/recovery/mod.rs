@@ -229,7 +229,7 @@ fn finish_ledgers(shared: &Shared) -> u64 {
         let mut state = ledger.lock();
         let gone = state.runs.missing_before(state.flushed);
         if gone > 0 {
-            missing += gone;
+            missing = u64::saturating_add(missing, gone);
             tracing::error!(
                 ledger = ledger.id.0,
                 entries = gone,

@@ -180,12 +180,7 @@ fn a_segment_without_a_header_is_still_read() {
 #[test]
 fn damage_in_an_older_segment_is_told_from_its_end() {
     let mut store = Store::new();
-    let writer = store.create();
-    let id = writer.id();
-    while store.manual.storage.stats().segments < 3 {
-        store.append(&*writer, 900);
-    }
-    let count = writer.tail().borrow().durable;
+    let (id, count) = store.fill_segments(3);
     let fs = store.kill();
     // The last group of the first segment: nothing in that file proves it synced, the header of the next one does.
     let last = (0..count).rev().find(|entry| contains(&fs, id, *entry)).unwrap();
@@ -211,12 +206,7 @@ fn contains(fs: &FaultFs, id: LedgerId, entry: u64) -> bool {
 #[test]
 fn a_missing_segment_is_damage() {
     let mut store = Store::new();
-    let writer = store.create();
-    let id = writer.id();
-    while store.manual.storage.stats().segments < 3 {
-        store.append(&*writer, 900);
-    }
-    let count = writer.tail().borrow().durable;
+    let (id, count) = store.fill_segments(3);
     let fs = store.kill();
     fs.mount().remove(&segment(2)).unwrap();
     let mut store = Store::open(fs);

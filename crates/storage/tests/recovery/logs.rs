@@ -45,12 +45,7 @@ fn record_of(fs: &FaultFs, id: LedgerId, entry: u64) -> usize {
 #[test]
 fn flushed_entries_are_read_from_the_log_and_the_journal_is_trimmed() {
     let mut store = Store::new();
-    let writer = store.create();
-    let id = writer.id();
-    while store.manual.storage.stats().segments < 3 {
-        store.append(&*writer, 900);
-    }
-    let count = writer.tail().borrow().durable;
+    let (id, count) = store.fill_segments(3);
     store.flush();
     assert_eq!(store.manual.storage.stats().segments, 1);
     assert!(store.fs.bytes_of(&segment(1)).is_none());
@@ -396,4 +391,59 @@ fn a_bypass_ledger_is_sealed_only_once_a_checkpoint_names_its_entries() {
         lost += u32::from(store.read(id, 0).unwrap().is_none());
     }
     assert!(lost > 0, "a crash there takes the entry");
+}
+
+#[test]
+fn a_log_is_emptied_at_the_rate_it_may_be() {
+    const RATE: u64 = 1 << 20;
+    const ROUND: u64 = 1 << 20;
+    const LEDGER: u64 = 200 * (2000 + 32);
+    let mut store = Store::open_with(
+        FaultFs::new(1),
+        Options {
+            compact_bytes_per_s: RATE,
+            write_cache_bytes: 32 << 20,
+            entry_log_bytes: 4 << 20,
+            minor_compaction_percent: 60,
+            ..options()
+        },
+    );
+    let fill = |store: &mut Store| {
+        let writer = store.create();
+        for entry in 0..200 {
+            writer.append(payload(writer.id(), entry, 2000)).unwrap();
+        }
+        store.manual.settle();
+        writer.id()
+    };
+    let gone: Vec<LedgerId> = (0..6).map(|_| fill(&mut store)).collect();
+    let kept: Vec<LedgerId> = (0..6).map(|_| fill(&mut store)).collect();
+    store.flush();
+    gone.into_iter().for_each(|id| store.delete(id));
+    store.manual.settle();
+    store.manual.pass(3600 * 1_000_000_000);
+    let moved = |store: &mut Store| {
+        while store.manual.step_flusher() {}
+        store.manual.storage.stats().bytes_moved
+    };
+    let mut before = moved(&mut store);
+    assert!((ROUND..ROUND + LEDGER).contains(&before), "{before} at once");
+    // Each round is paid for with time before the next one, to the nanosecond.
+    let mut owed = before * 1_000_000_000 / RATE;
+    let mut rounds = 1;
+    while store.fs.bytes_of(&log(0)).is_some() {
+        store.manual.pass(owed - 1);
+        assert_eq!(moved(&mut store), before, "too early");
+        store.manual.pass(1);
+        let now = moved(&mut store);
+        assert!(now - before < ROUND + LEDGER, "{} at once", now - before);
+        owed = (now - before).max(1) * 1_000_000_000 / RATE;
+        before = now;
+        rounds += 1;
+        assert!(rounds < 20, "it ends");
+    }
+    assert!(rounds > 1);
+    for id in kept {
+        assert_eq!(store.read(id, 199).unwrap().unwrap(), payload(id, 199, 2000));
+    }
 }

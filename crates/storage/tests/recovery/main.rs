@@ -133,6 +133,16 @@ impl Store {
         entry
     }
 
+    /// A ledger with entries of 900 bytes in several segments of the journal; how many there are.
+    pub(crate) fn fill_segments(&mut self, segments: u64) -> (LedgerId, u64) {
+        let writer = self.create();
+        while self.manual.storage.stats().segments < segments {
+            self.append(&*writer, 900);
+        }
+        let count = writer.tail().borrow().durable;
+        (writer.id(), count)
+    }
+
     pub(crate) fn recover(&mut self, id: LedgerId) -> Result<Sealed, OpenError> {
         let storage = Arc::clone(&self.manual.storage);
         self.manual.run(storage.recover(id))

@@ -1,0 +1,211 @@
+//! Random histories of a cursor log beside a model.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Subscribe,
+    Join(u8),
+    Move(u8, u8),
+    Hole(u8, u8),
+    Remove(u8),
+    Unsubscribe(u8),
+    Commit,
+    Maintain,
+    MaintainOnce,
+    Hold(bool),
+    FailWrites(bool),
+    Later,
+    Crash,
+    Close,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Subscribe),
+        4 => any::<u8>().prop_map(Step::Join),
+        8 => (any::<u8>(), 0u8..100).prop_map(|(which, to)| Step::Move(which, to)),
+        3 => (any::<u8>(), 0u8..100).prop_map(|(which, at)| Step::Hole(which, at)),
+        1 => any::<u8>().prop_map(Step::Remove),
+        1 => any::<u8>().prop_map(Step::Unsubscribe),
+        5 => Just(Step::Commit),
+        3 => Just(Step::Maintain),
+        8 => Just(Step::MaintainOnce),
+        2 => any::<bool>().prop_map(Step::Hold),
+        1 => any::<bool>().prop_map(Step::FailWrites),
+        2 => Just(Step::Later),
+        2 => Just(Step::Crash),
+        1 => Just(Step::Close),
+    ]
+}
+
+type State = (
+    BTreeMap<SubscriptionId, Box<Subscription>>,
+    BTreeMap<Slot, Cursor>,
+);
+
+/// Every state the log was in since the one that is surely durable, and the tickets that would make later ones so.
+struct Model {
+    states: Vec<State>,
+    /// Index into `states` of the last one known to be durable.
+    durable: usize,
+    tickets: Vec<(usize, BoxFuture<'static, Result<(), CommitError>>)>,
+}
+
+impl Model {
+    fn note(&mut self, world: &World) {
+        self.states.push(world.state());
+    }
+
+    fn poll(&mut self) {
+        let durable = &mut self.durable;
+        self.tickets
+            .retain_mut(|(at, ticket)| match ticket.as_mut().now_or_never() {
+                Some(Ok(())) => {
+                    *durable = (*durable).max(*at);
+                    false
+                }
+                Some(Err(error)) => panic!("commit failed: {error}"),
+                None => true,
+            });
+    }
+
+    fn reopened(&mut self, world: &World) {
+        let state = world.state();
+        let found = self.states.iter().rposition(|known| *known == state);
+        let found = found.expect("a state that the log was in");
+        assert!(
+            found >= self.durable,
+            "state {found} came back, {} was durable",
+            self.durable
+        );
+        (self.states, self.durable, self.tickets) = (vec![state], 0, Vec::new());
+    }
+
+    fn pick<K: Copy, V>(map: &BTreeMap<K, V>, which: u8) -> Option<K> {
+        map.keys().nth(usize::from(which) % map.len().max(1)).copied()
+    }
+
+    fn apply(&mut self, world: &mut World, step: &Step) {
+        match step {
+            Step::Subscribe => {
+                // Two records; a crash may keep the first alone.
+                let subscription = world.log.subscription_free();
+                let (name, properties) = (format!("s{}", subscription.0), BTreeMap::new());
+                let facts = vec![1];
+                world
+                    .log
+                    .queue(Record::SubscriptionCreated {
+                        subscription,
+                        name,
+                        kind: 0,
+                        properties,
+                        facts,
+                    })
+                    .unwrap();
+            }
+            Step::Join(which) => {
+                if let Some(subscription) = Self::pick(world.log.subscriptions(), *which) {
+                    world.join(subscription, "c", AckState::new(Ordinal(u64::from(*which % 50))));
+                }
+            }
+            Step::Move(which, to) => {
+                if let Some(slot) = Self::pick(world.log.cursors(), *which) {
+                    let acks = AckState::new(Ordinal(u64::from(*to)));
+                    world.log.queue(Record::CursorMoved { slot, acks }).unwrap();
+                }
+            }
+            Step::Hole(which, at) => {
+                if let Some(slot) = Self::pick(world.log.cursors(), *which) {
+                    let mut acks = world.log.acks(slot).unwrap().clone();
+                    acks.ack(Ordinal(u64::from(*at)));
+                    world.log.queue(Record::CursorMoved { slot, acks }).unwrap();
+                }
+            }
+            Step::Remove(which) => {
+                if let Some(slot) = Self::pick(world.log.cursors(), *which) {
+                    world.log.queue(Record::CursorRemoved { slot }).unwrap();
+                }
+            }
+            Step::Unsubscribe(which) => {
+                if let Some(subscription) = Self::pick(world.log.subscriptions(), *which) {
+                    world
+                        .log
+                        .queue(Record::SubscriptionRemoved { subscription })
+                        .unwrap();
+                }
+            }
+            Step::Commit => {
+                let ticket = world.log.commit();
+                self.tickets
+                    .push((self.states.len() - 1, Box::pin(ticket.durable())));
+            }
+            Step::Maintain => drop(world.maintain()),
+            Step::MaintainOnce => {
+                if let Some(step) = world.log.take_maintenance(world.now_ms) {
+                    world.steps.push(step);
+                }
+                if let Some(Some(done)) = world.steps.next().now_or_never() {
+                    world.log.on_maintenance(done, world.now_ms);
+                }
+            }
+            Step::Hold(true) => world.engine.hold(),
+            Step::Hold(false) => world.engine.release(),
+            Step::FailWrites(fails) => world.metadata.fail_writes(fails.then_some("test")),
+            Step::Later => world.now_ms += 1_000,
+            Step::Crash => {
+                world.metadata.fail_writes(None);
+                world.crash();
+                self.reopened(world);
+            }
+            Step::Close => self.close(world),
+        }
+    }
+
+    fn close(&mut self, world: &mut World) {
+        world.metadata.fail_writes(None);
+        world.engine.release();
+        world.now_ms += 1_000;
+        world.maintain();
+        let spare = open_topic(&MemoryEngine::new(), &Arc::default());
+        let spare = run(CursorLog::open(&spare, tiny(), 0)).unwrap();
+        run(std::mem::replace(&mut world.log, spare).close(world.now_ms)).unwrap();
+        self.durable = self.states.len() - 1;
+        world.reopen(world.engine.clone());
+        self.reopened(world);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_crash_leaves_a_state_that_is_whole_and_new_enough(steps in proptest::collection::vec(step(), 1..120)) {
+        let mut world = World::new(tiny());
+        let mut model = Model { states: vec![world.state()], durable: 0, tickets: Vec::new() };
+        for step in &steps {
+            model.apply(&mut world, step);
+            model.note(&world);
+            model.poll();
+        }
+        world.metadata.fail_writes(None);
+        world.crash();
+        model.reopened(&world);
+        let named: Vec<_> = world.log.named.into_iter().collect();
+        let strays = run(orphans(&world.engine, &*world.metadata)).unwrap();
+        assert!(strays.iter().all(|stray| !named.contains(stray)));
+    }
+
+    #[test]
+    fn replaying_garbage_never_panics(
+        bytes in proptest::collection::vec(prop_oneof![0u8..12, any::<u8>()], 0..80),
+        is_snapshot in any::<bool>(),
+    ) {
+        let mut entry = if is_snapshot { SNAPSHOT } else { CHANGES }.to_vec();
+        entry.extend_from_slice(&bytes);
+        let mut replay = Replay { is_snapshot_whole: !is_snapshot, ..Replay::default() };
+        let _ = replay.on_entry(&entry);
+    }
+}
