@@ -20,6 +20,7 @@ use crate::logs::Logs;
 use crate::options::{IoMode, Options};
 use crate::queue::Queue;
 use crate::read::extents::Extents;
+use crate::read::flights::Flights;
 use crate::read::pace::Pacer;
 use crate::read::queue::ReadQueue;
 use crate::runs::Run;
@@ -65,6 +66,7 @@ pub(crate) struct LedgerDir {
     pub(crate) superblock: Superblock,
     logs: Mutex<Logs>,
     pub(crate) reads: ReadQueue,
+    pub(crate) flights: Flights,
     pub(crate) pacer: Pacer,
 }
 
@@ -157,6 +159,7 @@ impl Shared {
             superblock: found.superblock,
             logs: Mutex::new(logs),
             reads: ReadQueue::new(options.read_queue),
+            flights: Flights::default(),
             pacer: Pacer::default(),
         };
         let progress = |mark: &Mark| Progress {

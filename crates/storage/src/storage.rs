@@ -198,10 +198,13 @@ impl Storage {
         if self.inline {
             return read::run_inline(&self.shared, job);
         }
-        match read::run_cached(&self.shared, &mut job) {
-            Need::Done(answer) => answer,
-            Need::Extent { .. } => self.shared.dirs[usize::from(dir)].reads.submit(job).await,
+        // Walking through a lot of data is for the threads of the directory, also where all of it is in memory.
+        if !job.is_large()
+            && let Need::Done(answer) = read::run_cached(&self.shared, &mut job)
+        {
+            return answer;
         }
+        self.shared.dirs[usize::from(dir)].reads.submit(job).await
     }
 
     /// Fences, and queues the seal unless it is there.

@@ -101,3 +101,24 @@ async fn a_reader_that_gives_up_disturbs_nobody() {
     read_all(&storage, ids[0]).await;
     storage.shutdown().await;
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_follows_a_large_read_is_read_before_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, ids) = flushed(dir.path(), 1).await;
+    let before = storage.stats().read_bytes;
+    let found = storage.read(ids[0], EntryId(0), 1000, 600_000).await.unwrap();
+    assert_eq!(found.len(), 200);
+    for _ in 0..10_000 {
+        if storage.stats().read_bytes - before > 3_000_000 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(storage.stats().read_bytes - before > 3_000_000);
+    read_all(&storage, ids[0]).await;
+    let read = storage.stats().read_bytes - before;
+    let data = ENTRIES * ENTRY_BYTES as u64;
+    assert!((data..data * 5 / 4).contains(&read), "{read} bytes for {data}");
+    storage.shutdown().await;
+}

@@ -71,6 +71,11 @@ impl Extents {
         Some(held.bytes.clone())
     }
 
+    /// Whether anything is known of an extent.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.lock().held.contains_key(&key)
+    }
+
     /// Keeps what was read.
     pub(crate) fn put(&self, key: Key, bytes: Bytes) {
         let mut state = self.lock();

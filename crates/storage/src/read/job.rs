@@ -56,6 +56,18 @@ impl Need {
     }
 }
 
+/// A job for at least so many bytes is one of many by somebody who reads a backlog from front to back.
+const STREAM_BYTES: usize = 512 << 10;
+
+/// Extents of a log that may be wanted soon.
+#[derive(Clone, Debug)]
+pub(crate) struct Ahead {
+    pub(crate) file: Arc<LogFile>,
+    pub(crate) number: u32,
+    /// The number after the last.
+    pub(crate) end: u32,
+}
+
 /// A read under way.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
@@ -131,6 +143,32 @@ impl ReadJob {
             Some(error) if self.found.is_empty() => Err(error),
             _ => Ok(std::mem::take(&mut self.found)),
         })
+    }
+
+    /// Whether walking through it is too much for a thread that has other things to do.
+    pub(crate) fn is_large(&self) -> bool {
+        self.bytes_max > 2 * EXTENT_BYTES as usize
+    }
+
+    /// What whoever reads on behind a job that is done will want next, when that is likely: at most `extents`.
+    pub(crate) fn what_follows(&self, mut extents: u32) -> VecDeque<Ahead> {
+        let mut all = VecDeque::new();
+        if !self.full || self.bytes_max < STREAM_BYTES {
+            return all;
+        }
+        for span in &self.spans {
+            let number = (span.at / EXTENT_BYTES) as u32;
+            let end = (span.end.div_ceil(EXTENT_BYTES) as u32).min(number.saturating_add(extents));
+            if number < end {
+                extents -= end - number;
+                all.push_back(Ahead {
+                    file: Arc::clone(&span.file),
+                    number,
+                    end,
+                });
+            }
+        }
+        all
     }
 
     /// The device refused.

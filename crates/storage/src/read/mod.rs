@@ -1,9 +1,9 @@
 //! Reading entries back.
 //!
 //! ```text
-//!  in memory (write cache) ─► at once, in the caller
-//!  in the read cache       ─► at once, in the caller
-//!  else                    ─► the directory's queue ─► its two threads: one reads, the other walks through what it read
+//!  in memory (write cache)                   ─► at once, in the caller
+//!  a small read of what is in the read cache ─► at once, in the caller
+//!  else ─► the directory's queue ─► its two threads: one reads, the other walks through what it read
 //! ```
 //! How a device is read depends on what the journals do, see [`pace`]: beside a busy one, one read is in flight per device
 //! and not more than 128 KiB each, which is what a journal on the same device does not notice.
@@ -25,10 +25,12 @@ use pharos_types::EntryId;
 
 use crate::ledgers::{Ledger, LedgerState};
 use crate::logs::LogFile;
-use crate::shared::Shared;
+use crate::shared::{LedgerDir, Shared};
 use crate::stats::bump;
 
+mod ahead;
 pub(crate) mod extents;
+pub(crate) mod flights;
 pub(crate) mod job;
 pub(crate) mod pace;
 pub(crate) mod queue;
@@ -36,6 +38,7 @@ pub(crate) mod queue;
 use extents::{EXTENT_BYTES, Extents};
 use job::{Need, ReadJob, Span};
 use pace::EXTENTS_MAX;
+use queue::Next;
 
 /// Threads that read each directory.
 pub(crate) const THREADS: usize = 2;
@@ -208,38 +211,68 @@ pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> queue::Answer {
 }
 
 /// One of a directory's reader threads: runs until the queue is stopped. While one walks through what it read, the other
-/// one reads.
+/// one reads; and when nothing is to be done, it reads what the last job's reader will want next.
 pub(crate) fn run(shared: &Shared, dir: usize) {
     pharos_runtime::stand_back();
     let dir = &shared.dirs[dir];
-    while let Some((mut queued, turn)) = dir.reads.next() {
-        let answer = catch_unwind(AssertUnwindSafe(|| match run_cached(shared, &mut queued.job) {
-            Need::Done(answer) => Some(answer),
-            need => {
-                let ahead = may_read_ahead(&shared.extents, dir.reads.depth());
-                let fresh = dir.pacer.read(shared, |allowed| {
-                    let wanted = need.extents(ahead).min(allowed);
-                    let fresh = read_device(shared, &mut queued.job, need, wanted);
-                    let bytes = fresh.extents.iter().map(|extent| extent.len() as u64).sum();
-                    (fresh, bytes)
-                });
-                drop(turn);
-                match go_on(shared, &mut queued.job, &fresh) {
-                    Need::Done(answer) => Some(answer),
-                    Need::Extent { .. } => None,
+    let mut ahead = ahead::Reader::default();
+    loop {
+        let mut queued = match dir.reads.next(ahead.is_idle()) {
+            Next::Job(queued) => queued,
+            Next::Nothing => {
+                let step = catch_unwind(AssertUnwindSafe(|| ahead.step(shared, dir)));
+                if step.is_err() {
+                    ahead = ahead::Reader::default();
                 }
+                continue;
             }
-        }));
+            Next::Stopped => return,
+        };
+        let answer = catch_unwind(AssertUnwindSafe(|| turn(shared, dir, &mut queued.job)));
         // A bug met by one read must not end the thread that serves all others.
         let answer =
             answer.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
         match answer {
-            // A caller that gave up does not mind.
             Some(answer) => {
+                ahead.begin(shared, &queued.job);
+                // A caller that gave up does not mind.
                 let _ = queued.answer.send(note(shared, answer));
             }
-            None => dir.reads.give_back(queued),
+            None => dir.reads.give_back(*queued),
         }
+    }
+}
+
+/// Goes on with a job, with one device read at most.
+fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::Answer> {
+    loop {
+        let need = run_cached(shared, job);
+        let Need::Extent {
+            file, number, end, ..
+        } = &need
+        else {
+            let Need::Done(answer) = need else { return None };
+            return Some(answer);
+        };
+        let key = (file.dir, file.id, *number);
+        let wanted = need.extents(may_read_ahead(&shared.extents, dir.reads.depth()));
+        let Some(flight) = dir.flights.begin(file.id, *number, wanted.min(EXTENTS_MAX)) else {
+            continue;
+        };
+        // It may have landed in between.
+        if shared.extents.get(key, *end).is_some() {
+            continue;
+        }
+        let fresh = dir.pacer.read(shared, |allowed| {
+            let fresh = read_device(shared, job, need, flight.count().min(allowed));
+            let bytes = fresh.extents.iter().map(|extent| extent.len() as u64).sum();
+            (fresh, bytes)
+        });
+        drop(flight);
+        return match go_on(shared, job, &fresh) {
+            Need::Done(answer) => Some(answer),
+            Need::Extent { .. } => None,
+        };
     }
 }
 
@@ -266,11 +299,7 @@ fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) -> 
         return Fresh::default();
     };
     let start = u64::from(number) * EXTENT_BYTES;
-    let log_end = shared
-        .logs(usize::from(file.dir))
-        .by_id
-        .get(&file.id)
-        .map_or(0, |log| log.end);
+    let log_end = end_of_log(shared, &file);
     let want = (u64::from(extents.max(1)) * EXTENT_BYTES)
         .min(log_end.saturating_sub(start))
         .max(end);
@@ -297,6 +326,12 @@ fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) -> 
         fresh.extents = std::iter::once(Bytes::from(padded)).collect();
     }
     fresh
+}
+
+/// Where the log ends, as far as it may be read.
+fn end_of_log(shared: &Shared, file: &LogFile) -> u64 {
+    let logs = shared.logs(usize::from(file.dir));
+    logs.by_id.get(&file.id).map_or(0, |log| log.end)
 }
 
 /// Reads at least `bytes`, or to the end of the file, in one call: each extent into a buffer of its own.

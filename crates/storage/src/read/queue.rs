@@ -2,9 +2,6 @@
 //!
 //! A turn is one device read. A job that needs more goes to the end of its ledger, and its ledger to the end of the line,
 //! so that a reader of one busy ledger waits for its own kind and not everybody for it.
-//!
-//! Always true: of one ledger, one job at a time is with a thread until its device read is done ([`Turn`]), so that what
-//! many wait for is read once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,13 +23,22 @@ pub(crate) struct Queued {
     _slot: OwnedSemaphorePermit,
 }
 
+/// What a thread is to do.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// This.
+    Job(Box<Queued>),
+    /// Nothing waits.
+    Nothing,
+    /// The queue was stopped.
+    Stopped,
+}
+
 #[derive(Debug, Default)]
 struct State {
     by_ledger: HashMap<LedgerId, VecDeque<Queued>>,
     /// Ledgers with a job that waits, the next one first.
     turns: VecDeque<LedgerId>,
-    /// Ledgers that a thread is reading for.
-    busy: Vec<LedgerId>,
     count: usize,
 }
 
@@ -48,8 +54,7 @@ impl State {
     }
 
     fn pop(&mut self) -> Option<Queued> {
-        let free = self.turns.iter().position(|ledger| !self.busy.contains(ledger))?;
-        let ledger = self.turns.remove(free)?;
+        let ledger = self.turns.pop_front()?;
         let jobs = self.by_ledger.get_mut(&ledger)?;
         let queued = jobs.pop_front();
         if jobs.is_empty() {
@@ -112,21 +117,17 @@ impl ReadQueue {
         self.bell.notify_all();
     }
 
-    /// The next job, with its ledger's turn; none once the queue is stopped. Jobs that nobody waits for any more are
-    /// dropped.
-    pub(crate) fn next(&self) -> Option<(Queued, Turn<'_>)> {
+    /// The next job. Jobs that nobody waits for any more are dropped. `may_wait`: until there is one.
+    pub(crate) fn next(&self, may_wait: bool) -> Next {
         let mut state = self.lock();
         loop {
             if self.slots.is_closed() {
-                return None;
+                return Next::Stopped;
             }
             match state.pop() {
                 Some(queued) if queued.answer.is_closed() => drop(queued),
-                Some(queued) => {
-                    let ledger = queued.job.ledger;
-                    state.busy.push(ledger);
-                    return Some((queued, Turn { queue: self, ledger }));
-                }
+                Some(queued) => return Next::Job(Box::new(queued)),
+                None if !may_wait => return Next::Nothing,
                 None => state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -139,25 +140,6 @@ impl ReadQueue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// While this lives, no other job of the ledger is handed out.
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    queue: &'a ReadQueue,
-    ledger: LedgerId,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.queue.lock();
-        state.busy.retain(|busy| *busy != self.ledger);
-        let is_wanted = state.by_ledger.contains_key(&self.ledger);
-        drop(state);
-        if is_wanted {
-            self.queue.bell.notify_one();
-        }
     }
 }
 
@@ -186,19 +168,14 @@ mod tests {
         assert_eq!(queue.depth(), 6);
         let mut order = Vec::new();
         while queue.depth() > 0 {
-            order.push(queue.next().unwrap().0.job.next);
+            let Next::Job(queued) = queue.next(true) else {
+                panic!("there are some");
+            };
+            order.push(queued.job.next);
         }
+        assert!(matches!(queue.next(false), Next::Nothing));
         assert_eq!(order, [0, 10, 20, 1, 2, 3]);
-        // While one has the turn of its ledger, others are served.
-        push(1, 0);
-        push(1, 1);
-        push(2, 10);
-        let (_, turn) = queue.next().unwrap();
-        assert_eq!(queue.next().unwrap().0.job.next, 10);
-        assert!(queue.lock().pop().is_none());
-        drop(turn);
-        assert_eq!(queue.next().unwrap().0.job.next, 1);
         queue.stop();
-        assert!(queue.next().is_none());
+        assert!(matches!(queue.next(true), Next::Stopped));
     }
 }
