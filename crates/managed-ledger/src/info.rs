@@ -144,7 +144,7 @@ impl ManagedLedgerInfo {
             .iter()
             .try_fold(0, |sum: u64, row| sum.checked_add(row.bytes));
         let can_be = |sum: Option<u64>| sum.is_some_and(|sum| sum <= COUNT_MAX);
-        if !is_rising || !can_be(entries) || !can_be(bytes) {
+        if !can_be(Some(info.writer_epoch)) || !is_rising || !can_be(entries) || !can_be(bytes) {
             return Err(malformed(
                 "ledgers do not rise or hold more than there can be".to_owned(),
             ));

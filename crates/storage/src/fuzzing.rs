@@ -50,6 +50,7 @@ pub fn segment_header(data: &[u8]) {
     let (segment, salt) = (get_u32(data, 0).unwrap_or(0), get_u32(data, 4).unwrap_or(0));
     for mut block in both(data.get(8..).unwrap_or_default(), mend_segment_header) {
         if let Some(found) = SegmentHeader::decode(&block, segment, salt) {
+            block.resize(BLOCK, 0);
             found.encode(&mut block);
             assert_eq!(SegmentHeader::decode(&block, segment, salt), Some(found));
         }

@@ -88,6 +88,12 @@ impl ManagedLedger {
                 ),
             };
             if let Some(writer) = &writer {
+                let last = info.ledgers.last().map(|row| row.ledger_id);
+                if last >= Some(writer.id().0) {
+                    // Nobody will name it.
+                    let _ = engine.delete(writer.id()).await;
+                    return Err(not_of_this_engine(name, last.unwrap_or_default(), writer.id()).into());
+                }
                 info.ledgers.push(LedgerInfo {
                     ledger_id: writer.id().0,
                     ..LedgerInfo::default()
@@ -163,6 +169,14 @@ impl ManagedLedger {
             is_roll_asked: false,
             failure: None,
         }
+    }
+}
+
+/// The info names a ledger that the engine has yet to give out: the two are not of one store.
+fn not_of_this_engine(name: &str, named: u64, next: LedgerId) -> InfoError {
+    InfoError::Malformed {
+        name: name.to_owned(),
+        cause: format!("it names ledger {named}, but the engine only gives out ledger {next} now"),
     }
 }
 

@@ -134,6 +134,29 @@ fn entries_come_back_over_rollovers_and_restarts() {
 }
 
 #[test]
+fn a_log_of_another_engine_is_refused() {
+    let mut world = World::new(small());
+    for number in 0..10 {
+        world.append(&number.to_string());
+        world.maintain();
+    }
+    let other = MemoryEngine::new();
+    let log = std::mem::replace(
+        &mut world.log,
+        open(&MemoryEngine::new(), &Arc::default(), &small(), 0),
+    );
+    run(log.close()).unwrap();
+    let (engine, metadata) = (Arc::new(other.clone()), Arc::clone(&world.metadata));
+    let mode = OpenMode::Create;
+    let opened = run(ManagedLedger::open(NAME, engine, metadata, small(), mode, 0));
+    assert!(matches!(
+        opened,
+        Err(OpenError::Info(crate::error::InfoError::Malformed { .. }))
+    ));
+    assert!(run(other.list()).unwrap().is_empty(), "nothing is left behind");
+}
+
+#[test]
 fn idle_reopenings_leave_no_ledgers_behind() {
     let mut world = World::new(small());
     for round in 0..5 {
