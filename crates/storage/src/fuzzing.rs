@@ -492,7 +492,7 @@ mod tests {
         store(&[]);
         // Every file, some places, an absurd number each.
         for file in 0..files(&make_store()).len() as u8 {
-            for place in [8u16, 16, 24, 40, 64, 72, 100, 528, 560, 4112] {
+            for place in [8u16, 16, 24, 40, 64, 72, 96, 100, 528, 560, 4112] {
                 for value in [0, 1, 0x00ff_ffff, u32::MAX] {
                     let mut change = vec![file, 2];
                     change.extend(place.to_le_bytes());

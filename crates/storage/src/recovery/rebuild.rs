@@ -48,6 +48,8 @@ pub(crate) fn scan(log: &LogFile, end: u64) -> Vec<IndexRun> {
     let mut chunk = Bytes::new();
     let mut chunk_at = 0;
     let mut at = LOG_DATA_AT;
+    // A log may be shorter than it was, or than a damaged checkpoint says; there is nothing to look for behind its end.
+    let end = log.file.len().map_or(end, |length| end.min(length));
     while at + RECORD_HEADER_BYTES as u64 <= end {
         let inside = at >= chunk_at && at + RECORD_HEADER_BYTES as u64 <= chunk_at + chunk.len() as u64;
         if !inside {
