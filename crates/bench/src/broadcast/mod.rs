@@ -3,6 +3,7 @@
 //! The parent looks up the topic, starts the consumer processes ([`worker`]), waits until all are subscribed, publishes
 //! from a thread ([`publisher`]), waits until every process says it has everything, and adds up ([`outcome`]).
 
+mod burst;
 mod outcome;
 mod plan;
 mod publisher;

@@ -68,7 +68,7 @@ pub(crate) struct WorkerPlan {
     pub(crate) read_bytes: u32,
     /// Socket receive buffer; 0 leaves it to the system.
     pub(crate) rcvbuf: u32,
-    /// How long acknowledgements are gathered, in milliseconds.
+    /// How long acknowledgements are gathered at most in a burst, in milliseconds.
     pub(crate) ack_group_ms: u64,
     /// Monotonic time the connect phase began, nanoseconds.
     pub(crate) epoch_ns: u64,

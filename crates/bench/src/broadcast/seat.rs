@@ -145,6 +145,8 @@ pub(crate) struct Seat {
     in_flight: u32,
     again: Vec<u32>,
     pending: Option<(Delivery, Stamp, usize)>,
+    /// Among the answers not yet sent are others than acknowledgements: the broker waits for permits, or for a reply.
+    pub(crate) presses: bool,
 }
 
 impl Seat {
@@ -160,6 +162,7 @@ impl Seat {
             in_flight: 0,
             again: Vec::new(),
             pending: None,
+            presses: false,
         }
     }
 
@@ -364,6 +367,7 @@ impl<'a> SeatSink<'a> {
             if *taken >= half {
                 *taken = 0;
                 ack::write_flow(out, delivery.consumer_id, half);
+                self.seat.presses = true;
             }
         }
     }
@@ -374,6 +378,7 @@ impl FrameSink for SeatSink<'_> {
     fn on_frame(&mut self, whole: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         let (command, part) = frame::split(whole).ok_or(FrameError::Malformed)?;
         if frame::command_type(command) != Some(9) {
+            self.seat.presses = true;
             return self.seat.on_command(command, self.shared, out);
         }
         let delivery = message::parse_command(command).ok_or(FrameError::Malformed)?;

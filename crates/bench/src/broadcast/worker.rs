@@ -4,17 +4,20 @@
 //! deliveries; on the order to finish, wait until everything has come or nothing comes any more; report and leave.
 //! Standard input ending means that the parent is gone, and so is this process then.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::clock;
 use crate::net::{Inbound, Outbound, Poller, Ready, Received, start_connect};
 
+use super::burst::Burst;
 use super::plan::{Order, ReadyReport, Report, WorkerPlan};
 use super::seat::{Phase, Seat, SeatSink, Shared};
 
@@ -30,7 +33,12 @@ const SETTLE_NS: u64 = 300_000_000;
 const BACKOFF_MIN_NS: u64 = 50_000_000;
 const BACKOFF_MAX_NS: u64 = 2_000_000_000;
 /// Acknowledgements of a connection do not wait any longer when this many bytes have gathered.
-const FLUSH_BYTES: usize = 16 << 10;
+const FLUSH_BYTES: usize = 64 << 10;
+/// Connections whose acknowledgements are sent before the sockets are looked at again: deliveries go first.
+const FLUSH_CONNECTIONS: usize = 64;
+/// Between two looks at the sockets while a burst goes on: with the process asleep on its sockets, the broker's every
+/// write would wake it.
+const REST: Duration = Duration::from_micros(300);
 
 /// One connection with its socket.
 struct Conn {
@@ -39,8 +47,8 @@ struct Conn {
     inbound: Inbound,
     outbound: Outbound,
     watched_for_write: bool,
-    /// Whether it is in the list of those whose answers wait.
-    unflushed: bool,
+    /// Since when its answers wait, by the list of those that do; 0 when none wait.
+    unflushed_ns: u64,
     /// Whether this connection has been complete once.
     was_complete: bool,
     backoff_ns: u64,
@@ -61,10 +69,15 @@ struct Worker {
     waiting: Vec<u32>,
     /// Connections that may have more to read.
     unread_more: Vec<u32>,
-    /// Connections whose answers wait.
-    unflushed: Vec<u32>,
-    /// Since when the first of them does.
-    unflushed_ns: u64,
+    /// Connections whose answers wait, and since when, in that order. One that was flushed meanwhile stays in the list.
+    unflushed: VecDeque<(u32, u64)>,
+    /// Connections whose answers do not wait for a burst to end.
+    pressing: Vec<u32>,
+    burst: Burst,
+    /// Deliveries that the burst knows of.
+    noted: u64,
+    /// When the last look at the sockets began.
+    looked_ns: u64,
     reconnects: u64,
     ready_told: bool,
     told_ns: u64,
@@ -128,7 +141,7 @@ impl Worker {
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
                 watched_for_write: false,
-                unflushed: false,
+                unflushed_ns: 0,
                 was_complete: false,
                 backoff_ns: BACKOFF_MIN_NS,
                 due_ns: 0,
@@ -143,8 +156,11 @@ impl Worker {
             next_conn: 0,
             waiting: Vec::new(),
             unread_more: Vec::new(),
-            unflushed: Vec::new(),
-            unflushed_ns: 0,
+            unflushed: VecDeque::new(),
+            pressing: Vec::new(),
+            burst: Burst::default(),
+            noted: 0,
+            looked_ns: 0,
             reconnects: 0,
             ready_told: false,
             told_ns: 0,
@@ -163,6 +179,7 @@ impl Worker {
         let mut ticked_ns = 0;
         loop {
             self.poller.wait(self.patience_ns(), &mut ready)?;
+            self.looked_ns = clock::monotonic_ns();
             for number in std::mem::take(&mut self.unread_more) {
                 self.read(number)?;
             }
@@ -176,6 +193,9 @@ impl Worker {
                 }
             }
             let now = clock::monotonic_ns();
+            let delivered = self.shared.tally.delivered;
+            self.burst.note(delivered - self.noted, now);
+            self.noted = delivered;
             self.flush_due(now);
             if now - ticked_ns >= TICK_NS || self.opening > 0 {
                 ticked_ns = now;
@@ -187,32 +207,45 @@ impl Worker {
         }
     }
 
-    /// How long to wait for events.
+    /// How long to wait for events. In a burst the waiting is done here, without listening.
     fn patience_ns(&self) -> u64 {
-        if !self.unread_more.is_empty() {
+        let now = clock::monotonic_ns();
+        if !self.unread_more.is_empty() || self.is_flush_due(now) {
             return 0;
         }
-        if self.unflushed.is_empty() {
-            return TICK_NS;
+        if self.burst.goes_on(now) {
+            std::thread::sleep(REST);
+            return 0;
         }
-        let due_ns = self.unflushed_ns + self.ack_group_ns();
-        due_ns.saturating_sub(clock::monotonic_ns()).min(TICK_NS)
+        TICK_NS
     }
 
-    fn ack_group_ns(&self) -> u64 {
-        self.shared.plan.ack_group_ms * 1_000_000
+    /// Whether answers have waited long enough: in a burst as long as they may be gathered, else not at all.
+    fn is_flush_due(&self, now: u64) -> bool {
+        let group_ns = self.shared.plan.ack_group_ms * 1_000_000;
+        self.unflushed
+            .front()
+            .is_some_and(|(_, since)| now >= since + group_ns || !self.burst.goes_on(now))
     }
 
-    /// Writes answers out that have waited long enough. All that a wake-up brought is read before anything is written.
+    /// Writes answers out: those that press, and some of those that are due. All that a look at the sockets brought is
+    /// read before anything is written.
     fn flush_due(&mut self, now: u64) {
-        if self.unflushed.is_empty() || now < self.unflushed_ns + self.ack_group_ns() {
-            return;
-        }
-        let mut due = std::mem::take(&mut self.unflushed);
-        for number in due.drain(..) {
+        let mut pressing = std::mem::take(&mut self.pressing);
+        for number in pressing.drain(..) {
             self.flush(number);
         }
-        self.unflushed = due;
+        self.pressing = pressing;
+        for _ in 0..FLUSH_CONNECTIONS {
+            if !self.is_flush_due(now) {
+                return;
+            }
+            if let Some((number, since)) = self.unflushed.pop_front()
+                && self.conns[number as usize].unflushed_ns == since
+            {
+                self.flush(number);
+            }
+        }
     }
 
     /// Takes orders; false when the parent is gone.
@@ -414,18 +447,18 @@ impl Worker {
         let waiting = conn.outbound.len();
         if waiting >= FLUSH_BYTES || (waiting > 0 && !conn.was_complete) {
             self.flush(number);
-        } else if waiting > 0 && !std::mem::replace(&mut conn.unflushed, true) {
-            if self.unflushed.is_empty() {
-                self.unflushed_ns = clock::monotonic_ns();
-            }
-            self.unflushed.push(number);
+        } else if waiting > 0 && std::mem::take(&mut conn.seat.presses) {
+            self.pressing.push(number);
+        } else if waiting > 0 && conn.unflushed_ns == 0 {
+            conn.unflushed_ns = self.looked_ns;
+            self.unflushed.push_back((number, self.looked_ns));
         }
         Ok(true)
     }
 
     fn flush(&mut self, number: u32) {
         let conn = &mut self.conns[number as usize];
-        conn.unflushed = false;
+        conn.unflushed_ns = 0;
         let Some(stream) = &conn.stream else { return };
         let written = conn.outbound.flush(stream);
         let want_write = matches!(written, Ok(false));
