@@ -71,6 +71,7 @@ pub(crate) fn remove_files(shared: &Shared, file: &LogFile) -> io::Result<()> {
     // An index without a log is ignored, and removed by the next start.
     let _ = shared.fs.remove(&file.path.with_extension(INDEX));
     if let Some(dir) = file.path.parent() {
+        // For the room alone: a name that comes back after a crash is a leftover, or a log without anything live.
         shared.fs.sync_dir(dir)?;
     }
     Ok(())

@@ -144,6 +144,7 @@ impl Preparer {
         } else {
             let path = file.path.clone();
             let removed = self.shared.fs.remove(&path);
+            // Synced for the room alone: a segment that comes back after a crash lies before the mark and goes again.
             removed
                 .and_then(|()| self.shared.fs.sync_dir(&here.dir))
                 .map(|()| path)
