@@ -175,7 +175,7 @@ impl Broker {
         result.await.map_err(|_| Gone)
     }
 
-    /// Runs the same work on every shard, one after the other, and collects the results.
+    /// Runs the same work on all shards at once and collects the results, in the order of the shards.
     ///
     /// # Errors
     /// [`Gone`] when the broker stopped.
@@ -185,10 +185,16 @@ impl Broker {
         W: FnOnce(Rc<Shard>) -> F + Send + Clone + 'static,
         F: Future<Output = R> + 'static,
     {
-        let mut results = Vec::new();
-        for index in 0..self.inboxes.len() {
-            let id = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
-            results.push(self.call(id, work.clone()).await?);
+        let mut waiting = Vec::with_capacity(self.inboxes.len());
+        for inbox in &*self.inboxes {
+            let (answer, result) = oneshot::channel();
+            let work = Message::Job(job(work.clone(), answer));
+            inbox.send(vec![work]).await.map_err(|_| Gone)?;
+            waiting.push(result);
+        }
+        let mut results = Vec::with_capacity(waiting.len());
+        for result in waiting {
+            results.push(result.await.map_err(|_| Gone)?);
         }
         Ok(results)
     }

@@ -51,8 +51,8 @@ pub struct Options {
     pub group_bytes_max: usize,
     /// The most entries one journal write takes. Default unlimited.
     pub group_entries_max: usize,
-    /// How long a group waits for company when the one before it was less than this ago; a lone append never waits.
-    /// Default 0.
+    /// How long after the beginning of a group the next one begins at the earliest, when the group held more than one
+    /// record; whoever appends alone never waits. A group that is full never waits either. Default 0.
     pub linger: Duration,
     /// When appends of [`Durability::Async`](pharos_ledger::Durability::Async) ledgers are synced at the latest.
     /// Default 1 s.

@@ -256,15 +256,15 @@ impl Queue {
         state.rung = false;
     }
 
-    /// Waits for more company for a group: until `bytes_max` are there or `linger` is over. Rings at every push would
-    /// cost more than they gain, so it simply sleeps once.
-    pub(crate) fn linger(&self, linger: Duration, bytes_max: usize) {
+    /// Waits for company for a group: for `pause`, unless `bytes_max` are there already or there is nothing that would
+    /// have to wait. Being woken at every push would cost more than it gains, so it simply sleeps once.
+    pub(crate) fn linger(&self, pause: Duration, bytes_max: usize) {
         let state = self.lock();
-        if state.bytes >= bytes_max || state.closed.is_some() {
+        if state.count == 0 || state.bytes >= bytes_max || state.closed.is_some() {
             return;
         }
         drop(state);
-        std::thread::sleep(linger);
+        std::thread::sleep(pause);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,6 +1,7 @@
 //! The numbers behind the metrics page, in one round over the shards.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use pharos_admin_api::{SubscriptionStats, TopicStats};
 use pharos_runtime::Histogram;
@@ -14,11 +15,14 @@ use crate::admin::{
 };
 use crate::feed::FeedStages;
 use crate::ids::TopicId;
-use crate::shard::Counts;
+use crate::shard::{Counts, Shard};
 use crate::topic::{HomeStages, ListenerFigures, TopicFigures, Wanted};
 
 /// The name under which the subscriptions of a topic that has too many to show are put together.
 const TOGETHER: &str = "*";
+
+/// Topics, and feeds, that are asked before others on the shard get their turn.
+const ASKED_PER_TURN: usize = 16;
 
 /// One shard's numbers.
 struct ShardFigures {
@@ -34,27 +38,7 @@ struct ShardFigures {
 
 impl Backend {
     pub(super) async fn metrics(&self) -> Result<MetricsSnapshot, AdminError> {
-        let shards = self.broker.call_all(|shard| async move {
-            let feeds = shard.all_feeds();
-            ShardFigures {
-                active: shard.connection_count() as u64,
-                registered: shard.registered_count(),
-                topics: shard
-                    .topics
-                    .all()
-                    .iter()
-                    .map(|topic| topic.figures(Wanted::default()))
-                    .collect(),
-                feeds: feeds
-                    .iter()
-                    .map(|feed| (feed.topic, listeners_of(feed), feed.stages()))
-                    .collect(),
-                past: shard.past_stages(),
-                counts: shard.tally().counts(),
-                backlog_bytes: shard.backlog().used() as u64,
-                backlog_waiting: shard.backlog().waiting() as u64,
-            }
-        });
+        let shards = self.broker.call_all(figures_of);
         let mut snapshot = self.assemble(shards.await?);
         if let Some(families) = &self.families {
             snapshot.families = families();
@@ -122,6 +106,35 @@ impl Backend {
         snapshot.stages = stages(&home, &away);
         snapshot.publish_latency = home.publish;
         snapshot
+    }
+}
+
+/// Asks all topics and feeds of a shard, a few at a time: messages must not wait until ten thousand were asked.
+async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
+    let mut topics = Vec::new();
+    for some in shard.topics.all().chunks(ASKED_PER_TURN) {
+        topics.extend(some.iter().map(|topic| topic.figures(Wanted::default())));
+        tokio::task::yield_now().await;
+    }
+    // In one moment: the stages of a feed that goes meanwhile must not be counted in both.
+    let (past, all) = (shard.past_stages(), shard.all_feeds());
+    let mut feeds = Vec::new();
+    for some in all.chunks(ASKED_PER_TURN) {
+        feeds.extend(
+            some.iter()
+                .map(|feed| (feed.topic, listeners_of(feed), feed.stages())),
+        );
+        tokio::task::yield_now().await;
+    }
+    ShardFigures {
+        active: shard.connection_count() as u64,
+        registered: shard.registered_count(),
+        topics,
+        feeds,
+        past,
+        counts: shard.tally().counts(),
+        backlog_bytes: shard.backlog().used() as u64,
+        backlog_waiting: shard.backlog().waiting() as u64,
     }
 }
 

@@ -9,7 +9,7 @@ use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::{ManagedLedger, OpenError, OpenMode};
 use pharos_metadata::{Memory, MetadataStore};
-use pharos_runtime::clock;
+use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
@@ -20,6 +20,9 @@ use crate::error::TopicError;
 use crate::feed::Marks;
 use crate::ids::TopicId;
 use crate::shard::Shard;
+
+/// Topics of a shard that a clean stop closes at a time.
+const CLOSING_MAX: usize = 256;
 
 /// Whether a topic may be created on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,11 +214,30 @@ impl Shard {
         }
     }
 
-    /// Closes all topics, for a clean stop.
+    /// Closes all topics, for a clean stop: many at a time, because each waits for the device and they can wait together.
     pub(crate) async fn close_topics(self: &Rc<Self>) {
-        for topic in self.topics.all() {
-            topic.close().await;
-            self.topics.remove(&topic);
+        let open = Rc::new(RefCell::new(self.topics.all()));
+        let closers = open.borrow().len().min(CLOSING_MAX);
+        let mut running = Vec::with_capacity(closers);
+        for _ in 0..closers {
+            let (done, finished) = oneshot::channel();
+            let (shard, open) = (self.clone(), open.clone());
+            spawn_local(async move {
+                loop {
+                    let Some(topic) = open.borrow_mut().pop() else {
+                        break;
+                    };
+                    topic.close().await;
+                    shard.topics.remove(&topic);
+                }
+                // Nobody waits any more when the stop was given up.
+                let _ = done.send(());
+            });
+            running.push(finished);
+        }
+        for finished in running {
+            // A closer that panicked was logged by the runtime; the others take its topics.
+            let _ = finished.await;
         }
     }
 

@@ -21,7 +21,7 @@ pub struct StorageSettings {
     pub journal_size: ByteSize,
     /// Old segments kept.
     pub journal_backups: u32,
-    /// How long a group commit waits for company.
+    /// How long after a shared group commit the next one begins.
     pub group_commit_wait: Duration,
     /// The most that one group commit writes.
     pub group_commit_bytes: ByteSize,
@@ -67,7 +67,7 @@ impl Default for StorageSettings {
             segment_size: ByteSize::mib(256),
             journal_size: ByteSize::mib(2048),
             journal_backups: 0,
-            group_commit_wait: Duration::ZERO,
+            group_commit_wait: Duration::from_micros(300),
             group_commit_bytes: ByteSize::mib(1),
             group_commit_entries: 0,
             sync_interval: Duration::from_secs(1),

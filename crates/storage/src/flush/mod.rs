@@ -42,6 +42,13 @@ use log_writer::LogWriter;
 
 use log_writer::Written;
 
+/// How much less of a core than others the flusher gets while they compete for it, on the system's scale.
+const NICENESS: i32 = 5;
+
+/// Entries whose memory is given back between two pauses, and how long those are.
+const FREED_ENTRIES: usize = 256;
+const BREATH: Duration = Duration::from_micros(500);
+
 /// How long to wait before trying again what found no room.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -298,9 +305,14 @@ impl Flusher {
                 written.entry(LedgerId(one.run.ledger)).or_default().push(one);
             }
         }
+        let mut freed = 0;
         for ledger in &work.touched {
             let runs = written.remove(&ledger.id).unwrap_or_default();
-            install(&self.shared, ledger, work.epoch, runs);
+            freed += install(&self.shared, ledger, work.epoch, runs);
+            if freed >= FREED_ENTRIES {
+                freed = 0;
+                self.breathe();
+            }
         }
         work.touched.clear();
         self.shared.cache.finish_flush();
@@ -309,6 +321,14 @@ impl Flusher {
         bump(&self.shared.counters.flushed_bytes, bytes);
         self.collect_seals();
         Ok(())
+    }
+
+    /// Lets others at the memory: giving back a hundred thousand small pieces in one go keeps everybody else from asking for
+    /// any, for tens of milliseconds. Not when appends are about to wait for the room.
+    fn breathe(&self) {
+        if !self.shared.is_stopping() && !self.shared.cache.is_nearly_full() {
+            std::thread::sleep(BREATH);
+        }
     }
 
     /// Of the ledgers whose seal waits: those whose entries are all in the logs.
@@ -375,12 +395,12 @@ fn push_ledger(writer: &mut LogWriter, ledger: &Ledger, epoch: u64) -> io::Resul
     Ok(())
 }
 
-/// A ledger's entries of one half are durable in the logs: they are read from there now.
-fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: Vec<Written>) {
+/// A ledger's entries of one half are durable in the logs: they are read from there now. Returns how many left memory.
+fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: Vec<Written>) -> usize {
     let chunk = {
         let mut state = ledger.lock();
         if state.deleted {
-            return;
+            return 0;
         }
         add_runs(
             shared,
@@ -399,6 +419,7 @@ fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: Vec<Written>) {
     };
     shared.cache.release(epoch, chunk.cost);
     // The entries themselves go here, without any lock.
+    chunk.pieces.iter().map(|piece| piece.entries.len()).sum()
 }
 
 /// Adds runs of a locked ledger and counts them as live, and what they replace as dead.
@@ -430,6 +451,8 @@ fn sooner(one: Pace, other: Pace) -> Pace {
 
 /// The flusher's thread.
 pub(crate) fn run(mut flusher: Flusher) {
+    // Nobody waits for it as long as the other half has room, and everybody for the threads whose cores it would take.
+    crate::shared::yield_to_others("pharos-flush", NICENESS);
     flusher.pace_writes();
     let shared = Arc::clone(&flusher.shared);
     loop {

@@ -79,8 +79,10 @@ pub(crate) struct Journal {
     written: u64,
     /// Since when something is written and not synced.
     dirty_since: Option<Nanos>,
-    /// When the last group was finished.
+    /// When the last group began.
     worked_at: Nanos,
+    /// Whether it had more than one entry or fact.
+    had_company: bool,
     /// Per ledger what a group adds; kept for its memory.
     touched: HashMap<LedgerId, publish::Touched>,
 }
@@ -117,6 +119,7 @@ impl Journal {
             written,
             dirty_since: None,
             worked_at: Nanos::default(),
+            had_company: false,
             touched: HashMap::new(),
         }
     }
@@ -136,6 +139,16 @@ impl Journal {
                 Step::Stopped
             }
         }
+    }
+
+    /// How long the next group should wait for company: groups that could be shared begin some time apart, because each
+    /// costs the same, and wakes everybody, however little is in it. Whoever writes alone never waits.
+    pub(crate) fn pause(&self, now: Nanos) -> Duration {
+        if !self.had_company {
+            return Duration::ZERO;
+        }
+        let since = Duration::from_nanos(now.since(self.worked_at));
+        self.shared.options.linger.saturating_sub(since)
     }
 
     fn try_step(&mut self, now: Nanos) -> Result<Step, Arc<StorageFault>> {
@@ -195,6 +208,7 @@ impl Journal {
         }
         done?;
         self.worked_at = now;
+        self.had_company = count > 1;
         self.shared.last_group.store(now.0, Ordering::Relaxed);
         self.here().queue.finished(count, bytes, self.entries_room());
         self.ask_for_flush();

@@ -1,5 +1,6 @@
 //! The thread that runs a journal.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use pharos_runtime::clock;
@@ -13,27 +14,31 @@ const PRIORITY: i32 = -10;
 /// How often a journal without a segment or room looks after its late syncs.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// How late the system may wake the thread from a pause, in nanoseconds; its own 50 us would be a good part of a pause.
+const TIMER_SLACK_NANOS: u64 = 1_000;
+
 /// Runs until the store stops or is poisoned.
 pub(crate) fn run(mut journal: Journal) {
     // Needs a right that a plain user lacks; without it the journal is an ordinary thread.
     if let Err(errno) = rustix::process::setpriority_process(None, PRIORITY) {
         tracing::debug!(%errno, "journal thread keeps its ordinary priority");
     }
+    if let Err(errno) = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NANOS)) {
+        tracing::debug!(%errno, "journal thread keeps its ordinary timer slack");
+    }
     let shared = std::sync::Arc::clone(&journal.shared);
     let queue = &shared.journals[journal.number].queue;
-    let linger = shared.options.linger;
     let group_bytes_max = shared.options.group_bytes_max;
-    let mut last_group = clock::now();
     loop {
+        let pause = journal.pause(clock::now());
+        if !pause.is_zero() {
+            queue.linger(pause, group_bytes_max);
+        }
         match journal.step(clock::now()) {
             Step::Stopped => break,
-            Step::Worked => last_group = clock::now(),
+            Step::Worked => {}
             Step::Idle(timeout) => {
-                let nothing = queue.wait(timeout);
-                let busy = u128::from(clock::now().since(last_group)) < linger.as_nanos();
-                if !nothing && busy {
-                    queue.linger(linger, group_bytes_max);
-                }
+                queue.wait(timeout);
             }
             Step::NoSegment => {
                 queue.wait_for_ring(RETRY);

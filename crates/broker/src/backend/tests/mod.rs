@@ -42,7 +42,11 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
-        let (engine, metadata) = (Arc::new(MemoryEngine::new()), Arc::new(Memory::new()));
+        Self::over(MemoryEngine::new()).await
+    }
+
+    async fn over(engine: MemoryEngine) -> Self {
+        let (engine, metadata) = (Arc::new(engine), Arc::new(Memory::new()));
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
             .await
             .unwrap();

@@ -134,3 +134,52 @@ async fn create(bench: &Bench, name: &TopicName, sub: &str, place: Place) {
             .create_subscription(name.clone(), subscription(sub), place, BTreeMap::new(), false);
     made.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_stop_closes_many_topics_at_a_time() {
+    let engine = MemoryEngine::new();
+    let bench = Bench::over(engine.clone()).await;
+    let names: Vec<_> = (0..40)
+        .map(|n| topic(&format!("persistent://public/default/t{n}")))
+        .collect();
+    for name in &names {
+        bench
+            .backend
+            .create_topic(name.clone(), BTreeMap::new())
+            .await
+            .unwrap();
+        bench.publish(bench.home(name), name, &["stored"]).await;
+    }
+    // From now on each topic has something to wait for.
+    engine.hold();
+    for name in &names {
+        let wanted = name.clone();
+        bench
+            .on(bench.home(name), move |shard| async move {
+                let client = Client::new(&shard);
+                let (topic, key) = client.produce(&wanted).await;
+                client.publish(topic, key, sends(vec![entry("on its way", 1)]));
+            })
+            .await;
+    }
+    let all_are_closing = async {
+        for name in &names {
+            let wanted = name.clone();
+            bench
+                .on(bench.home(name), move |shard| async move {
+                    let topic = shard.loaded(&wanted).unwrap();
+                    until(|| topic.state.borrow().closing).await;
+                })
+                .await;
+        }
+        engine.release();
+    };
+    tokio::join!(bench.broker.drain(), all_are_closing);
+    for name in names {
+        let wanted = name.clone();
+        let loaded = bench.on(bench.home(&name), move |shard| async move {
+            shard.loaded(&wanted).is_some()
+        });
+        assert!(!loaded.await, "{name}");
+    }
+}
