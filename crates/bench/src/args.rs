@@ -108,7 +108,7 @@ pub(crate) struct BroadcastArgs {
     /// How long acknowledgements are gathered at most while deliveries come thick and fast, in milliseconds; 0 sends
     /// them as soon as what a wake-up brought has been read. They are sent at once when nothing more comes. The official
     /// Java, Go and C++ clients gather for 100 whatever comes.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 100)]
     pub(crate) ack_group_ms: u64,
     /// Topic; a fresh one unless given.
     #[arg(long)]

@@ -140,6 +140,12 @@ fn adopt(shard: &Rc<Shard>, stream: std::net::TcpStream, address: SocketAddr, do
     if let Err(error) = socket2::SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES) {
         tracing::debug!(%error, "cannot set SO_SNDBUF");
     }
+    // On this machine there is no path whose bandwidth could be found out: what paces or probes only adds timers.
+    if address.ip().to_canonical().is_loopback()
+        && let Err(error) = socket2::SockRef::from(&stream).set_tcp_congestion(b"reno")
+    {
+        tracing::debug!(%error, "cannot set TCP_CONGESTION");
+    }
     // Answers leave as they are made; a vectored write already collects what belongs together.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
