@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Kills a broker with SIGKILL while two thousand consumers listen, starts it again on its data, and lets the load tool
+# Kills a broker with SIGKILL while consumers listen, two thousand unless told otherwise, starts it again on its data, and lets the load tool
 # count: every consumer must have every message, in order; what comes twice is allowed.
-#   restart.sh PATH-OF-PHAROS [CONSUMERS]
+#   restart.sh PATH-OF-PHAROS [CONSUMERS [SIZE [RATE [CONNECTIONS]]]]      the main job: 100000 10KB 1 64
 set -euo pipefail
 pharos=${1:?path of the pharos binary}
-consumers=${2:-2000}
+consumers=${2:-2000} size=${3:-1KB} rate=${4:-2} connections=${5:-16}
 dir=$(mktemp -d)
 broker="" bench=""
 # Below the ports a system gives out by itself: a client that dials a closed one of those can reach itself.
@@ -36,8 +36,8 @@ start() {
 }
 
 start
-"$pharos" bench broadcast --url "pulsar://127.0.0.1:$port" --reconnect --consumers "$consumers" --connections 16 \
-    --size 1KB --rate 2 --messages 20 --warmup-messages 2 > "$dir/bench.out" 2> "$dir/bench.err" < /dev/null &
+"$pharos" bench broadcast --url "pulsar://127.0.0.1:$port" --reconnect --consumers "$consumers" --connections "$connections" \
+    --size "$size" --rate "$rate" --messages 20 --warmup-messages 2 > "$dir/bench.out" 2> "$dir/bench.err" < /dev/null &
 bench=$!
 await "$bench" grep -qE "^sent [1-9]" "$dir/bench.err"
 kill -KILL "$broker"
