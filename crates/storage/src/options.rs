@@ -1,11 +1,12 @@
 //! What can be set about a store, and the limits that follow from it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::OpenStoreError;
 use crate::format::group::GROUP_HEADER_BYTES;
 use crate::format::record::record_bytes;
+use crate::format::superblock::Role;
 
 /// How bytes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -145,6 +146,19 @@ pub(crate) const RESERVE_BLOCKS: u64 = 16;
 const DIRS_MAX: usize = 64;
 
 impl Options {
+    /// The directories of each role in a store at `base`: those that were named, else one of its own.
+    pub(crate) fn dirs(&self, base: &Path, role: Role) -> Vec<PathBuf> {
+        let (named, own) = match role {
+            Role::Ledgers => (&self.ledger_dirs, "ledgers"),
+            Role::Journal => (&self.journal_dirs, "journal"),
+        };
+        if named.is_empty() {
+            vec![base.join(own)]
+        } else {
+            named.clone()
+        }
+    }
+
     /// The most an entry of the largest size needs in a segment.
     fn segment_bytes_min(&self) -> u64 {
         let group = (GROUP_HEADER_BYTES + record_bytes(self.entry_bytes_max)) as u64;

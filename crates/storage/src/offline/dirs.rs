@@ -78,18 +78,11 @@ pub(super) fn open(
     options: &Options,
     access: Access,
 ) -> Result<Opened, OfflineError> {
-    let or_default = |dirs: &[PathBuf], name: &str| {
-        if dirs.is_empty() {
-            vec![base.join(name)]
-        } else {
-            dirs.to_vec()
-        }
-    };
     let mut locks = Vec::new();
     let mut all = Vec::new();
     for (role, paths) in [
-        (Role::Ledgers, or_default(&options.ledger_dirs, "ledgers")),
-        (Role::Journal, or_default(&options.journal_dirs, "journal")),
+        (Role::Ledgers, options.dirs(base, Role::Ledgers)),
+        (Role::Journal, options.dirs(base, Role::Journal)),
     ] {
         for (path, number) in paths.into_iter().zip(0..) {
             let names = list(fs, &path)?;

@@ -207,17 +207,17 @@ impl Opened<'_> {
         Ok(())
     }
 
+    /// The number in the file's name. A copy that a repair made has more behind it.
+    fn id_by_name(&self) -> Option<u32> {
+        let name = self.path.file_name()?.to_str()?;
+        u32::from_str_radix(name.get(..8)?, 16).ok()
+    }
+
     /// A segment's number, its mark and its block size: by its directory and name, else by itself.
     fn marks_of(&self, start: &[u8]) -> (u32, u32, u32) {
         let id = get_u32(start, 12).unwrap_or(0);
         let salt = get_u32(start, 8).unwrap_or(0);
-        let by_name = self
-            .path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.get(..8));
-        let by_name = by_name.and_then(|name| u32::from_str_radix(name, 16).ok());
-        let (id, salt) = match (self.superblock, by_name) {
+        let (id, salt) = match (self.superblock, self.id_by_name()) {
             (Some(superblock), Some(id)) => (id, superblock.salt(id)),
             _ => (id, salt),
         };
@@ -311,15 +311,9 @@ impl Opened<'_> {
                 .with("directory", found.dir),
             None => Item::bad("log header", 0, LOG_DATA_AT),
         });
-        let by_name = self
-            .path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.get(..8));
-        let by_name = by_name.and_then(|name| u32::from_str_radix(name, 16).ok());
         let by_dir = self
             .superblock
-            .zip(by_name)
+            .zip(self.id_by_name())
             .map(|(superblock, id)| superblock.salt(id));
         let Some(salt) = header.map(|found| found.salt).or(by_dir) else {
             let what =

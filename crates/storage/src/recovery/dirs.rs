@@ -31,18 +31,11 @@ struct Look {
 
 /// Locks the directories, reads their `VERSION` and makes the missing ones.
 pub(super) fn open(fs: &Arc<dyn Fs>, base: &Path, options: &Options) -> Result<Dirs, OpenStoreError> {
-    let or_default = |dirs: &[PathBuf], name: &str| {
-        if dirs.is_empty() {
-            vec![base.join(name)]
-        } else {
-            dirs.to_vec()
-        }
-    };
     let mut locks = Vec::new();
     let mut looks = Vec::new();
     // The first ledger directory is the one that says which store this is, so it comes first.
-    let ledgers = or_default(&options.ledger_dirs, "ledgers");
-    let journals = or_default(&options.journal_dirs, "journal");
+    let ledgers = options.dirs(base, Role::Ledgers);
+    let journals = options.dirs(base, Role::Journal);
     let all = ledgers
         .iter()
         .zip(0..)
