@@ -247,7 +247,13 @@ impl<'a> Replay<'a> {
             sequence: swept.sequence.max(highest),
         };
         ended.written += swept.end.saturating_sub(from);
-        self.keep(number, candidate, ended.previous.sequence, current.damaged);
+        // It stays until a mark has passed the numbers of its torn groups as well: the next header counts them, and with
+        // nothing before that header they would look like groups that are missing.
+        let used = next
+            .and_then(|next| next.header)
+            .map_or(0, |header| header.previous.sequence);
+        let sequence = ended.previous.sequence.max(used);
+        self.keep(number, candidate, sequence, current.damaged);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The recovery cases: what is torn is cut, what is damaged is named, everything around it works.
 
-use pharos_ledger::{OpenError, ReadError};
+use pharos_ledger::{Durability, OpenError, ReadError};
 use pharos_runtime::fs::FaultFs;
 use pharos_storage::Options;
 use pharos_types::{EntryId, LedgerId};
@@ -86,6 +86,42 @@ fn a_torn_last_group_is_cut_and_is_no_damage() {
         fs.flip(&segment(1), torn, 0xff);
         assert_eq!(Store::open(fs).recover(id).unwrap().entry_count, 1);
     }
+}
+
+#[test]
+fn a_segment_with_nothing_but_torn_groups_is_never_missed() {
+    let mut store = Store::new();
+    let writer = store.create_with(Durability::Async);
+    let (id, torn) = (writer.id(), segment(2));
+    let is_begun = |fs: &FaultFs| {
+        fs.bytes_of(&torn)
+            .is_some_and(|bytes| bytes[512..1024] != [0; 512])
+    };
+    let mut count = 0;
+    while !is_begun(&store.fs) {
+        // The mark of the last checkpoint is at the end of the first segment.
+        store.flush();
+        store.append(&*writer, 900);
+        count += 1;
+    }
+    // A group behind the one whose header will be gone: its number is used, and it does not call that one synced.
+    store.append(&*writer, 900);
+    let fs = store.kill();
+    fs.flip(&torn, 512 + 20, 0xff);
+    // One start cuts it, and the next may let the segment go; the header behind it still counts its number.
+    let mut store = Store::open(fs);
+    for start in 0..4 {
+        store.manual.settle();
+        assert_eq!(store.damages(), 0, "start {start}");
+        assert_eq!(store.read(id, 0).unwrap().unwrap(), payload(id, 0, 900));
+        store = store.restart();
+    }
+    // Once something newer is in the logs, it goes.
+    let writer = store.create();
+    store.append(&*writer, 100);
+    store.flush();
+    assert!(store.fs.bytes_of(&torn).is_none());
+    assert_eq!(store.restart().recover(id).unwrap().entry_count, count - 1);
 }
 
 #[test]
