@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::clock;
 
-/// How long the broker may take until both doors are open.
+/// How long the broker may be silent until both doors are open; while it recovers it tells of its progress.
 const START_TIMEOUT_NS: u64 = 60_000_000_000;
 /// How long it may take to stop before it is killed.
 const STOP_TIMEOUT_NS: u64 = 30_000_000_000;
@@ -155,10 +155,13 @@ impl BrokerProcess {
         if let Some(stderr) = self.child.stderr.take() {
             follow(stderr, sender, Arc::clone(&tail))?;
         }
-        let deadline = clock::monotonic_ns() + START_TIMEOUT_NS;
+        let mut deadline = clock::monotonic_ns() + START_TIMEOUT_NS;
         while self.pulsar_url.is_empty() || self.http_url.is_empty() {
             match self.next_line(&lines) {
-                Ok(line) => self.take_addresses(&line),
+                Ok(line) => {
+                    deadline = clock::monotonic_ns() + START_TIMEOUT_NS;
+                    self.take_addresses(&line);
+                }
                 Err(RecvTimeoutError::Timeout) if clock::monotonic_ns() < deadline => {
                     if stop.load(Ordering::Relaxed) {
                         return Err(StartError::Stopped);

@@ -1,10 +1,11 @@
 //! The broker being measured: one that runs already, or one of the run's own.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::args::TargetArgs;
-use crate::broker_process::BrokerProcess;
+use crate::broker_process::{BrokerHome, BrokerProcess};
 use crate::metrics::{self, Stage};
 use crate::procfs::{self, ProcessSample};
 
@@ -43,14 +44,15 @@ impl Target {
         }
     }
 
-    /// Stops a broker of the run's own in good order and starts it again on its data; another one is left alone.
-    pub(crate) fn restart(self, stop: &AtomicBool) -> anyhow::Result<Self> {
+    /// Ends a broker of the run's own, in good order or with SIGKILL, and returns its directories; another one is left alone.
+    ///
+    /// # Errors
+    /// It cannot be killed.
+    pub(crate) fn end(self, kill: bool) -> anyhow::Result<Result<Arc<BrokerHome>, Self>> {
         let Some(own) = self.own else {
-            return Ok(self);
+            return Ok(Err(self));
         };
-        let home = own.home();
-        drop(own);
-        Ok(Self::of(BrokerProcess::start_in(home, stop)?))
+        Ok(Ok(if kill { own.kill()? } else { own.home() }))
     }
 
     /// The directories of a broker of the run's own.

@@ -7,7 +7,7 @@ use pharos_storage::Stats;
 pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
     use MetricKind::{Counter, Gauge};
     #[rustfmt::skip]
-    let rows: [(&'static str, &'static str, MetricKind, u64); 33] = [
+    let rows: [(&'static str, &'static str, MetricKind, u64); 34] = [
         ("pharos_storage_written_bytes_total", "Bytes handed to the device by the journals, padding included.", Counter, stats.bytes_written),
         ("pharos_storage_payload_bytes_total", "Message bytes that became durable.", Counter, stats.payload_bytes),
         ("pharos_storage_entries_total", "Entries that became durable.", Counter, stats.entries),
@@ -35,6 +35,7 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         ("pharos_storage_read_cache_bytes", "What is in the read cache.", Gauge, stats.read_cache_bytes),
         ("pharos_storage_damages", "Damaged stretches and hidden entries found at the start.", Gauge, stats.damages),
         ("pharos_storage_indexes_rebuilt", "Indexes of entry logs that the start had to make again.", Gauge, stats.indexes_rebuilt),
+        ("pharos_storage_replayed_bytes", "Bytes of journal that the start replayed.", Gauge, stats.replayed_bytes),
         ("pharos_storage_ledgers", "Ledgers that exist.", Gauge, stats.ledgers),
         ("pharos_storage_queued", "Appends that wait for the device.", Gauge, stats.queued),
         ("pharos_storage_queued_bytes", "Their bytes.", Gauge, stats.queued_bytes),

@@ -101,6 +101,18 @@ fn backlog() {
 }
 
 #[test]
+fn recovery() {
+    let cases = runs("recovery.toml", &["duration=20s"], 4);
+    for case in &cases {
+        assert_eq!(figure(case, "cold_share"), 1.0, "{case:#}");
+        assert!(figure(case, "start_s") > 0.0, "{case:#}");
+    }
+    for case in &cases[..3] {
+        assert!(figure(case, "replayed_mb") > 1.9, "{case:#}");
+    }
+}
+
+#[test]
 fn tenants() {
     let changes = ["topics=6", "hot_readers=4", "cold_readers=[0,2]", "byte_rate=2MB"];
     for case in runs("tenants.toml", &changes, 4) {
@@ -123,7 +135,9 @@ fn every_workload_file_has_a_test() {
         .filter(|name| name.ends_with(".toml"))
         .collect();
     names.sort();
-    let tested = ["backlog", "journal", "journals", "modes", "tenants", "topics"];
+    let tested = [
+        "backlog", "journal", "journals", "modes", "recovery", "tenants", "topics",
+    ];
     assert_eq!(names, tested.map(|name| format!("{name}.toml")));
 }
 

@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     pub(crate) damages: AtomicU64,
     /// Indexes that the start had to make again.
     pub(crate) indexes_rebuilt: AtomicU64,
+    /// Bytes of journal groups that the start replayed.
+    pub(crate) replayed_bytes: AtomicU64,
     poison: OnceLock<Arc<StorageFault>>,
     /// Somebody wants the store to end.
     pub(crate) stop_wanted: AtomicBool,
@@ -184,6 +186,7 @@ impl Shared {
             counters: Counters::default(),
             damages: AtomicU64::new(0),
             indexes_rebuilt: AtomicU64::new(0),
+            replayed_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
             stop_wanted: AtomicBool::new(false),
             preparers: AtomicUsize::new(0),

@@ -89,6 +89,8 @@ pub struct Stats {
     pub damages: u64,
     /// Indexes of entry logs that a start had to make again.
     pub indexes_rebuilt: u64,
+    /// Bytes of journal groups that the start replayed, because no checkpoint covered them.
+    pub replayed_bytes: u64,
     /// Ledgers that exist.
     pub ledgers: u64,
     /// Things queued for the journals or being written.
@@ -140,6 +142,7 @@ impl Stats {
             read_cache_bytes: shared.extents.bytes(),
             damages: get(&shared.damages),
             indexes_rebuilt: get(&shared.indexes_rebuilt),
+            replayed_bytes: get(&shared.replayed_bytes),
             ledgers: shared.ledgers.count() as u64,
             poisoned: shared.poison().is_some(),
             ..Self::default()

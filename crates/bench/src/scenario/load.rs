@@ -43,6 +43,8 @@ pub(super) struct Load {
     pub(super) backlog: Size,
     /// Whether the broker is stopped and started between storing and reading, so that nothing is in its memory.
     pub(super) restart: bool,
+    /// Whether it is killed instead, so that it finds its journals as a crash leaves them.
+    pub(super) kill: bool,
     /// Messages a reader is ready to take.
     pub(super) receiver_queue: u32,
     /// How readers acknowledge.
@@ -85,6 +87,7 @@ impl Default for Load {
             cold_readers: 0,
             backlog: Size(0),
             restart: false,
+            kill: false,
             receiver_queue: 10_000,
             ack: AckMode::Individual,
             subscription_type: SubscriptionType::Exclusive,

@@ -87,6 +87,10 @@ pub(super) const METRICS: &[Metric] = &[
     metric("seconds", "", "seconds", "seconds", "length of the measured part, seconds", false),
     metric("setup_s", "", "setup", "setup s", "connecting producers and readers, seconds", false),
     metric("backlog_s", "", "stored s", "backlog stored in, s", "storing the backlog, seconds", false),
+    metric("start_s", "start", "s", "started in, s", "starting the broker on what was stored, until it listens, seconds", false),
+    metric("replayed_mb", "start", "MB", "replayed MB", "journal that the start read because no checkpoint covered it, MB", false),
+    metric("replay_mb_s", "start", "MB/s", "replay MB/s", "the same over start_s, MB a second", false),
+    metric("replay_of_device", "start", "of dev", "replay MB/s of device", "replay_mb_s over device_read_mb_s", false),
     metric("lost", "checks", "lost", "lost", "messages with a receipt that a reader never got", false),
     metric("duplicates", "checks", "double", "doubled", "messages that came again", false),
     metric("out_of_order", "checks", "disorder", "out of order", "messages that came after a later one", false),
@@ -153,6 +157,7 @@ pub(super) fn add_relations(figures: &mut Figures) {
         ("publish_of_device", "publish_mb_s", "device_sync_mb_s"),
         ("publish_of_group", "publish_mb_s", "device_group_mb_s"),
         ("cold_of_device", "cold_mb_s", "device_read_mb_s"),
+        ("replay_of_device", "replay_mb_s", "device_read_mb_s"),
     ] {
         if let (Some(part), Some(whole)) = (figures.get(part), figures.get(whole))
             && *whole > 0.0

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pharos_wire::request;
 
 use crate::args::TargetArgs;
-use crate::broker_process::StartError;
+use crate::broker_process::{BrokerProcess, StartError};
 use crate::clock;
 use crate::perf::crew::{Crew, Watch};
 use crate::perf::slice::Side;
@@ -28,6 +28,8 @@ use super::probe::{self, Limits};
 
 /// The broker's count of group commits.
 const GROUPS: &str = "pharos_storage_groups_total";
+/// What its start read from the journals.
+const REPLAYED: &str = "pharos_storage_replayed_bytes";
 
 /// What all cases have in common.
 pub(super) struct Around<'a> {
@@ -86,16 +88,13 @@ fn measure(
         outcome
             .figures
             .insert("backlog_s", (clock::monotonic_ns() - from_ns) as f64 / 1e9);
-        if case.load.restart {
-            if !target.is_own() {
-                let note = "the broker is not the run's own, so it was not restarted";
-                outcome.notes.push(note.to_owned());
-            }
-            target = target.restart(around.stop)?;
+        if case.load.restart || case.load.kill {
+            target = start_again(case, around, target, outcome)?;
             // It listens elsewhere now.
             plan = Plan::new(&case.load, &find(&target, &names, token)?, token);
+        } else {
+            outcome.notes.push(drop_cache(&target.dirs()));
         }
-        outcome.notes.push(drop_cache(&target.dirs()));
     }
     let group_bytes = load(case, around, &target, &plan, limits.as_ref(), outcome)?;
     // The device is asked again when the broker has left it: what it does with groups of the size that it was given.
@@ -107,6 +106,33 @@ fn measure(
         metric::add_relations(&mut outcome.figures);
     }
     Ok(())
+}
+
+/// Ends the broker, forgets what the system knows of its files, and starts it on them.
+fn start_again(
+    case: &Case,
+    around: &Around<'_>,
+    target: Target,
+    outcome: &mut CaseOutcome,
+) -> anyhow::Result<Target> {
+    let home = match target.end(case.load.kill)? {
+        Ok(home) => home,
+        Err(target) => {
+            let note = "the broker is not the run's own, so it was not restarted";
+            outcome.notes.extend([note.to_owned(), drop_cache(&[])]);
+            return Ok(target);
+        }
+    };
+    outcome.notes.push(drop_cache(&home.dirs()));
+    let from_ns = clock::monotonic_ns();
+    let target = Target::of(BrokerProcess::start_in(home, around.stop)?);
+    let start_s = (clock::monotonic_ns() - from_ns) as f64 / 1e9;
+    outcome.figures.insert("start_s", start_s);
+    if let Some(bytes) = target.metric(REPLAYED) {
+        outcome.figures.insert("replayed_mb", bytes / 1e6);
+        outcome.figures.insert("replay_mb_s", bytes / 1e6 / start_s);
+    }
+    Ok(target)
 }
 
 fn topic_names(count: u32) -> Vec<String> {
@@ -215,8 +241,8 @@ fn load(
         ]);
     }
     check(&crew, hot, cold, &mut summary, &mut figures);
-    metric::add_relations(&mut figures);
     outcome.figures.extend(figures);
+    metric::add_relations(&mut outcome.figures);
     outcome.summary = Some(summary);
     let published = crew.all().of(Side::Publish).bytes as f64;
     let groups = groups.map(|(after, before)| after - before);

@@ -75,8 +75,10 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
     for number in 0..shared.journals.len() {
         ends.push(replay.journal(number, checkpoint.clean)?);
     }
+    let replayed_bytes = replay.done_bytes();
     let damages = replay.damages() + finish_ledgers(&shared);
     shared.damages.store(damages, Ordering::Relaxed);
+    shared.replayed_bytes.store(replayed_bytes, Ordering::Relaxed);
     shared.indexes_rebuilt.store(loaded.rebuilt, Ordering::Relaxed);
     let (journals, all_started) = start_journals(&shared, ends)?;
     let fresh = dirs.fresh_journals;

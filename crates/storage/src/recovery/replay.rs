@@ -51,6 +51,8 @@ pub(super) struct Replay<'a> {
     deleted: HashSet<LedgerId>,
     damages: u64,
     done_bytes: u64,
+    /// What `done_bytes` may come to, as far as is known: files are longer than what is in them.
+    most_bytes: u64,
     told_at: Nanos,
 }
 
@@ -78,6 +80,7 @@ impl<'a> Replay<'a> {
             deleted: HashSet::new(),
             damages: 0,
             done_bytes: 0,
+            most_bytes: 0,
             told_at: clock::now(),
         }
     }
@@ -85,6 +88,11 @@ impl<'a> Replay<'a> {
     /// Damaged stretches found so far.
     pub(super) fn damages(&self) -> u64 {
         self.damages
+    }
+
+    /// Bytes of groups replayed so far.
+    pub(super) fn done_bytes(&self) -> u64 {
+        self.done_bytes
     }
 
     /// Replays one journal from its mark, and says how it goes on.
@@ -117,6 +125,8 @@ impl<'a> Replay<'a> {
                 "the segments behind the checkpoint's mark are missing",
             );
         }
+        let files: u64 = candidates.iter().map(|candidate| candidate.file_bytes).sum();
+        self.most_bytes += files.saturating_sub(mark.byte_offset);
         for at in 0..candidates.len() {
             let next = candidates.get(at + 1);
             self.segment(number, &candidates[at], next, at == 0, &mut ended)?;
@@ -335,7 +345,12 @@ impl<'a> Replay<'a> {
         let now = clock::now();
         if now.since(self.told_at) >= TELL_EVERY {
             self.told_at = now;
-            tracing::info!(file = %path.display(), bytes = self.done_bytes, "replaying the journal");
+            tracing::info!(
+                file = %path.display(),
+                bytes = self.done_bytes,
+                of_at_most = self.most_bytes,
+                "replaying the journal"
+            );
         }
     }
 
