@@ -13,6 +13,7 @@ use pharos_broker::catalog::ListMode;
 use pharos_types::NamespaceName;
 
 use crate::error::{ApiError, ApiResult};
+use crate::partitions::each_made;
 use crate::paths::PathParts;
 use crate::state::Admin;
 
@@ -143,20 +144,18 @@ async fn all_stats(State(admin): State<Admin>) -> ApiResult<Json<Value>> {
     let mut namespaces = serde_json::Map::new();
     for namespace in all_namespaces(&admin) {
         let mut domains = serde_json::Map::new();
-        for topic in admin.catalog.topics(&namespace, ListMode::All, false) {
-            let stats = match admin.backend.stats(topic.clone(), Default::default()).await {
-                Ok(stats) => stats,
-                // It was deleted since it was listed.
-                Err(pharos_broker::admin::AdminError::NotFound(_)) => continue,
-                Err(error) => return Err(error.into()),
-            };
+        // One that is not found was deleted since it was listed.
+        let topics = admin.catalog.topics(&namespace, ListMode::All, false);
+        let call = |topic| admin.backend.stats(topic, Default::default());
+        each_made(topics, call, |topic, stats| {
             let of_domain = domains
                 .entry(topic.domain().as_str())
                 .or_insert_with(|| json!({}));
             if let (Some(topics), Ok(stats)) = (of_domain.as_object_mut(), serde_json::to_value(stats)) {
                 topics.insert(topic.to_string(), stats);
             }
-        }
+        })
+        .await?;
         namespaces.insert(namespace.to_string(), json!({ "0x00000000_0xffffffff": domains }));
     }
     Ok(Json(Value::Object(namespaces)))

@@ -1,12 +1,15 @@
 //! Bundles: the parts that a namespace's hash space is cut into. One broker has them all, so they only matter as a way
 //! of naming some of a namespace's topics.
 
+use std::convert::identity;
+
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, post, put};
 
 use pharos_broker::catalog::{Catalog, ListMode};
+use pharos_runtime::many;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
 use crate::error::{ApiError, ApiResult};
@@ -86,10 +89,7 @@ async fn unload(
     NamespacePath(name): NamespacePath,
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
-    for topic in topics_of(&admin, &name, &parts)? {
-        admin.backend.unload(topic).await?;
-    }
-    Ok(StatusCode::NO_CONTENT)
+    unload_all(&admin, topics_of(&admin, &name, &parts)?).await
 }
 
 async fn split(
@@ -111,15 +111,24 @@ async fn clear_backlog(
     clear(&admin, topics_of(&admin, &name, &parts)?, parts.get(4)).await
 }
 
+/// Unloads every one of `topics`.
+pub(crate) async fn unload_all(admin: &Admin, topics: Vec<TopicName>) -> ApiResult<StatusCode> {
+    many(topics, |topic| admin.backend.unload(topic), identity).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// Clears one subscription on every topic that has it, or with an empty name all subscriptions.
 pub(crate) async fn clear(admin: &Admin, topics: Vec<TopicName>, only: &str) -> ApiResult<StatusCode> {
-    for topic in topics {
-        for subscription in admin.backend.subscriptions(topic.clone()).await? {
+    let backend = &admin.backend;
+    let clear_one = |topic: TopicName| async move {
+        for subscription in backend.subscriptions(topic.clone()).await? {
             if only.is_empty() || subscription == only {
                 let subscription = SubscriptionName::new(&subscription).map_err(invalid_name)?;
-                admin.backend.skip_all(topic.clone(), subscription).await?;
+                backend.skip_all(topic.clone(), subscription).await?;
             }
         }
-    }
+        Ok::<_, ApiError>(())
+    };
+    many(topics, clear_one, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }

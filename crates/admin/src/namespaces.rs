@@ -14,7 +14,7 @@ use pharos_broker::rules::check_property;
 use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
-use crate::bundles::clear;
+use crate::bundles::{clear, unload_all};
 use crate::error::{ApiError, ApiResult};
 use crate::namespace_policies;
 use crate::paths::{NamespacePath, PathParts};
@@ -141,10 +141,7 @@ async fn permissions(
 }
 
 async fn unload(State(admin): State<Admin>, NamespacePath(name): NamespacePath) -> ApiResult<StatusCode> {
-    for topic in all_topics(&admin, &name)? {
-        admin.backend.unload(topic).await?;
-    }
-    Ok(StatusCode::NO_CONTENT)
+    unload_all(&admin, all_topics(&admin, &name)?).await
 }
 
 /// Clears one subscription on every topic that has it, or all subscriptions.

@@ -1,8 +1,11 @@
-//! Calls on a partitioned topic: one call per partition, and the answers put together.
+//! Calls on a partitioned topic: one call per partition, a bounded number of them at once, and the answers put together.
 
 use std::collections::BTreeMap;
 
+use futures_util::FutureExt as _;
 use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_broker::admin::{AdminError, AdminResult};
+use pharos_runtime::many;
 use pharos_types::TopicName;
 
 use crate::error::{ApiError, ApiResult};
@@ -40,6 +43,24 @@ pub(crate) fn single(admin: &Admin, topic: &TopicName, what: &str) -> ApiResult<
         )));
     }
     Ok(())
+}
+
+/// A call on every one of `topics`; one that is not there (not made yet, or deleted meanwhile) has nothing to add.
+pub(crate) async fn each_made<'a, T>(
+    topics: Vec<TopicName>,
+    mut call: impl FnMut(TopicName) -> AdminResult<'a, T>,
+    mut add: impl FnMut(TopicName, T),
+) -> ApiResult<()> {
+    let named = |topic: TopicName| call(topic.clone()).map(|outcome| (topic, outcome));
+    let take = |(topic, outcome)| match outcome {
+        Ok(found) => {
+            add(topic, found);
+            Ok(())
+        }
+        Err(AdminError::NotFound(_)) => Ok(()),
+        Err(error) => Err(ApiError::from(error)),
+    };
+    many(topics, named, take).await
 }
 
 /// Adds the numbers of `part` to `total`.

@@ -1,6 +1,7 @@
 //! Subscriptions of a topic: making, moving, emptying, deleting, and who listens on a broadcast one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::identity;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,12 +10,13 @@ use axum::{Json, Router};
 use serde::Deserialize;
 
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
-use pharos_broker::admin::{AdminError, BroadcastQuery, Place};
+use pharos_broker::admin::{AdminError, AdminResult, BroadcastQuery, Place};
+use pharos_runtime::many;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
-use crate::partitions::{single, target};
+use crate::partitions::{Target, single, target};
 use crate::paths::{PathParts, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
 use crate::topics::stored_only;
@@ -49,13 +51,16 @@ pub(crate) fn routes(base: &str) -> Router<Admin> {
 async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<BTreeSet<String>>> {
     let target = target(&admin, &topic);
     let mut names = BTreeSet::new();
-    for topic in target.topics {
-        match admin.backend.subscriptions(topic).await {
-            Ok(more) => names.extend(more),
-            Err(AdminError::NotFound(_)) if target.is_partitioned => {}
-            Err(error) => return Err(error.into()),
+    let call = |topic| admin.backend.subscriptions(topic);
+    many(target.topics, call, |found| match found {
+        Ok(more) => {
+            names.extend(more);
+            Ok(())
         }
-    }
+        Err(AdminError::NotFound(_)) if target.is_partitioned => Ok(()),
+        Err(error) => Err(ApiError::from(error)),
+    })
+    .await?;
     Ok(Json(names))
 }
 
@@ -109,20 +114,21 @@ async fn create(
     let properties = data.properties.unwrap_or_default();
     // On a partitioned topic an earlier attempt may have got half way; it is finished rather than refused.
     let (mut made, mut conflict) = (false, None);
-    for topic in target.topics {
-        let created = admin.backend.create_subscription(
-            topic,
-            subscription.clone(),
-            place,
-            properties.clone(),
-            query.replicated,
-        );
-        match created.await {
+    let call = |topic| {
+        let (subscription, properties) = (subscription.clone(), properties.clone());
+        admin
+            .backend
+            .create_subscription(topic, subscription, place, properties, query.replicated)
+    };
+    many(target.topics, call, |created| {
+        match created {
             Ok(()) => made = true,
             Err(error @ AdminError::Conflict(_)) => conflict = Some(error),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(ApiError::from(error)),
         }
-    }
+        Ok(())
+    })
+    .await?;
     match conflict {
         Some(error) if !made => Err(error.into()),
         _ => Ok(StatusCode::NO_CONTENT),
@@ -134,50 +140,33 @@ async fn remove(
     SubscriptionPath(topic, subscription): SubscriptionPath,
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
-    let target = target(&admin, &topic);
-    let is_partitioned = target.is_partitioned;
-    let mut outcomes = Outcomes::new(is_partitioned);
-    for topic in target.topics {
-        outcomes.add(
-            admin
-                .backend
-                .delete_subscription(topic, subscription.clone(), query.force)
-                .await,
-        )?;
-    }
-    outcomes.answer()
+    on_each(target(&admin, &topic), |topic| {
+        let subscription = subscription.clone();
+        admin
+            .backend
+            .delete_subscription(topic, subscription, query.force)
+    })
+    .await
 }
 
-/// Outcomes of the same call on every partition: a partition that lacks the subscription is passed over, unless all do.
-struct Outcomes {
-    is_partitioned: bool,
-    done: bool,
-    missing: Option<AdminError>,
-}
-
-impl Outcomes {
-    fn new(is_partitioned: bool) -> Self {
-        Self {
-            is_partitioned,
-            done: false,
-            missing: None,
-        }
-    }
-
-    fn add(&mut self, outcome: Result<(), AdminError>) -> ApiResult<()> {
+/// The same call on every partition: one that lacks the subscription is passed over, unless all do.
+async fn on_each<'a>(
+    target: Target,
+    call: impl FnMut(TopicName) -> AdminResult<'a, ()>,
+) -> ApiResult<StatusCode> {
+    let (mut done, mut missing) = (false, None);
+    many(target.topics, call, |outcome| {
         match outcome {
-            Ok(()) => self.done = true,
-            Err(error @ AdminError::NotFound(_)) if self.is_partitioned => self.missing = Some(error),
-            Err(error) => return Err(error.into()),
+            Ok(()) => done = true,
+            Err(error @ AdminError::NotFound(_)) if target.is_partitioned => missing = Some(error),
+            Err(error) => return Err(ApiError::from(error)),
         }
         Ok(())
-    }
-
-    fn answer(self) -> ApiResult<StatusCode> {
-        match self.missing {
-            Some(error) if !self.done => Err(error.into()),
-            _ => Ok(StatusCode::NO_CONTENT),
-        }
+    })
+    .await?;
+    match missing {
+        Some(error) if !done => Err(error.into()),
+        _ => Ok(StatusCode::NO_CONTENT),
     }
 }
 
@@ -199,17 +188,12 @@ async fn reset_to_time(
 ) -> ApiResult<StatusCode> {
     stored_only(&topic, "Reset-cursor")?;
     let timestamp = parts.number(6)?;
-    let target = target(&admin, &topic);
-    let mut outcomes = Outcomes::new(target.is_partitioned);
-    for topic in target.topics {
-        outcomes.add(
-            admin
-                .backend
-                .reset_to_time(topic, subscription.clone(), timestamp)
-                .await,
-        )?;
-    }
-    outcomes.answer()
+    on_each(target(&admin, &topic), |topic| {
+        admin
+            .backend
+            .reset_to_time(topic, subscription.clone(), timestamp)
+    })
+    .await
 }
 
 async fn skip(
@@ -226,12 +210,10 @@ async fn skip_all(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
 ) -> ApiResult<StatusCode> {
-    let target = target(&admin, &topic);
-    let mut outcomes = Outcomes::new(target.is_partitioned);
-    for topic in target.topics {
-        outcomes.add(admin.backend.skip_all(topic, subscription.clone()).await)?;
-    }
-    outcomes.answer()
+    on_each(target(&admin, &topic), |topic| {
+        admin.backend.skip_all(topic, subscription.clone())
+    })
+    .await
 }
 
 async fn expire_older(
@@ -240,17 +222,10 @@ async fn expire_older(
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
     let seconds = parts.number(6)?;
-    let target = target(&admin, &topic);
-    let mut outcomes = Outcomes::new(target.is_partitioned);
-    for topic in target.topics {
-        outcomes.add(
-            admin
-                .backend
-                .expire_older(topic, subscription.clone(), seconds)
-                .await,
-        )?;
-    }
-    outcomes.answer()
+    on_each(target(&admin, &topic), |topic| {
+        admin.backend.expire_older(topic, subscription.clone(), seconds)
+    })
+    .await
 }
 
 async fn expire_all_older(
@@ -259,15 +234,17 @@ async fn expire_all_older(
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
     let seconds = parts.number(5)?;
-    for topic in target(&admin, &topic).topics {
-        for name in admin.backend.subscriptions(topic.clone()).await? {
-            let subscription = SubscriptionName::new(&name).map_err(invalid_name)?;
-            admin
-                .backend
-                .expire_older(topic.clone(), subscription, seconds)
-                .await?;
+    let expire = |topic: TopicName| {
+        let backend = &admin.backend;
+        async move {
+            for name in backend.subscriptions(topic.clone()).await? {
+                let subscription = SubscriptionName::new(&name).map_err(invalid_name)?;
+                backend.expire_older(topic.clone(), subscription, seconds).await?;
+            }
+            Ok::<_, ApiError>(())
         }
-    }
+    };
+    many(target(&admin, &topic).topics, expire, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -329,15 +306,13 @@ async fn set_properties(
     OptionalJson(properties): OptionalJson<Properties>,
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
-    let target = target(&admin, &topic);
-    let mut outcomes = Outcomes::new(target.is_partitioned);
-    for topic in target.topics {
-        let set = admin
+    on_each(target(&admin, &topic), |topic| {
+        let (subscription, properties) = (subscription.clone(), properties.clone());
+        admin
             .backend
-            .set_subscription_properties(topic, subscription.clone(), properties.clone());
-        outcomes.add(set.await)?;
-    }
-    outcomes.answer()
+            .set_subscription_properties(topic, subscription, properties)
+    })
+    .await
 }
 
 #[derive(Deserialize)]

@@ -10,12 +10,12 @@ use pharos_admin_api::{
     ManagedLedgerInfo, PartitionedManagedLedgerInfo, PartitionedTopicInternalStats, PartitionedTopicMetadata,
     PartitionedTopicStats, PersistentTopicInternalStats, TopicStats,
 };
-use pharos_broker::admin::{AdminError, StatsFlags};
+use pharos_broker::admin::StatsFlags;
 use pharos_types::TopicName;
 
 use crate::body::QueryOf;
 use crate::error::{ApiError, ApiResult};
-use crate::partitions::{add_topic, target};
+use crate::partitions::{add_topic, each_made, target};
 use crate::paths::TopicPath;
 use crate::state::Admin;
 
@@ -86,30 +86,20 @@ async fn partitioned_stats(
         metadata,
         ..Default::default()
     };
-    for partition in target(&admin, &topic).topics {
-        let Some(stats) = found(admin.backend.stats(partition.clone(), query.flags()).await)? else {
-            continue;
-        };
+    let call = |partition| admin.backend.stats(partition, query.flags());
+    each_made(target(&admin, &topic).topics, call, |partition, stats| {
         add_topic(&mut answer.total, &stats);
         if query.per_partition {
             answer.partitions.insert(partition.to_string(), stats);
         }
-    }
+    })
+    .await?;
     Ok(Json(answer))
 }
 
 pub(crate) fn partitioned(admin: &Admin, topic: &TopicName) -> ApiResult<PartitionedTopicMetadata> {
     let metadata = admin.catalog.partitioned_topic(topic);
     metadata.ok_or_else(|| ApiError::not_found(format!("Partitioned Topic not found: {topic}")))
-}
-
-/// `None` for a partition that has not been made yet; it has nothing to add.
-fn found<T>(outcome: Result<T, AdminError>) -> ApiResult<Option<T>> {
-    match outcome {
-        Ok(value) => Ok(Some(value)),
-        Err(AdminError::NotFound(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 #[derive(Deserialize)]
@@ -140,11 +130,11 @@ async fn partitioned_internal_stats(
         metadata,
         ..Default::default()
     };
-    for partition in target(&admin, &topic).topics {
-        if let Some(stats) = found(admin.backend.internal_stats(partition.clone(), false).await)? {
-            answer.partitions.insert(partition.to_string(), stats);
-        }
-    }
+    let call = |partition| admin.backend.internal_stats(partition, false);
+    each_made(target(&admin, &topic).topics, call, |partition, stats| {
+        answer.partitions.insert(partition.to_string(), stats);
+    })
+    .await?;
     Ok(Json(answer))
 }
 
@@ -155,10 +145,10 @@ async fn internal_info(State(admin): State<Admin>, TopicPath(topic): TopicPath) 
         return Ok(Json(info).into_response());
     }
     let mut answer = PartitionedManagedLedgerInfo::default();
-    for partition in target.topics {
-        if let Some(info) = found(admin.backend.internal_info(partition.clone()).await)? {
-            answer.partitions.insert(partition.to_string(), info);
-        }
-    }
+    let call = |partition| admin.backend.internal_info(partition);
+    each_made(target.topics, call, |partition, info| {
+        answer.partitions.insert(partition.to_string(), info);
+    })
+    .await?;
     Ok(Json(answer).into_response())
 }

@@ -1,17 +1,20 @@
 //! Topics: making, listing, deleting, looking at, and what one does to a whole topic.
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router};
+use futures_util::FutureExt as _;
 use serde::Deserialize;
 use serde_json::Value;
 
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
 use pharos_broker::admin::{AdminError, LastMessage};
 use pharos_broker::catalog::ListMode;
+use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
@@ -302,33 +305,35 @@ async fn terminate_partitions(
     stored_only(&topic, "Termination")?;
     partitioned(&admin, &topic)?;
     let mut answer = BTreeMap::new();
-    for partition in target(&admin, &topic).topics {
-        let last = admin.backend.terminate(partition.clone()).await?;
-        answer.insert(
-            partition.partition().unwrap_or_default(),
-            message_id(&partition, &last),
-        );
-    }
+    let call = |partition: TopicName| {
+        let outcome = admin.backend.terminate(partition.clone());
+        outcome.map(|last| (partition, last))
+    };
+    many(target(&admin, &topic).topics, call, |(partition, last)| {
+        let index = partition.partition().unwrap_or_default();
+        answer.insert(index, message_id(&partition, &last?));
+        Ok::<_, ApiError>(())
+    })
+    .await?;
     Ok(Json(answer))
 }
 
 async fn unload(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     let target = target(&admin, &topic);
-    for topic in target.topics {
-        match admin.backend.unload(topic).await {
-            // A partition that has not been made yet is as unloaded as can be.
-            Err(AdminError::NotFound(_)) if target.is_partitioned => {}
-            outcome => outcome?,
-        }
-    }
+    let call = |topic| admin.backend.unload(topic);
+    many(target.topics, call, |outcome| match outcome {
+        // A partition that has not been made yet is as unloaded as can be.
+        Err(AdminError::NotFound(_)) if target.is_partitioned => Ok(()),
+        outcome => outcome,
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn trim(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     stored_only(&topic, "Trimming")?;
-    for topic in target(&admin, &topic).topics {
-        admin.backend.trim(topic).await?;
-    }
+    let call = |topic| admin.backend.trim(topic);
+    many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -336,9 +341,8 @@ async fn truncate(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> Ap
     if topic.domain() == Domain::NonPersistent {
         return Err(ApiError::precondition("unsupport truncate"));
     }
-    for topic in target(&admin, &topic).topics {
-        admin.backend.truncate(topic).await?;
-    }
+    let call = |topic| admin.backend.truncate(topic);
+    many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -8,12 +8,14 @@
 pub mod clock;
 pub mod fs;
 mod histogram;
+mod many;
 mod pool;
 mod shutdown;
 mod thread;
 
 pub use clock::Nanos;
 pub use histogram::Histogram;
+pub use many::many;
 pub use pool::Pool;
 pub use shutdown::{Shutdown, ShutdownToken};
 pub use thread::{spawn_local, spawn_shard, stand_back};

@@ -1,7 +1,9 @@
 //! Partitioned topics: metadata in the catalog, and the partitions' data and subscriptions on their homes.
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 
+use pharos_runtime::many;
 use pharos_types::{Domain, SubscriptionName, TopicName};
 
 use super::Backend;
@@ -35,11 +37,9 @@ impl Backend {
         if name.domain() == Domain::NonPersistent {
             return Ok(()); // Nothing waits in a subscription without consumers, so none is missed.
         }
-        for index in before.partitions..partitions {
-            self.subscribe_partition(name.with_partition(index), wishes.clone())
-                .await?;
-        }
-        Ok(())
+        let new = (before.partitions..partitions).map(|index| name.with_partition(index));
+        let subscribe = |partition| self.subscribe_partition(partition, wishes.clone());
+        many(new, subscribe, identity).await
     }
 
     /// The durable subscriptions that any partition has.
@@ -49,17 +49,20 @@ impl Backend {
         partitions: u32,
     ) -> Result<BTreeMap<SubscriptionName, DurableSubscription>, AdminError> {
         let mut wishes = BTreeMap::new();
-        for partition in (0..partitions).map(|index| name.with_partition(index)) {
-            if self.catalog().topic_exists(&partition) {
-                let found = self
-                    .at_any_home(
-                        partition,
-                        |topic| async move { Ok(topic.durable_subscriptions()) },
-                    )
-                    .await?;
-                wishes.extend(found.into_iter().map(|wish| (wish.name.clone(), wish)));
-            }
-        }
+        let made = (0..partitions)
+            .map(|index| name.with_partition(index))
+            .filter(|partition| self.catalog().topic_exists(partition));
+        let ask = |partition| {
+            self.at_any_home(
+                partition,
+                |topic| async move { Ok(topic.durable_subscriptions()) },
+            )
+        };
+        many(made, ask, |found| {
+            wishes.extend(found?.into_iter().map(|wish| (wish.name.clone(), wish)));
+            Ok::<_, AdminError>(())
+        })
+        .await?;
         Ok(wishes)
     }
 
@@ -91,22 +94,14 @@ impl Backend {
         let Some(whole) = self.catalog().partitioned_topic(&name) else {
             return Err(PartitionedTopicError::NotPartitioned(name).into());
         };
-        let partitions = |count: u32| {
-            (0..count)
-                .map(|index| name.with_partition(index))
-                .collect::<Vec<_>>()
-        };
+        let partitions = |count: u32| (0..count).map(|index| name.with_partition(index));
         if !force {
-            for partition in partitions(whole.partitions) {
-                self.check_idle(&partition).await?;
-            }
+            let check = |partition| async move { self.check_idle(&partition).await };
+            many(partitions(whole.partitions), check, identity).await?;
         }
         let count = self.catalog().begin_delete_partitioned(&name).await?;
-        for partition in partitions(count) {
-            if self.catalog().topic_exists(&partition) {
-                self.delete_at_home(partition).await?;
-            }
-        }
+        let made = partitions(count).filter(|partition| self.catalog().topic_exists(partition));
+        many(made, |partition| self.delete_at_home(partition), identity).await?;
         Ok(self.catalog().delete_partitioned(&name).await?)
     }
 }
