@@ -2,8 +2,50 @@
 //!
 //! Message `n` is due at `start + n / rate`, whatever happened to the ones before it. A load that waits for a slow broker
 //! therefore reports the wait as latency instead of omitting it.
+//!
+//! A system wakes sleepers late, and that would be reported as latency of the broker as well; [`Rest`] is what a thread does
+//! against it.
+
+use std::num::NonZeroU64;
 
 use super::batch::Due;
+
+/// How late the system may wake a load thread, nanoseconds; its own 50 us are more than a broker needs for a message.
+const TIMER_SLACK_NS: u64 = 1_000;
+/// A thread that waits for seldom batches sleeps until so long before they are due and looks at the clock from then on: a
+/// core that was asleep needs part of it to come back.
+const AWAKE_BEFORE_NS: u64 = 100_000;
+/// Batches a second of one thread up to which they are seldom: waiting for them awake costs a tenth of a core at most.
+const SELDOM: f64 = 1_000.0;
+
+/// How a load thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    seldom: bool,
+}
+
+impl Rest {
+    /// For the calling thread, which has `producers` of `rate` messages a second each (0: as fast as it goes), in batches of
+    /// at most `capacity` messages that wait at most `batch_delay_ns`.
+    pub(crate) fn new(producers: usize, rate: f64, capacity: u32, batch_delay_ns: u64) -> Self {
+        // Best effort: without it the thread is late more often, which is measured.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+        let by_age = 1e9 / (batch_delay_ns.max(1) as f64);
+        let batches = rate.min(by_age.max(rate / f64::from(capacity.max(1))));
+        Self {
+            seldom: rate > 0.0 && batches * producers as f64 <= SELDOM,
+        }
+    }
+
+    /// How long to sleep at most when the next batch is due in `due_ns`.
+    pub(crate) fn sleep_ns(self, due_ns: u64) -> u64 {
+        if self.seldom {
+            due_ns.saturating_sub(AWAKE_BEFORE_NS)
+        } else {
+            due_ns
+        }
+    }
+}
 
 /// The schedule of one producer.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +114,23 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn only_seldom_batches_are_waited_for_awake() {
+        let ten_ms = Rest::new(1, 100.0, 1, MS);
+        assert_eq!(ten_ms.sleep_ns(10 * MS), 9_900_000);
+        assert_eq!(ten_ms.sleep_ns(50_000), 0);
+        // A million a second in batches of a hundred; a thousand producers of a hundred messages a second; no rate.
+        for busy in [
+            Rest::new(1, 1e6, 100, MS),
+            Rest::new(1000, 100.0, 1000, MS),
+            Rest::new(1, 0.0, 1, MS),
+        ] {
+            assert_eq!(busy.sleep_ns(50_000), 50_000);
+        }
+        // A thousand a second, but a batch collects for ten milliseconds.
+        assert_eq!(Rest::new(1, 1000.0, 1000, 10 * MS).sleep_ns(50_000), 0);
+    }
 
     #[test]
     fn a_batch_leaves_when_it_is_full() {

@@ -18,7 +18,7 @@ use crate::proto::frame::{self, FrameError};
 
 use super::batch::{Author, BatchTemplate, Due};
 use super::link::{Link, Sessions};
-use super::pacing::{Pacing, Turn};
+use super::pacing::{Pacing, Rest, Turn};
 use super::slice::{Control, Event, Side, Slice, Teller};
 
 /// A connection with more than this unsent takes no more batches: the socket is the limit then.
@@ -92,9 +92,11 @@ pub(crate) fn run(plan: &PublishPlan, control: &Control, mut teller: Teller) -> 
     let (lanes, sessions) = create(plan)?;
     let links = sessions.into_links(&poller)?;
     teller.say(Event::Ready);
+    let template = BatchTemplate::new(plan.size, plan.batch_messages, plan.batch_bytes);
     let mut publishing = Publishing {
         plan,
-        template: BatchTemplate::new(plan.size, plan.batch_messages, plan.batch_bytes),
+        rest: Rest::new(lanes.len(), plan.rate, template.capacity, plan.batch_delay_ns),
+        template,
         ready: VecDeque::new(),
         timers: BinaryHeap::new(),
         wait_for_room: links.iter().map(|_| Vec::new()).collect(),
@@ -145,6 +147,7 @@ fn create(plan: &PublishPlan) -> anyhow::Result<(Vec<Lane>, Sessions)> {
 
 struct Publishing<'a> {
     plan: &'a PublishPlan,
+    rest: Rest,
     template: BatchTemplate,
     lanes: Vec<Lane>,
     links: Vec<Link>,
@@ -181,7 +184,8 @@ impl Publishing<'_> {
                     bail!("{missing} sends never had a receipt");
                 }
             } else if started {
-                wait_ns = self.send(now)?.min(TICK_NS);
+                let due_ns = self.send(now, &mut teller.slice)?;
+                wait_ns = self.rest.sleep_ns(due_ns).min(TICK_NS);
             }
             self.poller.wait(wait_ns, &mut ready)?;
             for event in &ready {
@@ -226,12 +230,13 @@ impl Publishing<'_> {
     }
 
     /// Sends all that is due and fits; says how long there is nothing to do unless something comes, nanoseconds.
-    fn send(&mut self, now: u64) -> anyhow::Result<u64> {
+    fn send(&mut self, now: u64, slice: &mut Slice) -> anyhow::Result<u64> {
         while let Some(Reverse((at, number))) = self.timers.peek().copied() {
             if at > now {
                 break;
             }
             self.timers.pop();
+            slice.late.get_or_insert_default().record(now - at, 1);
             self.ready.push_back(number);
         }
         while let Some(number) = self.ready.pop_front() {

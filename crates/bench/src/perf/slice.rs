@@ -51,6 +51,8 @@ pub(crate) struct Slice {
     pub(crate) backlog_at_ns: u64,
     /// From the due time to the receipt, or to the consumer.
     pub(crate) latencies: Latencies,
+    /// How late the load thread itself was for what was due: a part of `latencies` that is not the broker's.
+    pub(crate) late: Option<Box<Latencies>>,
 }
 
 impl Slice {
@@ -66,6 +68,9 @@ impl Slice {
         self.backlog_bytes += other.backlog_bytes;
         self.backlog_at_ns = self.backlog_at_ns.max(other.backlog_at_ns);
         self.latencies.merge(&other.latencies);
+        if let Some(late) = &other.late {
+            self.late.get_or_insert_default().merge(late);
+        }
     }
 
     /// Back to zero, keeping the memory.

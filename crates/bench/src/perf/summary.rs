@@ -182,6 +182,15 @@ impl Summary {
         put("lost", json!(self.lost));
         put("outOfOrder", json!(self.out_of_order));
         put("clientCpuSeconds", number(self.client_cpu_seconds));
+        if let Some(late) = &self.publish.late {
+            put("clientLateMax", number(late.max_ms()));
+            for (suffix, percentile) in PERCENTILES {
+                put(
+                    &format!("clientLate{suffix}"),
+                    number(late.percentile_ms(percentile)),
+                );
+            }
+        }
         if let Some(seconds) = self.broker_cpu_seconds {
             put("brokerCpuSeconds", number(seconds));
         }
@@ -217,6 +226,15 @@ impl Summary {
             "client CPU {client:.2} s, {:.3} s per GB",
             client / volume.max(1e-9)
         ));
+        if let Some(late) = &self.publish.late {
+            lines.push(format!(
+                "client late, which the latencies contain: med: {:.3} - 99pct: {:.3} - 99.9pct: {:.3} - Max: {:.3}",
+                late.percentile_ms(50.0),
+                late.percentile_ms(99.0),
+                late.percentile_ms(99.9),
+                late.max_ms(),
+            ));
+        }
         lines.push(format!("lost {}, out of order {}", self.lost, self.out_of_order));
         lines.join("\n")
     }

@@ -51,7 +51,9 @@ const fn metric(
 
 const PUBLISH: &str = "publish latency, ms";
 const E2E: &str = "end to end, ms";
+const LATE: &str = "client late, ms";
 const DEVICE: &str = "device";
+const RESTED: &str = "device rested, ms";
 
 /// All figures, in the order of a table.
 #[rustfmt::skip]
@@ -62,6 +64,10 @@ pub(super) const METRICS: &[Metric] = &[
     metric("publish_p99_ms", PUBLISH, "p99", "publish p99, ms", "the same, 99th percentile, ms", true),
     metric("publish_p999_ms", PUBLISH, "p99.9", "publish p99.9, ms", "the same, 99.9th percentile, ms", true),
     metric("publish_max_ms", PUBLISH, "max", "publish max, ms", "the same, longest, ms", true),
+    metric("client_late_p50_ms", LATE, "p50", "client late p50, ms", "how late the load itself was for a batch that was due, which the latencies contain, median, ms", false),
+    metric("client_late_p99_ms", LATE, "p99", "client late p99, ms", "the same, 99th percentile, ms", false),
+    metric("client_late_p999_ms", LATE, "p99.9", "client late p99.9, ms", "the same, 99.9th percentile, ms", false),
+    metric("client_late_max_ms", LATE, "max", "client late max, ms", "the same, longest, ms", false),
     metric("e2e_p50_ms", E2E, "p50", "e2e p50, ms", "from the due time to a hot reader, median, ms", true),
     metric("e2e_p99_ms", E2E, "p99", "e2e p99, ms", "the same, 99th percentile, ms", true),
     metric("e2e_p999_ms", E2E, "p99.9", "e2e p99.9, ms", "the same, 99.9th percentile, ms", false),
@@ -79,6 +85,9 @@ pub(super) const METRICS: &[Metric] = &[
     metric("device_sync_p99_ms", DEVICE, "p99", "device sync p99, ms", "one such write and sync, 99th percentile, ms", false),
     metric("device_small_p50_ms", DEVICE, "4K p50", "device 4K p50, ms", "one write of 4 KiB and its sync, median, ms", false),
     metric("device_small_p99_ms", DEVICE, "4K p99", "device 4K p99, ms", "the same, 99th percentile, ms", false),
+    metric("device_rested_p50_ms", RESTED, "p50", "device rested p50, ms", "one write of 4 KiB and its sync 10 ms after the one before, median, ms", false),
+    metric("device_rested_p99_ms", RESTED, "p99", "device rested p99, ms", "the same, 99th percentile, ms", false),
+    metric("device_rested_max_ms", RESTED, "max", "device rested max, ms", "the same, longest, ms", false),
     metric("device_read_mb_s", DEVICE, "read", "device read MB/s", "sequential reads of 1 MiB past the page cache, one at a time, MB a second", true),
     metric("group_kb", DEVICE, "group KB", "group KB", "payload of the average group commit, 1000 bytes", false),
     metric("device_group_mb_s", DEVICE, "at that", "device MB/s at that", "synced sequential writes of that size, measured right after the case, MB a second", false),
@@ -119,6 +128,18 @@ pub(super) fn figures(summary: &Summary, limits: Option<&Limits>) -> Figures {
                 "publish_max_ms",
             ],
         );
+        if let Some(late) = &summary.publish.late {
+            latencies(
+                &mut figures,
+                late,
+                [
+                    "client_late_p50_ms",
+                    "client_late_p99_ms",
+                    "client_late_p999_ms",
+                    "client_late_max_ms",
+                ],
+            );
+        }
     }
     if summary.receive.messages > 0 {
         figures.insert("hot_msg_s", summary.receive.messages as f64 / seconds);
@@ -145,6 +166,9 @@ pub(super) fn figures(summary: &Summary, limits: Option<&Limits>) -> Figures {
             ("device_sync_p99_ms", limits.sync.percentile_ms(99.0)),
             ("device_small_p50_ms", limits.small.percentile_ms(50.0)),
             ("device_small_p99_ms", limits.small.percentile_ms(99.0)),
+            ("device_rested_p50_ms", limits.rested.percentile_ms(50.0)),
+            ("device_rested_p99_ms", limits.rested.percentile_ms(99.0)),
+            ("device_rested_max_ms", limits.rested.max_ms()),
             ("device_read_mb_s", limits.read_mb_s),
         ]);
     }

@@ -22,6 +22,8 @@ const BLOCK: usize = 1 << 20;
 const GROUP_MAX: usize = 16 << 20;
 /// Bytes of one small write.
 const SMALL: usize = 4096;
+/// Between small writes to a device that has little to do.
+const REST: Duration = Duration::from_millis(10);
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +34,9 @@ pub(super) struct Limits {
     pub(super) sync: Latencies,
     /// One write of 4 KiB and its sync, first directory, nothing else going on.
     pub(super) small: Latencies,
+    /// The same when the file, the device and the core have rested for 10 ms before. A file system may have more to write
+    /// then: the file's time of change, which it keeps to a few milliseconds.
+    pub(super) rested: Latencies,
     /// Sequential reads, MB a second, first directory.
     pub(super) read_mb_s: f64,
     /// Whether the page cache was really passed by; some file systems cannot.
@@ -92,6 +97,24 @@ impl ProbeFile {
         Ok((rate(at * write as u64, now - from_ns), latencies))
     }
 
+    /// The same with `rest` before each write; only the writes and syncs are timed.
+    fn write_rested(&self, write: usize, rest: Duration, length: Duration) -> anyhow::Result<Latencies> {
+        let buf = filled(write);
+        let mut latencies = Latencies::default();
+        let places = (self.bytes / write as u64).max(1);
+        let end_ns = clock::monotonic_ns() + length.as_nanos() as u64;
+        let mut at = 0;
+        while clock::monotonic_ns() < end_ns {
+            std::thread::sleep(rest);
+            let from_ns = clock::monotonic_ns();
+            self.file.write_all_at(buf.bytes(), at % places * write as u64)?;
+            self.file.sync_data()?;
+            latencies.record(clock::monotonic_ns() - from_ns, 1);
+            at += 1;
+        }
+        Ok(latencies)
+    }
+
     /// Reads from the beginning for `length`, at most once to the end; bytes a second.
     fn read(&self, length: Duration) -> anyhow::Result<f64> {
         let mut buf = AlignedBuf::zeroed(BLOCK);
@@ -121,6 +144,7 @@ pub(super) fn measure(load: &Load, data: &Path, journals: &[PathBuf]) -> anyhow:
     if let Some(first) = files.first() {
         limits.direct = first.file.is_direct();
         (_, limits.small) = first.write_synced(SMALL, length / 2)?;
+        limits.rested = first.write_rested(SMALL, REST, length)?;
     }
     (limits.sync_mb_s, limits.sync) = together(&files, write, length)?;
     drop(files);
@@ -189,7 +213,7 @@ mod tests {
         std::fs::create_dir(&other).expect("made");
         let limits = measure(&load, dir.path(), &[dir.path().to_owned(), other.clone()]).expect("measures");
         assert!(limits.sync_mb_s > 0.0 && limits.read_mb_s > 0.0);
-        assert!(limits.small.count() > 0 && limits.sync.count() > 0);
+        assert!(limits.small.count() > 0 && limits.sync.count() > 0 && limits.rested.count() > 0);
         let left = |dir: &Path| std::fs::read_dir(dir).expect("reads").count();
         assert_eq!((left(dir.path()), left(&other)), (1, 0));
     }
