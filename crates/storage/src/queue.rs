@@ -218,6 +218,11 @@ impl Queue {
         (state.count, state.bytes)
     }
 
+    /// Bytes that entries may still take in the segment being written.
+    pub(crate) fn room(&self) -> usize {
+        self.lock().room
+    }
+
     /// Makes the journal thread look around.
     pub(crate) fn ring(&self) {
         let mut state = self.lock();

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use pharos_runtime::clock;
+use pharos_runtime::{Nanos, clock};
 
 use super::{FeedMessage, HomeMessage, Inbox, Message, OutletEvent, Receipt, Shard};
 use crate::ids::{ConnectionId, TopicId};
@@ -14,8 +14,32 @@ const HANDLE_NANOS_MAX: u64 = 500_000;
 /// Times that a shard's own messages are taken before it looks at its inbox again.
 const OWN_ROUNDS_MAX: u32 = 4;
 
+/// Turns in so much time up to which a shard has little to do.
+const CALM_TURNS_MAX: u32 = 8;
+const CALM_NANOS: u64 = 10_000_000;
+
+/// Tells whether a shard has little to do. Then answers should leave at once; otherwise it is better to collect them.
+#[derive(Default)]
+struct Calm {
+    since: Nanos,
+    turns: u32,
+}
+
+impl Calm {
+    /// Counts a turn; whether it is one of few.
+    fn is_turn(&mut self) -> bool {
+        let now = clock::now();
+        if now.since(self.since) > CALM_NANOS {
+            (self.since, self.turns) = (now, 0);
+        }
+        self.turns += 1;
+        self.turns <= CALM_TURNS_MAX
+    }
+}
+
 impl Shard {
     pub(super) async fn run_inbox(self: Rc<Self>, mut inbox: Inbox) {
+        let mut calm = Calm::default();
         loop {
             let batch = tokio::select! {
                 batch = inbox.recv() => match batch {
@@ -32,6 +56,10 @@ impl Shard {
                     break;
                 }
                 self.handle_batch(own).await;
+            }
+            if calm.is_turn() {
+                // What was answered leaves before other shards are woken: to wake a core from its sleep takes longer than this.
+                self.pump_next();
             }
             if self.mesh.has_own() {
                 tokio::task::yield_now().await;
