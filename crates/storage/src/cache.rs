@@ -62,6 +62,8 @@ pub(crate) struct Swapped {
     pub(crate) progress: Vec<Progress>,
     pub(crate) touched: Vec<Arc<Ledger>>,
     pub(crate) bytes: u64,
+    /// When its first entry came.
+    pub(crate) since: Option<Nanos>,
 }
 
 /// How the active half stands.
@@ -211,13 +213,14 @@ impl Cache {
             state = self.published.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let half = &mut state.halves[(epoch & 1) as usize];
-        half.since = None;
+        let since = half.since.take();
         let touched = std::mem::take(&mut half.touched);
         Some(Swapped {
             epoch,
             progress,
             touched,
             bytes: half.bytes,
+            since,
         })
     }
 
@@ -292,6 +295,7 @@ mod tests {
         cache.end_publish(0);
         let swapped = swap.join().unwrap();
         assert_eq!((swapped.epoch, swapped.bytes), (0, 150));
+        assert_eq!(swapped.since, Some(Nanos(1)));
         assert_eq!(swapped.progress[0].mark.sequence, 2);
         assert!(cache.swap().is_none(), "one flush at a time");
         assert_eq!(cache.fill().flushing_bytes, 150);

@@ -1,7 +1,10 @@
 //! Entries of one ledger in one half of the write cache.
 //!
 //! Dense pieces without a map: an entry is found by its id. A piece ends after some thousand entries, so that growing never
-//! copies much, and where damage found at a start has left a hole.
+//! copies much, and where damage found at a start has left a hole. Pieces are shared, so that the flusher takes one without
+//! copying it; only the half being filled grows, and nobody shares a piece of that for longer than a lock is held.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -31,7 +34,7 @@ pub(crate) fn cost(payload_bytes: usize) -> u64 {
 }
 
 /// Consecutive entries.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) first: u64,
     pub(crate) entries: Vec<CachedEntry>,
@@ -44,9 +47,9 @@ impl Piece {
 }
 
 /// The entries, in rising order.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Chunk {
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Arc<Piece>>,
     /// What they count for in the write cache.
     pub(crate) cost: u64,
 }
@@ -59,11 +62,11 @@ impl Chunk {
     /// Adds entries from id `first` on, which is at or behind the end.
     pub(crate) fn extend(&mut self, first: u64, entries: Vec<CachedEntry>) {
         self.cost += entries.iter().map(CachedEntry::cost).sum::<u64>();
-        match self.pieces.last_mut() {
+        match self.pieces.last_mut().and_then(Arc::get_mut) {
             Some(piece) if piece.end() == first && piece.entries.len() < PIECE_ENTRIES => {
                 piece.entries.extend(entries);
             }
-            _ => self.pieces.push(Piece { first, entries }),
+            _ => self.pieces.push(Arc::new(Piece { first, entries })),
         }
     }
 
@@ -96,5 +99,15 @@ mod tests {
         let found: Vec<u64> = (0..30).filter(|entry| chunk.get(*entry).is_some()).collect();
         assert_eq!(found, [5, 6, 7, 20, 21, 22]);
         assert_eq!(chunk.cost, 6 * cost(3));
+    }
+
+    #[test]
+    fn a_piece_that_somebody_else_has_is_never_changed() {
+        let mut chunk = Chunk::default();
+        chunk.extend(0, entries(2));
+        let taken = Arc::clone(&chunk.pieces[0]);
+        chunk.extend(2, entries(3));
+        assert_eq!((taken.end(), chunk.pieces.len()), (2, 2));
+        assert!((0..5).all(|entry| chunk.get(entry).is_some()));
     }
 }

@@ -34,8 +34,8 @@ pub struct Options {
     /// Where the journals are, one each; every one should be a device of its own. Empty (default): `journal` in the
     /// store's directory. More can be added later; one can be replaced after a clean stop.
     pub journal_dirs: Vec<PathBuf>,
-    /// Where the entry logs are. Empty (default): `ledgers` in the store's directory. More can be added later, but none
-    /// removed.
+    /// Where the entry logs are, each flushed to by a thread of its own. Empty (default): `ledgers` in the store's
+    /// directory. More can be added later, but none removed.
     pub ledger_dirs: Vec<PathBuf>,
     /// Size of a journal segment in bytes, at most 4 GiB. Default 256 MiB.
     pub segment_bytes: u64,

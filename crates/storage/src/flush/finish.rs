@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use pharos_ledger::StorageFault;
+use pharos_runtime::Nanos;
 
 use super::{Flusher, LogWriter, Trouble};
 use crate::format::names::{SEGMENT, parse};
@@ -11,13 +12,13 @@ use crate::shared::Pace;
 impl Flusher {
     /// The journals are finished: everything in memory goes to the logs, and a last checkpoint says that the journals
     /// hold nothing more.
-    pub(super) fn step_to_end(&mut self) -> Result<Pace, Trouble> {
+    pub(super) fn step_to_end(&mut self, now: Nanos) -> Result<Pace, Trouble> {
         if self.shared.preparers.load(Ordering::Acquire) > 0 {
             return Ok(Pace::Wait(None));
         }
         let fill = self.shared.cache.fill();
         if fill.since.is_some() || !self.shared.parked().is_empty() {
-            self.begin();
+            self.begin(now);
             return Ok(Pace::Again);
         }
         let progress = self.shared.cache.progress();

@@ -346,6 +346,11 @@ impl LogWriter {
         }
     }
 
+    /// The number of its directory.
+    pub(super) fn dir(&self) -> usize {
+        self.dir
+    }
+
     /// The log that is open, and the bytes in it.
     pub(crate) fn current_log(&self) -> Option<u32> {
         self.current.as_ref().map(|current| current.file.id)
@@ -360,6 +365,6 @@ impl LogWriter {
 }
 
 /// How much is handed to the device at once: a small cache gets small writes.
-fn write_bytes(shared: &Shared) -> usize {
+pub(super) fn write_bytes(shared: &Shared) -> usize {
     round_up(shared.options.write_cache_bytes / 16, 4096).clamp(4096, WRITE_BYTES_MAX) as usize
 }

@@ -1,28 +1,32 @@
 //! The flusher: from the write cache to the entry logs, the checkpoint, and old logs.
 //!
 //! ```text
-//!  idle ─► swap ─► write (ledger by ledger, sorted) ─► finish: synced, indexed ─► install: runs in, memory out
-//!    ▲                                                                                │
-//!    └── old logs, compaction ◄── journals may be trimmed ◄── checkpoint ◄────────────┘
+//!                ┌► share: write (ledger by ledger, sorted) ─► finish: synced, indexed ─► install: runs in, memory out ─┐
+//!  idle ─► swap ─┼► share …                                                                                             ─┤
+//!    ▲           └► share …                                                                                             ─┤
+//!    └── old logs, compaction ◄── journals may be trimmed ◄── checkpoint ◄──────────────────────────── all are done ─────┘
 //! ```
 //! One thread calls [`Flusher::step`] in a loop ([`run`]); tests call it themselves, so that anything can happen between
-//! two steps. It is the only writer of entry logs, indexes and checkpoints.
+//! two steps. It is the only writer of entry logs, indexes and checkpoints. A half is written, finished and installed in
+//! shares, one for each ledger directory ([`share`]). With several directories each share runs on a thread of its own while the
+//! flusher's thread waits for all of them; the rest is done by that thread alone. How fast a share goes depends on how
+//! soon somebody will wait for it ([`tempo`]).
 //!
-//! The order matters; a crash between any two steps finds every entry in a journal behind its mark or in a log:
+//! The order matters (1 to 3 within a share); a crash between any two steps finds every entry in a journal behind its mark
+//! or in a log:
 //! 1. data of the logs synced, 2. their indexes, 3. the names of new files,
 //! 4. the checkpoint under a temporary name synced, renamed, the directory synced,
 //! 5. only now journal segments go, and logs that were emptied by copying.
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::is_no_space;
 use pharos_runtime::{Nanos, clock};
-use pharos_types::LedgerId;
 
 use crate::cache::{Progress, Swapped};
 use crate::format::index_batch::IndexRun;
@@ -36,18 +40,16 @@ mod compact;
 mod finish;
 pub(crate) mod gc;
 mod log_writer;
+mod share;
+mod tempo;
 
 pub(crate) use checkpoint::store as store_checkpoint;
 use log_writer::LogWriter;
-
-use log_writer::Written;
+use share::Share;
+use tempo::Rests;
 
 /// How much less of a core than others the flusher gets while they compete for it, on the system's scale.
 const NICENESS: i32 = 5;
-
-/// Entries whose memory is given back between two pauses, and how long those are.
-const FREED_ENTRIES: usize = 256;
-const BREATH: Duration = Duration::from_micros(500);
 
 /// How long to wait before trying again what found no room.
 const RETRY: Duration = Duration::from_millis(200);
@@ -64,26 +66,22 @@ pub(crate) struct Flusher {
     checkpoint_wanted: bool,
     compaction: compact::Compactor,
     retry_at: Option<Nanos>,
+    /// It has a thread to itself, which may sleep.
+    is_alone: bool,
+    /// Directories are flushed by threads of their own.
+    is_parallel: bool,
     finished: bool,
 }
 
 /// One half on its way to the logs.
 #[derive(Debug)]
 struct Work {
-    epoch: u64,
     bytes: u64,
     progress: Vec<Progress>,
-    touched: Vec<Arc<Ledger>>,
-    stage: Stage,
-    /// What is still to be pushed, by directory.
-    todo: Vec<VecDeque<Arc<Ledger>>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Write,
-    Finish,
-    Checkpoint,
+    /// By directory.
+    shares: Vec<Share>,
+    /// All shares are done; the checkpoint is left.
+    settled: bool,
 }
 
 /// What went wrong in a step.
@@ -115,12 +113,17 @@ impl Flusher {
             checkpoint_wanted: false,
             compaction: compact::Compactor::default(),
             retry_at: None,
+            is_alone: false,
+            is_parallel: false,
             finished: false,
         }
     }
 
-    /// From now on writes are held to the rates of the options; the time for that is slept.
-    fn pace_writes(&mut self) {
+    /// It has a thread to itself from now on: writes are held to the rate of the options, and a flush that nobody waits for
+    /// rests between its pieces; the time for that is slept.
+    fn run_alone(&mut self) {
+        self.is_alone = true;
+        self.is_parallel = true;
         for writer in &mut self.writers {
             writer.bytes_per_s = self.shared.options.flush_bytes_per_s;
         }
@@ -159,10 +162,10 @@ impl Flusher {
             return Ok(Pace::Again);
         }
         if self.shared.is_stopping() {
-            return self.step_to_end();
+            return self.step_to_end(now);
         }
         if self.is_flush_due(now) {
-            self.begin();
+            self.begin(now);
             return Ok(Pace::Again);
         }
         if self.checkpoint_wanted {
@@ -198,7 +201,7 @@ impl Flusher {
         Some(self.shared.options.flush_interval.saturating_sub(age))
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, now: Nanos) {
         let Some(swapped) = self.shared.cache.swap() else {
             return;
         };
@@ -209,40 +212,40 @@ impl Flusher {
             progress,
             touched,
             bytes,
+            since,
         } = swapped;
-        let mut work = Work {
-            epoch,
+        let took = Duration::from_nanos(since.map_or(0, |since| now.since(since)));
+        let rests = match tempo::is_slow(bytes, took, self.shared.cache.half_bytes()) {
+            _ if !self.is_alone => Rests::None,
+            true => Rests::Long,
+            false => Rests::Short,
+        };
+        self.work = Some(Work {
             bytes,
             progress,
-            touched,
-            stage: Stage::Write,
-            todo: Vec::new(),
-        };
-        work.touched.sort_unstable_by_key(|ledger| ledger.id);
-        self.fill_todo(&mut work);
-        self.work = Some(work);
+            shares: self.shares(epoch, touched, (rests, now)),
+            settled: false,
+        });
     }
 
-    fn fill_todo(&self, work: &mut Work) {
-        work.todo = vec![VecDeque::new(); self.writers.len()];
-        for ledger in &work.touched {
-            if let Some(todo) = work.todo.get_mut(usize::from(ledger.dir)) {
-                todo.push_back(Arc::clone(ledger));
+    /// What each directory gets of a half.
+    fn shares(&self, epoch: u64, touched: Vec<Arc<Ledger>>, tempo: (Rests, Nanos)) -> Vec<Share> {
+        let mut by_dir = vec![Vec::new(); self.writers.len()];
+        for ledger in touched {
+            if let Some(ledgers) = by_dir.get_mut(usize::from(ledger.dir)) {
+                ledgers.push(ledger);
             }
         }
+        let share = |ledgers| Share::new(&self.shared, epoch, ledgers, tempo);
+        by_dir.into_iter().map(share).collect()
     }
 
-    /// One step of a flush. On an error the work is kept, to be done again from the start.
+    /// One step of a flush. On an error the work is kept; what failed of it begins again.
     fn advance(&mut self, mut work: Work) -> Result<Option<Work>, Trouble> {
         match self.try_advance(&mut work) {
             Ok(true) => Ok(None),
             Ok(false) => Ok(Some(work)),
             Err(trouble) => {
-                if work.stage != Stage::Checkpoint {
-                    self.writers.iter_mut().for_each(LogWriter::abort);
-                    work.stage = Stage::Write;
-                    self.fill_todo(&mut work);
-                }
                 self.work = Some(work);
                 Err(trouble)
             }
@@ -251,84 +254,75 @@ impl Flusher {
 
     /// `true`: the flush is done.
     fn try_advance(&mut self, work: &mut Work) -> Result<bool, Trouble> {
-        match work.stage {
-            Stage::Write => {
-                if !self.write_some(work)? {
-                    work.stage = Stage::Finish;
-                }
-                Ok(false)
-            }
-            Stage::Finish => {
-                self.finish_logs(work)?;
-                work.stage = Stage::Checkpoint;
-                Ok(false)
-            }
-            Stage::Checkpoint => {
-                self.write_checkpoint(work.progress.clone(), false)?;
-                Ok(true)
-            }
+        if work.settled {
+            self.write_checkpoint(work.progress.clone(), false)?;
+            return Ok(true);
         }
+        match work.shares.iter().filter(|share| !share.is_done()).count() {
+            0 => self.settle(work),
+            1 => self.step_shares(work)?,
+            _ if self.is_parallel => self.run_shares(work)?,
+            _ => self.step_shares(work)?,
+        }
+        Ok(false)
     }
 
-    /// Pushes one ledger's entries of each directory. `false`: nothing was left.
-    fn write_some(&mut self, work: &mut Work) -> Result<bool, Trouble> {
+    /// All directories at once, each to its end on a thread of its own: a slow device holds up its own ledgers only. The
+    /// memory of the others is free before it is done; the checkpoint and the next swap wait for all.
+    fn run_shares(&mut self, work: &mut Work) -> Result<(), Trouble> {
         let shared = &self.shared;
-        let epoch = work.epoch;
-        let one = |dir: usize, writer: &mut LogWriter, todo: &mut VecDeque<Arc<Ledger>>| {
-            let Some(ledger) = todo.pop_front() else {
-                return Ok(false);
-            };
-            push_ledger(writer, &ledger, epoch).map_err(|error| {
-                let path = shared.dirs[dir].path.display();
-                Trouble::of(format!("write an entry log in {path}"), error)
-            })?;
-            Ok(true)
+        let undone = self.writers.iter_mut().zip(&mut work.shares);
+        let undone = undone.filter(|(_, share)| !share.is_done());
+        let run = |writer, share: &mut Share| {
+            let ran = share.run(writer);
+            if let Err(Trouble::Fault(fault)) = &ran {
+                // At once, so that no other thread writes any more.
+                shared.set_poison(Arc::clone(fault));
+            }
+            ran
         };
-        let mut any = false;
-        let dirs = self.writers.iter_mut().zip(&mut work.todo).enumerate();
-        for (dir, (writer, todo)) in dirs {
-            any |= one(dir, writer, todo)?;
+        let joined: Vec<_> = thread::scope(|scope| {
+            let start = |(writer, share)| {
+                let thread = thread::Builder::new().name("pharos-flush".to_owned());
+                thread.spawn_scoped(scope, move || run(writer, share))
+            };
+            let threads: Vec<_> = undone.map(start).collect();
+            let join =
+                |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| thread.map(|thread| thread.join());
+            threads.into_iter().map(join).collect()
+        });
+        let mut all = Ok(());
+        for one in joined {
+            match one {
+                Ok(Ok(ran)) => all = worse(all, ran),
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                Err(error) => {
+                    tracing::warn!(%error, "no thread for each ledger directory: they are flushed by one from now on");
+                    self.is_parallel = false;
+                }
+            }
         }
-        Ok(any)
+        all
     }
 
-    fn finish_logs(&mut self, work: &mut Work) -> Result<(), Trouble> {
-        let mut written: HashMap<LedgerId, Vec<Written>> = HashMap::new();
-        let mut bytes = 0;
-        for (dir, writer) in self.writers.iter_mut().enumerate() {
-            let found = writer.finish().map_err(|error| {
-                let path = self.shared.dirs[dir].path.display();
-                Trouble::of(format!("finish an entry log in {path}"), error)
-            })?;
-            for one in found {
-                bytes += u64::from(one.run.end - one.run.start);
-                written.entry(LedgerId(one.run.ledger)).or_default().push(one);
+    /// One step of each directory. One that has no room does not keep the others from going on.
+    fn step_shares(&mut self, work: &mut Work) -> Result<(), Trouble> {
+        let mut stepped = Ok(());
+        for (writer, share) in self.writers.iter_mut().zip(&mut work.shares) {
+            if !share.is_done() {
+                stepped = worse(stepped, share.step(writer));
             }
         }
-        let mut freed = 0;
-        for ledger in &work.touched {
-            let runs = written.remove(&ledger.id).unwrap_or_default();
-            freed += install(&self.shared, ledger, work.epoch, runs);
-            if freed >= FREED_ENTRIES {
-                freed = 0;
-                self.breathe();
-            }
-        }
-        work.touched.clear();
+        stepped
+    }
+
+    /// All of a half is in the logs and out of memory.
+    fn settle(&mut self, work: &mut Work) {
+        work.settled = true;
         self.shared.cache.finish_flush();
         self.shared.ring_journals();
         bump(&self.shared.counters.flushes, u64::from(work.bytes > 0));
-        bump(&self.shared.counters.flushed_bytes, bytes);
         self.collect_seals();
-        Ok(())
-    }
-
-    /// Lets others at the memory: giving back a hundred thousand small pieces in one go keeps everybody else from asking for
-    /// any, for tens of milliseconds. Not when appends are about to wait for the room.
-    fn breathe(&self) {
-        if !self.shared.is_stopping() && !self.shared.cache.is_nearly_full() {
-            std::thread::sleep(BREATH);
-        }
     }
 
     /// Of the ledgers whose seal waits: those whose entries are all in the logs.
@@ -379,49 +373,6 @@ impl Flusher {
     }
 }
 
-/// Pushes what a ledger has in one half, unless it was deleted meanwhile.
-fn push_ledger(writer: &mut LogWriter, ledger: &Ledger, epoch: u64) -> io::Result<()> {
-    for number in 0.. {
-        // Piece by piece, so that appends and reads never wait long for the lock.
-        let piece = {
-            let state = ledger.lock();
-            state.chunks[(epoch & 1) as usize].pieces.get(number).cloned()
-        };
-        let Some(piece) = piece else { break };
-        for (entry, cached) in (piece.first..).zip(&piece.entries) {
-            writer.push(ledger.id.0, entry, &cached.payload, cached.crc)?;
-        }
-    }
-    Ok(())
-}
-
-/// A ledger's entries of one half are durable in the logs: they are read from there now. Returns how many left memory.
-fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: Vec<Written>) -> usize {
-    let chunk = {
-        let mut state = ledger.lock();
-        if state.deleted {
-            return 0;
-        }
-        add_runs(
-            shared,
-            ledger.dir,
-            &mut state.runs,
-            runs.iter().map(|w| (w.log, &w.run)),
-        );
-        let bytes: u64 = runs.iter().map(|written| written.run.payload_bytes).sum();
-        let chunk = std::mem::take(&mut state.chunks[(epoch & 1) as usize]);
-        if let Some(piece) = chunk.pieces.last() {
-            state.flushed = piece.end();
-        }
-        state.flushed_bytes += bytes;
-        state.named_by = shared.generation() + 1;
-        chunk
-    };
-    shared.cache.release(epoch, chunk.cost);
-    // The entries themselves go here, without any lock.
-    chunk.pieces.iter().map(|piece| piece.entries.len()).sum()
-}
-
 /// Adds runs of a locked ledger and counts them as live, and what they replace as dead.
 pub(crate) fn add_runs<'a>(
     shared: &Shared,
@@ -441,6 +392,14 @@ pub(crate) fn add_runs<'a>(
     }
 }
 
+/// Of two outcomes the one that matters more: a fault, then a lack of room.
+fn worse(one: Result<(), Trouble>, other: Result<(), Trouble>) -> Result<(), Trouble> {
+    match (&one, &other) {
+        (Ok(()), _) | (Err(Trouble::NoSpace), Err(Trouble::Fault(_))) => other,
+        _ => one,
+    }
+}
+
 fn sooner(one: Pace, other: Pace) -> Pace {
     match (one, other) {
         (Pace::Wait(Some(one)), Pace::Wait(Some(other))) => Pace::Wait(Some(one.min(other))),
@@ -451,9 +410,10 @@ fn sooner(one: Pace, other: Pace) -> Pace {
 
 /// The flusher's thread.
 pub(crate) fn run(mut flusher: Flusher) {
-    // Nobody waits for it as long as the other half has room, and everybody for the threads whose cores it would take.
+    // Nobody waits for it as long as the other half has room, and everybody for the threads whose cores it would take. The
+    // threads that it starts inherit this.
     crate::shared::yield_to_others("pharos-flush", NICENESS);
-    flusher.pace_writes();
+    flusher.run_alone();
     let shared = Arc::clone(&flusher.shared);
     loop {
         match flusher.step(clock::now()) {

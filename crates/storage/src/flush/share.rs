@@ -1,0 +1,180 @@
+//! What one ledger directory gets of a flush.
+//!
+//! ```text
+//!  write (ledger by ledger, sorted) ─► finish: synced, indexed ─► install: runs in, memory out ─► done
+//!    ▲                                    │
+//!    └────────── failed: again ◄──────────┘
+//! ```
+//! The shares of a flush know nothing of each other: each has the ledgers of its directory, its own log writer and its own
+//! tempo. They may run one after the other, step by step, or each on a thread. The checkpoint that names what they have
+//! installed comes when all of them are done, so a crash between finds their entries in the journals as well.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use pharos_runtime::Nanos;
+use pharos_types::LedgerId;
+
+use super::log_writer::{LogWriter, Written};
+use super::tempo::{Rests, Tempo};
+use super::{Trouble, add_runs};
+use crate::chunk::Chunk;
+use crate::ledgers::Ledger;
+use crate::shared::Shared;
+use crate::stats::bump;
+
+#[derive(Debug)]
+pub(super) struct Share {
+    shared: Arc<Shared>,
+    epoch: u64,
+    /// Its ledgers in the order of their ids.
+    ledgers: Vec<Arc<Ledger>>,
+    /// How many of them are pushed.
+    pushed: usize,
+    done: bool,
+    tempo: Tempo,
+}
+
+impl Share {
+    /// What ledgers that are all of one directory have in the half of this epoch, swapped at `began`.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        epoch: u64,
+        mut ledgers: Vec<Arc<Ledger>>,
+        (rests, began): (Rests, Nanos),
+    ) -> Self {
+        ledgers.sort_unstable_by_key(|ledger| ledger.id);
+        let cost = |ledger: &Arc<Ledger>| ledger.lock().chunks[half(epoch)].cost;
+        let bytes = match rests {
+            Rests::Long => ledgers.iter().map(cost).sum(),
+            Rests::None | Rests::Short => 0,
+        };
+        Self {
+            shared: Arc::clone(shared),
+            epoch,
+            pushed: 0,
+            done: ledgers.is_empty(),
+            ledgers,
+            tempo: Tempo::new(Arc::clone(shared), rests, began, bytes),
+        }
+    }
+
+    /// Whether it is in the logs and out of memory.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Pushes one ledger's entries, or finishes. On an error it begins again with the next step.
+    pub(super) fn step(&mut self, writer: &mut LogWriter) -> Result<(), Trouble> {
+        let stepped = match self.ledgers.get(self.pushed) {
+            Some(ledger) => {
+                self.pushed += 1;
+                let pushed = push_ledger(writer, ledger, self.epoch, &mut self.tempo);
+                pushed.map_err(|error| ("write", error))
+            }
+            None => match writer.finish() {
+                Ok(written) => {
+                    self.install(written);
+                    self.done = true;
+                    Ok(())
+                }
+                Err(error) => Err(("finish", error)),
+            },
+        };
+        stepped.map_err(|(what, error)| {
+            writer.abort();
+            self.pushed = 0;
+            self.tempo.restart();
+            let path = self.shared.dirs[writer.dir()].path.display();
+            Trouble::of(format!("{what} an entry log in {path}"), error)
+        })
+    }
+
+    /// All of it, unless the store is poisoned meanwhile.
+    pub(super) fn run(&mut self, writer: &mut LogWriter) -> Result<(), Trouble> {
+        while !self.done && self.shared.poison().is_none() {
+            self.step(writer)?;
+        }
+        Ok(())
+    }
+
+    fn install(&mut self, written: Vec<Written>) {
+        self.tempo.on_written();
+        let mut bytes = 0;
+        let mut by_ledger: HashMap<LedgerId, Vec<Written>> = HashMap::new();
+        for one in written {
+            bytes += u64::from(one.run.end - one.run.start);
+            by_ledger.entry(LedgerId(one.run.ledger)).or_default().push(one);
+        }
+        for ledger in std::mem::take(&mut self.ledgers) {
+            let runs = by_ledger.remove(&ledger.id).unwrap_or_default();
+            if let Some(chunk) = install(&self.shared, &ledger, self.epoch, &runs) {
+                free(chunk, &mut self.tempo);
+            }
+        }
+        bump(&self.shared.counters.flushed_bytes, bytes);
+    }
+}
+
+/// Which half of the write cache an epoch fills.
+fn half(epoch: u64) -> usize {
+    (epoch & 1) as usize
+}
+
+/// Pushes what a ledger has in one half, unless it was deleted meanwhile.
+fn push_ledger(writer: &mut LogWriter, ledger: &Ledger, epoch: u64, tempo: &mut Tempo) -> io::Result<()> {
+    for number in 0.. {
+        let piece = {
+            let state = ledger.lock();
+            state.chunks[half(epoch)].pieces.get(number).cloned()
+        };
+        let Some(piece) = piece else { break };
+        for (entry, cached) in (piece.first..).zip(&piece.entries) {
+            writer.push(ledger.id.0, entry, &cached.payload, cached.crc)?;
+            tempo.on_pushed(cached.cost());
+        }
+    }
+    Ok(())
+}
+
+/// A ledger's entries of one half are durable in the logs: they are read from there now. Gives back what left memory.
+fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: &[Written]) -> Option<Chunk> {
+    let chunk = {
+        let mut state = ledger.lock();
+        if state.deleted {
+            return None;
+        }
+        add_runs(
+            shared,
+            ledger.dir,
+            &mut state.runs,
+            runs.iter().map(|w| (w.log, &w.run)),
+        );
+        let bytes: u64 = runs.iter().map(|written| written.run.payload_bytes).sum();
+        let chunk = std::mem::take(&mut state.chunks[half(epoch)]);
+        if let Some(piece) = chunk.pieces.last() {
+            state.flushed = piece.end();
+        }
+        state.flushed_bytes += bytes;
+        state.named_by = shared.generation() + 1;
+        chunk
+    };
+    shared.cache.release(epoch, chunk.cost);
+    Some(chunk)
+}
+
+/// Lets the entries go, without any lock.
+fn free(chunk: Chunk, tempo: &mut Tempo) {
+    for piece in chunk.pieces {
+        // Nobody else has one of this half by now.
+        let Ok(piece) = Arc::try_unwrap(piece) else {
+            continue;
+        };
+        for entry in piece.entries {
+            let bytes = entry.cost();
+            drop(entry);
+            tempo.on_freed(bytes);
+        }
+    }
+}
