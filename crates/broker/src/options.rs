@@ -85,8 +85,9 @@ pub struct Options {
     pub subscription_expiration: Option<Duration>,
     /// How often such subscriptions are looked for.
     pub subscription_expiration_interval: Duration,
-    /// Bytes that are held of entries read back for listeners that are behind, over all topics; each shard has an equal
-    /// part of it. A listener is always given one entry, whatever this is.
+    /// Bytes that are held of entries read back for listeners that are behind, and by reads under way for Shared and
+    /// Key_Shared subscriptions, over all topics; each shard has an equal part of it. Every read brings one entry, whatever
+    /// this is.
     pub backlog_cache_bytes: usize,
     /// When ledgers are offloaded and where to. The offloader itself is the managed ledgers'.
     pub offload: OffloadOptions,

@@ -32,7 +32,7 @@ pub(super) fn write(
     write_lookups(page, &labels, snapshot);
     page.single(
         "pharos_backlog_cache_bytes",
-        "What is held, or reserved for reads under way, of entries read back for listeners that are behind.",
+        "What is held, or reserved for reads under way, of entries read back for listeners and subscriptions that are behind.",
         "gauge",
         &labels,
         number(snapshot.backlog_cache_bytes),

@@ -69,7 +69,7 @@ pub struct MetricsSnapshot {
     pub topic_load: Histogram,
     /// Topics that failed to load.
     pub topic_load_failed_total: u64,
-    /// Bytes held or reserved of entries read back for listeners that are behind.
+    /// Bytes held or reserved of entries read back for listeners and subscriptions that are behind.
     pub backlog_cache_bytes: u64,
     /// Reads for such listeners that wait for room.
     pub backlog_reads_waiting: u64,

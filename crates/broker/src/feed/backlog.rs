@@ -1,8 +1,9 @@
-//! What a shard holds of entries that were read back from the log: one account for all its topics.
+//! What a shard holds of entries that were read back from the log: one account for all its topics and subscriptions.
 //!
 //! ```text
-//!  a listener is behind ─► reserve ──room──► read ─► the reservation becomes pages ─► delivered ─► released
-//!                             └─none─► wait, first come first served, until something is released
+//!  a listener is behind ───► reserve ──room──► read ─► the reservation becomes pages ─► delivered ─► released
+//!  a dispatcher is behind ─►    │          └──► read ─► dealt at once to consumers with room ─► released
+//!                               └─none─► wait, first come first served, until something is released
 //! ```
 //! Always true: what is reserved and held is at most `bytes_max`, and beyond that what the last entries read were larger
 //! than foreseen (a read always brings one entry, however large). While nothing is held a read may begin whatever the
@@ -11,9 +12,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_types::Ordinal;
+use tokio::sync::oneshot;
 
 use crate::ids::{IdSet, TopicId};
 
@@ -27,6 +30,36 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
+/// Who waits for room.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// A feed's read of this place.
+    Feed(TopicId, Ordinal),
+    /// A dispatcher's read of at most so many bytes; it is told how much room it has.
+    Dispatcher(usize, oneshot::Sender<Room>),
+}
+
+/// Room that one read of a dispatcher has; released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    backlog: Rc<Backlog>,
+    bytes: usize,
+}
+
+impl Room {
+    /// What the read may bring, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.backlog.release(self.bytes);
+        self.backlog.rooms.set(self.backlog.rooms.get() - 1);
+    }
+}
+
 /// The account.
 #[derive(Debug)]
 pub struct Backlog {
@@ -35,8 +68,10 @@ pub struct Backlog {
     peak: Cell<usize>,
     /// Topics with something in `used`.
     holders: RefCell<IdSet<TopicId>>,
+    /// Reads of dispatchers with something in `used`.
+    rooms: Cell<usize>,
     /// Reads that found no room, the oldest first.
-    waiting: RefCell<VecDeque<(TopicId, Ordinal)>>,
+    waiting: RefCell<VecDeque<Waiting>>,
 }
 
 impl Backlog {
@@ -48,6 +83,7 @@ impl Backlog {
             used: Cell::new(0),
             peak: Cell::new(0),
             holders: RefCell::default(),
+            rooms: Cell::new(0),
             waiting: RefCell::default(),
         }
     }
@@ -96,22 +132,38 @@ impl Backlog {
         if !is_its_turn && self.waiting() > 0 {
             return None;
         }
-        let bytes = self.read_bytes();
+        let bytes = self.read_bytes(READ_BYTES_MAX);
         let fits = self.used() == 0 || self.used() + bytes <= self.bytes_max;
         fits.then(|| self.add(bytes))
     }
 
+    /// The same for a dispatcher that can use at most `bytes_max`.
+    pub(crate) fn reserve_room(self: &Rc<Self>, is_its_turn: bool, bytes_max: usize) -> Option<Room> {
+        if !is_its_turn && self.waiting() > 0 {
+            return None;
+        }
+        let bytes = self.read_bytes(bytes_max).min(bytes_max);
+        let fits = self.used() == 0 || self.used() + bytes <= self.bytes_max;
+        fits.then(|| {
+            self.rooms.set(self.rooms.get() + 1);
+            Room {
+                backlog: self.clone(),
+                bytes: self.add(bytes),
+            }
+        })
+    }
+
     /// The same for a read that nobody waits for yet: only while half of the room is free.
     pub(super) fn reserve_ahead(&self) -> Option<usize> {
-        let bytes = self.read_bytes();
+        let bytes = self.read_bytes(READ_BYTES_MAX);
         let fits = self.waiting() == 0 && self.used() + bytes <= self.bytes_max / 2;
         fits.then(|| self.add(bytes))
     }
 
-    /// What one read may bring: the same for all who read, as much as there is for everybody.
-    fn read_bytes(&self) -> usize {
-        let readers = self.holders.borrow().len().max(1);
-        (self.bytes_max / 4 * 3 / readers).clamp(READ_BYTES_MIN, READ_BYTES_MAX)
+    /// What one read may bring, about `most`: the same for all who read, as much as there is for everybody.
+    fn read_bytes(&self, most: usize) -> usize {
+        let readers = (self.holders.borrow().len() + self.rooms.get()).max(1);
+        (self.bytes_max / 4 * 3 / readers).clamp(READ_BYTES_MIN, most.max(READ_BYTES_MIN))
     }
 
     /// Counts bytes as held.
@@ -128,18 +180,18 @@ impl Backlog {
     }
 
     /// Puts a read at the end of those that wait.
-    pub(super) fn wait(&self, topic: TopicId, place: Ordinal) {
-        self.waiting.borrow_mut().push_back((topic, place));
+    pub(crate) fn wait(&self, read: Waiting) {
+        self.waiting.borrow_mut().push_back(read);
     }
 
     /// The read that waits longest.
-    pub(crate) fn take_waiting(&self) -> Option<(TopicId, Ordinal)> {
+    pub(crate) fn take_waiting(&self) -> Option<Waiting> {
         self.waiting.borrow_mut().pop_front()
     }
 
     /// Puts a read back that found no room after all.
-    pub(super) fn wait_on(&self, topic: TopicId, place: Ordinal) {
-        self.waiting.borrow_mut().push_front((topic, place));
+    pub(crate) fn wait_on(&self, read: Waiting) {
+        self.waiting.borrow_mut().push_front(read);
     }
 }
 
@@ -177,11 +229,11 @@ mod tests {
         }
         assert_eq!(backlog.used(), 4 * READ_BYTES_MAX);
         assert!(backlog.is_short() && backlog.reserve_ahead().is_none());
-        backlog.wait(topic(7), Ordinal(70));
+        backlog.wait(Waiting::Feed(topic(7), Ordinal(70)));
         backlog.release(READ_BYTES_MIN * small);
         // Whoever comes later does not get ahead.
         assert_eq!(backlog.reserve(false), None);
-        assert_eq!(backlog.take_waiting(), Some((topic(7), Ordinal(70))));
+        assert!(matches!(backlog.take_waiting(), Some(Waiting::Feed(of, Ordinal(70))) if of == topic(7)));
         assert!(backlog.reserve(true).is_some());
         assert_eq!(backlog.peak(), 4 * READ_BYTES_MAX);
     }
@@ -193,6 +245,28 @@ mod tests {
         assert_eq!(backlog.reserve(false), None);
         backlog.release(READ_BYTES_MIN);
         assert_eq!(backlog.reserve(false), Some(READ_BYTES_MIN));
+    }
+
+    #[test]
+    fn a_dispatcher_has_room_as_a_feed_has_and_gives_it_back() {
+        let backlog = Rc::new(Backlog::new(4 * READ_BYTES_MAX));
+        let wanted = 3 * READ_BYTES_MAX;
+        let first = backlog.reserve_room(false, wanted).unwrap();
+        assert_eq!((first.bytes(), backlog.used()), (wanted, wanted));
+        assert!(backlog.reserve_room(false, wanted).is_none());
+        let small = backlog.reserve_room(false, 1000).unwrap();
+        assert_eq!((small.bytes(), backlog.used()), (1000, wanted + 1000));
+        backlog.wait(Waiting::Dispatcher(wanted, oneshot::channel().0));
+        assert!(backlog.reserve_room(false, 1000).is_none() && backlog.reserve(false).is_none());
+        drop((first, small));
+        assert_eq!(backlog.used(), 0);
+        assert!(matches!(backlog.take_waiting(), Some(Waiting::Dispatcher(..))));
+        // A hundred others leave little for each.
+        for number in 0..100 {
+            backlog.set_holder(topic(number), true);
+        }
+        let room = backlog.reserve_room(true, wanted).unwrap();
+        assert_eq!(room.bytes(), READ_BYTES_MIN);
     }
 
     #[test]

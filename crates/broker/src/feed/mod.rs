@@ -36,7 +36,7 @@ use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
 pub use backlog::Backlog;
-pub(crate) use backlog::retry_delay;
+pub(crate) use backlog::{Room, Waiting, retry_delay};
 pub use due::DueGroups;
 pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
 pub use listener::{Lease, Listener, Sent};

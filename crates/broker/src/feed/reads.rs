@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pharos_runtime::Nanos;
 use pharos_types::Ordinal;
 
-use super::backlog::retry_delay;
+use super::backlog::{Waiting, retry_delay};
 use super::pages::Pages;
 use super::{Feed, Found};
 use crate::entry::FeedEntry;
@@ -91,10 +91,11 @@ impl Feed {
             return true;
         };
         let Some(bytes) = self.backlog.reserve(is_its_turn) else {
+            let read = Waiting::Feed(self.topic, place);
             if is_its_turn {
-                self.backlog.wait_on(self.topic, place);
+                self.backlog.wait_on(read);
             } else {
-                self.backlog.wait(self.topic, place);
+                self.backlog.wait(read);
             }
             self.host.read_waits();
             return false;

@@ -132,7 +132,10 @@ impl Shard {
 
     /// As the shard does when there may be room.
     fn grant(&self) {
-        while let Some((topic, place)) = self.backlog.take_waiting() {
+        while let Some(read) = self.backlog.take_waiting() {
+            let Waiting::Feed(topic, place) = read else {
+                panic!("only feeds wait here");
+            };
             if !self.feeds[topic.number as usize].begin_read(place, true) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! Reads of feeds that wait for room in the shard's account, or for another try.
+//! Reads of feeds and dispatchers that wait for room in the shard's account, or for another try.
 //!
 //! Always true: while reads wait, one task looks for room every [`LOOK_INTERVAL`], so that none waits for ever.
 
@@ -8,7 +8,10 @@ use std::time::Duration;
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::Ordinal;
 
+use tokio::sync::oneshot;
+
 use super::Shard;
+use crate::feed::{Room, Waiting};
 use crate::ids::TopicId;
 
 /// How often room is looked for while reads wait.
@@ -63,13 +66,53 @@ impl Shard {
         });
     }
 
+    /// Room for what a dispatcher reads, at most `bytes_max`; waits for it in turn. `None`: the shard is going.
+    ///
+    /// Cancel safety: dropping it gives up the turn.
+    pub(crate) async fn room_to_read(&self, bytes_max: usize) -> Option<Room> {
+        if let Some(room) = self.room_now(bytes_max) {
+            return Some(room);
+        }
+        let (turn, granted) = oneshot::channel();
+        self.backlog.wait(Waiting::Dispatcher(bytes_max, turn));
+        self.relieve_reads();
+        granted.await.ok()
+    }
+
+    /// The same without waiting, if nobody waits and there is some.
+    pub(crate) fn room_now(&self, bytes_max: usize) -> Option<Room> {
+        self.backlog.reserve_room(false, bytes_max)
+    }
+
+    /// A dispatcher's read is over and dealt: others may have its room.
+    pub(crate) fn end_read(&self, room: Room) {
+        drop(room);
+        if self.backlog.waiting() > 0 {
+            self.grant_reads_soon();
+        }
+    }
+
     /// Begins the reads that wait, in their order, as far as there is room.
     fn grant_reads(&self) {
-        while let Some((topic, place)) = self.backlog.take_waiting() {
-            // A feed that is gone waits for nothing.
-            let goes_on = self
-                .feed_by_id(topic)
-                .is_none_or(|feed| feed.begin_read(place, true));
+        while let Some(read) = self.backlog.take_waiting() {
+            let goes_on = match read {
+                // A feed that is gone waits for nothing.
+                Waiting::Feed(topic, place) => self
+                    .feed_by_id(topic)
+                    .is_none_or(|feed| feed.begin_read(place, true)),
+                Waiting::Dispatcher(_, turn) if turn.is_closed() => true,
+                Waiting::Dispatcher(bytes_max, turn) => match self.backlog.reserve_room(true, bytes_max) {
+                    // Whoever gave up meanwhile releases it by that.
+                    Some(room) => {
+                        drop(turn.send(room));
+                        true
+                    }
+                    None => {
+                        self.backlog.wait_on(Waiting::Dispatcher(bytes_max, turn));
+                        false
+                    }
+                },
+            };
             if !goes_on {
                 return;
             }

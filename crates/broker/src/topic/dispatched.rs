@@ -21,6 +21,9 @@ use crate::shard::{Dispatched, OutletEvent};
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
 
+/// What was read, rising, and what no longer exists.
+type Runs = (Vec<Arc<FeedEntry>>, Vec<Ordinal>);
+
 impl Topic {
     /// How dispatchers of this topic behave.
     pub(super) fn dispatch_options(state: &State) -> (dispatcher::Options, Limits) {
@@ -102,7 +105,7 @@ impl Topic {
         }
     }
 
-    /// Reads runs of entries from the log and deals them when they are here.
+    /// Reads runs of entries from the log, once there is room for what that brings, and deals them when they are here.
     fn read_for(
         &self,
         state: &mut State,
@@ -110,7 +113,9 @@ impl Topic {
         wanted: Vec<(Ordinal, usize)>,
         bytes_max: usize,
     ) {
-        let Some(me) = self.me() else { return };
+        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+            return;
+        };
         let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
             return;
         };
@@ -118,42 +123,49 @@ impl Topic {
         let name = name.clone();
         let epoch = state.subscriptions.get(&name).map_or(0, |s| s.generation);
         spawn_local(async move {
-            let outcome = me.read_runs(&wanted, bytes_max).await;
-            let mut state = me.state.borrow_mut();
-            let Some(subscription) = state.subscriptions.get_mut(&name) else {
+            let Some(room) = shard.room_to_read(bytes_max).await else {
                 return;
             };
-            if subscription.generation != epoch {
-                return; // It became something else meanwhile; that one reads for itself.
-            }
-            let Body::Dispatched(body) = &mut subscription.body else {
-                return;
-            };
-            body.reading = false;
-            match outcome {
-                Ok((entries, gone)) => {
-                    body.read_failures = 0;
-                    me.deal(&mut state, &name, &entries, &gone);
-                    me.run_dispatcher(&mut state, &name);
-                }
-                Err(error) => {
-                    tracing::error!(topic = %me.name, subscription = %name, error, "cannot read for a subscription");
-                    body.dispatcher.read_failed();
-                    body.read_failures = body.read_failures.saturating_add(1);
-                    let delay = retry_delay(body.read_failures).as_millis();
-                    let at_ms = now_ms().saturating_add(i64::try_from(delay).unwrap_or(i64::MAX));
-                    me.set_alarm(&mut state, &name, at_ms);
-                }
-            }
+            let outcome = me.read_runs(&wanted, room.bytes()).await;
+            me.on_runs_read(&name, epoch, outcome);
+            shard.end_read(room);
         });
     }
 
+    /// A read for a subscription is over.
+    fn on_runs_read(&self, name: &SubscriptionName, generation: u64, outcome: Result<Runs, String>) {
+        let mut state = self.state.borrow_mut();
+        let Some(subscription) = state.subscriptions.get_mut(name) else {
+            return;
+        };
+        if subscription.generation != generation {
+            return; // It became something else meanwhile; that one reads for itself.
+        }
+        let Body::Dispatched(body) = &mut subscription.body else {
+            return;
+        };
+        body.reading = false;
+        match outcome {
+            Ok((entries, gone)) => {
+                body.read_failures = 0;
+                self.deal(&mut state, name, &entries, &gone);
+                // What found no consumer is not kept while the next read waits for room.
+                drop(entries);
+                self.run_dispatcher(&mut state, name);
+            }
+            Err(error) => {
+                tracing::error!(topic = %self.name, subscription = %name, error, "cannot read for a subscription");
+                body.dispatcher.read_failed();
+                body.read_failures = body.read_failures.saturating_add(1);
+                let delay = retry_delay(body.read_failures).as_millis();
+                let at_ms = now_ms().saturating_add(i64::try_from(delay).unwrap_or(i64::MAX));
+                self.set_alarm(&mut state, name, at_ms);
+            }
+        }
+    }
+
     /// The entries of several runs, as far as they fit into `bytes_max`, and those that no longer exist.
-    async fn read_runs(
-        &self,
-        wanted: &[(Ordinal, usize)],
-        bytes_max: usize,
-    ) -> Result<(Vec<Arc<FeedEntry>>, Vec<Ordinal>), String> {
+    async fn read_runs(&self, wanted: &[(Ordinal, usize)], bytes_max: usize) -> Result<Runs, String> {
         let (mut entries, mut gone) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for (from, count) in wanted {

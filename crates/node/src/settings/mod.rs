@@ -136,7 +136,7 @@ pub struct LedgerSettings {
     pub retention_check_interval: Duration,
     /// Memory for entries at the tails of all topics.
     pub cache_size: ByteSize,
-    /// Memory for entries read back for listeners that are behind.
+    /// Memory for entries read back for listeners and subscriptions that are behind.
     pub backlog_cache_size: ByteSize,
 }
 

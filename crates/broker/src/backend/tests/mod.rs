@@ -29,6 +29,7 @@ use crate::topic::{
 };
 
 mod clients;
+mod dispatched;
 mod log;
 mod subscriptions;
 mod topics;
@@ -46,17 +47,23 @@ impl Bench {
     }
 
     async fn over(engine: MemoryEngine) -> Self {
+        Self::with(engine, |_| ()).await
+    }
+
+    /// With other settings.
+    async fn with(engine: MemoryEngine, change: impl FnOnce(&mut Options)) -> Self {
         let (engine, metadata) = (Arc::new(engine), Arc::new(Memory::new()));
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
             .await
             .unwrap();
         // Progress comes home late, so that what stats say in between is what listeners were asked.
-        let options = Options {
+        let mut options = Options {
             shards: 2,
             cursor_flush_interval: Duration::from_secs(3600),
             failover_delay: Duration::ZERO,
             ..Options::default()
         };
+        change(&mut options);
         let (broker, threads) = start(options, catalog, engine, metadata).unwrap();
         Self {
             backend: Backend::new(broker.clone()),
