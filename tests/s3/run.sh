@@ -59,7 +59,7 @@ END
     cat > "$dir/logback.xml" <<END
 <configuration><appender name="out" class="ch.qos.logback.core.ConsoleAppender"><encoder><pattern>%msg%n</pattern></encoder></appender>
 <logger name="org.gaul.shaded.org.eclipse.jetty.server.AbstractConnector" level="INFO"/>
-<root level="WARN"><appender-ref ref="out"/></root></configuration>
+<logger name="ROOT" level="WARN"><appender-ref ref="out"/></logger></configuration>
 END
     : > "$dir/server.out"
     java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Dlogback.configurationFile=$dir/logback.xml" -jar "$jar" \

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  journals idle    up to 1 MiB at once, both reader threads at the same time
-//!  a few groups     up to 256 KiB at once, one in flight: a group waits a quarter of a millisecond at most
+//!  a few groups     up to 1 MiB at once, one in flight: a group waits about a millisecond at most
 //!  busy             128 KiB at once, one in flight, and not more a second than the options say
 //! ```
 //! Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
 //! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. A journal that only writes
-//! cursors now and then is no reason to hold anything back.
+//! cursors now and then, those of the very readers for example, is no reason to read in small pieces.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -18,10 +18,8 @@ use pharos_runtime::clock;
 use crate::shared::Shared;
 use crate::stats::bump;
 
-/// Extents read at once while no journal is active.
+/// Extents read at once unless a journal is busy.
 pub(crate) const EXTENTS_MAX: u32 = 8;
-/// The same beside a journal with a few groups.
-const EXTENTS_LIGHT: u32 = 2;
 
 /// How long after the last group a journal is idle, in nanoseconds.
 const IDLE_NANOS: u64 = 100_000_000;
@@ -69,7 +67,7 @@ impl Pacer {
                 drop(state);
                 return read(EXTENTS_MAX).0;
             }
-            Journals::Light => EXTENTS_LIGHT,
+            Journals::Light => EXTENTS_MAX,
             Journals::Busy => {
                 let early = state.next.saturating_sub(clock::now().0);
                 if early > 0 {
