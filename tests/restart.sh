@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills a broker with SIGKILL while consumers listen, two thousand unless told otherwise, starts it again on its data, and lets the load tool
-# count: every consumer must have every message, in order; what comes twice is allowed.
+# Kills a broker with SIGKILL while consumers listen, two thousand unless told otherwise, starts it again on its data, and lets
+# the load tool count: every consumer must have every message, in order; what comes twice is allowed.
 #   restart.sh PATH-OF-PHAROS [CONSUMERS [SIZE [RATE [CONNECTIONS]]]]      the main job: 100000 10KB 1 64
 set -euo pipefail
 pharos=${1:?path of the pharos binary}

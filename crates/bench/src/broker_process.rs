@@ -139,6 +139,11 @@ impl BrokerProcess {
         Arc::clone(&self.home)
     }
 
+    /// Ends it in good order; its data stays for the next one.
+    pub(crate) fn stop(self) -> Arc<BrokerHome> {
+        self.home()
+    }
+
     /// Ends it with SIGKILL, as a crash would; its data stays for the next one.
     pub(crate) fn kill(mut self) -> anyhow::Result<Arc<BrokerHome>> {
         self.child.kill().context("cannot kill the broker")?;

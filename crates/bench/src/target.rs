@@ -1,11 +1,10 @@
 //! The broker being measured: one that runs already, or one of the run's own.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::args::TargetArgs;
-use crate::broker_process::{BrokerHome, BrokerProcess};
+use crate::broker_process::BrokerProcess;
 use crate::metrics::{self, Stage};
 use crate::procfs::{self, ProcessSample};
 
@@ -44,15 +43,9 @@ impl Target {
         }
     }
 
-    /// Ends a broker of the run's own, in good order or with SIGKILL, and returns its directories; another one is left alone.
-    ///
-    /// # Errors
-    /// It cannot be killed.
-    pub(crate) fn end(self, kill: bool) -> anyhow::Result<Result<Arc<BrokerHome>, Self>> {
-        let Some(own) = self.own else {
-            return Ok(Err(self));
-        };
-        Ok(Ok(if kill { own.kill()? } else { own.home() }))
+    /// The process of a broker of the run's own; another one is left alone.
+    pub(crate) fn into_own(self) -> Option<BrokerProcess> {
+        self.own
     }
 
     /// The directories of a broker of the run's own.

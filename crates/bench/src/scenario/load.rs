@@ -141,6 +141,7 @@ impl Load {
             self.probe_write.0.is_multiple_of(4096) && self.probe_write.0 > 0,
             "probe_write must be a multiple of 4096"
         );
+        ensure!(!(self.restart && self.kill), "either restart or kill");
         ensure!(
             self.probe_size.0 >= self.probe_write.0,
             "probe_size is less than probe_write"

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use pharos_wire::request;
 
 use crate::args::TargetArgs;
@@ -115,14 +116,13 @@ fn start_again(
     target: Target,
     outcome: &mut CaseOutcome,
 ) -> anyhow::Result<Target> {
-    let home = match target.end(case.load.kill)? {
-        Ok(home) => home,
-        Err(target) => {
-            let note = "the broker is not the run's own, so it was not restarted";
-            outcome.notes.extend([note.to_owned(), drop_cache(&[])]);
-            return Ok(target);
-        }
-    };
+    if !target.is_own() {
+        let note = "the broker is not the run's own, so it was not restarted";
+        outcome.notes.extend([note.to_owned(), drop_cache(&[])]);
+        return Ok(target);
+    }
+    let own = target.into_own().context("no broker to restart")?;
+    let home = if case.load.kill { own.kill()? } else { own.stop() };
     outcome.notes.push(drop_cache(&home.dirs()));
     let from_ns = clock::monotonic_ns();
     let target = Target::of(BrokerProcess::start_in(home, around.stop)?);

@@ -129,28 +129,26 @@ impl Backlog {
     /// Reserves room for one read, in turn; says how many bytes that read may bring. `is_its_turn`: those that wait are
     /// behind it.
     pub(super) fn reserve(&self, is_its_turn: bool) -> Option<usize> {
-        if !is_its_turn && self.waiting() > 0 {
-            return None;
-        }
-        let bytes = self.read_bytes(READ_BYTES_MAX);
-        let fits = self.used() == 0 || self.used() + bytes <= self.bytes_max;
-        fits.then(|| self.add(bytes))
+        self.take_room(is_its_turn, READ_BYTES_MAX)
     }
 
     /// The same for a dispatcher that can use at most `bytes_max`.
     pub(crate) fn reserve_room(self: &Rc<Self>, is_its_turn: bool, bytes_max: usize) -> Option<Room> {
+        let bytes = self.take_room(is_its_turn, bytes_max)?;
+        self.rooms.set(self.rooms.get() + 1);
+        Some(Room {
+            backlog: self.clone(),
+            bytes,
+        })
+    }
+
+    fn take_room(&self, is_its_turn: bool, bytes_max: usize) -> Option<usize> {
         if !is_its_turn && self.waiting() > 0 {
             return None;
         }
         let bytes = self.read_bytes(bytes_max).min(bytes_max);
         let fits = self.used() == 0 || self.used() + bytes <= self.bytes_max;
-        fits.then(|| {
-            self.rooms.set(self.rooms.get() + 1);
-            Room {
-                backlog: self.clone(),
-                bytes: self.add(bytes),
-            }
-        })
+        fits.then(|| self.add(bytes))
     }
 
     /// The same for a read that nobody waits for yet: only while half of the room is free.

@@ -223,20 +223,20 @@ impl Flusher {
         self.work = Some(Work {
             bytes,
             progress,
-            shares: self.shares(epoch, touched, (rests, now)),
+            shares: self.shares(epoch, touched, rests, now),
             settled: false,
         });
     }
 
     /// What each directory gets of a half.
-    fn shares(&self, epoch: u64, touched: Vec<Arc<Ledger>>, tempo: (Rests, Nanos)) -> Vec<Share> {
+    fn shares(&self, epoch: u64, touched: Vec<Arc<Ledger>>, rests: Rests, began: Nanos) -> Vec<Share> {
         let mut by_dir = vec![Vec::new(); self.writers.len()];
         for ledger in touched {
             if let Some(ledgers) = by_dir.get_mut(usize::from(ledger.dir)) {
                 ledgers.push(ledger);
             }
         }
-        let share = |ledgers| Share::new(&self.shared, epoch, ledgers, tempo);
+        let share = |ledgers| Share::new(&self.shared, epoch, ledgers, rests, began);
         by_dir.into_iter().map(share).collect()
     }
 

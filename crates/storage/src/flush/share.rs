@@ -42,7 +42,8 @@ impl Share {
         shared: &Arc<Shared>,
         epoch: u64,
         mut ledgers: Vec<Arc<Ledger>>,
-        (rests, began): (Rests, Nanos),
+        rests: Rests,
+        began: Nanos,
     ) -> Self {
         ledgers.sort_unstable_by_key(|ledger| ledger.id);
         let cost = |ledger: &Arc<Ledger>| ledger.lock().chunks[half(epoch)].cost;
