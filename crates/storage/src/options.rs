@@ -69,7 +69,8 @@ pub struct Options {
     pub journal_bytes_max: u64,
     /// Old segments that are kept although nothing needs them, for a person to look at. Default 0.
     pub journal_backups: usize,
-    /// How many old segments of full size are kept to be written again, which saves filling new ones. Default 1.
+    /// How many files of old segments of full size are kept to be written again, also over a stop, which saves filling new
+    /// ones. They go when entry logs have no room. Default 2.
     pub spare_segments: usize,
     /// Both halves of the write cache together, in bytes; taken only while needed. Default 256 MiB.
     pub write_cache_bytes: u64,
@@ -120,7 +121,7 @@ impl Default for Options {
             queue_bytes_max: 256 << 20,
             journal_bytes_max: 2 << 30,
             journal_backups: 0,
-            spare_segments: 1,
+            spare_segments: 2,
             write_cache_bytes: 256 << 20,
             flush_interval: Duration::from_secs(60),
             flush_bytes_per_s: 0,

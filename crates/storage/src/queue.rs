@@ -195,15 +195,21 @@ impl Queue {
         self.ring();
     }
 
-    /// Says whether the write cache can be flushed.
-    pub(crate) fn set_no_flush_space(&self, no_space: bool) {
-        self.lock().no_flush_space = no_space;
+    /// Says whether the write cache cannot be flushed for want of space. `true`: that is news.
+    pub(crate) fn set_no_flush_space(&self, no_space: bool) -> bool {
+        let before = std::mem::replace(&mut self.lock().no_flush_space, no_space);
         self.ring();
+        before != no_space
     }
 
     /// Whether no further segment can be had.
     pub(crate) fn has_no_space(&self) -> bool {
         self.lock().no_space
+    }
+
+    /// Whether the write cache cannot be flushed for want of space.
+    pub(crate) fn lacks_flush_space(&self) -> bool {
+        self.lock().no_flush_space
     }
 
     /// Whether entries are refused for want of space.

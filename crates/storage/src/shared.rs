@@ -1,5 +1,6 @@
 //! What all parts of one open store share.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,6 +16,7 @@ use crate::cache::{Cache, Progress};
 use crate::format::checkpoint::Mark;
 use crate::format::superblock::Superblock;
 use crate::journal::segments::{SegmentFile, Segments};
+use crate::journal::spares::Spare;
 use crate::ledgers::{Ledger, Ledgers};
 use crate::logs::Logs;
 use crate::options::{IoMode, Options};
@@ -50,6 +52,21 @@ pub(crate) struct Supply {
     pub(crate) wanted: Option<u64>,
     /// The id of the next segment to prepare.
     pub(crate) segment_next: u32,
+    /// Files of old segments, to be written again. All ids that their contents carry are below `segment_next`.
+    pub(crate) spares: VecDeque<Spare>,
+}
+
+impl Supply {
+    /// Whether some spare has at least so many bytes.
+    pub(crate) fn has_spare(&self, bytes: u64) -> bool {
+        self.spares.iter().any(|spare| spare.bytes >= bytes)
+    }
+
+    /// Takes a spare of at least so many bytes.
+    pub(crate) fn take_spare(&mut self, bytes: u64) -> Option<Spare> {
+        let at = self.spares.iter().position(|spare| spare.bytes >= bytes)?;
+        self.spares.remove(at)
+    }
 }
 
 /// A file full of room, under its final name, without a header.
@@ -349,6 +366,16 @@ impl Shared {
 impl JournalShared {
     pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Length of the file of a segment in use or prepared; 0 when it is neither.
+    pub(crate) fn segment_bytes(&self, id: u32) -> u64 {
+        if let Some(segment) = self.segments().by_id.get(&id) {
+            return segment.file_bytes;
+        }
+        let supply = self.supply();
+        let prepared = supply.prepared.as_ref().filter(|prepared| prepared.file.id == id);
+        prepared.map_or(0, |prepared| prepared.bytes)
     }
 
     pub(crate) fn supply(&self) -> MutexGuard<'_, Supply> {

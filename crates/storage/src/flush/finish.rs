@@ -6,7 +6,7 @@ use pharos_ledger::StorageFault;
 use pharos_runtime::Nanos;
 
 use super::{Flusher, LogWriter, Trouble};
-use crate::format::names::{SEGMENT, parse};
+use crate::format::names::{SEGMENT, file_name, parse};
 use crate::shared::Pace;
 
 impl Flusher {
@@ -53,7 +53,7 @@ impl Flusher {
         Pace::Stopped
     }
 
-    /// The journals hold nothing that is needed, so their segments need not wait for the next start to go.
+    /// The journals hold nothing that is needed, so their segments need not wait for the next start to go, or become spares.
     fn remove_segments(&self) {
         for journal in &self.shared.journals {
             if self.shared.options.journal_backups > 0 || journal.segments().by_id.values().any(|s| s.damaged)
@@ -61,10 +61,11 @@ impl Flusher {
                 continue;
             }
             let names = self.shared.fs.list(&journal.dir).unwrap_or_default();
-            let unneeded = |name: &&String| parse(name, SEGMENT).is_some() || parse(name, "spare").is_some();
-            for name in names.iter().filter(unneeded) {
-                if let Err(error) = self.shared.fs.remove(&journal.dir.join(name)) {
-                    tracing::debug!(%error, name, "cannot remove a journal segment");
+            for id in names.iter().filter_map(|name| parse(name, SEGMENT)) {
+                let path = journal.dir.join(file_name(id, SEGMENT));
+                let bytes = journal.segment_bytes(id);
+                if let Err(error) = journal.let_go(&self.shared, id, &path, bytes) {
+                    tracing::debug!(%error, path = %path.display(), "cannot remove a journal segment");
                 }
             }
         }

@@ -346,7 +346,10 @@ impl Flusher {
 
     fn set_no_space(&self, no_space: bool) {
         for journal in &self.shared.journals {
-            journal.queue.set_no_flush_space(no_space);
+            if journal.queue.set_no_flush_space(no_space) {
+                // The preparer has spares to give up, or may go on.
+                journal.bell.ring();
+            }
         }
     }
 

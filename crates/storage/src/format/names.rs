@@ -11,6 +11,8 @@ pub(crate) const CHECKPOINT_TMP: &str = "CHECKPOINT.tmp";
 
 /// A journal segment.
 pub(crate) const SEGMENT: &str = "seg";
+/// The file of an old segment, to be written again.
+pub(crate) const SPARE: &str = "spare";
 /// An entry log.
 pub(crate) const LOG: &str = "log";
 /// The index of an entry log.

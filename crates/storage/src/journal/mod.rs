@@ -30,12 +30,14 @@ use crate::options::RESERVE_BLOCKS;
 use crate::queue::{Op, Refused};
 use crate::shared::{JournalShared, Prepared, Shared};
 
+mod fill;
 pub(crate) mod group;
 mod idle;
 pub(crate) mod prepare;
 mod publish;
 pub(crate) mod segments;
 mod select;
+pub(crate) mod spares;
 pub(crate) mod thread;
 
 pub(crate) use publish::on_deleted;
@@ -95,6 +97,8 @@ struct Active {
     end: u64,
     /// The header was written but no sync has followed.
     header_unsynced: bool,
+    /// The preparer is told when less room than this is left; that was done when it is 0.
+    tell_at_room: u64,
 }
 
 /// An op of a group and the checksum of its body.
@@ -210,9 +214,20 @@ impl Journal {
         self.worked_at = now;
         self.had_company = count > 1;
         self.shared.last_group.store(now.0, Ordering::Relaxed);
-        self.here().queue.finished(count, bytes, self.entries_room());
+        let room = self.entries_room();
+        self.here().queue.finished(count, bytes, room);
+        self.tell_preparer(room as u64);
         self.ask_for_flush();
         Ok(())
+    }
+
+    /// Once for each segment: a preparer that hoped for an old one's file should begin a new one.
+    fn tell_preparer(&mut self, room: u64) {
+        let Some(active) = &mut self.active else { return };
+        if room < active.tell_at_room {
+            active.tell_at_room = 0;
+            self.here().bell.ring();
+        }
     }
 
     fn write_and_publish(&mut self, mut group: Vec<Placed>, now: Nanos) -> Result<(), Arc<StorageFault>> {
@@ -309,6 +324,7 @@ impl Journal {
             file_bytes: prepared.bytes,
             end: block as u64,
             header_unsynced: true,
+            tell_at_room: prepare::enough_room(prepared.bytes),
         });
         here.queue.finished(0, 0, self.entries_room());
         here.bell.ring();

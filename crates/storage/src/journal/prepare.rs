@@ -4,36 +4,25 @@
 //! synced, renamed, and the directory synced. A file with that name but without a header is therefore empty. One thread
 //! per journal calls [`Preparer::step`] in a loop ([`run`]); tests call it themselves. It never touches the segment being
 //! written.
+//!
+//! Filling costs the device as much as the appends themselves, so it is avoided: files of old segments are put aside as
+//! spares and written again, also by the next start, and where an old segment is about to be let go its file is waited for. What
+//! must be filled is filled at the pace of the appends ([`super::fill`]).
 
-use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pharos_ledger::StorageFault;
-use pharos_runtime::fs::{AlignedBuf, FsFile, is_no_space};
-use pharos_runtime::{Nanos, clock};
+use pharos_runtime::fs::is_no_space;
 
+use super::fill::fill;
 use super::segments::SegmentFile;
+use super::spares::is_full;
 use crate::format::names::{SEGMENT, file_name};
-use crate::options::Preallocate;
 use crate::shared::{JournalShared, Pace, Prepared, Shared};
 use crate::stats::bump;
-
-/// Zeros written at once: about half a millisecond of the device, which is the most that the journal's own writes wait
-/// behind them.
-const FILL_BYTES: usize = 1 << 20;
-
-/// The same beside a calm journal: its groups are small and somebody waits for each, so hardly any should find the device
-/// taken. With a pause after each write that is a hundredth of the device's time, and 6 MB/s.
-const FILL_BYTES_CALM: usize = 64 << 10;
-const CALM_PAUSE: Duration = Duration::from_millis(10);
-/// A journal is calm whose last segment lasted at least so long, ...
-const CALM_AFTER: Duration = Duration::from_secs(5);
-/// ... until it writes more than this between two looks.
-const CALM_BYTES_MAX: usize = 128 << 10;
 
 /// How long to wait before trying again what the system refused.
 const RETRY: Duration = Duration::from_millis(200);
@@ -42,20 +31,11 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
     number: usize,
-    /// Files of old segments, to be written again: path and length.
-    spares: VecDeque<(PathBuf, u64)>,
-    /// When the last segment was prepared, about when it was begun that is. Only on a thread of its own.
-    prepared_at: Option<Nanos>,
 }
 
 impl Preparer {
     pub(crate) fn new(shared: Arc<Shared>, number: usize) -> Self {
-        Self {
-            shared,
-            number,
-            spares: VecDeque::new(),
-            prepared_at: None,
-        }
+        Self { shared, number }
     }
 
     fn here(&self) -> &JournalShared {
@@ -71,7 +51,7 @@ impl Preparer {
             return Pace::Wait(None);
         }
         let pace = self.prepare();
-        if pace == Pace::Again || self.trim_one() {
+        if pace == Pace::Again || self.trim_one() || self.here().give_up_spare(&self.shared) {
             return Pace::Again;
         }
         pace
@@ -82,6 +62,13 @@ impl Preparer {
         let Some(wanted) = self.here().supply().wanted else {
             return Pace::Wait(None);
         };
+        // The journal rings when it cannot go on or has used more of the active segment, the flusher when a segment may go
+        // or it has room again, which it needs first.
+        let here = self.here();
+        let is_urgent = here.supply_urgent.load(Ordering::Acquire);
+        if !is_urgent && (here.queue.lacks_flush_space() || self.may_come_back(wanted)) {
+            return Pace::Wait(None);
+        }
         match self.prepare_sized(wanted) {
             Ok(prepared) => {
                 let here = self.here();
@@ -111,70 +98,72 @@ impl Preparer {
         }
     }
 
+    /// Whether no spare would do but the file of an old segment may become one in time: some are not needed any more once
+    /// they are flushed, and there is much room in the active one.
+    fn may_come_back(&self, wanted: u64) -> bool {
+        let here = self.here();
+        if here.supply().has_spare(wanted) {
+            return false;
+        }
+        let room = here.queue.room() as u64;
+        let segments = here.segments();
+        let active = segments.by_id.values().next_back();
+        let has_room = active.is_some_and(|active| !active.closed && room >= enough_room(active.file_bytes));
+        let full = |bytes: u64| bytes >= wanted && is_full(&self.shared, bytes);
+        let all = self.shared.options.journal_backups + 1;
+        has_room
+            && self.shared.options.spare_segments > 0
+            && segments.by_id.len() > all
+            && segments
+                .by_id
+                .values()
+                .any(|s| s.closed && !s.damaged && !s.stuck && full(s.file_bytes))
+    }
+
     /// The size that is wanted, or else the smallest that takes any entry.
-    fn prepare_sized(&mut self, wanted: u64) -> io::Result<Prepared> {
-        let here = &self.shared.journals[self.number];
-        if let Some(at) = self.spares.iter().position(|(_, bytes)| *bytes >= wanted)
-            && let Some((path, bytes)) = self.spares.remove(at)
-        {
+    fn prepare_sized(&self, wanted: u64) -> io::Result<Prepared> {
+        let here = self.here();
+        let spare = here.supply().take_spare(wanted);
+        if let Some(spare) = spare {
             let id = next_id(here);
             let to = here.dir.join(file_name(id, SEGMENT));
-            self.shared.fs.rename(&path, &to)?;
+            self.shared.fs.rename(&spare.path, &to)?;
             self.shared.fs.sync_dir(&here.dir)?;
             bump(&self.shared.counters.segments_reused, 1);
-            return open(&self.shared, here, id, bytes);
+            return open(&self.shared, here, id, spare.bytes);
         }
         let smallest = self.shared.options.segment_bytes_after(0);
-        let calm = self.is_calm();
-        match create(&self.shared, here, wanted, calm) {
-            Err(error) if is_no_space(&error) && smallest < wanted => {
-                create(&self.shared, here, smallest, calm)
-            }
+        match create(&self.shared, here, wanted) {
+            Err(error) if is_no_space(&error) && smallest < wanted => create(&self.shared, here, smallest),
             created => created,
         }
     }
 
-    /// Whether the journal has been in no hurry with its last segment.
-    fn is_calm(&self) -> bool {
-        let after = u64::try_from(CALM_AFTER.as_nanos()).unwrap_or(u64::MAX);
-        self.prepared_at.is_some_and(|at| clock::now().since(at) >= after)
-    }
-
     /// Removes the oldest segment, or puts its file aside, when everything in it is in the entry logs and a durable
     /// checkpoint says so.
-    fn trim_one(&mut self) -> bool {
-        let options = &self.shared.options;
-        let here = &self.shared.journals[self.number];
+    fn trim_one(&self) -> bool {
+        let here = self.here();
         let sequence = self.shared.checkpointed(self.number).mark.sequence;
         let found = {
             let segments = here.segments();
-            let id = segments.find_trimmable(sequence, options.journal_backups);
+            let id = segments.find_trimmable(sequence, self.shared.options.journal_backups);
             id.and_then(|id| segments.by_id.get(&id))
                 .map(|segment| (Arc::clone(&segment.file), segment.file_bytes, segment.damaged))
         };
         let Some((file, file_bytes, damaged)) = found else {
             return false;
         };
-        let full = file_bytes >= options.segment_bytes.next_multiple_of(4096);
-        let done = if damaged {
-            self.put_aside(&file, "damaged")
-        } else if full && self.spares.len() < options.spare_segments {
-            let spare = self.put_aside(&file, "spare");
-            self.spares
-                .extend(spare.as_ref().ok().map(|path| (path.clone(), file_bytes)));
-            spare
+        let gone = if damaged {
+            self.put_aside(&file)
         } else {
-            let path = file.path.clone();
-            let removed = self.shared.fs.remove(&path);
             // Synced for the room alone: a segment that comes back after a crash lies before the mark and goes again.
-            removed
+            here.let_go(&self.shared, file.id, &file.path, file_bytes)
                 .and_then(|()| self.shared.fs.sync_dir(&here.dir))
-                .map(|()| path)
         };
         let here = self.here();
         let mut segments = here.segments();
-        match done {
-            Ok(_) => {
+        match gone {
+            Ok(()) => {
                 segments.by_id.remove(&file.id);
                 bump(&self.shared.counters.segments_removed, 1);
             }
@@ -188,25 +177,24 @@ impl Preparer {
         true
     }
 
-    fn put_aside(&self, file: &SegmentFile, ending: &str) -> io::Result<PathBuf> {
+    fn put_aside(&self, file: &SegmentFile) -> io::Result<()> {
         let dir = &self.here().dir;
-        let to = dir.join(file_name(file.id, ending));
+        let to = dir.join(file_name(file.id, "damaged"));
         self.shared.fs.rename(&file.path, &to)?;
-        self.shared.fs.sync_dir(dir)?;
-        Ok(to)
+        self.shared.fs.sync_dir(dir)
     }
+}
+
+/// Room in the active segment of this size while which nothing is filled if it may be avoided, in bytes.
+pub(super) fn enough_room(file_bytes: u64) -> u64 {
+    file_bytes / 4 * 3
 }
 
 /// The preparer's thread.
 pub(crate) fn run(mut preparer: Preparer) {
     let shared = Arc::clone(&preparer.shared);
     loop {
-        let wanted = preparer.here().supply().wanted.is_some();
-        let pace = preparer.step();
-        if wanted {
-            preparer.prepared_at = Some(clock::now());
-        }
-        match pace {
+        match preparer.step() {
             Pace::Again => {}
             Pace::Wait(timeout) => shared.journals[preparer.number].bell.wait(timeout),
             Pace::Stopped => break,
@@ -214,10 +202,10 @@ pub(crate) fn run(mut preparer: Preparer) {
     }
 }
 
-/// Prepares the segment that a journal starts with.
+/// Prepares the segment that a journal starts with. It is small, so that a start is quick even without a spare.
 pub(crate) fn prepare_first(shared: &Shared, number: usize) -> io::Result<Prepared> {
     let bytes = shared.options.segment_bytes_first.next_multiple_of(4096);
-    create(shared, &shared.journals[number], bytes, false)
+    create(shared, &shared.journals[number], bytes)
 }
 
 fn next_id(here: &JournalShared) -> u32 {
@@ -227,13 +215,13 @@ fn next_id(here: &JournalShared) -> u32 {
     id
 }
 
-fn create(shared: &Shared, here: &JournalShared, bytes: u64, calm: bool) -> io::Result<Prepared> {
+fn create(shared: &Shared, here: &JournalShared, bytes: u64) -> io::Result<Prepared> {
     let id = next_id(here);
     let temporary = here.dir.join(file_name(id, "tmp"));
     let filled = shared
         .fs
         .open(&temporary, shared.open_how(here.superblock.block_bytes))
-        .and_then(|file| fill(shared, here, &*file, bytes, calm));
+        .and_then(|file| fill(shared, here, &*file, bytes));
     if let Err(error) = filled {
         // Best effort: the next start removes what is left.
         let _ = shared.fs.remove(&temporary);
@@ -246,49 +234,6 @@ fn create(shared: &Shared, here: &JournalShared, bytes: u64, calm: bool) -> io::
     open(shared, here, id, bytes)
 }
 
-fn fill(
-    shared: &Shared,
-    here: &JournalShared,
-    file: &dyn FsFile,
-    bytes: u64,
-    mut calm: bool,
-) -> io::Result<()> {
-    // Reserved first, so that a full device is found out before it is filled up.
-    file.allocate(bytes)?;
-    if shared.options.preallocate == Preallocate::ZeroFill {
-        let zeros = AlignedBuf::zeroed(FILL_BYTES.min(usize::try_from(bytes).unwrap_or(FILL_BYTES)));
-        let whole = here.queue.room();
-        let (mut at, mut room) = (0, whole);
-        // What is reserved and not filled reads as zeros as well; it only costs more to write to.
-        while at < bytes && !here.supply_urgent.load(Ordering::Acquire) {
-            if shared.is_stopping() {
-                return Err(io::Error::from(io::ErrorKind::Interrupted));
-            }
-            let before = std::mem::replace(&mut room, here.queue.room());
-            calm = calm && before.abs_diff(room) <= CALM_BYTES_MAX;
-            let most = if calm { FILL_BYTES_CALM } else { FILL_BYTES };
-            let part = usize::try_from(bytes - at)
-                .unwrap_or(FILL_BYTES)
-                .min(most)
-                .min(zeros.capacity());
-            file.write_all_at(&zeros.bytes()[..part], at)?;
-            at += part as u64;
-            if calm && is_ahead(at, bytes, room, whole) {
-                // Whatever the bell is rung for is looked at once the segment is ready.
-                here.bell.wait(Some(CALM_PAUSE));
-            }
-        }
-    }
-    file.sync_data()
-}
-
-/// Whether the next segment, filled up to `at` of `bytes`, is further than twice what the journal has used of the `whole` that
-/// it had in the active one.
-fn is_ahead(at: u64, bytes: u64, room: usize, whole: usize) -> bool {
-    let used = whole.saturating_sub(room) as u128;
-    u128::from(at) * whole as u128 >= 2 * used * u128::from(bytes)
-}
-
 fn open(shared: &Shared, here: &JournalShared, id: u32, bytes: u64) -> io::Result<Prepared> {
     let path = here.dir.join(file_name(id, SEGMENT));
     let file = shared
@@ -299,21 +244,4 @@ fn open(shared: &Shared, here: &JournalShared, id: u32, bytes: u64) -> io::Resul
         file: Arc::new(SegmentFile { id, salt, path, file }),
         bytes,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_segment_stays_ahead_of_the_active_one() {
-        const MIB: u64 = 1 << 20;
-        assert!(is_ahead(MIB, 256 * MIB, 32 << 20, 32 << 20), "nothing used");
-        assert!(!is_ahead(MIB, 256 * MIB, 31 << 20, 32 << 20), "a 32nd used");
-        assert!(is_ahead(16 * MIB, 256 * MIB, 31 << 20, 32 << 20));
-        assert!(!is_ahead(255 * MIB, 256 * MIB, 16 << 20, 32 << 20), "half used");
-        assert!(is_ahead(256 * MIB, 256 * MIB, 16 << 20, 32 << 20));
-        // Before the first group nothing is known of the room.
-        assert!(is_ahead(1, MIB, 0, 0));
-    }
 }

@@ -144,7 +144,7 @@ impl<'a> Replay<'a> {
         let mut ids = BTreeSet::new();
         for name in &names {
             ids.extend(parse(name, SEGMENT));
-            let unfinished = name.ends_with(".tmp") || name.ends_with(".spare");
+            let unfinished = name.ends_with(".tmp");
             if unfinished && let Err(error) = fs.remove(&here.dir.join(name)) {
                 tracing::warn!(%error, name, "cannot remove a leftover file");
             }
@@ -175,8 +175,15 @@ impl<'a> Replay<'a> {
             });
         }
         // Never used again under the same id: bytes of a group whose header was lost in a crash could otherwise be taken
-        // for new ones.
-        let next = ids.last().copied().max(Some(mark.segment)).unwrap_or(0) + 1;
+        // for new ones. The same goes for what is in spares.
+        let spare = here.adopt_spares(self.shared, &names);
+        let next = ids
+            .last()
+            .copied()
+            .max(spare)
+            .max(Some(mark.segment))
+            .unwrap_or(0)
+            + 1;
         here.supply().segment_next = next;
         while let Some(last) = candidates.last() {
             if last.header.is_some()
@@ -185,8 +192,9 @@ impl<'a> Replay<'a> {
             {
                 break;
             }
-            let path = last.file.path.clone();
-            fs.remove(&path).map_err(OpenStoreError::io("remove", path))?;
+            let (id, path) = (last.file.id, last.file.path.clone());
+            here.let_go(self.shared, id, &path, last.file_bytes)
+                .map_err(OpenStoreError::io("remove", path))?;
             candidates.pop();
         }
         Ok(candidates)

@@ -134,6 +134,8 @@ impl Machine {
             ledger_dirs: numbered_dirs("ledgers", 1 + random.below(2)),
             journal_bytes_max: 20 << 10 << random.below(4),
             journal_backups: random.below(2),
+            // Not drawn, so that seeds go on to mean what they meant.
+            spare_segments: (seed % 3) as usize,
             write_cache_bytes: 4 << 10 << random.below(5),
             flush_interval: Duration::from_secs(3),
             entry_log_bytes: 16 << 10 << random.below(3),

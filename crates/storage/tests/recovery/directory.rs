@@ -109,7 +109,11 @@ fn an_unused_segment_is_never_used_under_the_same_id() {
 
 #[test]
 fn a_clean_stop_leaves_an_empty_journal_and_nothing_to_replay() {
-    let mut store = Store::new();
+    let no_spares = Options {
+        spare_segments: 0,
+        ..options()
+    };
+    let mut store = Store::open_with(FaultFs::new(1), no_spares);
     let writer = store.create();
     store.append(&*writer, 100);
     let id = writer.id();

@@ -9,6 +9,7 @@ mod flips;
 mod logs;
 mod offline;
 mod space;
+mod spares;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
