@@ -74,6 +74,25 @@ pub struct Tail {
     pub failed: Option<Arc<StorageFault>>,
 }
 
+/// An entry to append.
+#[derive(Clone, Debug)]
+pub struct NewEntry {
+    /// Opaque, 1 byte to 16 MiB.
+    pub payload: Bytes,
+    /// The CRC-32C of `payload`, when whoever appends has it at hand from a check of these very bytes. An engine may store it
+    /// rather than reckon its own, so a wrong one makes the entry unreadable.
+    pub crc32c: Option<u32>,
+}
+
+impl From<Bytes> for NewEntry {
+    fn from(payload: Bytes) -> Self {
+        Self {
+            payload,
+            crc32c: None,
+        }
+    }
+}
+
 /// The one writer of an open ledger.
 ///
 /// Dropping it without [`close`](Self::close) leaves the ledger open; it must then be recovered before it is read
@@ -85,11 +104,18 @@ pub trait LedgerWriter: Send + Sync {
     /// Queues one entry and says which id it got; it is durable once [`Tail::durable`] is beyond that id.
     ///
     /// Never blocks and never waits: the caller bounds what it has in flight, in bytes, before it calls.
-    /// `payload`: opaque, 1 byte to 16 MiB.
     ///
     /// # Errors
     /// `Fenced`, `Closed`, `TooLarge`, `NoSpace`, `Overloaded`, `Poisoned`: see [`AppendError`]. The entry was then not queued.
-    fn append(&self, payload: Bytes) -> Result<EntryId, AppendError>;
+    fn append_entry(&self, entry: NewEntry) -> Result<EntryId, AppendError>;
+
+    /// [`append_entry`](Self::append_entry) of a payload whose checksum nobody knows.
+    ///
+    /// # Errors
+    /// As there.
+    fn append(&self, payload: Bytes) -> Result<EntryId, AppendError> {
+        self.append_entry(payload.into())
+    }
 
     /// The durable tail, as a watermark. Coalescing: a slow watcher sees the newest value only.
     fn tail(&self) -> watch::Receiver<Tail>;

@@ -17,7 +17,7 @@ use pharos_types::{EntryId, LedgerId};
 
 use crate::{
     AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
-    OpenError, ReadEntry, ReadError, Sealed, StorageFault, Tail,
+    NewEntry, OpenError, ReadEntry, ReadError, Sealed, StorageFault, Tail,
 };
 
 /// The largest entry taken, in bytes.
@@ -314,7 +314,8 @@ impl LedgerWriter for Writer {
         self.id
     }
 
-    fn append(&self, payload: Bytes) -> Result<EntryId, AppendError> {
+    fn append_entry(&self, entry: NewEntry) -> Result<EntryId, AppendError> {
+        let payload = entry.payload;
         if payload.len() > ENTRY_BYTES_MAX {
             return Err(AppendError::TooLarge {
                 bytes: payload.len(),

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chunks;
 mod closing;
 mod connection;
 mod consumer;

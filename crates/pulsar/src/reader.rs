@@ -1,7 +1,8 @@
 //! Reading from a connection: bytes to commands, commands to handlers, with the pauses that back-pressure asks for.
 //!
-//! An idle connection holds no read buffer: it borrows one when there is something to read. A payload is a slice of the
-//! buffer it was read into; a small one is copied out, because keeping it in the cache would keep the whole buffer.
+//! An idle connection holds no read buffer: it borrows one when there is something to read, and in a burst a large one
+//! ([`chunks`]). A payload is a slice of the buffer it was read into; a small one is copied out, because keeping it in the
+//! cache would keep the whole buffer.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::tcp::OwnedReadHalf;
 
@@ -17,14 +18,21 @@ use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_broker::shard::Publish;
 use pharos_wire::frame::{self, FrameError};
 
+use crate::chunks;
 use crate::connection::Connection;
 use crate::handlers;
 use crate::spare;
 
 /// The first read of a burst.
 const READ_BYTES_MIN: usize = 16 << 10;
-/// In a burst that keeps filling its buffer reads are doubled this often, to 256 KiB.
+/// In a burst that keeps filling its buffer reads are doubled this often, to [`READ_BYTES_MAX`].
 const DOUBLINGS_MAX: u32 = 4;
+/// The most that one read takes.
+const READ_BYTES_MAX: usize = READ_BYTES_MIN << DOUBLINGS_MAX;
+/// From this size on reads go to a chunk.
+const CHUNK_READ_BYTES_MIN: usize = 64 << 10;
+/// A larger frame gets memory of its own.
+const CHUNK_FRAME_BYTES_MAX: usize = chunks::CHUNK_BYTES / 2;
 /// Payloads below this size are copied out of a buffer that is much larger.
 const COPY_BYTES_MAX: usize = 4 << 10;
 /// Frames handled before other connections of the shard get their turn.
@@ -77,6 +85,8 @@ pub(crate) async fn run(connection: Rc<Connection>, mut stream: OwnedReadHalf) {
 #[derive(Default)]
 struct Input {
     buffer: BytesMut,
+    /// The buffer is one of [`chunks`].
+    is_chunk: bool,
     /// Full reads one after the other: how often the next one is doubled.
     doubled: u32,
 }
@@ -95,17 +105,9 @@ impl Input {
         if connection.is_saturated() && !wait_for_room(connection).await {
             return false;
         }
-        let want = READ_BYTES_MIN << self.doubled;
-        if self.buffer.is_empty() {
-            if self.buffer.capacity() == 0 {
-                self.buffer = spare::take_input();
-            }
-            self.buffer.reserve(want);
-        } else {
-            self.buffer.reserve(frame::reserve_hint(&self.buffer).max(want));
-        }
-        let room = self.buffer.capacity() - self.buffer.len();
-        match read_once(stream, &mut self.buffer).await {
+        self.make_room();
+        let room = (self.buffer.capacity() - self.buffer.len()).min(READ_BYTES_MAX);
+        match read_once(stream, (&mut self.buffer).limit(room)).await {
             None => {
                 self.rest();
                 true
@@ -124,11 +126,56 @@ impl Input {
         }
     }
 
+    /// Room for the next read.
+    fn make_room(&mut self) {
+        let want = READ_BYTES_MIN << self.doubled;
+        let missing = frame::missing_bytes(&self.buffer);
+        let frame = self.buffer.len() + missing;
+        if want < CHUNK_READ_BYTES_MIN || frame > CHUNK_FRAME_BYTES_MAX {
+            return self.make_own_room(want);
+        }
+        let room = self.buffer.capacity() - self.buffer.len();
+        // A frame that ends in this chunk is read to its end there, even in a small read; any other one moves.
+        let ends_here = self.buffer.len() >= 4 && missing <= room;
+        if self.is_chunk && (ends_here || room >= CHUNK_READ_BYTES_MIN) {
+            return;
+        }
+        let mut chunk = chunks::take(frame.max(CHUNK_READ_BYTES_MIN));
+        chunk.extend_from_slice(&self.buffer);
+        let old = std::mem::replace(&mut self.buffer, chunk);
+        if std::mem::replace(&mut self.is_chunk, true) {
+            chunks::give(old);
+        }
+    }
+
+    /// Room that no other connection reads into.
+    fn make_own_room(&mut self, want: usize) {
+        let room = match self.buffer.is_empty() {
+            true => want,
+            false => frame::reserve_hint(&self.buffer).max(want),
+        };
+        if std::mem::take(&mut self.is_chunk) {
+            let mut own = BytesMut::with_capacity(self.buffer.len() + room);
+            own.extend_from_slice(&self.buffer);
+            chunks::give(std::mem::replace(&mut self.buffer, own));
+        } else {
+            if self.buffer.capacity() == 0 {
+                self.buffer = spare::take_input();
+            }
+            self.buffer.reserve(room);
+        }
+    }
+
     /// The socket has no more for now.
     fn rest(&mut self) {
         if self.buffer.is_empty() {
             self.doubled = 0;
-            spare::give_input(std::mem::take(&mut self.buffer));
+            let buffer = std::mem::take(&mut self.buffer);
+            if std::mem::take(&mut self.is_chunk) {
+                chunks::give(buffer);
+            } else {
+                spare::give_input(buffer);
+            }
         }
     }
 }
@@ -147,8 +194,8 @@ async fn wait_readable(connection: &Connection, stream: &OwnedReadHalf) -> bool 
 
 /// Reads what the socket has, without waiting; `None` when that is nothing. Polling the read rather than trying it lets
 /// the runtime see that a short read drained the socket, which saves asking it once more.
-async fn read_once(stream: &mut OwnedReadHalf, buffer: &mut BytesMut) -> Option<std::io::Result<usize>> {
-    let mut read = pin!(stream.read_buf(buffer));
+async fn read_once(stream: &mut OwnedReadHalf, mut room: impl BufMut) -> Option<std::io::Result<usize>> {
+    let mut read = pin!(stream.read_buf(&mut room));
     poll_fn(|context| {
         Poll::Ready(match read.as_mut().poll(context) {
             Poll::Ready(outcome) => Some(outcome),
@@ -214,5 +261,88 @@ pub(crate) fn kept(payload: Bytes) -> Bytes {
         Bytes::copy_from_slice(&payload)
     } else {
         payload
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A SEND of `bytes` bytes that are all the same.
+    fn send(bytes: usize, fill: u8) -> Vec<u8> {
+        let command = [0x08, 0x06, 0x32, 0x04, 0x08, 0x01, 0x10, 0x05];
+        let total = u32::try_from(4 + command.len() + bytes).unwrap();
+        let mut frame = total.to_be_bytes().to_vec();
+        frame.extend_from_slice(&(command.len() as u32).to_be_bytes());
+        frame.extend_from_slice(&command);
+        frame.resize(frame.len() + bytes, fill);
+        frame
+    }
+
+    /// Frames of these sizes, read in pieces of at most `pieces` bytes in turn; the last 4 MB stay in use.
+    fn read(sizes: &[usize], pieces: &[usize]) {
+        let sends = (0..).zip(sizes).map(|(number, bytes)| send(*bytes, number as u8));
+        let stream = sends.collect::<Vec<_>>().concat();
+        let (mut input, mut at, mut found) = (Input::default(), 0, 0);
+        let (mut held, mut held_bytes) = (VecDeque::<(Bytes, u8)>::new(), 0);
+        for piece in pieces.iter().cycle() {
+            input.make_room();
+            let room = (input.buffer.capacity() - input.buffer.len()).min(READ_BYTES_MAX);
+            assert!(room > 0);
+            let bytes = room.min(*piece).min(stream.len() - at);
+            input.buffer.extend_from_slice(&stream[at..at + bytes]);
+            at += bytes;
+            while let Some(frame) = frame::decode(&mut input.buffer, 8 << 20).unwrap() {
+                let payload = frame.payload.unwrap();
+                assert_eq!(payload.len(), sizes[found]);
+                held_bytes += payload.len();
+                held.push_back((payload, found as u8));
+                found += 1;
+            }
+            while held_bytes > 4_000_000 {
+                let (payload, fill) = held.pop_front().unwrap();
+                held_bytes -= payload.len();
+                assert!(
+                    payload.iter().all(|byte| *byte == fill),
+                    "nothing was written over it"
+                );
+            }
+            if bytes == room {
+                input.doubled = (input.doubled + 1).min(DOUBLINGS_MAX);
+            } else {
+                input.rest();
+            }
+            if at == stream.len() {
+                break;
+            }
+        }
+        assert_eq!(found, sizes.len());
+        assert!(
+            held.iter()
+                .all(|(payload, fill)| payload.iter().all(|byte| byte == fill))
+        );
+    }
+
+    #[test]
+    fn frames_of_all_sizes_come_out_as_they_went_in_whatever_the_reads_bring() {
+        let shard = pharos_runtime::spawn_shard("test".to_owned(), || async {
+            let mixed = [
+                5, 131_000, 20_000, 700_000, 100, 300_000, 3_000_000, 131_000, 524_000, 525_000, 0, 1,
+            ];
+            let mixed: Vec<usize> = mixed.iter().cycle().take(60).copied().collect();
+            for sizes in [&mixed[..], &[131_072; 80], &[30_000; 300], &[1_048_570; 12]] {
+                for pieces in [
+                    &[usize::MAX][..],
+                    &[usize::MAX, 200_000, 37],
+                    &[70_000, 999_999],
+                    &[usize::MAX, 3],
+                ] {
+                    read(sizes, pieces);
+                }
+            }
+        });
+        shard.unwrap().join().unwrap();
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Op {
         ledger: Arc<Ledger>,
         entry: u64,
         payload: Bytes,
+        /// The checksum of the payload, when it came with one.
+        crc32c: Option<u32>,
     },
     Create {
         ledger: Arc<Ledger>,

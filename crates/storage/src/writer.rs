@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::sync::{oneshot, watch};
 
-use pharos_ledger::{AppendError, BoxFuture, LedgerWriter, Sealed, StorageFault, Tail};
+use pharos_ledger::{AppendError, BoxFuture, LedgerWriter, NewEntry, Sealed, StorageFault, Tail};
 use pharos_types::{EntryId, LedgerId};
 
 use crate::ledgers::{Ledger, LedgerState, Phase};
@@ -54,7 +53,8 @@ impl LedgerWriter for Writer {
         self.ledger.id
     }
 
-    fn append(&self, payload: Bytes) -> Result<EntryId, AppendError> {
+    fn append_entry(&self, entry: NewEntry) -> Result<EntryId, AppendError> {
+        let NewEntry { payload, crc32c } = entry;
         let ledger = self.ledger.id;
         let bytes_max = self.shared.options.entry_bytes_max;
         if payload.len() > bytes_max {
@@ -72,6 +72,7 @@ impl LedgerWriter for Writer {
             ledger: Arc::clone(&self.ledger),
             entry,
             payload,
+            crc32c,
         };
         self.shared
             .journal_of(&self.ledger)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter};
+use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter, NewEntry};
 use pharos_storage::{Options, Storage};
 use pharos_types::{EntryId, LedgerId};
 
@@ -120,5 +120,29 @@ async fn what_follows_a_large_read_is_read_before_it_is_asked_for() {
     let read = storage.stats().read_bytes - before;
     let data = ENTRIES * ENTRY_BYTES as u64;
     assert!((data..data * 5 / 4).contains(&read), "{read} bytes for {data}");
+    storage.shutdown().await;
+}
+
+/// A checksum of the bytes as they came finds what happened to them in memory before they were written.
+#[tokio::test(flavor = "current_thread")]
+async fn a_checksum_that_came_with_an_entry_is_the_one_that_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Storage::open(dir.path(), options()).unwrap();
+    let writer = storage.create(CreateOptions::default()).await.unwrap();
+    let id = writer.id();
+    for entry in 0..3 {
+        let payload = payload(id, entry);
+        let was = crc_fast::crc32_iscsi(&payload);
+        let crc32c = Some(if entry == 1 { was ^ 1 } else { was });
+        writer.append_entry(NewEntry { payload, crc32c }).unwrap();
+    }
+    writer.close().await.unwrap();
+    while storage.stats().cache_bytes > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for entry in 0..3 {
+        let found = storage.read(id, EntryId(entry), 1, usize::MAX).await;
+        assert_eq!(found.is_ok(), entry != 1, "{entry}: {found:?}");
+    }
     storage.shutdown().await;
 }

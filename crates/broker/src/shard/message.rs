@@ -40,6 +40,8 @@ pub struct Publish {
     pub highest_sequence_id: u64,
     /// What is stored: checksum, metadata and payload, byte for byte as they came.
     pub payload: Bytes,
+    /// The CRC-32C of all of `payload`, when it follows from the check of the one in it.
+    pub crc32c: Option<u32>,
     /// What delivery will need to know.
     pub facts: EntryFacts,
     /// When it was read from the socket.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use pharos_ledger::NewEntry;
 use pharos_managed_ledger::{AppendError, DurableError};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
@@ -70,7 +71,11 @@ impl Topic {
             self.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
             return true;
         }
-        match state.ledger.append(entry.payload.clone()) {
+        let stored = NewEntry {
+            payload: entry.payload.clone(),
+            crc32c: entry.crc32c,
+        };
+        match state.ledger.append_entry(stored) {
             Ok(appended) => {
                 self.note_accepted(state, &entry, wall_ms);
                 state.pending.push_back(Pending {

@@ -1,7 +1,7 @@
 //! Appending: position and ordinal at once, durability later.
 
 use bytes::Bytes;
-use pharos_ledger::StorageFault;
+use pharos_ledger::{NewEntry, StorageFault};
 use pharos_types::{EntryId, Ordinal, Position};
 
 use super::{End, Failure, ManagedLedger, Next, WAITING_BYTES_MAX};
@@ -17,19 +17,28 @@ pub struct Appended {
 }
 
 impl ManagedLedger {
+    /// [`append_entry`](Self::append_entry) of a payload whose checksum nobody knows.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append(&mut self, payload: Bytes) -> Result<Appended, AppendError> {
+        self.append_entry(payload.into())
+    }
+
     /// Appends one entry. Never waits: the caller bounds what it has in flight, in bytes, before it calls.
     ///
-    /// `payload`: 1 byte to `entry_bytes_max`. The cache keeps the given `Bytes` as they are: copy first if they are a small part
-    /// of a large buffer.
+    /// Its payload: 1 byte to `entry_bytes_max`. The cache keeps the given `Bytes` as they are: copy first if they are a small
+    /// part of a large buffer.
     ///
     /// # Errors
     /// [`AppendError`]; the entry was not queued, and later ones may be after `BadSize`, `NoSpace` and `Overloaded` only.
-    pub fn append(&mut self, payload: Bytes) -> Result<Appended, AppendError> {
+    pub fn append_entry(&mut self, entry: NewEntry) -> Result<Appended, AppendError> {
+        let payload = entry.payload.clone();
         self.check_appendable(&payload)?;
         if self.handover.is_none() && matches!(self.next, Next::Ready(_)) && self.is_roll_due() {
             self.begin_handover();
         }
-        self.queue(payload.clone())?;
+        self.queue(entry)?;
         let Some(row) = self.rows.last_mut() else {
             return Err(AppendError::Terminated);
         };
@@ -62,19 +71,22 @@ impl ManagedLedger {
     }
 
     /// Hands the entry to the engine, or lets it wait behind those that wait.
-    fn queue(&mut self, payload: Bytes) -> Result<(), AppendError> {
+    fn queue(&mut self, entry: NewEntry) -> Result<(), AppendError> {
         self.flush_waiting();
         self.check_writable()?;
         if self.handover.is_some() || !self.waiting.is_empty() {
-            if self.waiting_bytes + payload.len() > WAITING_BYTES_MAX {
+            let bytes = entry.payload.len();
+            if self.waiting_bytes + bytes > WAITING_BYTES_MAX {
                 return Err(AppendError::Overloaded);
             }
-            self.waiting_bytes += payload.len();
-            self.waiting.push_back(payload);
+            self.waiting_bytes += bytes;
+            self.waiting.push_back(entry);
             return Ok(());
         }
         let writer = self.writer.as_ref().ok_or(AppendError::Terminated)?;
-        let entry = writer.append(payload).map_err(|error| self.on_refused(&error))?;
+        let entry = writer
+            .append_entry(entry)
+            .map_err(|error| self.on_refused(&error))?;
         let expected = self.rows.last().map(|row| EntryId(row.entries));
         assert_eq!(Some(entry), expected, "the engine's entry ids are dense");
         Ok(())
@@ -85,11 +97,11 @@ impl ManagedLedger {
     pub(super) fn flush_waiting(&mut self) {
         while self.handover.is_none()
             && self.failure.is_none()
-            && let (Some(writer), Some(payload)) = (&self.writer, self.waiting.front())
+            && let (Some(writer), Some(entry)) = (&self.writer, self.waiting.front())
         {
             use pharos_ledger::AppendError as Refused;
-            let bytes = payload.len();
-            match writer.append(payload.clone()) {
+            let bytes = entry.payload.len();
+            match writer.append_entry(entry.clone()) {
                 Ok(_) => {
                     self.waiting.pop_front();
                     self.waiting_bytes -= bytes;

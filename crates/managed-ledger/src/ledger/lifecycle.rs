@@ -40,8 +40,8 @@ impl ManagedLedger {
                 writer.close().await?;
                 writer = handover.writer;
             }
-            for payload in std::mem::take(&mut self.waiting) {
-                writer.append(payload)?;
+            for entry in std::mem::take(&mut self.waiting) {
+                writer.append_entry(entry)?;
             }
             writer.close().await?;
             let spare = match &self.next {

@@ -21,8 +21,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use pharos_ledger::{BoxFuture, Durability, LedgerEngine, LedgerWriter, StorageFault};
+use pharos_ledger::{BoxFuture, Durability, LedgerEngine, LedgerWriter, NewEntry, StorageFault};
 use pharos_types::{EntryId, Ordinal, Position};
 use tokio::sync::watch;
 
@@ -72,7 +71,7 @@ pub struct ManagedLedger {
     handover: Option<Handover>,
     /// Entries that have positions in the last row's ledger but are not queued there: it waits for the one before to be
     /// closed, or the engine is full. Counted in `waiting_bytes` and bounded by [`WAITING_BYTES_MAX`].
-    waiting: VecDeque<Bytes>,
+    waiting: VecDeque<NewEntry>,
     waiting_bytes: usize,
     /// Step 1 of a rollover.
     next: Next,

@@ -1,5 +1,6 @@
 //! One managed ledger over the in-memory engine and store: its verbs one by one. Random histories are in `model`.
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::memory::MemoryEngine;

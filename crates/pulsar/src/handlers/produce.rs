@@ -250,13 +250,14 @@ pub(super) fn handle_send(
         }
     };
     match check(send, &payload) {
-        Ok(facts) => {
+        Ok((facts, crc32c)) => {
             connection.send_began(payload.len());
             connection.producers.borrow_mut().sent(send.producer_id);
             let entry = Publish {
                 sequence_id: send.sequence_id,
                 highest_sequence_id: highest,
                 payload: kept(payload),
+                crc32c,
                 facts,
                 received_at: clock::now(),
             };
@@ -274,8 +275,9 @@ pub(super) fn handle_send(
     true
 }
 
-/// The checks of one send that need nothing but its bytes.
-fn check(send: &CommandSend, payload: &[u8]) -> Result<EntryFacts, Refusal> {
+/// The checks of one send that need nothing but its bytes: what delivery will need to know, and the checksum of all of it
+/// when that follows from the one in it.
+fn check(send: &CommandSend, payload: &[u8]) -> Result<(EntryFacts, Option<u32>), Refusal> {
     if send.txnid_least_bits.is_some() && send.txnid_most_bits.is_some() {
         return Err(Refusal::new(
             ServerError::NotAllowedError,
@@ -297,7 +299,7 @@ fn check(send: &CommandSend, payload: &[u8]) -> Result<EntryFacts, Refusal> {
         ));
     }
     let facts = message::peek(parts.metadata).map_err(|error| malformed(&error))?;
-    Ok(EntryFacts::from_facts(&facts))
+    Ok((EntryFacts::from_facts(&facts), parts.entry_checksum(payload)))
 }
 
 /// CLOSE_PRODUCER.

@@ -58,28 +58,14 @@ pub(crate) const fn record_bytes(body_bytes: usize) -> usize {
     round_up((RECORD_HEADER_BYTES + body_bytes) as u64, RECORD_ALIGN as u64) as usize
 }
 
-/// Writes one record to the start of `room`; returns the bytes it takes and the checksum of its body.
-pub(crate) fn encode(
-    room: &mut [u8],
-    salt: u32,
-    kind: Kind,
-    ledger: u64,
-    value: u64,
-    body: &[u8],
-) -> (usize, u32) {
-    let total = record_bytes(body.len());
+/// Writes one record to the start of `room`; returns the bytes it takes. `header` says the length and the checksum of `body`.
+pub(crate) fn encode(room: &mut [u8], salt: u32, header: &RecordHeader, body: &[u8]) -> usize {
+    let total = header.total_bytes();
     let body_end = RECORD_HEADER_BYTES + body.len();
-    let header = RecordHeader {
-        kind,
-        body_bytes: body.len() as u32,
-        body_crc: crc32c(body),
-        ledger,
-        value,
-    };
     room[..RECORD_HEADER_BYTES].copy_from_slice(&header.encode(salt));
     room[RECORD_HEADER_BYTES..body_end].copy_from_slice(body);
     room[body_end..total].fill(0);
-    (total, header.body_crc)
+    total
 }
 
 impl RecordHeader {
@@ -135,10 +121,17 @@ mod tests {
     #[test]
     fn a_record_comes_back_and_no_flipped_byte_passes() {
         let mut room = vec![0xee; 64];
-        let (total, crc) = encode(&mut room, 5, Kind::Entry, 7, 8, b"hello");
-        assert_eq!((total, crc), (40, crc32c(b"hello")));
+        let written = RecordHeader {
+            kind: Kind::Entry,
+            body_bytes: 5,
+            body_crc: crc32c(b"hello"),
+            ledger: 7,
+            value: 8,
+        };
+        let total = encode(&mut room, 5, &written, b"hello");
+        assert_eq!(total, 40);
         let header = RecordHeader::decode(&room, 5).unwrap();
-        assert_eq!((header.kind, header.ledger, header.value), (Kind::Entry, 7, 8));
+        assert_eq!(header, written);
         assert_eq!(header.body(&room), Some(&b"hello"[..]));
         assert_eq!(header.total_bytes(), total);
         for at in 0..RECORD_HEADER_BYTES + 5 {

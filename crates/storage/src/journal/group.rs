@@ -9,7 +9,7 @@ use super::{Journal, Placed};
 use crate::format::checkpoint::durability_to_number;
 use crate::format::crc32c;
 use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::format::record::{self, Kind};
+use crate::format::record::{self, Kind, RecordHeader};
 use crate::queue::Op;
 use crate::stats::bump;
 
@@ -21,6 +21,19 @@ pub(super) fn is_written(op: &Op) -> bool {
 /// The journal bytes that an op takes.
 pub(super) fn journal_bytes(op: &Op) -> usize {
     if is_written(op) { op.record_bytes() } else { 0 }
+}
+
+/// The checksum of an op's body: the one that it came with, of the bytes as they were checked when they arrived. So what
+/// changes in memory after that is found when the entry is read, which a checksum made only now would cover up.
+pub(super) fn body_crc(op: &Op) -> u32 {
+    match op {
+        Op::Entry {
+            payload,
+            crc32c: known,
+            ..
+        } => known.unwrap_or_else(|| crc32c(payload)),
+        _ => crc32c(&[]),
+    }
 }
 
 impl Journal {
@@ -38,12 +51,11 @@ impl Journal {
         let mut records = 0;
         for placed in group {
             if is_written(&placed.op) {
-                let (length, crc) = encode(&mut bytes[at..], active.file.salt, &placed.op);
-                placed.crc = crc;
-                at += length;
+                placed.crc = body_crc(&placed.op);
+                at += encode(&mut bytes[at..], active.file.salt, placed);
                 records += 1;
-            } else if let Op::Entry { payload, .. } = &placed.op {
-                placed.crc = crc32c(payload);
+            } else {
+                placed.crc = body_crc(&placed.op);
             }
         }
         bytes[at..].fill(0);
@@ -79,21 +91,30 @@ impl Journal {
     }
 }
 
-fn encode(room: &mut [u8], salt: u32, op: &Op) -> (usize, u32) {
-    let mut fact = |kind, ledger, value| record::encode(room, salt, kind, ledger, value, &[]);
-    match op {
+/// Writes an op's record to the start of `room`; returns the bytes it takes.
+fn encode(room: &mut [u8], salt: u32, placed: &Placed) -> usize {
+    let (kind, ledger, value, body) = match &placed.op {
         Op::Create { ledger, .. } => {
             let value = u64::from(durability_to_number(ledger.durability));
-            fact(Kind::Created, ledger.id.0, value)
+            (Kind::Created, ledger.id.0, value, &[][..])
         }
-        Op::Seal { ledger, entry_count } => fact(Kind::Sealed, ledger.id.0, *entry_count),
-        Op::Delete { ledger, .. } => fact(Kind::Deleted, ledger.id.0, 0),
+        Op::Seal { ledger, entry_count } => (Kind::Sealed, ledger.id.0, *entry_count, &[][..]),
+        Op::Delete { ledger, .. } => (Kind::Deleted, ledger.id.0, 0, &[][..]),
         Op::Entry {
             ledger,
             entry,
             payload,
-        } => record::encode(room, salt, Kind::Entry, ledger.id.0, *entry, payload),
+            ..
+        } => (Kind::Entry, ledger.id.0, *entry, &payload[..]),
         // Never selected into a group.
-        Op::Stop => (0, 0),
-    }
+        Op::Stop => return 0,
+    };
+    let header = RecordHeader {
+        kind,
+        body_bytes: body.len() as u32,
+        body_crc: placed.crc,
+        ledger,
+        value,
+    };
+    record::encode(room, salt, &header, body)
 }

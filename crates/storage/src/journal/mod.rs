@@ -239,9 +239,7 @@ impl Journal {
             }
         } else {
             for placed in &mut group {
-                if let Op::Entry { payload, .. } = &placed.op {
-                    placed.crc = crate::format::crc32c(payload);
-                }
+                placed.crc = group::body_crc(&placed.op);
             }
         }
         let (early, late): (Vec<_>, Vec<_>) = group.into_iter().partition(

@@ -44,6 +44,7 @@ impl Journal {
                     ledger,
                     entry,
                     payload,
+                    crc32c: _,
                 } => self.touch(ledger, entry, CachedEntry { payload, crc }),
                 fact => facts.push(fact),
             }

@@ -1,6 +1,7 @@
 //! The payload part: facts, keys, batches, blocks to strip.
 
 use bytes::Bytes;
+use pharos_wire::hash::crc32c;
 use pharos_wire::message::{
     self, BatchBuilder, BatchError, BatchIter, ChunkFacts, ReplicateTo, SplitError, TxnId,
 };
@@ -205,6 +206,30 @@ fn a_flipped_bit_fails_the_checksum() {
     let mut entry = hex(golden::ENTRY);
     *entry.last_mut().unwrap() ^= 1;
     assert!(!message::split_ref(&entry).unwrap().verify_checksum());
+}
+
+#[test]
+fn the_checksum_of_all_of_an_entry_follows_from_the_one_in_it() {
+    for size in [16 << 10, (16 << 10) + 1, 131_072, 5_000_001] {
+        let payload: Vec<u8> = (0..size).map(|i: u32| (i % 251) as u8).collect();
+        let entry = message::encode_entry(&metadata(), &payload);
+        let stored = [
+            &message::broker_entry_prefix(&BrokerEntryMetadata::default()),
+            &entry[..],
+        ]
+        .concat();
+        for entry in [&entry[..], &stored] {
+            let parts = message::split_ref(entry).unwrap();
+            assert_eq!(parts.entry_checksum(entry), Some(crc32c(entry)), "{size}");
+        }
+        let unchecked = &entry[6..];
+        assert_eq!(
+            message::split_ref(unchecked).unwrap().entry_checksum(unchecked),
+            None
+        );
+    }
+    let small = message::encode_entry(&metadata(), b"small");
+    assert_eq!(message::split_ref(&small).unwrap().entry_checksum(&small), None);
 }
 
 #[test]

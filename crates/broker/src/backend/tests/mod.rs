@@ -188,6 +188,7 @@ fn sends(entries: Vec<Bytes>) -> Vec<Publish> {
             highest_sequence_id: 0,
             facts: EntryFacts::of(&payload),
             payload,
+            crc32c: None,
             received_at: clock::now(),
         })
         .collect()

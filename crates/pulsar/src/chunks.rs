@@ -1,0 +1,190 @@
+//! The large pieces of memory that bursts are read into, used again and again.
+//!
+//! ```text
+//!   chunk   [ frame ][ frame ][ frame … ][ room ]     frames leave as slices that share the chunk
+//!   used      chunk   chunk   chunk …                 filled to the end; free again when the last slice of it is gone
+//! ```
+//! What was published stays in memory until it is in the entry logs, so memory for it goes round: by hundreds of megabytes,
+//! from the shard that reads to the thread that lets go. Given back to the system and taken anew, every page of it would be
+//! cleared and mapped once more. So a thread keeps a handle on each chunk that it has filled, and takes the oldest whose
+//! slices are all gone when it needs another.
+//!
+//! Always true: a chunk is written to only where no slice has been taken; free chunks that a second of reading did not need
+//! are given back ([`trim`]), so a thread that reads nothing keeps none.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use pharos_runtime::spawn_local;
+
+/// Size of a chunk: the beginning of a frame that does not end in it is copied to the next one, so it is several times the
+/// usual large frame.
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+/// With less room than this a chunk counts as filled.
+const ROOM_BYTES_MIN: usize = CHUNK_BYTES / 4;
+/// Handles kept on filled chunks; beyond that the oldest is let go, and the system has to give new memory for it.
+const USED_MAX: usize = 1024;
+/// How many of the oldest are looked at for one that is free: a slice that somebody keeps for long must not hide the others.
+const LOOK_MAX: usize = 8;
+/// How often free chunks are given back.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct Chunks {
+    /// Has room left; of whoever reads next.
+    open: Option<BytesMut>,
+    /// Filled, the oldest first. Each is empty and stands at the end of its chunk.
+    used: VecDeque<BytesMut>,
+    /// How many were taken from `used` since the last [`trim`].
+    taken: usize,
+    /// A task trims until `used` is empty.
+    trimming: bool,
+}
+
+thread_local! {
+    static CHUNKS: RefCell<Chunks> = RefCell::default();
+}
+
+/// An empty buffer with room for at least `bytes`, which is not more than [`CHUNK_BYTES`]; mostly much more.
+pub(crate) fn take(bytes: usize) -> BytesMut {
+    CHUNKS.with_borrow_mut(|chunks| {
+        match chunks.open.take() {
+            Some(open) if open.capacity() >= bytes => return open,
+            Some(open) => chunks.keep(open),
+            None => {}
+        }
+        chunks
+            .take_free()
+            .unwrap_or_else(|| BytesMut::with_capacity(CHUNK_BYTES))
+    })
+}
+
+/// Takes a chunk back, whatever is left of its room. Bytes in it are dropped.
+pub(crate) fn give(mut chunk: BytesMut) {
+    chunk.clear();
+    let trim = CHUNKS.with_borrow_mut(|chunks| {
+        if chunks.open.is_none() && chunk.capacity() >= ROOM_BYTES_MIN {
+            chunks.open = Some(chunk);
+        } else {
+            chunks.keep(chunk);
+        }
+        !std::mem::replace(&mut chunks.trimming, true)
+    });
+    if trim {
+        spawn_local(async {
+            loop {
+                tokio::time::sleep(TRIM_INTERVAL).await;
+                if !self::trim() {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// Gives free chunks back, except as many as were taken since the last call. Returns whether there is any chunk left.
+fn trim() -> bool {
+    CHUNKS.with_borrow_mut(|chunks| {
+        let mut keep = std::mem::take(&mut chunks.taken);
+        if keep == 0 {
+            chunks.open = None;
+        }
+        chunks.used.retain_mut(|chunk| {
+            if !is_free(chunk) {
+                return true;
+            }
+            let kept = keep > 0;
+            keep = keep.saturating_sub(1);
+            kept
+        });
+        chunks.trimming = chunks.open.is_some() || !chunks.used.is_empty();
+        chunks.trimming
+    })
+}
+
+impl Chunks {
+    fn keep(&mut self, chunk: BytesMut) {
+        if self.used.len() == USED_MAX {
+            self.used.pop_front();
+        }
+        self.used.push_back(chunk);
+    }
+
+    fn take_free(&mut self) -> Option<BytesMut> {
+        self.taken += 1;
+        let look = self.used.len().min(LOOK_MAX);
+        let at = self.used.iter_mut().take(look).position(is_free)?;
+        self.used.remove(at)
+    }
+}
+
+/// Whether nobody has a slice of this chunk any more; if so, all of it is room again.
+fn is_free(chunk: &mut BytesMut) -> bool {
+    chunk.try_reclaim(CHUNK_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(chunk: &mut BytesMut) -> bytes::Bytes {
+        chunk.resize(chunk.capacity(), 7);
+        chunk.split().freeze()
+    }
+
+    /// Runs a test on a thread of its own, which has no chunks yet.
+    fn on_a_shard(test: impl FnOnce() + Send + 'static) {
+        let shard = pharos_runtime::spawn_shard("test".to_owned(), || async { test() });
+        shard.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_chunk_comes_back_when_its_last_slice_is_gone() {
+        on_a_shard(chunk_comes_back);
+    }
+
+    fn chunk_comes_back() {
+        let mut first = take(1);
+        let start = first.as_ptr();
+        let slice = fill(&mut first);
+        let (one, other) = (slice.slice(..10), slice.slice(10..));
+        drop(slice);
+        give(first);
+        let second = take(1);
+        assert_ne!(second.as_ptr(), start);
+        drop(one);
+        let third = take(1);
+        assert_ne!(third.as_ptr(), start);
+        assert!(other.iter().all(|byte| *byte == 7));
+        drop(other);
+        let fourth = take(1);
+        assert_eq!((fourth.as_ptr(), fourth.capacity()), (start, CHUNK_BYTES));
+    }
+
+    #[test]
+    fn one_with_room_left_serves_the_next_and_idle_ones_are_given_back() {
+        on_a_shard(room_is_used);
+    }
+
+    fn room_is_used() {
+        let mut chunk = take(1);
+        chunk.extend_from_slice(&[1; 1000]);
+        let slice = chunk.split().freeze();
+        let end = slice.as_ptr_range().end;
+        give(chunk);
+        let mut chunk = take(1);
+        assert_eq!(chunk.as_ptr(), end);
+        let kept = fill(&mut chunk);
+        give(chunk);
+        let mut other = take(1);
+        drop(fill(&mut other));
+        give(other);
+        assert!(trim(), "two were taken, so the free one may be needed");
+        assert!(trim(), "one has a slice");
+        drop((slice, kept));
+        assert!(!trim());
+    }
+}
