@@ -30,6 +30,7 @@ mod load;
 pub(crate) mod rebuild;
 mod replay;
 pub(crate) mod scan;
+mod window;
 
 use dirs::Dirs;
 use replay::{Ended, Replay};

@@ -388,7 +388,7 @@ impl<'a> Replay<'a> {
         match header.kind {
             Kind::Entry => {
                 let ledger = self.ledger(current, id, 0);
-                let damage = Damage {
+                let damage = || Damage {
                     file: current.path.display().to_string(),
                     byte_offset,
                 };
@@ -428,7 +428,14 @@ impl<'a> Replay<'a> {
         ledger
     }
 
-    fn on_entry(&self, ledger: &Arc<Ledger>, header: &RecordHeader, body: Option<&[u8]>, damage: Damage) {
+    /// `damage`: where the entry is, should something be wrong with it.
+    fn on_entry(
+        &self,
+        ledger: &Arc<Ledger>,
+        header: &RecordHeader,
+        body: Option<&[u8]>,
+        damage: impl FnOnce() -> Damage,
+    ) {
         let mut state = ledger.lock();
         // There is something behind whatever damage was met before.
         state.end_unknown = None;
@@ -437,6 +444,7 @@ impl<'a> Replay<'a> {
         }
         let Some(body) = body else {
             // The entry existed, so what comes after it has its id.
+            let damage = damage();
             tracing::error!(
                 ledger = ledger.id.0,
                 entry = header.value,
@@ -455,7 +463,7 @@ impl<'a> Replay<'a> {
                 before = header.value,
                 "damage has hidden entries of a ledger"
             );
-            state.hidden_by.get_or_insert(damage);
+            state.hidden_by.get_or_insert_with(damage);
         }
         let cached = CachedEntry {
             payload: Bytes::copy_from_slice(body),

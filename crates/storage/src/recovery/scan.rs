@@ -12,16 +12,12 @@
 
 use std::io;
 
-use bytes::Bytes;
-
+use super::window::Window;
 use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
 use crate::format::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::format::round_up;
 use crate::format::segment_header::SegmentHeader;
 use crate::journal::segments::SegmentFile;
-
-/// How much is read at once.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// What is known about a segment before it is read.
 #[derive(Clone, Copy, Debug)]
@@ -93,19 +89,31 @@ pub(crate) fn find_end(file: &SegmentFile, bounds: &Bounds) -> Swept {
     swept
 }
 
-/// Tells `visit` of everything in a segment.
+/// Tells `visit` of everything in a segment, while a thread reads on.
 pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
+    std::thread::scope(|scope| {
+        let end = bounds.end.unwrap_or(bounds.file_bytes).min(bounds.file_bytes);
+        let mut window = Window::new(scope, file, bounds.block_bytes, (bounds.from, end));
+        sweep_window(&mut window, file, bounds, visit)
+    })
+}
+
+fn sweep_window(
+    window: &mut Window<'_>,
+    file: &SegmentFile,
+    bounds: &Bounds,
+    visit: &mut dyn FnMut(Event<'_>),
+) -> Swept {
     // A file that is shorter than somebody knows it to be has lost what is not there.
     let limit = bounds.end.unwrap_or(bounds.file_bytes);
     let mut swept = Swept {
         sequence: bounds.sequence,
         end: bounds.from.min(limit),
     };
-    let mut window = Window::new(file, bounds.block_bytes);
     let mut at = bounds.from;
     let mut bad_from = None;
     while at + GROUP_HEADER_BYTES as u64 <= limit.min(bounds.file_bytes) {
-        let group = GroupHeader::decode(&window.get(at, GROUP_HEADER_BYTES), file.id, file.salt);
+        let group = GroupHeader::decode(window.get(at, GROUP_HEADER_BYTES), file.id, file.salt);
         let bytes = |g: &GroupHeader| GROUP_HEADER_BYTES as u64 + u64::from(g.record_bytes);
         let group = group.filter(|g| g.sequence > swept.sequence && at + bytes(g) <= bounds.file_bytes);
         let Some(group) = group else {
@@ -126,7 +134,7 @@ pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(E
         });
         // A segment that was cut once ends inside its last group.
         let inside = bytes(&group).min(limit - at) as usize;
-        sweep_records(&window.get(at, inside), at, group.sequence, file.salt, visit);
+        sweep_records(window.get(at, inside), at, group.sequence, file.salt, visit);
         swept.sequence = group.sequence;
         at += round_up(bytes(&group), bounds.block_bytes);
         swept.end = at.min(limit);
@@ -189,57 +197,6 @@ fn sweep_records(group: &[u8], group_at: u64, sequence: u64, salt: u32, visit: &
         visit(bad(start, group.len(), false));
     } else if at < group.len() {
         visit(bad(at, group.len(), false));
-    }
-}
-
-/// Reads a file forward in chunks. What the device cannot read is zeros, and so becomes damage like any other.
-struct Window<'a> {
-    file: &'a SegmentFile,
-    block_bytes: u64,
-    chunk: Bytes,
-    chunk_at: u64,
-}
-
-impl<'a> Window<'a> {
-    fn new(file: &'a SegmentFile, block_bytes: u64) -> Self {
-        Self {
-            file,
-            block_bytes,
-            chunk: Bytes::new(),
-            chunk_at: 0,
-        }
-    }
-
-    /// `bytes` bytes at `at`, fewer at the end of the file.
-    fn get(&mut self, at: u64, bytes: usize) -> Bytes {
-        let inside = at >= self.chunk_at && at + bytes as u64 <= self.chunk_at + self.chunk.len() as u64;
-        if !inside {
-            self.chunk = self.read(at, bytes.max(CHUNK_BYTES));
-            self.chunk_at = at;
-        }
-        let from = ((at - self.chunk_at) as usize).min(self.chunk.len());
-        let to = (from + bytes).min(self.chunk.len());
-        self.chunk.slice(from..to)
-    }
-
-    fn read(&self, at: u64, bytes: usize) -> Bytes {
-        self.file.read_up_to(at, bytes).unwrap_or_else(|error| {
-            tracing::error!(%error, file = %self.file.path.display(), byte_offset = at, "cannot read, trying in parts");
-            self.read_in_parts(at, bytes)
-        })
-    }
-
-    fn read_in_parts(&self, at: u64, bytes: usize) -> Bytes {
-        let mut all = Vec::with_capacity(bytes);
-        while all.len() < bytes {
-            let block = self.block_bytes as usize;
-            match self.file.read_up_to(at + all.len() as u64, block) {
-                Ok(part) if part.is_empty() => break,
-                Ok(part) => all.extend_from_slice(&part),
-                Err(_) => all.resize(all.len() + block, 0),
-            }
-        }
-        all.into()
     }
 }
 
