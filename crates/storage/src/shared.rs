@@ -24,6 +24,7 @@ use crate::queue::Queue;
 use crate::read::extents::Extents;
 use crate::read::flights::Flights;
 use crate::read::pace::Pacer;
+use crate::read::places::Places;
 use crate::read::queue::ReadQueue;
 use crate::runs::Run;
 use crate::stats::Counters;
@@ -85,6 +86,7 @@ pub(crate) struct LedgerDir {
     pub(crate) reads: ReadQueue,
     pub(crate) flights: Flights,
     pub(crate) pacer: Pacer,
+    pub(crate) places: Places,
 }
 
 /// When to look again.
@@ -180,6 +182,7 @@ impl Shared {
             reads: ReadQueue::new(options.read_queue),
             flights: Flights::default(),
             pacer: Pacer::default(),
+            places: Places::default(),
         };
         let progress = |mark: &Mark| Progress {
             mark: *mark,

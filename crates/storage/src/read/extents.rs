@@ -1,10 +1,14 @@
 //! The read cache: pieces of entry logs as they were read, shared by everybody who reads the same data.
 //!
-//! An extent is 128 KiB of a log at a multiple of that (shorter at the end of a log that is still written). One lock;
-//! the least recently used go first. Each extent has a buffer of its own, so that a slice somewhere keeps no more than
-//! 128 KiB alive. Buffers come from a small pool and return to it when nobody holds a slice of them.
+//! An extent is 128 KiB of a log at a multiple of that (shorter at the end of a log that is still written). One lock. Each
+//! extent has a buffer of its own, so that a slice somewhere keeps no more than 128 KiB alive. Buffers come from a small pool
+//! and return to it when nobody holds a slice of them.
+//!
+//! An extent whose entries have all been handed out goes before one in which some wait for their reader: who reads a backlog
+//! from front to back does not come back, but goes on where it stopped, and where one ledger's run ends another's begins. In
+//! each of the two kinds the least recently used go first, and what waits for long goes as well.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,23 +19,41 @@ use pharos_runtime::fs::AlignedBuf;
 /// Length of an extent: the largest read that does not hurt the journals on the same device.
 pub(crate) const EXTENT_BYTES: u64 = 128 << 10;
 
-/// Buffers kept for the next read.
+/// Buffers kept for the next read, of each kind.
 const POOL_MAX: usize = 64;
+
+/// Records of this size that cross from one extent into the next are put together in buffers of the pool. For shorter ones
+/// such a buffer would be too much, longer ones are seldom.
+const LARGE_BYTES: std::ops::RangeInclusive<usize> = EXTENT_BYTES as usize / 2..=EXTENT_BYTES as usize;
 
 /// Which extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
 
+/// How much longer than others an extent stays that waits for its reader: so many uses for each extent that fits into the
+/// cache. One that is read and handed out is about three uses.
+const WAITS: u64 = 6;
+
 #[derive(Debug)]
 struct Held {
     bytes: Bytes,
-    used: u64,
+    /// Its place in the order in which extents go.
+    due: u64,
+    /// Bytes of the runs in it whose readers have come to their ends here, or to the extent's.
+    passed: u64,
+}
+
+impl Held {
+    /// Whether next to nothing of it is left that nobody has read.
+    fn is_passed(&self) -> bool {
+        self.passed >= self.bytes.len() as u64 / 16 * 15
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<Key, Held>,
-    /// By when they were last used.
-    order: BTreeMap<u64, Key>,
+    /// Which goes when: by the use that it was put, and what waits for its reader later by so many uses.
+    order: BTreeSet<(u64, Key)>,
     clock: u64,
     bytes: u64,
 }
@@ -41,6 +63,8 @@ struct State {
 pub(crate) struct Extents {
     state: Mutex<State>,
     bytes_max: u64,
+    /// How many uses later an extent goes that waits for its reader.
+    wait: u64,
     /// As the state says; for statistics.
     bytes: AtomicU64,
     pool: Arc<Pool>,
@@ -51,6 +75,7 @@ impl Extents {
         Self {
             state: Mutex::default(),
             bytes_max,
+            wait: bytes_max / EXTENT_BYTES * WAITS,
             bytes: AtomicU64::new(0),
             pool: Arc::default(),
         }
@@ -59,16 +84,13 @@ impl Extents {
     /// What is known of an extent, when that reaches at least to `end`, counted from its start.
     pub(crate) fn get(&self, key: Key, end: u64) -> Option<Bytes> {
         let mut state = self.lock();
-        let state = &mut *state;
-        state.clock += 1;
-        let held = state.held.get_mut(&key)?;
+        let held = state.held.get(&key)?;
         if (held.bytes.len() as u64) < end {
             return None;
         }
-        state.order.remove(&held.used);
-        held.used = state.clock;
-        state.order.insert(held.used, key);
-        Some(held.bytes.clone())
+        let bytes = held.bytes.clone();
+        state.put_off(key, self.wait);
+        Some(bytes)
     }
 
     /// Whether anything is known of an extent.
@@ -76,21 +98,44 @@ impl Extents {
         self.lock().held.contains_key(&key)
     }
 
+    /// How many extents to read from one on that is not here, at most `count`: up to the first that is.
+    pub(crate) fn missing(&self, (dir, log, number): Key, count: u32) -> u32 {
+        let state = self.lock();
+        let here = |ahead: &u32| {
+            state
+                .held
+                .contains_key(&(dir, log, number.saturating_add(*ahead)))
+        };
+        (1..count).find(here).unwrap_or(count)
+    }
+
     /// Keeps what was read.
     pub(crate) fn put(&self, key: Key, bytes: Bytes) {
         let mut state = self.lock();
         state.remove(key);
-        state.clock += 1;
-        let used = state.clock;
         state.bytes += bytes.len() as u64;
-        state.order.insert(used, key);
-        state.held.insert(key, Held { bytes, used });
+        let held = Held {
+            bytes,
+            due: 0,
+            passed: 0,
+        };
+        state.held.insert(key, held);
+        state.put_off(key, self.wait);
         while state.bytes > self.bytes_max
             && let Some((_, oldest)) = state.order.pop_first()
         {
             state.remove(oldest);
         }
         self.bytes.store(state.bytes, Ordering::Relaxed);
+    }
+
+    /// Somebody is through with the part that a run has of an extent, so many bytes.
+    pub(crate) fn passed(&self, key: Key, bytes: u64) {
+        let mut state = self.lock();
+        if let Some(held) = state.held.get_mut(&key) {
+            held.passed += bytes;
+            state.put_off(key, self.wait);
+        }
     }
 
     /// Drops what is known of a log that is gone.
@@ -118,6 +163,11 @@ impl Extents {
         self.bytes_max
     }
 
+    /// Where buffers come from.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// A buffer for one extent.
     pub(crate) fn buffer(&self) -> AlignedBuf {
         self.pool.take()
@@ -138,9 +188,20 @@ impl Extents {
 }
 
 impl State {
+    /// An extent was used: others go before it.
+    fn put_off(&mut self, key: Key, wait: u64) {
+        self.clock += 1;
+        let Some(held) = self.held.get_mut(&key) else {
+            return;
+        };
+        self.order.remove(&(held.due, key));
+        held.due = self.clock + if held.is_passed() { 0 } else { wait };
+        self.order.insert((held.due, key));
+    }
+
     fn remove(&mut self, key: Key) {
         if let Some(held) = self.held.remove(&key) {
-            self.order.remove(&held.used);
+            self.order.remove(&(held.due, key));
             self.bytes -= held.bytes.len() as u64;
         }
     }
@@ -148,14 +209,60 @@ impl State {
 
 /// Buffers that wait for the next read.
 #[derive(Debug, Default)]
-struct Pool {
+pub(crate) struct Pool {
     free: Mutex<Vec<AlignedBuf>>,
+    /// For records put together, with room for an extent's bytes.
+    records: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Pool {
+    /// An empty buffer with room for a record of so many bytes.
+    pub(crate) fn record(&self, bytes: usize) -> Vec<u8> {
+        if !LARGE_BYTES.contains(&bytes) {
+            return Vec::with_capacity(bytes);
+        }
+        let free = self.records.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| Vec::with_capacity(EXTENT_BYTES as usize))
+    }
+
+    /// What was put together; the buffer returns to the pool, if it came from there, when all slices are gone.
+    pub(crate) fn share_record(self: &Arc<Self>, record: Vec<u8>) -> Bytes {
+        if record.capacity() != EXTENT_BYTES as usize {
+            return record.into();
+        }
+        Bytes::from_owner(Record {
+            record,
+            pool: Arc::clone(self),
+        })
+    }
+
     fn take(&self) -> AlignedBuf {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         free.unwrap_or_else(|| AlignedBuf::zeroed(EXTENT_BYTES as usize))
+    }
+}
+
+/// A record on loan.
+#[derive(Debug)]
+struct Record {
+    record: Vec<u8>,
+    pool: Arc<Pool>,
+}
+
+impl AsRef<[u8]> for Record {
+    fn as_ref(&self) -> &[u8] {
+        &self.record
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
+        let mut free = self.pool.records.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < POOL_MAX {
+            free.push(record);
+        }
     }
 }
 
@@ -206,6 +313,40 @@ mod tests {
     }
 
     #[test]
+    fn what_was_handed_out_goes_before_what_waits() {
+        let extents = Extents::new(4 * EXTENT_BYTES);
+        let put = |number| extents.put((0, 0, number), extent(EXTENT_BYTES as usize));
+        (0..4).for_each(put);
+        // Two runs share the second one, and the third.
+        extents.passed((0, 0, 1), EXTENT_BYTES / 2);
+        extents.passed((0, 0, 1), EXTENT_BYTES / 2);
+        extents.passed((0, 0, 2), EXTENT_BYTES / 2);
+        extents.passed((0, 0, 3), EXTENT_BYTES);
+        put(4);
+        assert!(extents.get((0, 0, 1), 1).is_none());
+        put(5);
+        assert!(extents.get((0, 0, 3), 1).is_none());
+        assert!(extents.get((0, 0, 0), 1).is_some() && extents.get((0, 0, 2), 1).is_some());
+        // It does not wait for ever.
+        for number in 6..200 {
+            put(number);
+            extents.passed((0, 0, number), EXTENT_BYTES);
+        }
+        assert!(extents.get((0, 0, 0), 1).is_none() && extents.get((0, 0, 2), 1).is_none());
+        assert_eq!(extents.bytes(), 4 * EXTENT_BYTES);
+    }
+
+    #[test]
+    fn what_is_here_is_not_read_again() {
+        let extents = Extents::new(1000);
+        extents.put((0, 7, 13), extent(1));
+        assert_eq!(extents.missing((0, 7, 10), 8), 3);
+        assert_eq!(extents.missing((0, 7, 10), 3), 3);
+        assert_eq!(extents.missing((0, 7, 13), 8), 8);
+        assert_eq!(extents.missing((0, 8, 10), 8), 8);
+    }
+
+    #[test]
     fn a_short_extent_is_no_answer_for_what_came_later() {
         let extents = Extents::new(1000);
         extents.put((0, 0, 0), extent(100));
@@ -226,5 +367,26 @@ mod tests {
         assert_eq!(extents.pool.free.lock().unwrap().len(), 1);
         assert_eq!(extents.buffer().capacity() as u64, EXTENT_BYTES);
         assert_eq!(extents.pool.free.lock().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn large_records_are_put_together_in_buffers_of_the_pool() {
+        let pool = Arc::<Pool>::default();
+        for (bytes, kept) in [
+            (1000, 0),
+            (100_000, 1),
+            (EXTENT_BYTES as usize + 1, 1),
+            (70_000, 1),
+        ] {
+            let mut record = pool.record(bytes);
+            assert!(record.is_empty() && record.capacity() >= bytes);
+            record.resize(bytes, 7);
+            let shared = pool.share_record(record);
+            let slice = shared.slice(bytes - 1..);
+            drop(shared);
+            assert_eq!(slice[..], [7]);
+            drop(slice);
+            assert_eq!(pool.records.lock().unwrap().len(), kept);
+        }
     }
 }

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use pharos_ledger::{ReadEntry, ReadError};
 use pharos_types::{EntryId, LedgerId};
 
-use super::extents::EXTENT_BYTES;
+use super::extents::{EXTENT_BYTES, Pool};
+use super::places::Place;
 use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::logs::LogFile;
 
@@ -22,6 +23,8 @@ use crate::logs::LogFile;
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) file: Arc<LogFile>,
+    /// Where the run begins.
+    pub(crate) start: u64,
     /// Where the walk begins, at a record's start, and the entry there.
     pub(crate) at: u64,
     pub(crate) entry: u64,
@@ -79,6 +82,7 @@ pub(crate) struct ReadJob {
     spans: VecDeque<Span>,
     found: Vec<ReadEntry>,
     found_bytes: usize,
+    pool: Arc<Pool>,
     /// The start of a record whose rest is in the next extent; it begins at the span's `at`.
     carry: Vec<u8>,
     /// The walk lost its way at this place and looks for the next header.
@@ -95,8 +99,10 @@ impl ReadJob {
         spans: VecDeque<Span>,
         entries_max: usize,
         bytes_max: usize,
+        pool: &Arc<Pool>,
     ) -> Self {
         Self {
+            pool: Arc::clone(pool),
             ledger,
             next: first,
             entries_max,
@@ -113,7 +119,7 @@ impl ReadJob {
 
     #[cfg(test)]
     pub(crate) fn empty(ledger: LedgerId, first: u64) -> Self {
-        Self::new(ledger, first, VecDeque::new(), 1, 1)
+        Self::new(ledger, first, VecDeque::new(), 1, 1, &Arc::default())
     }
 
     /// What the job needs now.
@@ -189,10 +195,24 @@ impl ReadJob {
         self.lost_at = None;
     }
 
-    /// Walks through an extent that was asked for.
-    pub(crate) fn take(&mut self, number: u32, extent: &Bytes) {
+    /// Where the next entry's record begins, for a job that goes on there, as far as the walk has come to it.
+    pub(crate) fn place(&self) -> Option<(u16, Place)> {
+        let span = self.spans.front()?;
+        let is_there = span.entry == self.next && self.lost_at.is_none() && self.failed.is_none();
+        let place = Place {
+            ledger: self.ledger,
+            entry: self.next,
+            log: span.file.id,
+            at: u32::try_from(span.at).ok()?,
+        };
+        is_there.then_some((span.file.dir, place))
+    }
+
+    /// Walks through an extent that was asked for. When it comes to its end or that of the run, it says how many bytes of
+    /// the extent are the run's.
+    pub(crate) fn take(&mut self, number: u32, extent: &Bytes) -> u64 {
         let Some(mut span) = self.spans.pop_front() else {
-            return;
+            return 0;
         };
         let start = u64::from(number) * EXTENT_BYTES;
         let inside = usize::try_from(span.end.saturating_sub(start)).unwrap_or(usize::MAX);
@@ -208,12 +228,16 @@ impl ReadJob {
             if !self.walk(&mut span, &rest) {
                 // All the room that the record needs, and no more: the entry will keep it.
                 let total = self.total_bytes(&span, &rest);
-                self.carry.reserve_exact(total.max(rest.len()));
+                self.carry = self.pool.record(total.max(rest.len()));
                 self.carry.extend_from_slice(&rest);
             }
         }
+        let end = start + extent.len() as u64;
+        let is_through = span.at + self.carry.len() as u64 >= end;
+        let part = end.saturating_sub(span.start.max(start));
         self.spans.push_front(span);
         self.unshare(taken, extent.len());
+        if is_through { part } else { 0 }
     }
 
     /// Adds to the record that began in an earlier extent.
@@ -236,7 +260,7 @@ impl ReadJob {
             if total == RECORD_HEADER_BYTES && self.total_bytes(span, &self.carry) > total {
                 continue;
             }
-            let record = Bytes::from(std::mem::take(&mut self.carry));
+            let record = self.pool.share_record(std::mem::take(&mut self.carry));
             let before = span.at;
             self.walk(span, &record);
             let walked = usize::try_from(span.at - before).unwrap_or(usize::MAX);

@@ -33,6 +33,7 @@ pub(crate) mod extents;
 pub(crate) mod flights;
 pub(crate) mod job;
 pub(crate) mod pace;
+pub(crate) mod places;
 pub(crate) mod queue;
 
 use extents::{EXTENT_BYTES, Extents};
@@ -80,7 +81,14 @@ pub(crate) fn plan(
         bump(&shared.counters.damaged_reads, 1);
         return Err(hidden(shared, ledger, &state, first));
     }
-    let job = ReadJob::new(ledger.id, first, spans, entries_max, bytes_max);
+    let job = ReadJob::new(
+        ledger.id,
+        first,
+        spans,
+        entries_max,
+        bytes_max,
+        shared.extents.pool(),
+    );
     Ok(Plan::Cold(ledger.dir, job))
 }
 
@@ -117,9 +125,16 @@ fn spans(
         let Some(log) = logs.by_id.get(&run.log) else {
             break;
         };
-        let (entry, at) = run.nearest(next);
+        let (entry, at) = match shared.dirs[usize::from(ledger.dir)]
+            .places
+            .get(ledger.id, next, run.log)
+        {
+            Some(at) if (run.start..run.end).contains(&at) => (next, at),
+            _ => run.nearest(next),
+        };
         spans.push_back(Span {
             file: Arc::clone(&log.file),
+            start: u64::from(run.start),
             at: u64::from(at),
             entry,
             end: u64::from(run.end),
@@ -179,6 +194,9 @@ fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
             file, number, end, ..
         } = &need
         else {
+            if let Some((dir, place)) = job.place() {
+                shared.dirs[usize::from(dir)].places.put(place);
+            }
             return need;
         };
         let key = (file.dir, file.id, *number);
@@ -192,7 +210,10 @@ fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
                 None => return need,
             },
         };
-        job.take(*number, &extent);
+        let passed = job.take(*number, &extent);
+        if passed > 0 {
+            shared.extents.passed(key, passed);
+        }
     }
 }
 
@@ -256,7 +277,8 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::An
         };
         let key = (file.dir, file.id, *number);
         let wanted = need.extents(may_read_ahead(&shared.extents, dir.reads.depth()));
-        let Some(flight) = dir.flights.begin(file.id, *number, wanted.min(EXTENTS_MAX)) else {
+        let wanted = shared.extents.missing(key, wanted.min(EXTENTS_MAX));
+        let Some(flight) = dir.flights.begin(file.id, *number, wanted) else {
             continue;
         };
         // It may have landed in between.
