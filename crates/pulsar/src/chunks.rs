@@ -27,6 +27,9 @@ pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 const ROOM_BYTES_MIN: usize = CHUNK_BYTES / 4;
 /// Handles kept on filled chunks; beyond that the oldest is let go, and the system has to give new memory for it.
 const USED_MAX: usize = 1024;
+/// Chunks that connections have at a time: a peer that stops within a frame keeps the one it has. The others read into
+/// room that grows with what arrives.
+const LENT_MAX: usize = 64;
 /// How many of the oldest are looked at for one that is free: a slice that somebody keeps for long must not hide the others.
 const LOOK_MAX: usize = 8;
 /// How often free chunks are given back.
@@ -38,6 +41,8 @@ struct Chunks {
     open: Option<BytesMut>,
     /// Filled, the oldest first. Each is empty and stands at the end of its chunk.
     used: VecDeque<BytesMut>,
+    /// How many are with connections.
+    lent: usize,
     /// How many were taken from `used` since the last [`trim`].
     taken: usize,
     /// A task trims until `used` is empty.
@@ -48,17 +53,21 @@ thread_local! {
     static CHUNKS: RefCell<Chunks> = RefCell::default();
 }
 
-/// An empty buffer with room for at least `bytes`, which is not more than [`CHUNK_BYTES`]; mostly much more.
-pub(crate) fn take(bytes: usize) -> BytesMut {
+/// An empty buffer with room for at least `bytes`, which is not more than [`CHUNK_BYTES`]; mostly much more. `None`: too
+/// many are out. Whoever gets one owes it to [`give`] or [`forfeit`].
+pub(crate) fn take(bytes: usize) -> Option<BytesMut> {
     CHUNKS.with_borrow_mut(|chunks| {
+        if chunks.lent >= LENT_MAX {
+            return None;
+        }
+        chunks.lent += 1;
         match chunks.open.take() {
-            Some(open) if open.capacity() >= bytes => return open,
+            Some(open) if open.capacity() >= bytes => return Some(open),
             Some(open) => chunks.keep(open),
             None => {}
         }
-        chunks
-            .take_free()
-            .unwrap_or_else(|| BytesMut::with_capacity(CHUNK_BYTES))
+        let free = chunks.take_free();
+        Some(free.unwrap_or_else(|| BytesMut::with_capacity(CHUNK_BYTES)))
     })
 }
 
@@ -66,6 +75,7 @@ pub(crate) fn take(bytes: usize) -> BytesMut {
 pub(crate) fn give(mut chunk: BytesMut) {
     chunk.clear();
     let trim = CHUNKS.with_borrow_mut(|chunks| {
+        chunks.lent = chunks.lent.saturating_sub(1);
         if chunks.open.is_none() && chunk.capacity() >= ROOM_BYTES_MIN {
             chunks.open = Some(chunk);
         } else {
@@ -83,6 +93,16 @@ pub(crate) fn give(mut chunk: BytesMut) {
             }
         });
     }
+}
+
+/// Counts a chunk as back that its connection lets go. It may be called while the thread ends.
+pub(crate) fn forfeit() {
+    // Then there is nothing to count.
+    let _ = CHUNKS.try_with(|chunks| {
+        if let Ok(mut chunks) = chunks.try_borrow_mut() {
+            chunks.lent = chunks.lent.saturating_sub(1);
+        }
+    });
 }
 
 /// Gives free chunks back, except as many as were taken since the last call. Returns whether there is any chunk left.
@@ -147,21 +167,31 @@ mod tests {
     }
 
     fn chunk_comes_back() {
-        let mut first = take(1);
+        let mut first = take(1).unwrap();
         let start = first.as_ptr();
         let slice = fill(&mut first);
         let (one, other) = (slice.slice(..10), slice.slice(10..));
         drop(slice);
         give(first);
-        let second = take(1);
+        let second = take(1).unwrap();
         assert_ne!(second.as_ptr(), start);
         drop(one);
-        let third = take(1);
+        let third = take(1).unwrap();
         assert_ne!(third.as_ptr(), start);
         assert!(other.iter().all(|byte| *byte == 7));
         drop(other);
-        let fourth = take(1);
+        let fourth = take(1).unwrap();
         assert_eq!((fourth.as_ptr(), fourth.capacity()), (start, CHUNK_BYTES));
+    }
+
+    #[test]
+    fn only_so_many_are_out_at_a_time() {
+        on_a_shard(|| {
+            let mut out: Vec<_> = std::iter::from_fn(|| take(CHUNK_BYTES)).collect();
+            assert_eq!(out.len(), LENT_MAX);
+            give(out.remove(0));
+            assert!(take(1).is_some() && take(1).is_none());
+        });
     }
 
     #[test]
@@ -170,16 +200,16 @@ mod tests {
     }
 
     fn room_is_used() {
-        let mut chunk = take(1);
+        let mut chunk = take(1).unwrap();
         chunk.extend_from_slice(&[1; 1000]);
         let slice = chunk.split().freeze();
         let end = slice.as_ptr_range().end;
         give(chunk);
-        let mut chunk = take(1);
+        let mut chunk = take(1).unwrap();
         assert_eq!(chunk.as_ptr(), end);
         let kept = fill(&mut chunk);
         give(chunk);
-        let mut other = take(1);
+        let mut other = take(1).unwrap();
         drop(fill(&mut other));
         give(other);
         assert!(trim(), "two were taken, so the free one may be needed");

@@ -91,6 +91,14 @@ struct Input {
     doubled: u32,
 }
 
+impl Drop for Input {
+    fn drop(&mut self) {
+        if self.is_chunk {
+            chunks::forfeit();
+        }
+    }
+}
+
 impl Input {
     /// Waits for bytes, reads once and handles whole frames. Returns false when the connection is over.
     async fn read_on(
@@ -140,7 +148,9 @@ impl Input {
         if self.is_chunk && (ends_here || room >= CHUNK_READ_BYTES_MIN) {
             return;
         }
-        let mut chunk = chunks::take(frame.max(CHUNK_READ_BYTES_MIN));
+        let Some(mut chunk) = chunks::take(frame.max(CHUNK_READ_BYTES_MIN)) else {
+            return self.make_own_room(want);
+        };
         chunk.extend_from_slice(&self.buffer);
         let old = std::mem::replace(&mut self.buffer, chunk);
         if std::mem::replace(&mut self.is_chunk, true) {
