@@ -419,10 +419,3 @@ impl Bell {
         *rung = false;
     }
 }
-
-/// Gives the calling thread less of a core than others while they compete for it: `niceness` on the system's scale.
-pub(crate) fn yield_to_others(thread: &str, niceness: i32) {
-    if let Err(errno) = rustix::process::setpriority_process(None, niceness) {
-        tracing::debug!(%errno, thread, "keeps its ordinary priority");
-    }
-}

@@ -48,9 +48,6 @@ use log_writer::LogWriter;
 use share::Share;
 use tempo::Rests;
 
-/// How much less of a core than others the flusher gets while they compete for it, on the system's scale.
-const NICENESS: i32 = 5;
-
 /// How long to wait before trying again what found no room.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -413,9 +410,6 @@ fn sooner(one: Pace, other: Pace) -> Pace {
 
 /// The flusher's thread.
 pub(crate) fn run(mut flusher: Flusher) {
-    // Nobody waits for it as long as the other half has room, and everybody for the threads whose cores it would take. The
-    // threads that it starts inherit this.
-    crate::shared::yield_to_others("pharos-flush", NICENESS);
     flusher.run_alone();
     let shared = Arc::clone(&flusher.shared);
     loop {
