@@ -70,7 +70,7 @@ impl Manual {
 
     /// One round of a preparer. `true` when it did something.
     pub fn step_preparer(&mut self, number: usize) -> bool {
-        let preparer = self.preparers.get_mut(number);
+        let preparer = self.preparers.get(number);
         preparer.is_some_and(|preparer| preparer.step() == Pace::Again)
     }
 

@@ -25,7 +25,7 @@ impl Flusher {
         self.write_checkpoint(progress, true)?;
         self.writers.iter_mut().for_each(LogWriter::close_current);
         while self.remove_one_log() {}
-        self.remove_segments();
+        self.let_segments_go();
         self.end();
         Ok(Pace::Stopped)
     }
@@ -54,7 +54,7 @@ impl Flusher {
     }
 
     /// The journals hold nothing that is needed, so their segments need not wait for the next start to go, or become spares.
-    fn remove_segments(&self) {
+    fn let_segments_go(&self) {
         for journal in &self.shared.journals {
             if self.shared.options.journal_backups > 0 || journal.segments().by_id.values().any(|s| s.damaged)
             {

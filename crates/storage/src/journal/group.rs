@@ -50,12 +50,10 @@ impl Journal {
         let mut at = GROUP_HEADER_BYTES;
         let mut records = 0;
         for placed in group {
+            placed.crc = body_crc(&placed.op);
             if is_written(&placed.op) {
-                placed.crc = body_crc(&placed.op);
                 at += encode(&mut bytes[at..], active.file.salt, placed);
                 records += 1;
-            } else {
-                placed.crc = body_crc(&placed.op);
             }
         }
         bytes[at..].fill(0);

@@ -43,7 +43,7 @@ impl Preparer {
     }
 
     /// Does one thing, the most urgent first.
-    pub(crate) fn step(&mut self) -> Pace {
+    pub(crate) fn step(&self) -> Pace {
         if self.shared.is_stopping() {
             return Pace::Stopped;
         }
@@ -58,7 +58,7 @@ impl Preparer {
     }
 
     /// Prepares the next segment if the journal wants one. `Wait` says when to try again.
-    fn prepare(&mut self) -> Pace {
+    fn prepare(&self) -> Pace {
         let Some(wanted) = self.here().supply().wanted else {
             return Pace::Wait(None);
         };
@@ -123,11 +123,19 @@ impl Preparer {
     /// The size that is wanted, or else the smallest that takes any entry.
     fn prepare_sized(&self, wanted: u64) -> io::Result<Prepared> {
         let here = self.here();
-        let spare = here.supply().take_spare(wanted);
-        if let Some(spare) = spare {
+        loop {
+            let spare = here.supply().take_spare(wanted);
+            let Some(spare) = spare else { break };
             let id = next_id(here);
             let to = here.dir.join(file_name(id, SEGMENT));
-            self.shared.fs.rename(&spare.path, &to)?;
+            match self.shared.fs.rename(&spare.path, &to) {
+                // Nobody needs it: a new file does as well.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %spare.path.display(), "somebody has removed a spare segment");
+                    continue;
+                }
+                renamed => renamed?,
+            }
             self.shared.fs.sync_dir(&here.dir)?;
             bump(&self.shared.counters.segments_reused, 1);
             return open(&self.shared, here, id, spare.bytes);
@@ -191,7 +199,7 @@ pub(super) fn enough_room(file_bytes: u64) -> u64 {
 }
 
 /// The preparer's thread.
-pub(crate) fn run(mut preparer: Preparer) {
+pub(crate) fn run(preparer: Preparer) {
     let shared = Arc::clone(&preparer.shared);
     loop {
         match preparer.step() {

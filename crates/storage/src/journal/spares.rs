@@ -51,7 +51,8 @@ impl JournalShared {
     /// highest id that any of them had.
     pub(crate) fn adopt_spares(&self, shared: &Shared, names: &[String]) -> Option<u32> {
         let mut highest = None;
-        for name in names.iter().filter(|name| name.ends_with(".spare")) {
+        let is_spare = |name: &&String| Path::new(name).extension() == Some(SPARE.as_ref());
+        for name in names.iter().filter(is_spare) {
             let path = self.dir.join(name);
             let id = parse(name, SPARE);
             highest = highest.max(id);

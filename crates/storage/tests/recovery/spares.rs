@@ -94,6 +94,18 @@ fn what_is_too_many_or_too_short_is_removed() {
 }
 
 #[test]
+fn a_spare_that_somebody_removed_is_done_without() {
+    let (mut store, _, _) = build();
+    for spare in spares(&store.fs) {
+        store.fs.mount().remove(&spare).unwrap();
+    }
+    let (ledger, count) = store.fill_segments(4);
+    assert!(!store.manual.storage.stats().poisoned);
+    let mut store = store.restart();
+    assert_eq!(store.recover(ledger).unwrap().entry_count, count);
+}
+
+#[test]
 fn spares_go_when_entry_logs_have_no_room() {
     let (mut store, _, _) = build();
     assert_eq!(spares(&store.fs).len(), 2);
