@@ -8,7 +8,7 @@
 //! - a name (created, renamed, removed) is durable after [`Fs::sync_dir`] on its directory.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -70,23 +70,6 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     /// # Errors
     /// The system's.
     fn read_at(&self, buf: &mut [u8], byte_offset: u64) -> io::Result<usize>;
-
-    /// Reads into several buffers one after the other, in one call where the system has one; says how many bytes there
-    /// were, fewer than the buffers hold only at the end of the file.
-    ///
-    /// # Errors
-    /// The system's.
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], byte_offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        for buf in bufs {
-            let count = self.read_at(buf, byte_offset + done as u64)?;
-            done += count;
-            if count < buf.len() {
-                break;
-            }
-        }
-        Ok(done)
-    }
 
     /// Writes all of `buf` at `byte_offset`.
     ///

@@ -1,27 +1,76 @@
 //! A byte buffer whose start is aligned in memory, as direct I/O wants it, without unsafe code.
 
+use memmap2::{Advice, MmapMut};
+
 use super::DIRECT_ALIGN;
 
+/// From this size on a buffer is asked for in huge pages.
+///
+/// Direct I/O hands the device one range of memory for each stretch of it that is contiguous, and the memory of a machine that
+/// has run for a while is not: a write of 1 MiB from pages of 4 KiB is 256 ranges, more than fit into a request of a common
+/// virtual disk, and one such request fills its queue. From a huge page it is one range.
+const HUGE_BYTES_MIN: usize = 256 << 10;
+
+/// Size and alignment of a huge page; where the system's are larger, it does without.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// Bytes that start at a multiple of [`DIRECT_ALIGN`] in memory. Grows by replacing, never by moving what is in it.
+///
+/// One of 256 KiB or more may take a multiple of 2 MiB of memory, from when it is first written to. That costs milliseconds,
+/// so whoever needs one often should keep it.
 #[derive(Debug, Default)]
 pub struct AlignedBuf {
-    /// Up to `DIRECT_ALIGN - 1` bytes longer than needed, so that an aligned start is inside.
-    raw: Vec<u8>,
+    memory: Memory,
+    /// Where the first byte is in `memory`.
     start: usize,
     capacity: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Up to `DIRECT_ALIGN - 1` bytes longer than needed, so that an aligned start is inside.
+    Heap(Vec<u8>),
+    /// The same with huge pages; only what was written to counts.
+    Mapped(MmapMut),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Heap(Vec::new())
+    }
 }
 
 impl AlignedBuf {
     /// A buffer of `bytes` zeros.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Self {
-        let raw = vec![0; bytes + DIRECT_ALIGN - 1];
-        let start = raw.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN - 1);
-        Self {
-            raw,
+        let huge = if bytes >= HUGE_BYTES_MIN {
+            Self::huge(bytes)
+        } else {
+            None
+        };
+        huge.unwrap_or_else(|| {
+            let raw = vec![0; bytes + DIRECT_ALIGN - 1];
+            let start = raw.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN - 1);
+            Self {
+                memory: Memory::Heap(raw),
+                start,
+                capacity: bytes,
+            }
+        })
+    }
+
+    /// A buffer of `bytes` zeros in huge pages, if the system gives them out.
+    fn huge(bytes: usize) -> Option<Self> {
+        let map = MmapMut::map_anon(bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES).ok()?;
+        let start = map.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // A system without huge pages has others.
+        let _ = map.advise(Advice::HugePage);
+        (start < HUGE_PAGE_BYTES).then_some(Self {
+            memory: Memory::Mapped(map),
             start,
             capacity: bytes,
-        }
+        })
     }
 
     /// Makes sure that it holds at least `bytes`. What was in it is gone when it had to grow.
@@ -42,22 +91,29 @@ impl AlignedBuf {
     /// All of it.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.raw
-            .get(self.start..self.start + self.capacity)
+        let raw: &[u8] = match &self.memory {
+            Memory::Heap(raw) => raw,
+            Memory::Mapped(map) => map,
+        };
+        raw.get(self.start..self.start + self.capacity)
             .unwrap_or_default()
     }
 
     /// All of it, to write to.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let end = self.start + self.capacity;
-        self.raw.get_mut(self.start..end).unwrap_or_default()
+        let raw: &mut [u8] = match &mut self.memory {
+            Memory::Heap(raw) => raw,
+            Memory::Mapped(map) => map,
+        };
+        raw.get_mut(self.start..self.start + self.capacity)
+            .unwrap_or_default()
     }
+}
 
-    /// The memory behind it and where in that memory it begins; for handing it on without a copy.
-    #[must_use]
-    pub fn into_raw(self) -> (Vec<u8>, usize) {
-        (self.raw, self.start)
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
@@ -67,13 +123,30 @@ mod tests {
 
     #[test]
     fn the_start_is_aligned_at_every_size() {
-        for bytes in [0, 1, 4096, 5000, 1 << 20] {
+        for bytes in [
+            0,
+            1,
+            4096,
+            5000,
+            HUGE_BYTES_MIN - 1,
+            HUGE_BYTES_MIN,
+            (2 << 20) + 1,
+        ] {
             let mut buf = AlignedBuf::zeroed(bytes);
             assert_eq!(buf.bytes().len(), bytes);
             assert_eq!(buf.bytes().as_ptr() as usize % DIRECT_ALIGN, 0);
+            assert!(buf.bytes().iter().all(|byte| *byte == 0));
             buf.reserve(bytes + 1);
             assert!(buf.bytes_mut().len() > bytes);
             assert_eq!(buf.bytes().as_ptr() as usize % DIRECT_ALIGN, 0);
         }
+    }
+
+    #[test]
+    fn a_large_one_begins_with_a_huge_page() {
+        let mut buf = AlignedBuf::zeroed(1 << 20);
+        assert_eq!(buf.bytes().as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+        buf.bytes_mut().fill(7);
+        assert_eq!((buf.bytes()[0], buf.bytes()[(1 << 20) - 1]), (7, 7));
     }
 }

@@ -1,7 +1,7 @@
 //! The real file system: std with a little rustix.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -111,35 +111,6 @@ impl FsFile for RealFile {
         Ok(done)
     }
 
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], byte_offset: u64) -> io::Result<usize> {
-        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let first = loop {
-            match rustix::io::preadv(&self.file, bufs, byte_offset) {
-                Ok(count) => break count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        };
-        if first == total || first == 0 || (self.direct && first % super::DIRECT_ALIGN != 0) {
-            return Ok(first);
-        }
-        // The rare short read is finished buffer by buffer; at the end of the file there is nothing more to get.
-        let (mut skip, mut done) = (first, first);
-        for buf in bufs {
-            let known = skip.min(buf.len());
-            skip -= known;
-            let Some(rest) = buf.get_mut(known..).filter(|rest| !rest.is_empty()) else {
-                continue;
-            };
-            let count = self.read_at(rest, byte_offset + done as u64)?;
-            done += count;
-            if count < rest.len() {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
     fn write_all_at(&self, buf: &[u8], byte_offset: u64) -> io::Result<()> {
         self.file.write_all_at(buf, byte_offset)
     }
@@ -226,22 +197,5 @@ mod tests {
         let mut back = [9; 8];
         assert_eq!(file.read_at(&mut back, 0).unwrap(), 6);
         assert_eq!(&back[..6], b"\0abcde");
-    }
-
-    #[test]
-    fn vectored_reads_fill_one_buffer_after_the_other_and_end_with_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = RealFs.open(&dir.path().join("v"), OpenHow::CREATE).unwrap();
-        file.write_all_at(b"abcdefg", 0).unwrap();
-        let (mut one, mut two, mut three) = ([9; 2], [9; 3], [9; 4]);
-        let mut bufs = [&mut one[..], &mut two[..], &mut three[..]].map(IoSliceMut::new);
-        assert_eq!(file.read_vectored_at(&mut bufs, 1).unwrap(), 6);
-        assert_eq!(
-            bufs.iter()
-                .flat_map(|buf| buf.iter().copied())
-                .collect::<Vec<u8>>(),
-            b"bcdefg\x09\x09\x09"
-        );
-        assert_eq!(file.read_vectored_at(&mut bufs, 7).unwrap(), 0);
     }
 }

@@ -356,6 +356,11 @@ impl LogWriter {
         self.current.as_ref().map(|current| current.file.id)
     }
 
+    /// Whether there is a buffer to give back.
+    pub(crate) fn has_buffer(&self) -> bool {
+        self.fill == 0 && self.buf.capacity() > 0
+    }
+
     /// Gives the buffer back.
     pub(crate) fn rest(&mut self) {
         if self.fill == 0 {

@@ -51,12 +51,18 @@ use tempo::Rests;
 /// How long to wait before trying again what found no room.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// How long after the last flush the buffers for writing go. Their memory costs milliseconds when it is used for the first
+/// time.
+const BUFS_KEPT: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
     /// By directory.
     writers: Vec<LogWriter>,
     work: Option<Work>,
+    /// When it last did some.
+    worked_at: Nanos,
     /// Ledgers whose entries are flushed and whose seal the next checkpoint brings.
     sealing: Vec<Arc<Ledger>>,
     /// Something waits for a checkpoint although nothing is to be flushed.
@@ -106,6 +112,7 @@ impl Flusher {
             shared,
             writers,
             work: None,
+            worked_at: Nanos::default(),
             sealing: Vec::new(),
             checkpoint_wanted: false,
             compaction: compact::Compactor::default(),
@@ -152,6 +159,7 @@ impl Flusher {
 
     fn try_step(&mut self, now: Nanos) -> Result<Pace, Trouble> {
         if let Some(work) = self.work.take() {
+            self.worked_at = now;
             self.work = self.advance(work)?;
             if self.work.is_none() {
                 self.set_no_space(false);
@@ -176,10 +184,24 @@ impl Flusher {
         if compaction == Pace::Again {
             return Ok(Pace::Again);
         }
+        let pace = sooner(compaction, self.rest(now));
+        Ok(sooner(pace, Pace::Wait(self.until_flush(now))))
+    }
+
+    /// Gives the buffers for writing back, some time after they were needed.
+    fn rest(&mut self, now: Nanos) -> Pace {
+        if !self.writers.iter().any(LogWriter::has_buffer) {
+            return Pace::Wait(None);
+        }
+        let idle = Duration::from_nanos(now.since(self.worked_at));
+        let left = BUFS_KEPT.saturating_sub(idle);
+        if !left.is_zero() {
+            return Pace::Wait(Some(left));
+        }
         for writer in &mut self.writers {
             writer.rest();
         }
-        Ok(sooner(compaction, Pace::Wait(self.until_flush(now))))
+        Pace::Wait(None)
     }
 
     fn is_flush_due(&self, now: Nanos) -> bool {

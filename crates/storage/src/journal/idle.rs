@@ -12,8 +12,8 @@ use super::{Journal, Step};
 /// A buffer up to this size is kept while idle, in bytes.
 const IDLE_BUF_BYTES: usize = 64 << 10;
 
-/// How long after the last group a larger buffer goes.
-const BUF_KEPT: Duration = Duration::from_secs(1);
+/// How long after the last group a larger buffer goes. Its memory costs milliseconds when it is used for the first time.
+const BUF_KEPT: Duration = Duration::from_secs(60);
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -39,9 +39,8 @@ pub(crate) fn read_up_to(file: &dyn FsFile, byte_offset: u64, bytes: usize) -> i
     let before = (byte_offset % DIRECT_ALIGN as u64) as usize;
     let mut buf = AlignedBuf::zeroed((before + bytes).next_multiple_of(DIRECT_ALIGN));
     let count = file.read_at(buf.bytes_mut(), byte_offset - before as u64)?;
-    let (raw, start) = buf.into_raw();
     let (from, to) = (before.min(count), (before + bytes).min(count));
-    Ok(Bytes::from(raw).slice(start + from..start + to))
+    Ok(Bytes::from_owner(buf).slice(from..to))
 }
 
 /// A segment in use.

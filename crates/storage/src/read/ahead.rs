@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 
 use pharos_types::LedgerId;
 
+use super::end_of_log;
 use super::extents::EXTENT_BYTES;
 use super::job::{Ahead, ReadJob};
 use super::pace::EXTENTS_MAX;
-use super::{end_of_log, read};
+use super::stage::Stage;
 use crate::shared::{LedgerDir, Shared};
 
 /// How far to read behind a job, in extents.
@@ -50,7 +51,7 @@ impl Reader {
     }
 
     /// Reads the next piece. What cannot be read is left to the job that wants it, which can say so.
-    pub(super) fn step(&mut self, shared: &Shared, dir: &LedgerDir) {
+    pub(super) fn step(&mut self, shared: &Shared, dir: &LedgerDir, stage: &mut Stage) {
         let Some(range) = self.ranges.front_mut() else {
             return;
         };
@@ -78,7 +79,7 @@ impl Reader {
             let want = want.min(log_end.saturating_sub(start));
             let found = match want {
                 0 => Ok(Default::default()),
-                want => read(shared, &file, start, want),
+                want => stage.read(shared, &file, start, want),
             };
             let bytes = found.iter().flatten().map(|extent| extent.len() as u64).sum();
             (found, bytes)

@@ -14,13 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use pharos_runtime::fs::AlignedBuf;
-
 /// Length of an extent: the largest read that does not hurt the journals on the same device.
 pub(crate) const EXTENT_BYTES: u64 = 128 << 10;
 
-/// Buffers kept for the next read, of each kind.
-const POOL_MAX: usize = 64;
+/// Buffers kept for the next read.
+const POOL_MAX: usize = 128;
 
 /// Records of this size that cross from one extent into the next are put together in buffers of the pool. For shorter ones
 /// such a buffer would be too much, longer ones are seldom.
@@ -168,20 +166,6 @@ impl Extents {
         &self.pool
     }
 
-    /// A buffer for one extent.
-    pub(crate) fn buffer(&self) -> AlignedBuf {
-        self.pool.take()
-    }
-
-    /// The first `count` bytes of a buffer; it returns to the pool when all slices of them are gone.
-    pub(crate) fn share(&self, buf: AlignedBuf, count: usize) -> Bytes {
-        Bytes::from_owner(Pooled {
-            buf,
-            count,
-            pool: Arc::clone(&self.pool),
-        })
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -207,84 +191,69 @@ impl State {
     }
 }
 
-/// Buffers that wait for the next read.
+/// Buffers of an extent's size that wait for their next use.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    free: Mutex<Vec<AlignedBuf>>,
-    /// For records put together, with room for an extent's bytes.
-    records: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Pool {
+    /// A shared copy of `bytes`, which are an extent or the end of one.
+    pub(crate) fn extent(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
+        let mut buf = self.take();
+        buf.extend_from_slice(bytes);
+        self.share(buf)
+    }
+
     /// An empty buffer with room for a record of so many bytes.
     pub(crate) fn record(&self, bytes: usize) -> Vec<u8> {
-        if !LARGE_BYTES.contains(&bytes) {
-            return Vec::with_capacity(bytes);
+        match LARGE_BYTES.contains(&bytes) {
+            true => self.take(),
+            false => Vec::with_capacity(bytes),
         }
-        let free = self.records.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    }
+
+    fn take(&self) -> Vec<u8> {
+        let free = self.lock().pop();
         free.unwrap_or_else(|| Vec::with_capacity(EXTENT_BYTES as usize))
     }
 
-    /// What was put together; the buffer returns to the pool, if it came from there, when all slices are gone.
-    pub(crate) fn share_record(self: &Arc<Self>, record: Vec<u8>) -> Bytes {
-        if record.capacity() != EXTENT_BYTES as usize {
-            return record.into();
+    /// What was put into a buffer; it returns to the pool, if it came from there, when all slices are gone.
+    pub(crate) fn share(self: &Arc<Self>, buf: Vec<u8>) -> Bytes {
+        if buf.capacity() != EXTENT_BYTES as usize {
+            return buf.into();
         }
-        Bytes::from_owner(Record {
-            record,
+        Bytes::from_owner(Lent {
+            buf,
             pool: Arc::clone(self),
         })
     }
 
-    fn take(&self) -> AlignedBuf {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.unwrap_or_else(|| AlignedBuf::zeroed(EXTENT_BYTES as usize))
-    }
-}
-
-/// A record on loan.
-#[derive(Debug)]
-struct Record {
-    record: Vec<u8>,
-    pool: Arc<Pool>,
-}
-
-impl AsRef<[u8]> for Record {
-    fn as_ref(&self) -> &[u8] {
-        &self.record
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        let mut record = std::mem::take(&mut self.record);
-        record.clear();
-        let mut free = self.pool.records.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < POOL_MAX {
-            free.push(record);
-        }
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A buffer on loan.
 #[derive(Debug)]
-struct Pooled {
-    buf: AlignedBuf,
-    count: usize,
+struct Lent {
+    buf: Vec<u8>,
     pool: Arc<Pool>,
 }
 
-impl AsRef<[u8]> for Pooled {
+impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        self.buf.bytes().get(..self.count).unwrap_or_default()
+        &self.buf
     }
 }
 
-impl Drop for Pooled {
+impl Drop for Lent {
     fn drop(&mut self) {
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buf = std::mem::take(&mut self.buf);
+        buf.clear();
+        let mut free = self.pool.lock();
         if free.len() < POOL_MAX {
-            free.push(std::mem::take(&mut self.buf));
+            free.push(buf);
         }
     }
 }
@@ -358,15 +327,15 @@ mod tests {
 
     #[test]
     fn a_buffer_returns_when_its_last_slice_is_gone() {
-        let extents = Extents::new(0);
-        let shared = extents.share(extents.buffer(), 5000);
-        let slice = shared.slice(10..20);
+        let pool = Arc::<Pool>::default();
+        let shared = pool.extent(&[7; 5000]);
+        let slice = shared.slice(4990..);
         drop(shared);
-        assert_eq!(extents.pool.free.lock().unwrap().len(), 0);
+        assert_eq!((pool.lock().len(), &slice[..]), (0, &[7; 10][..]));
         drop(slice);
-        assert_eq!(extents.pool.free.lock().unwrap().len(), 1);
-        assert_eq!(extents.buffer().capacity() as u64, EXTENT_BYTES);
-        assert_eq!(extents.pool.free.lock().unwrap().len(), 0);
+        assert_eq!(pool.lock().len(), 1);
+        let again = pool.extent(&[8]);
+        assert_eq!((pool.lock().len(), &again[..]), (0, &[8][..]));
     }
 
     #[test]
@@ -381,12 +350,12 @@ mod tests {
             let mut record = pool.record(bytes);
             assert!(record.is_empty() && record.capacity() >= bytes);
             record.resize(bytes, 7);
-            let shared = pool.share_record(record);
+            let shared = pool.share(record);
             let slice = shared.slice(bytes - 1..);
             drop(shared);
             assert_eq!(slice[..], [7]);
             drop(slice);
-            assert_eq!(pool.records.lock().unwrap().len(), kept);
+            assert_eq!(pool.lock().len(), kept);
         }
     }
 }

@@ -260,7 +260,7 @@ impl ReadJob {
             if total == RECORD_HEADER_BYTES && self.total_bytes(span, &self.carry) > total {
                 continue;
             }
-            let record = self.pool.share_record(std::mem::take(&mut self.carry));
+            let record = self.pool.share(std::mem::take(&mut self.carry));
             let before = span.at;
             self.walk(span, &record);
             let walked = usize::try_from(span.at - before).unwrap_or(usize::MAX);

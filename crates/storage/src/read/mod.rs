@@ -12,15 +12,14 @@
 //! kept is at most about twice the bytes of the entries kept, and one extent.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use pharos_ledger::{ReadEntry, ReadError, StorageFault};
-use pharos_runtime::fs::AlignedBuf;
 use pharos_types::EntryId;
 
 use crate::ledgers::{Ledger, LedgerState};
@@ -35,11 +34,13 @@ pub(crate) mod job;
 pub(crate) mod pace;
 pub(crate) mod places;
 pub(crate) mod queue;
+mod stage;
 
 use extents::{EXTENT_BYTES, Extents};
 use job::{Need, ReadJob, Span};
 use pace::EXTENTS_MAX;
 use queue::Next;
+use stage::Stage;
 
 /// Threads that read each directory.
 pub(crate) const THREADS: usize = 2;
@@ -220,11 +221,12 @@ fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
 /// Does a whole job in the caller, device reads included.
 pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> queue::Answer {
     let mut need = run_cached(shared, &mut job);
+    let mut stage = Stage::default();
     loop {
         match need {
             Need::Done(answer) => return note(shared, answer),
             wanted => {
-                let fresh = read_device(shared, &mut job, wanted, 1);
+                let fresh = read_device(shared, &mut stage, &mut job, wanted, 1);
                 need = go_on(shared, &mut job, &fresh);
             }
         }
@@ -237,11 +239,20 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
     pharos_runtime::stand_back();
     let dir = &shared.dirs[dir];
     let mut ahead = ahead::Reader::default();
+    let mut stage = Stage::for_a_thread();
     loop {
-        let mut queued = match dir.reads.next(ahead.is_idle()) {
+        let patience = match ahead.is_idle() {
+            false => Some(Duration::ZERO),
+            true => stage.is_used().then_some(stage::KEPT),
+        };
+        let mut queued = match dir.reads.next(patience) {
             Next::Job(queued) => queued,
+            Next::Nothing if ahead.is_idle() => {
+                stage.rest();
+                continue;
+            }
             Next::Nothing => {
-                let step = catch_unwind(AssertUnwindSafe(|| ahead.step(shared, dir)));
+                let step = catch_unwind(AssertUnwindSafe(|| ahead.step(shared, dir, &mut stage)));
                 if step.is_err() {
                     ahead = ahead::Reader::default();
                 }
@@ -249,7 +260,9 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
             }
             Next::Stopped => return,
         };
-        let answer = catch_unwind(AssertUnwindSafe(|| turn(shared, dir, &mut queued.job)));
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            turn(shared, dir, &mut stage, &mut queued.job)
+        }));
         // A bug met by one read must not end the thread that serves all others.
         let answer =
             answer.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
@@ -265,7 +278,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
 }
 
 /// Goes on with a job, with one device read at most.
-fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::Answer> {
+fn turn(shared: &Shared, dir: &LedgerDir, stage: &mut Stage, job: &mut ReadJob) -> Option<queue::Answer> {
     loop {
         let need = run_cached(shared, job);
         let Need::Extent {
@@ -286,7 +299,7 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::An
             continue;
         }
         let fresh = dir.pacer.read(shared, |allowed| {
-            let fresh = read_device(shared, job, need, flight.count().min(allowed));
+            let fresh = read_device(shared, stage, job, need, flight.count().min(allowed));
             let bytes = fresh.extents.iter().map(|extent| extent.len() as u64).sum();
             (fresh, bytes)
         });
@@ -313,7 +326,7 @@ fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
 }
 
 /// Reads so many extents, fewer at the end of a log, into the cache. The job fails when the device does.
-fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) -> Fresh {
+fn read_device(shared: &Shared, stage: &mut Stage, job: &mut ReadJob, need: Need, extents: u32) -> Fresh {
     let Need::Extent {
         file, number, end, ..
     } = need
@@ -329,7 +342,7 @@ fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) -> 
         first: (file.dir, file.id, number),
         ..Fresh::default()
     };
-    match read(shared, &file, start, want) {
+    match stage.read(shared, &file, start, want) {
         Ok(found) => fresh.extents = found,
         Err(error) => {
             let what = format!("read at {start} of {}", file.path.display());
@@ -354,34 +367,6 @@ fn read_device(shared: &Shared, job: &mut ReadJob, need: Need, extents: u32) -> 
 fn end_of_log(shared: &Shared, file: &LogFile) -> u64 {
     let logs = shared.logs(usize::from(file.dir));
     logs.by_id.get(&file.id).map_or(0, |log| log.end)
-}
-
-/// Reads at least `bytes`, or to the end of the file, in one call: each extent into a buffer of its own.
-fn read(
-    shared: &Shared,
-    file: &LogFile,
-    start: u64,
-    bytes: u64,
-) -> std::io::Result<SmallVec<[Bytes; EXTENTS_MAX as usize]>> {
-    let mut left = bytes.next_multiple_of(4096) as usize;
-    let mut bufs: SmallVec<[AlignedBuf; EXTENTS_MAX as usize]> = SmallVec::new();
-    let mut slices: SmallVec<[IoSliceMut<'_>; EXTENTS_MAX as usize]> = SmallVec::new();
-    bufs.resize_with(left.div_ceil(EXTENT_BYTES as usize), || shared.extents.buffer());
-    for buf in &mut bufs {
-        let part = left.min(EXTENT_BYTES as usize);
-        left -= part;
-        slices.push(IoSliceMut::new(&mut buf.bytes_mut()[..part]));
-    }
-    let mut count = file.file.read_vectored_at(&mut slices, start)?;
-    drop(slices);
-    bump(&shared.counters.reads, 1);
-    bump(&shared.counters.read_bytes, count as u64);
-    let share = |buf| {
-        let part = count.min(EXTENT_BYTES as usize);
-        count -= part;
-        (part > 0).then(|| shared.extents.share(buf, part))
-    };
-    Ok(bufs.into_iter().map_while(share).collect())
 }
 
 /// What a read call has found so far and still wants.

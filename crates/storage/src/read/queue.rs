@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -117,8 +118,8 @@ impl ReadQueue {
         self.bell.notify_all();
     }
 
-    /// The next job. Jobs that nobody waits for any more are dropped. `may_wait`: until there is one.
-    pub(crate) fn next(&self, may_wait: bool) -> Next {
+    /// The next job. Jobs that nobody waits for any more are dropped. Waits for one at most `patience`, or without an end.
+    pub(crate) fn next(&self, patience: Option<Duration>) -> Next {
         let mut state = self.lock();
         loop {
             if self.slots.is_closed() {
@@ -127,8 +128,18 @@ impl ReadQueue {
             match state.pop() {
                 Some(queued) if queued.answer.is_closed() => drop(queued),
                 Some(queued) => return Next::Job(Box::new(queued)),
-                None if !may_wait => return Next::Nothing,
-                None => state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => match patience {
+                    None => state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(Duration::ZERO) => return Next::Nothing,
+                    Some(patience) => {
+                        let waited = self.bell.wait_timeout(state, patience);
+                        let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                        if timeout.timed_out() && woken.count == 0 {
+                            return Next::Nothing;
+                        }
+                        state = woken;
+                    }
+                },
             }
         }
     }
@@ -168,14 +179,16 @@ mod tests {
         assert_eq!(queue.depth(), 6);
         let mut order = Vec::new();
         while queue.depth() > 0 {
-            let Next::Job(queued) = queue.next(true) else {
+            let Next::Job(queued) = queue.next(None) else {
                 panic!("there are some");
             };
             order.push(queued.job.next);
         }
-        assert!(matches!(queue.next(false), Next::Nothing));
+        for patience in [Duration::ZERO, Duration::from_millis(1)] {
+            assert!(matches!(queue.next(Some(patience)), Next::Nothing));
+        }
         assert_eq!(order, [0, 10, 20, 1, 2, 3]);
         queue.stop();
-        assert!(matches!(queue.next(true), Next::Stopped));
+        assert!(matches!(queue.next(None), Next::Stopped));
     }
 }
