@@ -74,18 +74,19 @@ impl Reader {
         };
         let start = u64::from(number) * EXTENT_BYTES;
         let log_end = end_of_log(shared, &file);
-        let found = dir.pacer.read(shared, |allowed| {
+        let count = dir.pacer.read(shared, |allowed| {
             let want = u64::from(flight.count().min(allowed)) * EXTENT_BYTES;
             let want = want.min(log_end.saturating_sub(start));
-            let found = match want {
-                0 => Ok(Default::default()),
+            let count = match want {
+                0 => Ok(0),
                 want => stage.read(shared, &file, start, want),
             };
-            let bytes = found.iter().flatten().map(|extent| extent.len() as u64).sum();
-            (found, bytes)
+            let bytes = *count.as_ref().unwrap_or(&0) as u64;
+            (count, bytes)
         });
-        match found {
-            Ok(found) if !found.is_empty() => {
+        match count {
+            Ok(count) if count > 0 => {
+                let found = stage.extents(shared.extents.pool(), count);
                 range.number = number + found.len() as u32;
                 for (number, extent) in (number..).zip(found) {
                     shared.extents.put((file.dir, file.id, number), extent);

@@ -12,12 +12,12 @@
 //! kept is at most about twice the bytes of the entries kept, and one extent.
 
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use pharos_ledger::{ReadEntry, ReadError, StorageFault};
 use pharos_types::EntryId;
@@ -43,7 +43,7 @@ use queue::Next;
 use stage::Stage;
 
 /// Threads that read each directory.
-pub(crate) const THREADS: usize = 2;
+pub(crate) const THREADS: usize = 4;
 
 /// Runs that one job looks at; the call goes on with the rest.
 const SPANS_MAX: usize = 16;
@@ -168,7 +168,7 @@ fn hidden(shared: &Shared, ledger: &Ledger, state: &LedgerState, entry: u64) -> 
 struct Fresh {
     /// Directory, log and number of the first.
     first: extents::Key,
-    extents: SmallVec<[Bytes; EXTENTS_MAX as usize]>,
+    extents: stage::Read,
 }
 
 impl Fresh {
@@ -226,7 +226,8 @@ pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> queue::Answer {
         match need {
             Need::Done(answer) => return note(shared, answer),
             wanted => {
-                let fresh = read_device(shared, &mut stage, &mut job, wanted, 1);
+                let count = read_device(shared, &mut stage, &wanted, 1);
+                let fresh = arrived(shared, &stage, &mut job, wanted, count);
                 need = go_on(shared, &mut job, &fresh);
             }
         }
@@ -298,11 +299,12 @@ fn turn(shared: &Shared, dir: &LedgerDir, stage: &mut Stage, job: &mut ReadJob) 
         if shared.extents.get(key, *end).is_some() {
             continue;
         }
-        let fresh = dir.pacer.read(shared, |allowed| {
-            let fresh = read_device(shared, stage, job, need, flight.count().min(allowed));
-            let bytes = fresh.extents.iter().map(|extent| extent.len() as u64).sum();
-            (fresh, bytes)
+        let count = dir.pacer.read(shared, |allowed| {
+            let count = read_device(shared, stage, &need, flight.count().min(allowed));
+            let bytes = *count.as_ref().unwrap_or(&0) as u64;
+            (count, bytes)
         });
+        let fresh = arrived(shared, stage, job, need, count);
         drop(flight);
         return match go_on(shared, job, &fresh) {
             Need::Done(answer) => Some(answer),
@@ -325,26 +327,38 @@ fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
     answer
 }
 
-/// Reads so many extents, fewer at the end of a log, into the cache. The job fails when the device does.
-fn read_device(shared: &Shared, stage: &mut Stage, job: &mut ReadJob, need: Need, extents: u32) -> Fresh {
+/// Reads so many extents, fewer at the end of a log. Returns how many bytes there were.
+fn read_device(shared: &Shared, stage: &mut Stage, need: &Need, extents: u32) -> io::Result<usize> {
+    let Need::Extent {
+        file, number, end, ..
+    } = need
+    else {
+        return Ok(0);
+    };
+    let start = u64::from(*number) * EXTENT_BYTES;
+    let log_end = end_of_log(shared, file);
+    let want = (u64::from(extents.max(1)) * EXTENT_BYTES)
+        .min(log_end.saturating_sub(start))
+        .max(*end);
+    stage.read(shared, file, start, want)
+}
+
+/// Puts what was read into the cache. The job fails where the device did.
+fn arrived(shared: &Shared, stage: &Stage, job: &mut ReadJob, need: Need, count: io::Result<usize>) -> Fresh {
     let Need::Extent {
         file, number, end, ..
     } = need
     else {
         return Fresh::default();
     };
-    let start = u64::from(number) * EXTENT_BYTES;
-    let log_end = end_of_log(shared, &file);
-    let want = (u64::from(extents.max(1)) * EXTENT_BYTES)
-        .min(log_end.saturating_sub(start))
-        .max(end);
     let mut fresh = Fresh {
         first: (file.dir, file.id, number),
         ..Fresh::default()
     };
-    match stage.read(shared, &file, start, want) {
-        Ok(found) => fresh.extents = found,
+    match count {
+        Ok(count) => fresh.extents = stage.extents(shared.extents.pool(), count),
         Err(error) => {
+            let start = u64::from(number) * EXTENT_BYTES;
             let what = format!("read at {start} of {}", file.path.display());
             job.fail(ReadError::Fault(StorageFault::new(what, error)));
             return fresh;

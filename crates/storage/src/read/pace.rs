@@ -1,8 +1,8 @@
 //! How hard a device may be read, given what the journals do meanwhile.
 //!
 //! ```text
-//!  journals idle    up to 1 MiB at once, both reader threads at the same time
-//!  a few groups     up to 1 MiB at once, one in flight: a group waits about a millisecond at most
+//!  journals idle    up to 1 MiB at once, all reader threads at the same time
+//!  a few groups     up to 512 KiB at once, two in flight: a group waits about a millisecond at most
 //!  busy             128 KiB at once, one in flight, and not more a second than the options say
 //! ```
 //! Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
@@ -10,7 +10,7 @@
 //! cursors now and then, those of the very readers for example, is no reason to read in small pieces.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pharos_runtime::clock;
@@ -37,15 +37,28 @@ enum Journals {
     Busy,
 }
 
+impl Journals {
+    /// How many extents may be read at once, and how many such reads may be in flight.
+    fn bounds(self) -> (u32, usize) {
+        match self {
+            Self::Idle => (EXTENTS_MAX, usize::MAX),
+            Self::Light => (EXTENTS_MAX / 2, 2),
+            Self::Busy => (1, 1),
+        }
+    }
+}
+
 /// The pace of one directory's reads.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// Held during a read while a journal is active, so that one is in flight at a time.
     state: Mutex<State>,
+    /// A read has ended.
+    bell: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    in_flight: usize,
     /// When the next read may begin, on the monotonic clock.
     next: u64,
     journals: Journals,
@@ -54,32 +67,51 @@ struct State {
     groups: u64,
 }
 
+/// A read in flight.
+struct InFlight<'a>(&'a Pacer);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.lock().in_flight -= 1;
+        self.0.bell.notify_one();
+    }
+}
+
 impl Pacer {
     /// Waits for a turn and has `read` do the reading: it is told how many extents may be read, and says what it read in
     /// bytes beside its result.
     pub(crate) fn read<R>(&self, shared: &Shared, read: impl FnOnce(u32) -> (R, u64)) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let groups = shared.counters.groups.load(Ordering::Relaxed);
-        let last = shared.last_group.load(Ordering::Relaxed);
-        state.look(clock::now().0, groups, last);
-        let extents = match state.journals {
-            Journals::Idle => {
-                drop(state);
-                return read(EXTENTS_MAX).0;
+        let mut state = self.lock();
+        let extents = loop {
+            let groups = shared.counters.groups.load(Ordering::Relaxed);
+            let last = shared.last_group.load(Ordering::Relaxed);
+            state.look(clock::now().0, groups, last);
+            let (extents, reads) = state.journals.bounds();
+            if state.in_flight < reads {
+                break extents;
             }
-            Journals::Light => EXTENTS_MAX,
-            Journals::Busy => {
-                let early = state.next.saturating_sub(clock::now().0);
-                if early > 0 {
-                    bump(&shared.counters.read_paced_nanos, early);
-                    std::thread::sleep(Duration::from_nanos(early));
-                }
-                1
-            }
+            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
+        state.in_flight += 1;
+        let in_flight = InFlight(self);
+        let (journals, next) = (state.journals, state.next);
+        drop(state);
+        let early = next.saturating_sub(clock::now().0);
+        if journals == Journals::Busy && early > 0 {
+            bump(&shared.counters.read_paced_nanos, early);
+            std::thread::sleep(Duration::from_nanos(early));
+        }
         let (result, bytes) = read(extents);
-        state.charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
+        if journals != Journals::Idle {
+            self.lock()
+                .charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
+        }
+        drop(in_flight);
         result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

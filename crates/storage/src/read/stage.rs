@@ -7,6 +7,7 @@
 //! device, from huge pages it is one ([`AlignedBuf`]). And an extent that somebody keeps keeps nothing else.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use smallvec::SmallVec;
 
 use pharos_runtime::fs::AlignedBuf;
 
-use super::extents::EXTENT_BYTES;
+use super::extents::{EXTENT_BYTES, Pool};
 use super::pace::EXTENTS_MAX;
 use crate::logs::LogFile;
 use crate::shared::Shared;
@@ -22,6 +23,9 @@ use crate::stats::bump;
 
 /// How long after a thread's last read its stage goes. The memory costs milliseconds when it is used for the first time.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
+
+/// Extents that were read at once.
+pub(super) type Read = SmallVec<[Bytes; EXTENTS_MAX as usize]>;
 
 /// Memory for the reads of one thread.
 #[derive(Debug, Default)]
@@ -50,25 +54,28 @@ impl Stage {
         self.buf.capacity() > 0
     }
 
-    /// Reads at least `bytes`, which are at most [`EXTENTS_MAX`] extents, or to the end of the file, in one call.
+    /// Reads at least `bytes`, which are at most [`EXTENTS_MAX`] extents, or to the end of the file, in one call. Returns how
+    /// many bytes there were.
     pub(super) fn read(
         &mut self,
         shared: &Shared,
         file: &LogFile,
         start: u64,
         bytes: u64,
-    ) -> io::Result<SmallVec<[Bytes; EXTENTS_MAX as usize]>> {
+    ) -> io::Result<usize> {
         let wanted = bytes.next_multiple_of(4096) as usize;
         self.buf.reserve(wanted.max(self.least));
         let target = self.buf.bytes_mut().get_mut(..wanted).unwrap_or_default();
         let count = file.file.read_at(target, start)?;
         bump(&shared.counters.reads, 1);
         bump(&shared.counters.read_bytes, count as u64);
-        let pool = shared.extents.pool();
-        let extents = target
-            .get(..count)
-            .unwrap_or_default()
-            .chunks(EXTENT_BYTES as usize);
-        Ok(extents.map(|extent| pool.extent(extent)).collect())
+        Ok(count)
+    }
+
+    /// The first `count` bytes of what was read, as extents. Not done while the next read has to wait.
+    pub(super) fn extents(&self, pool: &Arc<Pool>, count: usize) -> Read {
+        let bytes = self.buf.bytes().get(..count).unwrap_or_default();
+        let extents = bytes.chunks(EXTENT_BYTES as usize);
+        extents.map(|extent| pool.extent(extent)).collect()
     }
 }
