@@ -52,8 +52,9 @@ pub struct Options {
     pub group_bytes_max: usize,
     /// The most entries one journal write takes. Default unlimited.
     pub group_entries_max: usize,
-    /// How long after the beginning of a group the next one begins at the earliest, when the group held more than one
-    /// record; whoever appends alone never waits. A group that is full never waits either. Default 0.
+    /// How long after the beginning of a group the next one begins at the earliest, when the group was for several
+    /// ledgers; half of it when it held several entries of one ledger. Whoever appends alone never waits, and neither does a
+    /// group that is full. Default 0.
     pub linger: Duration,
     /// When appends of [`Durability::Async`](pharos_ledger::Durability::Async) ledgers are synced at the latest.
     /// Default 1 s.

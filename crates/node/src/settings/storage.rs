@@ -67,7 +67,7 @@ impl Default for StorageSettings {
             segment_size: ByteSize::mib(256),
             journal_size: ByteSize::mib(2048),
             journal_backups: 0,
-            group_commit_wait: Duration::from_micros(300),
+            group_commit_wait: Duration::from_micros(600),
             group_commit_bytes: ByteSize::mib(1),
             group_commit_entries: 0,
             sync_interval: Duration::from_secs(1),
