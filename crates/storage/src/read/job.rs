@@ -49,11 +49,13 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// How many extents to read at once: what is wanted, or `ahead` of it as far as the run goes.
-    pub(crate) fn extents(&self, ahead: bool) -> u32 {
+    /// How many extents to read at once: what is wanted, and up to `ahead` in all as far as the run goes.
+    pub(crate) fn extents(&self, ahead: u32) -> u32 {
         match self {
-            Self::Extent { further, .. } if ahead => further.saturating_add(1),
-            Self::Extent { wanted, .. } => wanted.saturating_add(1),
+            Self::Extent { wanted, further, .. } => {
+                let all = further.saturating_add(1);
+                wanted.saturating_add(1).max(all.min(ahead))
+            }
             Self::Done(_) => 0,
         }
     }

@@ -290,7 +290,7 @@ fn turn(shared: &Shared, dir: &LedgerDir, stage: &mut Stage, job: &mut ReadJob) 
             return Some(answer);
         };
         let key = (file.dir, file.id, *number);
-        let wanted = need.extents(may_read_ahead(&shared.extents, dir.reads.depth()));
+        let wanted = need.extents(room_ahead(&shared.extents, dir.reads.depth()));
         let wanted = shared.extents.missing(key, wanted.min(EXTENTS_MAX));
         let Some(flight) = dir.flights.begin(file.id, *number, wanted) else {
             continue;
@@ -313,10 +313,11 @@ fn turn(shared: &Shared, dir: &LedgerDir, stage: &mut Stage, job: &mut ReadJob) 
     }
 }
 
-/// Whether reads may bring more than was asked for: only when all that wait will find theirs still in the cache.
-fn may_read_ahead(extents: &Extents, waiting: usize) -> bool {
-    let each = u64::from(EXTENTS_MAX) * EXTENT_BYTES;
-    (waiting as u64 + 1).saturating_mul(each) <= extents.bytes_max() / 2
+/// How many extents a read may bring although less was asked for: so many that all that wait will find theirs still in the
+/// cache.
+fn room_ahead(extents: &Extents, waiting: usize) -> u32 {
+    let each = extents.bytes_max() / 2 / (waiting as u64 + 1);
+    u32::try_from(each / EXTENT_BYTES).unwrap_or(EXTENTS_MAX)
 }
 
 fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
