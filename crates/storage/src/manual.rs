@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -66,6 +67,13 @@ impl Manual {
         let now = self.now;
         let journal = self.journals.get_mut(number);
         journal.is_some_and(|journal| journal.step(now) == Step::Worked)
+    }
+
+    /// How long a journal's thread would wait for company before its next group.
+    #[must_use]
+    pub fn pause(&self, number: usize) -> Duration {
+        let journal = self.journals.get(number);
+        journal.map_or(Duration::ZERO, |journal| journal.pause(self.now))
     }
 
     /// One round of a preparer. `true` when it did something.
