@@ -20,7 +20,7 @@ export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-co
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 
 # Naming the target triple keeps the flags away from build scripts and macros.
-cargo build --release --target "$host" --bins
+cargo build --release --locked --target "$host" --bins
 
 for name in "$@"; do
     case $name in
