@@ -222,7 +222,7 @@ fn write_path(path: &Path, bytes: usize, flags: rustix::fs::OFlags, sync: bool, 
         .custom_flags(flags.bits().cast_signed())
         .open(path)
         .unwrap();
-    let mut group = AlignedBuf::zeroed(bytes);
+    let mut group = AlignedBuf::reusable(bytes);
     group.bytes_mut().fill(0x5a);
     let mut histogram = Histogram::default();
     let (start, cpu) = (clock::now(), cpu_seconds());

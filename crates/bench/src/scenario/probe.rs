@@ -117,7 +117,7 @@ impl ProbeFile {
 
     /// Reads from the beginning for `length`, at most once to the end; bytes a second.
     fn read(&self, length: Duration) -> anyhow::Result<f64> {
-        let mut buf = AlignedBuf::zeroed(BLOCK);
+        let mut buf = AlignedBuf::reusable(BLOCK);
         let from_ns = clock::monotonic_ns();
         let end_ns = from_ns + length.as_nanos() as u64;
         let mut at = 0;
@@ -187,7 +187,7 @@ fn together(files: &[ProbeFile], write: usize, length: Duration) -> anyhow::Resu
 }
 
 fn filled(bytes: usize) -> AlignedBuf {
-    let mut buf = AlignedBuf::zeroed(bytes);
+    let mut buf = AlignedBuf::reusable(bytes);
     buf.bytes_mut().copy_from_slice(&pattern(bytes));
     buf
 }

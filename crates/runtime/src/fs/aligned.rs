@@ -4,7 +4,7 @@ use memmap2::{Advice, MmapMut};
 
 use super::DIRECT_ALIGN;
 
-/// From this size on a buffer is asked for in huge pages.
+/// From this size on a buffer that is used again and again is asked for in huge pages.
 ///
 /// Direct I/O hands the device one range of memory for each stretch of it that is contiguous, and the memory of a machine that
 /// has run for a while is not: a write of 1 MiB from pages of 4 KiB is 256 ranges, more than fit into a request of a common
@@ -15,9 +15,6 @@ const HUGE_BYTES_MIN: usize = 256 << 10;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes that start at a multiple of [`DIRECT_ALIGN`] in memory. Grows by replacing, never by moving what is in it.
-///
-/// One of 256 KiB or more may take a multiple of 2 MiB of memory, from when it is first written to. That costs milliseconds,
-/// so whoever needs one often should keep it.
 #[derive(Debug, Default)]
 pub struct AlignedBuf {
     memory: Memory,
@@ -41,23 +38,24 @@ impl Default for Memory {
 }
 
 impl AlignedBuf {
-    /// A buffer of `bytes` zeros.
+    /// A buffer of `bytes` zeros, for one use.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Self {
-        let huge = if bytes >= HUGE_BYTES_MIN {
-            Self::huge(bytes)
-        } else {
-            None
-        };
-        huge.unwrap_or_else(|| {
-            let raw = vec![0; bytes + DIRECT_ALIGN - 1];
-            let start = raw.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN - 1);
-            Self {
-                memory: Memory::Heap(raw),
-                start,
-                capacity: bytes,
-            }
-        })
+        let raw = vec![0; bytes + DIRECT_ALIGN - 1];
+        let start = raw.as_ptr().align_offset(DIRECT_ALIGN).min(DIRECT_ALIGN - 1);
+        Self {
+            memory: Memory::Heap(raw),
+            start,
+            capacity: bytes,
+        }
+    }
+
+    /// A buffer of `bytes` zeros that will be used again and again. With 256 KiB or more it takes a multiple of 2 MiB of memory
+    /// from when it is first written to, which costs milliseconds, and its reads and writes are cheaper for the device.
+    #[must_use]
+    pub fn reusable(bytes: usize) -> Self {
+        let huge = (bytes >= HUGE_BYTES_MIN).then(|| Self::huge(bytes)).flatten();
+        huge.unwrap_or_else(|| Self::zeroed(bytes))
     }
 
     /// A buffer of `bytes` zeros in huge pages, if the system gives them out.
@@ -73,12 +71,13 @@ impl AlignedBuf {
         })
     }
 
-    /// Makes sure that it holds at least `bytes`. What was in it is gone when it had to grow.
+    /// Makes sure that it holds at least `bytes`, as a [`reusable`](Self::reusable) one. What was in it is gone when it had to
+    /// grow.
     pub fn reserve(&mut self, bytes: usize) {
         if self.capacity < bytes {
             // The old memory goes first, so that the two are never held together.
             *self = Self::default();
-            *self = Self::zeroed(bytes.next_power_of_two().max(DIRECT_ALIGN));
+            *self = Self::reusable(bytes.next_power_of_two().max(DIRECT_ALIGN));
         }
     }
 
@@ -132,19 +131,20 @@ mod tests {
             HUGE_BYTES_MIN,
             (2 << 20) + 1,
         ] {
-            let mut buf = AlignedBuf::zeroed(bytes);
-            assert_eq!(buf.bytes().len(), bytes);
-            assert_eq!(buf.bytes().as_ptr() as usize % DIRECT_ALIGN, 0);
-            assert!(buf.bytes().iter().all(|byte| *byte == 0));
-            buf.reserve(bytes + 1);
-            assert!(buf.bytes_mut().len() > bytes);
-            assert_eq!(buf.bytes().as_ptr() as usize % DIRECT_ALIGN, 0);
+            for mut buf in [AlignedBuf::zeroed(bytes), AlignedBuf::reusable(bytes)] {
+                assert_eq!(buf.bytes().len(), bytes);
+                assert_eq!(buf.bytes().as_ptr() as usize % DIRECT_ALIGN, 0);
+                assert!(buf.bytes().iter().all(|byte| *byte == 0));
+                buf.reserve(bytes + 1);
+                assert!(buf.bytes_mut().len() > bytes);
+                assert_eq!(buf.bytes().as_ptr() as usize % DIRECT_ALIGN, 0);
+            }
         }
     }
 
     #[test]
     fn a_large_one_begins_with_a_huge_page() {
-        let mut buf = AlignedBuf::zeroed(1 << 20);
+        let mut buf = AlignedBuf::reusable(1 << 20);
         assert_eq!(buf.bytes().as_ptr() as usize % HUGE_PAGE_BYTES, 0);
         buf.bytes_mut().fill(7);
         assert_eq!((buf.bytes()[0], buf.bytes()[(1 << 20) - 1]), (7, 7));

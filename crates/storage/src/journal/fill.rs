@@ -31,7 +31,8 @@ pub(super) fn fill(shared: &Shared, here: &JournalShared, file: &dyn FsFile, byt
     // Reserved first, so that a full device is found out before it is filled up.
     file.allocate(bytes)?;
     if shared.options.preallocate == Preallocate::ZeroFill {
-        let zeros = AlignedBuf::zeroed(HASTY_BYTES.min(usize::try_from(bytes).unwrap_or(HASTY_BYTES)));
+        // Never written to, so it takes no memory.
+        let zeros = AlignedBuf::reusable(HASTY_BYTES.min(usize::try_from(bytes).unwrap_or(HASTY_BYTES)));
         let mut fill = Fill {
             at: 0,
             bytes,

@@ -68,7 +68,13 @@ impl Reader<'_> {
             return None;
         }
         if buf.capacity() < HEAD_BYTES + wanted {
-            buf = AlignedBuf::zeroed(HEAD_BYTES + wanted);
+            // The last piece, mostly the only one, is nobody's next buffer.
+            let make = if left > PIECE_BYTES {
+                AlignedBuf::reusable
+            } else {
+                AlignedBuf::zeroed
+            };
+            buf = make(HEAD_BYTES + wanted);
         }
         let target = buf.bytes_mut().get_mut(HEAD_BYTES..HEAD_BYTES + wanted)?;
         let count = match self.file.file.read_at(target, self.at) {
