@@ -89,6 +89,10 @@ pub(crate) struct LedgerDir {
     pub(crate) places: Places,
 }
 
+/// How long after its last use a large buffer for a device goes. Its memory costs milliseconds when it is used for the first
+/// time.
+pub(crate) const BUFFERS_KEPT: Duration = Duration::from_secs(60);
+
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {

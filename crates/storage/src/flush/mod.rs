@@ -32,7 +32,7 @@ use crate::cache::{Progress, Swapped};
 use crate::format::index_batch::IndexRun;
 use crate::ledgers::Ledger;
 use crate::runs::Run;
-use crate::shared::{Pace, Shared};
+use crate::shared::{BUFFERS_KEPT, Pace, Shared};
 use crate::stats::bump;
 
 mod checkpoint;
@@ -50,10 +50,6 @@ use tempo::Rests;
 
 /// How long to wait before trying again what found no room.
 const RETRY: Duration = Duration::from_millis(200);
-
-/// How long after the last flush the buffers for writing go. Their memory costs milliseconds when it is used for the first
-/// time.
-const BUFS_KEPT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Flusher {
@@ -194,7 +190,7 @@ impl Flusher {
             return Pace::Wait(None);
         }
         let idle = Duration::from_nanos(now.since(self.worked_at));
-        let left = BUFS_KEPT.saturating_sub(idle);
+        let left = BUFFERS_KEPT.saturating_sub(idle);
         if !left.is_zero() {
             return Pace::Wait(Some(left));
         }

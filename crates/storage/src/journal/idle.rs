@@ -8,12 +8,10 @@ use pharos_runtime::Nanos;
 use pharos_runtime::fs::AlignedBuf;
 
 use super::{Journal, Step};
+use crate::shared::BUFFERS_KEPT;
 
 /// A buffer up to this size is kept while idle, in bytes.
 const IDLE_BUF_BYTES: usize = 64 << 10;
-
-/// How long after the last group a larger buffer goes. Its memory costs milliseconds when it is used for the first time.
-const BUF_KEPT: Duration = Duration::from_secs(60);
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -49,7 +47,7 @@ impl Journal {
             }
         }
         if self.buf.capacity() > IDLE_BUF_BYTES {
-            let kept = nanos(BUF_KEPT);
+            let kept = nanos(BUFFERS_KEPT);
             if idle >= kept {
                 self.buf = AlignedBuf::default();
             } else {

@@ -24,7 +24,7 @@ use pharos_types::EntryId;
 
 use crate::ledgers::{Ledger, LedgerState};
 use crate::logs::LogFile;
-use crate::shared::{LedgerDir, Shared};
+use crate::shared::{BUFFERS_KEPT, LedgerDir, Shared};
 use crate::stats::bump;
 
 mod ahead;
@@ -244,7 +244,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
     loop {
         let patience = match ahead.is_idle() {
             false => Some(Duration::ZERO),
-            true => stage.is_used().then_some(stage::KEPT),
+            true => stage.is_used().then_some(BUFFERS_KEPT),
         };
         let mut queued = match dir.reads.next(patience) {
             Next::Job(queued) => queued,

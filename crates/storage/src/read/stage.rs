@@ -8,7 +8,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -20,9 +19,6 @@ use super::pace::EXTENTS_MAX;
 use crate::logs::LogFile;
 use crate::shared::Shared;
 use crate::stats::bump;
-
-/// How long after a thread's last read its stage goes. The memory costs milliseconds when it is used for the first time.
-pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 /// Extents that were read at once.
 pub(super) type Read = SmallVec<[Bytes; EXTENTS_MAX as usize]>;
