@@ -89,6 +89,9 @@ pub struct Options {
     /// Key_Shared subscriptions, over all topics; each shard has an equal part of it. Every read brings one entry, whatever
     /// this is.
     pub backlog_cache_bytes: usize,
+    /// Bytes of the newest entries that shards have at hand for listeners at the tail, over all topics; each shard has an equal
+    /// part of it, and at least 1 MiB.
+    pub newest_cache_bytes: usize,
     /// When ledgers are offloaded and where to. The offloader itself is the managed ledgers'.
     pub offload: OffloadOptions,
     /// When a topic's ledger is full.
@@ -137,6 +140,7 @@ impl Default for Options {
             subscription_expiration: None,
             subscription_expiration_interval: Duration::from_secs(300),
             backlog_cache_bytes: 128 << 20,
+            newest_cache_bytes: 128 << 20,
             offload: OffloadOptions::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }

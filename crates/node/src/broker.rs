@@ -252,6 +252,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         subscription_expiration: not_zero(policies.subscription_expiration_time),
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
         backlog_cache_bytes: bytes(ledger.backlog_cache_size),
+        newest_cache_bytes: bytes(ledger.cache_size) / 2,
         offload: crate::offload::options(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),
@@ -259,7 +260,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             ledger_age_ms_max: millis(ledger.max_rollover_time),
             ledger_age_ms_min: millis(ledger.min_rollover_time),
             ledger_idle_ms_max: not_zero(ledger.inactive_rollover_time).map(millis),
-            cache_budget: CacheBudget::new(bytes(ledger.cache_size)),
+            cache_budget: CacheBudget::new(bytes(ledger.cache_size) / 2),
             durability: match settings.storage.sync {
                 StorageSync::Sync => Durability::Sync,
                 StorageSync::Async => Durability::Async,

@@ -38,6 +38,13 @@ pub(super) fn write(
         number(snapshot.backlog_cache_bytes),
     );
     page.single(
+        "pharos_newest_cache_bytes",
+        "What shards have at hand of the newest entries for listeners at the tail; on two shards it counts twice.",
+        "gauge",
+        &labels,
+        number(snapshot.newest_cache_bytes),
+    );
+    page.single(
         "pharos_backlog_reads_waiting",
         "Reads for such listeners that wait for room.",
         "gauge",

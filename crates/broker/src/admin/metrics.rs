@@ -71,6 +71,8 @@ pub struct MetricsSnapshot {
     pub topic_load_failed_total: u64,
     /// Bytes held or reserved of entries read back for listeners and subscriptions that are behind.
     pub backlog_cache_bytes: u64,
+    /// Bytes of the newest entries that shards have at hand.
+    pub newest_cache_bytes: u64,
     /// Reads for such listeners that wait for room.
     pub backlog_reads_waiting: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.

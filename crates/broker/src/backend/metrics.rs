@@ -33,6 +33,7 @@ struct ShardFigures {
     past: FeedStages,
     counts: Counts,
     backlog_bytes: u64,
+    newest_bytes: u64,
     backlog_waiting: u64,
 }
 
@@ -60,6 +61,7 @@ impl Backend {
             topic_load: counts.loads,
             topic_load_failed_total: counts.loads_failed,
             backlog_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
+            newest_cache_bytes: shards.iter().map(|shard| shard.newest_bytes).sum(),
             backlog_reads_waiting: shards.iter().map(|shard| shard.backlog_waiting).sum(),
             ..MetricsSnapshot::default()
         };
@@ -134,6 +136,7 @@ async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
         past,
         counts: shard.tally().counts(),
         backlog_bytes: shard.backlog().used() as u64,
+        newest_bytes: shard.newest().used() as u64,
         backlog_waiting: shard.backlog().waiting() as u64,
     }
 }

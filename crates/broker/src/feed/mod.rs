@@ -16,6 +16,7 @@ mod due;
 mod group;
 mod listener;
 mod marks;
+mod newest;
 mod pages;
 mod reads;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use due::DueGroups;
 pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
 pub use listener::{Lease, Listener, Sent};
 pub use marks::Marks;
+pub use newest::Newest;
 pub use timeline::FeedStages;
 pub use window::Found;
 
@@ -112,6 +114,9 @@ pub struct Feed {
     pub partition: Option<u32>,
     host: Rc<dyn FeedHost>,
     backlog: Rc<Backlog>,
+    newest: Rc<Newest>,
+    /// The list of `newest` that names this topic.
+    listed: Cell<u64>,
     terminated: Cell<bool>,
     window: RefCell<Window>,
     table: RefCell<LedgerTable>,
@@ -126,9 +131,9 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A feed without listeners. `backlog`: the account of all feeds of the shard.
+    /// A feed without listeners. `backlog` and `newest`: the accounts of all feeds of the shard.
     #[must_use]
-    pub fn new(seed: FeedSeed, host: Rc<dyn FeedHost>, backlog: Rc<Backlog>) -> Rc<Self> {
+    pub fn new(seed: FeedSeed, host: Rc<dyn FeedHost>, backlog: Rc<Backlog>, newest: Rc<Newest>) -> Rc<Self> {
         Rc::new(Self {
             topic: seed.topic,
             partition: seed.name.partition(),
@@ -136,7 +141,9 @@ impl Feed {
             host,
             backlog,
             terminated: Cell::new(seed.terminated),
-            window: RefCell::new(Window::new(seed.tail)),
+            window: RefCell::new(Window::new(seed.tail, newest.clone())),
+            newest,
+            listed: Cell::new(0),
             table: RefCell::new(seed.table),
             groups: RefCell::default(),
             dirty: RefCell::default(),
@@ -218,15 +225,24 @@ impl Feed {
     /// New entries are durable. Wakes every connection that listens.
     pub fn on_appended(&self, entries: Vec<Arc<FeedEntry>>) {
         let now = clock::now();
+        let mut bytes = 0;
         {
             let mut window = self.window.borrow_mut();
             let mut timeline = self.timeline.borrow_mut();
             for entry in entries {
+                bytes += window::cost(&entry);
                 timeline.arrived(&entry, now);
                 window.push(entry);
             }
         }
+        let listed = self.newest.note(self.topic, self.listed.get(), bytes, now);
+        self.listed.set(listed);
         self.wake_all();
+    }
+
+    /// Lets go of the newest entries that were durable until then. Who still wants one reads it from the topic's home.
+    pub(crate) fn forget_until(&self, until: Nanos) {
+        self.window.borrow_mut().forget_until(until);
     }
 
     /// Nothing will be appended any more.

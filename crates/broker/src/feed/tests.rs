@@ -63,6 +63,7 @@ const ENTRY_BYTES: usize = 20_000;
 struct Shard {
     host: Rc<Host>,
     backlog: Rc<Backlog>,
+    newest: Rc<Newest>,
     feeds: Vec<Rc<Feed>>,
     seats: Vec<Seat>,
 }
@@ -72,6 +73,7 @@ impl Shard {
         let mut shard = Self {
             host: Rc::default(),
             backlog: Rc::new(Backlog::new(bytes_max)),
+            newest: Rc::new(Newest::new(bytes_max)),
             feeds: Vec::new(),
             seats: Vec::new(),
         };
@@ -87,7 +89,12 @@ impl Shard {
                 table: LedgerTable::default(),
                 terminated: false,
             };
-            let feed = Feed::new(seed, shard.host.clone(), shard.backlog.clone());
+            let feed = Feed::new(
+                seed,
+                shard.host.clone(),
+                shard.backlog.clone(),
+                shard.newest.clone(),
+            );
             let connection = ConnectionId {
                 shard: ShardId(0),
                 number,

@@ -4,15 +4,21 @@
 //! listeners do, because anything here can be read again from the topic's home.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_runtime::Nanos;
 use pharos_types::Ordinal;
 
+use super::Newest;
 use super::pages::Pages;
 use crate::entry::FeedEntry;
 
-/// Bytes of the newest entries kept at hand, per topic and shard.
+/// Bytes of the newest entries kept at hand, per topic and shard; all topics together are bounded by [`Newest`].
 const RECENT_BYTES_MAX: usize = 16 << 20;
+
+/// What an entry at hand costs besides its payload, in bytes.
+const ENTRY_COST: usize = size_of::<FeedEntry>() + 24;
 
 /// What is known about one place in the topic.
 #[derive(Debug)]
@@ -30,18 +36,20 @@ pub enum Found {
 pub(crate) struct Window {
     recent: VecDeque<Arc<FeedEntry>>,
     recent_bytes: usize,
+    account: Rc<Newest>,
     pages: Pages,
     /// The end of what is durable, exclusive.
     tail: Ordinal,
 }
 
 impl Window {
-    /// Nothing at hand of a topic that ends at `tail`.
+    /// Nothing at hand of a topic that ends at `tail`. `account`: that of all feeds of the shard.
     #[must_use]
-    pub(crate) fn new(tail: Ordinal) -> Self {
+    pub(crate) fn new(tail: Ordinal, account: Rc<Newest>) -> Self {
         Self {
             recent: VecDeque::new(),
             recent_bytes: 0,
+            account,
             pages: Pages::default(),
             tail,
         }
@@ -57,8 +65,7 @@ impl Window {
     pub(crate) fn raise_tail(&mut self, tail: Ordinal) {
         if tail > self.tail {
             self.tail = tail;
-            self.recent.clear();
-            self.recent_bytes = 0;
+            self.forget_recent();
         }
     }
 
@@ -69,13 +76,36 @@ impl Window {
         }
         self.raise_tail(entry.ordinal);
         self.tail = entry.ordinal.next();
-        self.recent_bytes += entry.payload.len();
+        let bytes = cost(&entry);
+        self.recent_bytes += bytes;
+        self.account.add(bytes);
         self.recent.push_back(entry);
         while self.recent_bytes > RECENT_BYTES_MAX && self.recent.len() > 1 {
-            if let Some(old) = self.recent.pop_front() {
-                self.recent_bytes -= old.payload.len();
-            }
+            self.forget_first();
         }
+    }
+
+    /// Lets go of the newest entries that were durable until then.
+    pub(crate) fn forget_until(&mut self, until: Nanos) {
+        while self.recent.front().is_some_and(|entry| entry.durable_at <= until) {
+            self.forget_first();
+        }
+        if self.recent.is_empty() {
+            self.recent = VecDeque::new();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(old) = self.recent.pop_front() {
+            let bytes = cost(&old);
+            self.recent_bytes -= bytes;
+            self.account.release(bytes);
+        }
+    }
+
+    fn forget_recent(&mut self) {
+        self.recent = VecDeque::new();
+        self.account.release(std::mem::take(&mut self.recent_bytes));
     }
 
     /// What was read back.
@@ -109,6 +139,17 @@ impl Window {
     }
 }
 
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.forget_recent();
+    }
+}
+
+/// What an entry counts for.
+pub(super) fn cost(entry: &FeedEntry) -> usize {
+    entry.payload.len() + ENTRY_COST
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use bytes::Bytes;
@@ -128,15 +169,42 @@ pub(super) mod tests {
         })
     }
 
+    fn account() -> Rc<Newest> {
+        Rc::new(Newest::new(usize::MAX))
+    }
+
     fn has(window: &mut Window, ordinal: u64) -> bool {
         matches!(window.find(Ordinal(ordinal)).0, Found::Entry(e) if e.ordinal == Ordinal(ordinal))
     }
 
     #[test]
+    fn what_was_durable_until_then_goes_and_the_account_is_right() {
+        let account = account();
+        let mut window = Window::new(Ordinal(0), account.clone());
+        for ordinal in 0..4 {
+            let mut entry = entry(ordinal, 1000);
+            if let Some(entry) = Arc::get_mut(&mut entry) {
+                entry.durable_at = Nanos(10 * ordinal);
+            }
+            window.push(entry);
+        }
+        assert_eq!(account.used(), 4 * (1000 + ENTRY_COST));
+        window.forget_until(Nanos(10));
+        assert!(!has(&mut window, 1) && window.is_elsewhere(Ordinal(1)));
+        assert!(has(&mut window, 2) && has(&mut window, 3));
+        assert_eq!(account.used(), 2 * (1000 + ENTRY_COST));
+        window.raise_tail(Ordinal(10));
+        assert_eq!(account.used(), 0);
+        window.push(entry(10, 5));
+        drop(window);
+        assert_eq!(account.used(), 0);
+    }
+
+    #[test]
     fn the_newest_are_at_hand_and_the_old_are_elsewhere() {
-        let mut window = Window::new(Ordinal(10));
+        let mut window = Window::new(Ordinal(10), account());
         for ordinal in 10..14 {
-            window.push(entry(ordinal, RECENT_BYTES_MAX / 2));
+            window.push(entry(ordinal, RECENT_BYTES_MAX / 2 - ENTRY_COST));
         }
         assert!(has(&mut window, 13) && has(&mut window, 12));
         assert!(matches!(window.find(Ordinal(11)).0, Found::Elsewhere));
@@ -145,7 +213,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_gap_heard_of_elsewhere_keeps_the_window_contiguous() {
-        let mut window = Window::new(Ordinal(0));
+        let mut window = Window::new(Ordinal(0), account());
         window.push(entry(0, 10));
         window.push(entry(5, 10));
         assert!(has(&mut window, 5));

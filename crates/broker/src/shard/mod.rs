@@ -11,6 +11,7 @@ mod operations;
 mod outlet;
 mod outlets;
 mod reads;
+mod rounds;
 mod tally;
 
 use std::cell::{Cell, RefCell};
@@ -33,31 +34,20 @@ pub use tally::Tally;
 
 use crate::broker::Shared;
 use crate::error::Gone;
-use crate::feed::{Backlog, Feed, FeedHost, FeedSeed, FeedStages, Progress};
+use crate::feed::{Backlog, Feed, FeedHost, FeedSeed, FeedStages, Newest};
 use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
 use crate::topic::{Topic, Topics, Upkeep};
 use mesh::Mesh;
 use outlets::Outlets;
 use reads::Reads;
 
-/// How often the counters of topics are noted.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Topics whose counters are noted before others get their turn.
-const SAMPLES_PER_TURN: usize = 1000;
-
 /// How long connections are pumped, at least, before the shard looks at its sockets and inbox again.
 const TURN_NANOS_MIN: u64 = 300_000;
 /// The same, at most.
 const TURN_NANOS_MAX: u64 = 2_000_000;
-/// Cursors in one report to a topic's home.
-const PROGRESS_CURSORS_MAX: usize = 1024;
-/// A report of progress waits this long, this often, while there is delivery to do.
-const FLUSH_DELAY: Duration = Duration::from_millis(20);
-const FLUSH_DELAYS_MAX: u32 = 25;
-/// Topics whose progress is sent home at once; those of more are spread over time, because each means a commit there and
-/// ten thousand at a time hold up everybody's messages.
-const FLUSH_TOPICS: usize = 32;
+
+/// The least that a shard may have at hand of the newest entries, in bytes: what is delivered as it comes.
+const NEWEST_BYTES_MIN: usize = 1 << 20;
 
 /// One shard of the broker. Lives on its thread.
 pub struct Shard {
@@ -74,6 +64,8 @@ pub struct Shard {
     dirty_feeds: RefCell<IdSet<TopicId>>,
     /// What feeds hold of what was read back.
     backlog: Rc<Backlog>,
+    /// What feeds have at hand of the newest entries.
+    newest: Rc<Newest>,
     reads: Reads,
     outlets: RefCell<Outlets>,
     ready_filled: Notify,
@@ -94,7 +86,9 @@ impl Shard {
         inbox: Inbox,
     ) -> Rc<Self> {
         let options = &shared.options;
-        let backlog_bytes_max = options.backlog_cache_bytes / usize::from(options.shards.max(1));
+        let shards = usize::from(options.shards.max(1));
+        let backlog_bytes_max = options.backlog_cache_bytes / shards;
+        let newest_bytes_max = (options.newest_cache_bytes / shards).max(NEWEST_BYTES_MIN);
         let shard = Rc::new_cyclic(|me| Self {
             id,
             shared,
@@ -105,6 +99,7 @@ impl Shard {
             feeds: RefCell::default(),
             dirty_feeds: RefCell::default(),
             backlog: Rc::new(Backlog::new(backlog_bytes_max)),
+            newest: Rc::new(Newest::new(newest_bytes_max)),
             reads: Reads::default(),
             outlets: RefCell::default(),
             ready_filled: Notify::new(),
@@ -267,7 +262,7 @@ impl Shard {
             return feed.clone();
         }
         let host: Rc<dyn FeedHost> = Rc::new(HostOf(self.me.clone()));
-        let feed = Feed::new(seed.clone(), host, self.backlog.clone());
+        let feed = Feed::new(seed.clone(), host, self.backlog.clone(), self.newest.clone());
         feeds.insert(seed.topic, feed.clone());
         feed
     }
@@ -275,6 +270,11 @@ impl Shard {
     /// The account of what was read back.
     pub(crate) fn backlog(&self) -> &Backlog {
         &self.backlog
+    }
+
+    /// The account of the newest entries at hand.
+    pub(crate) fn newest(&self) -> &Newest {
+        &self.newest
     }
 
     /// Every feed here.
@@ -324,6 +324,7 @@ impl Shard {
                     feed.set_table(table);
                 }
                 feed.on_appended(entries);
+                self.forget_oldest();
             }
             FeedMessage::ReadDone {
                 from,
@@ -366,84 +367,6 @@ impl Shard {
             }
             FeedMessage::Open { .. } | FeedMessage::Activate { .. } => {}
         }
-    }
-
-    /// Sends home what moved, about once a second, while anything moves.
-    async fn run_flush(self: Rc<Self>) {
-        let interval = self.shared.options.cursor_flush_interval;
-        let mut pause = interval;
-        loop {
-            tokio::time::sleep(pause).await;
-            // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
-            for _ in 0..FLUSH_DELAYS_MAX {
-                if !self.outlets.borrow().has_ready() {
-                    break;
-                }
-                tokio::time::sleep(FLUSH_DELAY).await;
-            }
-            let dirty: Vec<TopicId> = self.dirty_feeds.borrow().iter().copied().collect();
-            // Spread over a third of the interval, after waiting for a third: what moved at the beginning of one round is
-            // sent by the end of the next, so within the interval.
-            let is_spread = dirty.len() > FLUSH_TOPICS;
-            pause = if is_spread { interval / 3 } else { interval };
-            self.spread_flush(&dirty, pause).await;
-        }
-    }
-
-    /// Sends home what has moved on these topics, within about `time` when they are many.
-    async fn spread_flush(&self, dirty: &[TopicId], time: Duration) {
-        let slices = dirty.len().div_ceil(FLUSH_TOPICS).max(1);
-        let pause = time / u32::try_from(slices).unwrap_or(u32::MAX);
-        for (index, slice) in dirty.chunks(FLUSH_TOPICS).enumerate() {
-            if index > 0 {
-                tokio::time::sleep(pause).await;
-            }
-            for topic in slice {
-                // Until its turn it stays noted, so that a stop in between forgets nothing.
-                if self.dirty_feeds.borrow_mut().remove(topic) {
-                    self.flush_feed(*topic);
-                }
-            }
-        }
-    }
-
-    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks.
-    async fn run_samples(self: Rc<Self>) {
-        loop {
-            tokio::time::sleep(SAMPLE_INTERVAL).await;
-            for topics in self.topics.all().chunks(SAMPLES_PER_TURN) {
-                topics.iter().for_each(|topic| topic.sample());
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// Sends home what moved since the last time.
-    pub(crate) fn flush_progress(&self) {
-        let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
-        for topic in dirty {
-            self.flush_feed(topic);
-        }
-    }
-
-    fn flush_feed(&self, topic: TopicId) {
-        let Some(feed) = self.feed_by_id(topic) else {
-            return;
-        };
-        let progress = feed.take_progress();
-        // In parts, so that the home of a hundred thousand cursors gets to its other work in between.
-        let mut moved = progress.moved.into_iter().peekable();
-        while moved.peek().is_some() {
-            let part = moved.by_ref().take(PROGRESS_CURSORS_MAX).collect();
-            self.send_home(topic, HomeMessage::Progress(Progress { moved: part }));
-        }
-    }
-
-    /// Sends home what moved on one topic; resolves when its home has heard of it.
-    pub(crate) async fn report_progress(&self, topic: TopicId) {
-        self.flush_feed(topic);
-        // What is sent to a shard arrives in the order in which it was sent. One that is gone hears nothing any more.
-        let _ = self.call(topic.home, |_| async {}).await;
     }
 
     /// Tells every peer that the broker stops, and closes its connection.

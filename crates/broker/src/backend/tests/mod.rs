@@ -31,6 +31,7 @@ use crate::topic::{
 mod clients;
 mod dispatched;
 mod log;
+mod newest;
 mod subscriptions;
 mod topics;
 
@@ -303,6 +304,13 @@ impl Client {
             seat,
         });
         self.shard.wake_outlet(connection);
+    }
+
+    /// Grants a listener more permits.
+    fn flow(&self, permits: u32) {
+        let consumer = self.consumer.borrow();
+        consumer.as_ref().unwrap().seat.as_ref().unwrap().flow(permits);
+        self.shard.wake_outlet(self.connection.borrow().unwrap());
     }
 
     /// Waits until so many entries came.

@@ -1,0 +1,139 @@
+//! What a shard does from time to time: positions are sent home, counters noted, entries let go.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pharos_runtime::clock;
+
+use super::{HomeMessage, Shard};
+use crate::feed::Progress;
+use crate::ids::TopicId;
+
+/// How often the counters of topics are noted.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Topics whose counters are noted before others get their turn.
+const SAMPLES_PER_TURN: usize = 1000;
+
+/// Cursors in one report to a topic's home.
+const PROGRESS_CURSORS_MAX: usize = 1024;
+/// A report of progress waits this long, this often, while there is delivery to do.
+const FLUSH_DELAY: Duration = Duration::from_millis(20);
+const FLUSH_DELAYS_MAX: u32 = 25;
+/// Topics whose progress is sent home at once; those of more are spread over time, because each means a commit there and
+/// ten thousand at a time hold up everybody's messages.
+const FLUSH_TOPICS: usize = 32;
+/// Topics whose progress is sent home in a second, at most, when they are that many. A commit costs about as much as a
+/// message, so without a bound ten thousand topics with a message a second each would cost twice.
+const FLUSH_TOPICS_PER_S: u64 = 1000;
+
+impl Shard {
+    /// Sends home what moved, about once a second, while anything moves.
+    pub(super) async fn run_flush(self: Rc<Self>) {
+        let interval = self.shared.options.cursor_flush_interval;
+        let mut pause = interval;
+        loop {
+            tokio::time::sleep(pause).await;
+            // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
+            for _ in 0..FLUSH_DELAYS_MAX {
+                if !self.outlets.borrow().has_ready() {
+                    break;
+                }
+                tokio::time::sleep(FLUSH_DELAY).await;
+            }
+            let dirty: Vec<TopicId> = self.dirty_feeds.borrow().iter().copied().collect();
+            // Spread over a third of the interval, after waiting for a third: what moved at the beginning of one round is
+            // sent by the end of the next, so within the interval, unless there is more than may be sent in that time.
+            let is_spread = dirty.len() > FLUSH_TOPICS;
+            pause = if is_spread { interval / 3 } else { interval };
+            self.spread_flush(&dirty, pause.max(flush_time(dirty.len())))
+                .await;
+            self.forget_oldest();
+        }
+    }
+
+    /// Sends home what has moved on these topics, within about `time` when they are many.
+    async fn spread_flush(&self, dirty: &[TopicId], time: Duration) {
+        let slices = dirty.len().div_ceil(FLUSH_TOPICS).max(1);
+        let pause = time / u32::try_from(slices).unwrap_or(u32::MAX);
+        for (index, slice) in dirty.chunks(FLUSH_TOPICS).enumerate() {
+            if index > 0 {
+                tokio::time::sleep(pause).await;
+            }
+            for topic in slice {
+                // Until its turn it stays noted, so that a stop in between forgets nothing.
+                if self.dirty_feeds.borrow_mut().remove(topic) {
+                    self.flush_feed(*topic);
+                }
+            }
+        }
+    }
+
+    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks.
+    pub(super) async fn run_samples(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(SAMPLE_INTERVAL).await;
+            for topics in self.topics.all().chunks(SAMPLES_PER_TURN) {
+                topics.iter().for_each(|topic| topic.sample());
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Sends home what moved since the last time.
+    pub(crate) fn flush_progress(&self) {
+        let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
+        for topic in dirty {
+            self.flush_feed(topic);
+        }
+    }
+
+    fn flush_feed(&self, topic: TopicId) {
+        let Some(feed) = self.feed_by_id(topic) else {
+            return;
+        };
+        let progress = feed.take_progress();
+        // In parts, so that the home of a hundred thousand cursors gets to its other work in between.
+        let mut moved = progress.moved.into_iter().peekable();
+        while moved.peek().is_some() {
+            let part = moved.by_ref().take(PROGRESS_CURSORS_MAX).collect();
+            self.send_home(topic, HomeMessage::Progress(Progress { moved: part }));
+        }
+    }
+
+    /// Sends home what moved on one topic; resolves when its home has heard of it.
+    pub(crate) async fn report_progress(&self, topic: TopicId) {
+        self.flush_feed(topic);
+        // What is sent to a shard arrives in the order in which it was sent. One that is gone hears nothing any more.
+        let _ = self.call(topic.home, |_| async {}).await;
+    }
+
+    /// Lets go of the oldest of the newest entries that feeds have at hand, as far as it is time.
+    pub(super) fn forget_oldest(&self) {
+        while let Some((until, topics)) = self.newest.take_due(clock::now()) {
+            for topic in topics {
+                if let Some(feed) = self.feed_by_id(topic) {
+                    feed.forget_until(until);
+                }
+            }
+        }
+    }
+}
+
+/// The least time in which the progress of so many topics is sent home.
+fn flush_time(topics: usize) -> Duration {
+    let topics = u64::try_from(topics).unwrap_or(u64::MAX);
+    Duration::from_micros(topics.saturating_mul(1_000_000) / FLUSH_TOPICS_PER_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_topics_are_sent_home_at_once_and_many_at_a_bounded_rate() {
+        assert_eq!(flush_time(10), Duration::from_millis(10));
+        assert_eq!(flush_time(5000), Duration::from_secs(5));
+        assert!(flush_time(usize::MAX) > flush_time(5000));
+    }
+}
