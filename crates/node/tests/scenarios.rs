@@ -90,6 +90,13 @@ fn topics() {
 }
 
 #[test]
+fn memory() {
+    for case in runs("memory.toml", &["topics=[2,20]", "rate=500"], 2) {
+        assert!(figure(&case, "publish_msg_s") > 0.0);
+    }
+}
+
+#[test]
 fn backlog() {
     let cases = runs("backlog.toml", &["duration=20s"], 5);
     for case in &cases[..2] {
@@ -136,7 +143,7 @@ fn every_workload_file_has_a_test() {
         .collect();
     names.sort();
     let tested = [
-        "backlog", "journal", "journals", "modes", "recovery", "tenants", "topics",
+        "backlog", "journal", "journals", "memory", "modes", "recovery", "tenants", "topics",
     ];
     assert_eq!(names, tested.map(|name| format!("{name}.toml")));
 }
