@@ -242,7 +242,9 @@ impl Feed {
 
     /// Lets go of the newest entries that were durable until then. Who still wants one reads it from the topic's home.
     pub(crate) fn forget_until(&self, until: Nanos) {
-        self.window.borrow_mut().forget_until(until);
+        let mut window = self.window.borrow_mut();
+        window.forget_until(until);
+        self.timeline.borrow_mut().forget_before(window.at_hand());
     }
 
     /// Nothing will be appended any more.

@@ -9,6 +9,8 @@ use crate::entry::FeedEntry;
 
 /// How many of the newest entries are timed; older ones are past caring.
 const ENTRIES_MAX: usize = 1024;
+/// How many stay timed that are not at hand any more, so that their acknowledgements are timed however late.
+const ENTRIES_KEPT: usize = 64;
 
 /// The stages that happen on a listening shard.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +70,14 @@ impl Timeline {
         });
     }
 
+    /// Only so many of the newest entries are still at hand: lets go of what is known of much older ones.
+    pub(super) fn forget_before(&mut self, at_hand: usize) {
+        let keep = at_hand.max(ENTRIES_KEPT);
+        let old = self.entries.len().saturating_sub(keep);
+        self.entries.drain(..old);
+        self.entries.shrink_to(2 * keep);
+    }
+
     pub(super) fn prepared(&mut self, entry: &FeedEntry) {
         if !entry.is_live() {
             return;
@@ -123,5 +133,29 @@ impl Timeline {
         self.entries
             .binary_search_by_key(&ordinal, |times| times.ordinal)
             .ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::window::tests::entry;
+
+    #[test]
+    fn a_quiet_topic_keeps_the_times_of_its_last_entries_only() {
+        let mut timeline = Timeline::default();
+        for ordinal in 0..1000 {
+            timeline.arrived(&entry(ordinal, 1), Nanos(1000 + ordinal));
+        }
+        timeline.forget_before(900);
+        assert_eq!(timeline.entries.len(), 900);
+        timeline.forget_before(0);
+        assert_eq!(timeline.entries.len(), ENTRIES_KEPT);
+        assert!(timeline.entries.capacity() <= 2 * ENTRIES_KEPT);
+        assert!(timeline.index_of(Ordinal(999)).is_some() && timeline.index_of(Ordinal(935)).is_none());
+        timeline.prepared(&entry(999, 1));
+        timeline.acknowledged(Ordinal(999), clock::now());
+        timeline.acknowledged(Ordinal(5), clock::now());
+        assert_eq!(timeline.stages().acknowledgement.count(), 1);
     }
 }

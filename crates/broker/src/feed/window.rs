@@ -95,6 +95,11 @@ impl Window {
         }
     }
 
+    /// How many of the newest entries are at hand.
+    pub(crate) fn at_hand(&self) -> usize {
+        self.recent.len()
+    }
+
     fn forget_first(&mut self) {
         if let Some(old) = self.recent.pop_front() {
             let bytes = cost(&old);
