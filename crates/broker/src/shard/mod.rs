@@ -109,6 +109,7 @@ impl Shard {
         spawn_local(shard.clone().run_inbox(inbox));
         spawn_local(shard.clone().run_pumps());
         spawn_local(shard.clone().run_flush());
+        spawn_local(shard.clone().run_forget());
         for what in Upkeep::ALL {
             spawn_local(shard.clone().run_upkeep(what));
         }

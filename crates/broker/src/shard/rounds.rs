@@ -23,7 +23,9 @@ const FLUSH_DELAYS_MAX: u32 = 25;
 /// Topics whose progress is sent home at once; those of more are spread over time, because each means a commit there and
 /// ten thousand at a time hold up everybody's messages.
 const FLUSH_TOPICS: usize = 32;
-/// Topics whose progress is sent home in a second, at most, when they are that many. A commit costs about as much as a
+/// How often a shard looks for entries at hand that are old.
+const FORGET_INTERVAL: Duration = Duration::from_secs(1);
+/// Topics whose progress is sent home in a second when more than these move. A commit costs about as much as a
 /// message, so without a bound ten thousand topics with a message a second each would cost twice.
 const FLUSH_TOPICS_PER_S: u64 = 1000;
 
@@ -42,13 +44,10 @@ impl Shard {
                 tokio::time::sleep(FLUSH_DELAY).await;
             }
             let dirty: Vec<TopicId> = self.dirty_feeds.borrow().iter().copied().collect();
-            // Spread over a third of the interval, after waiting for a third: what moved at the beginning of one round is
-            // sent by the end of the next, so within the interval, unless there is more than may be sent in that time.
             let is_spread = dirty.len() > FLUSH_TOPICS;
             pause = if is_spread { interval / 3 } else { interval };
-            self.spread_flush(&dirty, pause.max(flush_time(dirty.len())))
+            self.spread_flush(&dirty, spread_time(dirty.len(), interval))
                 .await;
-            self.forget_oldest();
         }
     }
 
@@ -108,6 +107,14 @@ impl Shard {
         let _ = self.call(topic.home, |_| async {}).await;
     }
 
+    /// Lets go of what is old also where nothing new comes.
+    pub(super) async fn run_forget(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(FORGET_INTERVAL).await;
+            self.forget_oldest();
+        }
+    }
+
     /// Lets go of the oldest of the newest entries that feeds have at hand, as far as it is time.
     pub(super) fn forget_oldest(&self) {
         while let Some((until, topics)) = self.newest.take_due(clock::now()) {
@@ -120,10 +127,12 @@ impl Shard {
     }
 }
 
-/// The least time in which the progress of so many topics is sent home.
-fn flush_time(topics: usize) -> Duration {
+/// In what time the progress of many topics is sent home: in a third of the interval, after waiting for a third, so that what moved
+/// at the beginning of one round is sent by the end of the next, within the interval. Longer when there are too many for that.
+fn spread_time(topics: usize, interval: Duration) -> Duration {
     let topics = u64::try_from(topics).unwrap_or(u64::MAX);
-    Duration::from_micros(topics.saturating_mul(1_000_000) / FLUSH_TOPICS_PER_S)
+    let least = Duration::from_micros(topics.saturating_mul(1_000_000) / FLUSH_TOPICS_PER_S);
+    if least > interval { least } else { interval / 3 }
 }
 
 #[cfg(test)]
@@ -131,9 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_topics_are_sent_home_at_once_and_many_at_a_bounded_rate() {
-        assert_eq!(flush_time(10), Duration::from_millis(10));
-        assert_eq!(flush_time(5000), Duration::from_secs(5));
-        assert!(flush_time(usize::MAX) > flush_time(5000));
+    fn many_topics_are_sent_home_within_the_interval_and_very_many_at_a_bounded_rate() {
+        let interval = Duration::from_secs(3);
+        assert_eq!(spread_time(100, interval), interval / 3);
+        assert_eq!(spread_time(3000, interval), interval / 3);
+        assert_eq!(spread_time(5000, interval), Duration::from_secs(5));
+        assert!(spread_time(usize::MAX, interval) > Duration::from_secs(5));
     }
 }

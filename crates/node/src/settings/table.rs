@@ -113,7 +113,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Topics", "active_consumer_failover_delay", "activeConsumerFailoverDelayTimeMillis", topics.active_consumer_failover_delay,
         "Failover: pause before another consumer takes over."),
     setting!("Topics", "cursor_flush_interval", "managedLedgerCursorPositionFlushSeconds", topics.cursor_flush_interval,
-        "How often acknowledged positions are stored; after a crash at most this much is delivered again. Positions of Exclusive, Failover and broadcast consumers are stored for at most 1,000 topics a second and shard; when those of more move, it takes that much longer."),
+        "How often acknowledged positions are stored; after a crash at most this much is delivered again. When those of Exclusive, Failover and broadcast consumers move on more than 1,000 topics a second and shard, they are stored for 1,000 topics a second, and it takes that much longer."),
     setting!("Topics", "unload_idle_after", "", topics.unload_idle_after,
         "A topic that nobody produces to, consumes from or asks about for this long is unloaded; it comes back when it is asked for."),
     setting!("Policies", "policies.message_ttl", "ttlDurationDefaultInSeconds", policies.message_ttl,
