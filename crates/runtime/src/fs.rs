@@ -8,7 +8,7 @@
 //! - a name (created, renamed, removed) is durable after [`Fs::sync_dir`] on its directory.
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,11 +17,13 @@ mod aligned;
 mod fault;
 #[cfg(feature = "test-util")]
 mod fault_crash;
+mod pieces;
 mod real;
 
 pub use aligned::AlignedBuf;
 #[cfg(feature = "test-util")]
 pub use fault::FaultFs;
+pub use pieces::{Piece, PieceSize};
 pub use real::RealFs;
 
 /// Direct I/O wants file offsets, lengths and memory in multiples of this, in bytes. Holds for every device in use.
@@ -70,6 +72,14 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     /// # Errors
     /// The system's.
     fn read_at(&self, buf: &mut [u8], byte_offset: u64) -> io::Result<usize>;
+
+    /// The same into several buffers one after the other, in one call where the system has one.
+    ///
+    /// # Errors
+    /// The system's.
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], byte_offset: u64) -> io::Result<usize> {
+        read_one_by_one(self, bufs, byte_offset, 0)
+    }
 
     /// Writes all of `buf` at `byte_offset`.
     ///
@@ -173,6 +183,32 @@ pub trait Fs: fmt::Debug + Send + Sync {
     /// # Errors
     /// The system's.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn FsLock>>>;
+}
+
+/// Reads into several buffers, a call for each, after the `done` bytes that are in them already.
+fn read_one_by_one<F: FsFile + ?Sized>(
+    file: &F,
+    bufs: &mut [IoSliceMut<'_>],
+    byte_offset: u64,
+    done: usize,
+) -> io::Result<usize> {
+    let (mut skip, mut at) = (done, byte_offset);
+    for buf in bufs {
+        let before = skip.min(buf.len());
+        skip -= before;
+        let rest = buf.get_mut(before..).unwrap_or_default();
+        let count = before
+            + if rest.is_empty() {
+                0
+            } else {
+                file.read_at(rest, at + before as u64)?
+            };
+        at += count as u64;
+        if count < buf.len() {
+            break;
+        }
+    }
+    Ok((at - byte_offset) as usize)
 }
 
 /// Whether an error says that the device, or the user's share of it, is full.

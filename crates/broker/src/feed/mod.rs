@@ -50,6 +50,7 @@ use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::shard::OwnedAck;
 use pages::Pages;
+pub(crate) use reads::READ_ENTRIES_MAX;
 use reads::{Asked, Due};
 use timeline::Timeline;
 use window::Window;
@@ -87,9 +88,9 @@ pub struct Progress {
 
 /// What a feed asks of its shard.
 pub trait FeedHost {
-    /// Entries from `from` on are needed: at least one, and not more than `bytes_max`; answer with [`Feed::on_read`] or
-    /// [`Feed::on_read_failed`].
-    fn read(&self, topic: TopicId, from: Ordinal, bytes_max: usize);
+    /// Entries from `from` on are needed: at least one, at most `entries_max`, and not more than `bytes_max`; answer with
+    /// [`Feed::on_read`] or [`Feed::on_read_failed`].
+    fn read(&self, topic: TopicId, from: Ordinal, entries_max: usize, bytes_max: usize);
     /// A read found no room in the [`Backlog`]: let go of what is not used, and soon.
     fn read_waits(&self);
     /// There may be room for reads that wait: give them their turn, but not from within this call.

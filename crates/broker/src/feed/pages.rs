@@ -2,8 +2,8 @@
 //!
 //! Always true: `bytes` is the weight of what the pages hold; the entries of a page are dense.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use pharos_runtime::{Nanos, clock};
@@ -38,6 +38,8 @@ pub(crate) struct Pages {
     /// By the first ordinal.
     pages: BTreeMap<Ordinal, Page>,
     bytes: usize,
+    /// What an entry of the last page weighs on average.
+    entry_bytes: usize,
     /// When anything was added or looked at last.
     used_at: Nanos,
 }
@@ -69,7 +71,8 @@ impl Pages {
             return;
         };
         self.used_at = clock::now();
-        let bytes = entries.iter().map(|entry| weight(entry)).sum();
+        let bytes: usize = entries.iter().map(|entry| weight(entry)).sum();
+        self.entry_bytes = bytes / entries.len();
         self.remove(first);
         while self.bytes + bytes > BYTES_MAX
             && let Some((_, old)) = self.pages.pop_first()
@@ -100,6 +103,20 @@ impl Pages {
         self.pages.get(&first).map(Page::end)
     }
 
+    /// Where the first page begins that begins behind a place.
+    pub(crate) fn first_behind(&self, place: Ordinal) -> Option<Ordinal> {
+        let behind = (Bound::Excluded(place), Bound::Unbounded);
+        self.pages.range(behind).next().map(|(first, _)| *first)
+    }
+
+    /// How many entries a read of at most `bytes_max` will probably be able to bring, a little less so that it does.
+    pub(crate) fn likely_entries(&self, bytes_max: usize) -> usize {
+        match self.entry_bytes {
+            0 => usize::MAX,
+            bytes => (bytes_max / 8 * 7 / bytes).max(1),
+        }
+    }
+
     /// Whether the page that ends here was visited.
     pub(crate) fn is_visited_before(&self, end: Ordinal) -> bool {
         let before = self.pages.range(..end).next_back();
@@ -107,18 +124,29 @@ impl Pages {
     }
 
     /// Drops the pages in which nobody stands and that nobody will reach within `reach` further pages. `places`: where
-    /// listeners stand, rising.
-    pub(crate) fn retain(&mut self, places: &[Ordinal], reach: usize) {
+    /// listeners stand, rising. `on_its_way`: where the page ends that begins at a place and is being read.
+    pub(crate) fn retain(
+        &mut self,
+        places: &[Ordinal],
+        reach: usize,
+        on_its_way: impl Fn(Ordinal) -> Option<Ordinal>,
+    ) {
         let mut dropped = 0;
         // Where the unbroken row of pages begins that ends with the one looked at, as far as it matters.
         let mut row: VecDeque<Ordinal> = VecDeque::new();
         let mut row_end = Ordinal(0);
         self.pages.retain(|first, page| {
+            while row_end < *first
+                && let Some(end) = on_its_way(row_end)
+            {
+                row.push_back(row_end);
+                row_end = end;
+            }
             if *first != row_end {
                 row.clear();
             }
             row.push_back(*first);
-            if row.len() > reach + 1 {
+            while row.len() > reach + 1 {
                 row.pop_front();
             }
             row_end = page.end();
@@ -194,11 +222,38 @@ mod tests {
         for first in [0, 10, 20, 30, 60] {
             pages.insert(page(first, 10, 100));
         }
-        pages.retain(&[Ordinal(12), Ordinal(61)], 1);
+        pages.retain(&[Ordinal(12), Ordinal(61)], 1, |_| None);
         let left: Vec<u64> = pages.pages.keys().map(|first| first.0).collect();
         assert_eq!(left, [10, 20, 60]);
         assert_eq!(pages.bytes(), 30 * (100 + ENTRY_BYTES));
-        pages.retain(&[Ordinal(30)], 8);
+        pages.retain(&[Ordinal(30)], 8, |_| None);
         assert!(pages.is_empty() && pages.bytes() == 0);
+    }
+
+    #[test]
+    fn what_comes_behind_a_page_on_its_way_stays() {
+        let mut pages = Pages::default();
+        for first in [0, 20, 40] {
+            pages.insert(page(first, 10, 100));
+        }
+        let on_its_way = |place: Ordinal| [10, 30].contains(&place.0).then(|| place.plus(10));
+        pages.retain(&[Ordinal(3)], 8, on_its_way);
+        assert_eq!(pages.pages.len(), 3);
+        pages.retain(&[Ordinal(3)], 3, on_its_way);
+        let left: Vec<u64> = pages.pages.keys().map(|first| first.0).collect();
+        assert_eq!(left, [0, 20]);
+        assert_eq!(pages.first_behind(Ordinal(0)), Some(Ordinal(20)));
+        assert_eq!(pages.first_behind(Ordinal(20)), None);
+        pages.retain(&[Ordinal(3)], 8, |_| None);
+        assert!(has(&mut pages, 9) && !has(&mut pages, 20));
+    }
+
+    #[test]
+    fn the_last_page_says_how_many_entries_a_read_will_bring() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.likely_entries(8000), usize::MAX);
+        pages.insert(page(0, 10, 1000 - ENTRY_BYTES));
+        assert_eq!(pages.likely_entries(8000), 7);
+        assert_eq!(pages.likely_entries(10), 1);
     }
 }

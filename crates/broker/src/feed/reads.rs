@@ -1,11 +1,19 @@
 //! Reading back for listeners that are behind: asking, reading ahead, and letting go of what all have passed.
 //!
 //! One read for all who wait at the same place. While somebody goes through pages from front to back, the next two are
-//! asked for before they are needed, so that the device works while a page is delivered; with many topics behind at once
-//! there is no room for that, and no need: they keep the device busy together.
+//! asked for before they are needed, both at once, so that the device works while a page is delivered; with many topics behind
+//! at once there is no room for that, and no need: they keep the device busy together.
+//!
+//! ```text
+//!   delivered      on their way, each asked for so many entries         if the first brings fewer, who comes to
+//!  [ page  ][ n entries ? ][ n entries ? ]                              the gap asks for what is missing
+//! ```
+//! How many entries a page will hold is guessed from the last one, because the second read must say where it begins.
 //!
 //! Always true: what the pages weigh and what `asked` has reserved is in the shard's [`Backlog`](super::Backlog) account.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use pharos_runtime::Nanos;
@@ -17,6 +25,8 @@ use super::{Feed, Found};
 use crate::entry::FeedEntry;
 use crate::ids::ConnectionId;
 
+/// Entries that one read brings back at most: few enough that looking at each of them holds nobody up for long.
+pub(crate) const READ_ENTRIES_MAX: usize = 1000;
 /// Pages that are asked for ahead of the one that is delivered.
 const AHEAD: usize = 2;
 /// Pages ahead of a listener that are kept for it, when others were faster.
@@ -32,6 +42,15 @@ pub(super) struct Asked {
     /// In the account; 0 while the read has not begun.
     reserved: usize,
     failures: u32,
+    /// How many entries it may bring.
+    entries_max: usize,
+}
+
+impl Asked {
+    /// Where the page will end, if it begins here and is as long as it may be.
+    fn end(&self, place: Ordinal) -> Ordinal {
+        place.plus(self.entries_max as u64)
+    }
 }
 
 /// What the feed has to do about reads when no group is in use.
@@ -56,11 +75,17 @@ impl Feed {
     /// Asks for a read, once for all who wait for the same place. It begins with [`begin_due`](Self::begin_due).
     pub(super) fn ask(&self, place: Ordinal, connection: ConnectionId) {
         let mut asked = self.asked.borrow_mut();
-        let is_new = !asked.contains_key(&place);
-        asked.entry(place).or_default().connections.push(connection);
-        if is_new {
-            self.due.borrow_mut().places.push(place);
+        if let Some(asked) = asked.get_mut(&place) {
+            asked.connections.push(connection);
+            return;
         }
+        let read = Asked {
+            connections: vec![connection],
+            entries_max: self.entries_to_next(&asked, place),
+            ..Asked::default()
+        };
+        asked.insert(place, read);
+        self.due.borrow_mut().places.push(place);
     }
 
     /// Begins the reads that are due. Not to be called while a group is borrowed.
@@ -101,51 +126,80 @@ impl Feed {
             return false;
         };
         asked.reserved = bytes;
+        let entries_max = asked.entries_max;
         drop(all);
         self.backlog.set_holder(self.topic, true);
-        self.host.read(self.topic, place, bytes);
+        self.host.read(self.topic, place, entries_max, bytes);
         true
+    }
+
+    /// How many entries lie between a place and the next page, here or on its way.
+    fn entries_to_next(&self, asked: &BTreeMap<Ordinal, Asked>, place: Ordinal) -> usize {
+        let behind = (Bound::Excluded(place), Bound::Unbounded);
+        let on_its_way = asked.range(behind).next().map(|(first, _)| *first);
+        let here = self.window.borrow_mut().pages().first_behind(place);
+        let next = [on_its_way, here].into_iter().flatten().min();
+        next.map_or(usize::MAX, |next| {
+            usize::try_from(place.count_to(next)).unwrap_or(usize::MAX)
+        })
     }
 
     /// Sees to it that the pages after one that ends here are on their way.
     fn read_ahead(&self, end: Ordinal) {
         let mut next = end;
-        {
-            let mut window = self.window.borrow_mut();
-            let mut here = 0;
-            while let Some(end) = window.pages().end_of(next) {
-                next = end;
-                here += 1;
-            }
-            // At the tail there is nothing to read.
-            if here >= AHEAD || !window.is_elsewhere(next) {
+        for _ in 0..AHEAD {
+            let here = self.window.borrow_mut().pages().end_of(next);
+            if here.is_none() && !self.read_one_ahead(next) {
                 return;
             }
+            let on_its_way = || self.asked.borrow().get(&next).map(|asked| asked.end(next));
+            let Some(end) = here.or_else(on_its_way) else {
+                return;
+            };
+            next = end;
         }
-        let mut asked = self.asked.borrow_mut();
-        if asked.contains_key(&next) {
-            return;
+    }
+
+    /// Asks for a page that nobody waits for yet, unless it is on its way. `false`: nothing is to be read there, or there is no
+    /// room.
+    fn read_one_ahead(&self, place: Ordinal) -> bool {
+        let mut all = self.asked.borrow_mut();
+        if all.contains_key(&place) {
+            return true;
+        }
+        // At the tail there is nothing to read.
+        if !self.window.borrow().is_elsewhere(place) {
+            return false;
         }
         let Some(bytes) = self.backlog.reserve_ahead() else {
-            return;
+            return false;
         };
+        let likely = self.window.borrow_mut().pages().likely_entries(bytes);
+        let entries_max = self
+            .entries_to_next(&all, place)
+            .min(likely)
+            .min(READ_ENTRIES_MAX);
         let ahead = Asked {
             reserved: bytes,
+            entries_max,
             ..Asked::default()
         };
-        asked.insert(next, ahead);
-        drop(asked);
+        all.insert(place, ahead);
+        drop(all);
         self.backlog.set_holder(self.topic, true);
-        self.host.read(self.topic, next, bytes);
+        self.host.read(self.topic, place, entries_max, bytes);
+        true
     }
 
     /// A read that was asked for is answered. `resume`: the first entry that still exists at or after `from`.
     pub fn on_read(&self, from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>) {
-        let Some(asked) = self.asked.borrow_mut().remove(&from) else {
+        if !self.asked.borrow().contains_key(&from) {
             // Nobody asked, or it was asked by a feed that is gone.
             return;
-        };
+        }
+        // As long as this page counts as on its way, those behind it stay.
         self.drop_passed();
+        let asked = self.asked.borrow_mut().remove(&from).unwrap_or_default();
         self.backlog.release(asked.reserved);
         let end = entries.last().map(|entry| entry.ordinal.next());
         self.with_pages(|pages| pages.insert(entries));
@@ -218,7 +272,12 @@ impl Feed {
         } else {
             KEPT_AHEAD
         };
-        self.with_pages(|pages| pages.retain(&places, reach));
+        let asked = self.asked.borrow();
+        self.with_pages(|pages| {
+            pages.retain(&places, reach, |place| {
+                asked.get(&place).map(|asked| asked.end(place))
+            });
+        });
     }
 
     /// Changes the pages and keeps the account right.

@@ -17,13 +17,14 @@ use crate::ids::ShardId;
 /// What feeds asked for, in order.
 #[derive(Default)]
 struct Host {
-    reads: RefCell<VecDeque<(TopicId, Ordinal, usize)>>,
+    reads: RefCell<VecDeque<(TopicId, Ordinal, usize, usize)>>,
     later: RefCell<Vec<(Ordinal, Duration)>>,
 }
 
 impl FeedHost for Host {
-    fn read(&self, topic: TopicId, from: Ordinal, bytes_max: usize) {
-        self.reads.borrow_mut().push_back((topic, from, bytes_max));
+    fn read(&self, topic: TopicId, from: Ordinal, entries_max: usize, bytes_max: usize) {
+        let read = (topic, from, entries_max, bytes_max);
+        self.reads.borrow_mut().push_back(read);
     }
 
     fn read_waits(&self) {}
@@ -58,6 +59,8 @@ impl DeliverySink for Socket {
 
 const ENTRIES: u64 = 300;
 const ENTRY_BYTES: usize = 20_000;
+/// What one read may bring while there is room.
+const READ_BYTES: u64 = 2 << 20;
 
 /// A shard with feeds of one cold listener each.
 struct Shard {
@@ -121,7 +124,12 @@ impl Shard {
 
     /// Answers the read that was asked for first.
     fn answer_one(&self) -> bool {
-        let Some((topic, from, bytes_max)) = self.host.reads.borrow_mut().pop_front() else {
+        self.answer(0)
+    }
+
+    /// Answers the read at this place of those that wait.
+    fn answer(&self, index: usize) -> bool {
+        let Some((topic, from, entries_max, bytes_max)) = self.host.reads.borrow_mut().remove(index) else {
             return false;
         };
         let mut bytes = 0;
@@ -130,6 +138,7 @@ impl Shard {
             bytes <= bytes_max || bytes == ENTRY_BYTES
         };
         let entries = (from.0..ENTRIES)
+            .take(entries_max)
             .take_while(fits)
             .map(|at| entry(at, ENTRY_BYTES))
             .collect();
@@ -208,17 +217,47 @@ fn who_takes_nothing_does_not_hold_up_others() {
 #[test]
 fn one_listener_finds_the_next_pages_on_their_way() {
     let shard = Shard::new(1, 64 << 20);
+    let asked_for = || -> Vec<u64> {
+        let reads = shard.host.reads.borrow();
+        reads.iter().map(|(_, from, ..)| from.0).collect()
+    };
     shard.seats[0].group().fill(&mut Socket(1));
-    assert_eq!(shard.host.reads.borrow().len(), 1);
+    assert_eq!(asked_for(), [0]);
     assert!(shard.answer_one());
-    // The page after it is asked for before anybody is there, and the one after that as soon as it came.
-    assert_eq!(shard.host.reads.borrow().len(), 1);
+    // The two pages after it are asked for before anybody is there, and a further one as soon as the first of them is entered.
+    let (page, ahead) = (READ_BYTES / 20_160, READ_BYTES / 8 * 7 / 20_160);
+    assert_eq!(asked_for(), [page, page + ahead]);
+    // They may come in any order.
+    assert!(shard.answer(1));
+    shard.seats[0].group().fill(&mut Socket(page as usize));
+    assert!(shard.answer_one());
+    assert!(asked_for().is_empty());
+    shard.seats[0].group().fill(&mut Socket(ahead as usize + 1));
+    assert_eq!(shard.next(0), Ordinal(page + ahead + 1));
+    // Behind that is the tail.
+    assert_eq!(asked_for(), [page + 2 * ahead]);
+    shard.serve(0..1, 64 << 20);
+}
+
+#[test]
+fn what_a_page_could_not_hold_is_asked_for() {
+    let shard = Shard::new(1, 64 << 20);
     shard.seats[0].group().fill(&mut Socket(1));
     assert!(shard.answer_one());
-    assert_eq!(shard.host.reads.borrow().len(), 1);
-    assert!(shard.answer_one());
-    assert_eq!(shard.host.reads.borrow().len(), 0);
-    assert_eq!(shard.next(0), Ordinal(1));
+    // The first of two pages ahead brings less than was hoped.
+    let ahead = {
+        let mut reads = shard.host.reads.borrow_mut();
+        let (.., entries_max, bytes_max) = &mut reads[0];
+        *bytes_max = 10 * ENTRY_BYTES;
+        *entries_max
+    };
+    let page = (READ_BYTES / 20_160) as usize;
+    assert!(shard.answer_one() && shard.answer_one());
+    shard.seats[0].group().fill(&mut Socket(page + 20));
+    assert_eq!(shard.next(0), Ordinal(page as u64 + 10));
+    // No more than the gap.
+    let (_, from, entries_max, _) = shard.host.reads.borrow()[0];
+    assert_eq!((from.0 as usize, entries_max), (page + 10, ahead - 10));
     shard.serve(0..1, 64 << 20);
 }
 

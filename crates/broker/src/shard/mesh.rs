@@ -13,6 +13,9 @@
 //!   - what was published already and goes to listening shards: the publish budget, once per shard (the bytes themselves
 //!     are shared, only the references are many).
 //!
+//! A batch leaves after what the shard has to do at the moment, a turn of writing included, because waking another core takes
+//! long. What starts work that then runs beside this shard's own does not wait for that: [`Mesh::hurry`].
+//!
 //! What a shard tells itself never goes through its inbox: the loop takes it straight from the outbox. Two ways to the
 //! same place would let later messages overtake earlier ones.
 //!
@@ -42,6 +45,8 @@ pub(crate) struct Mesh {
 struct Outbox {
     messages: RefCell<Vec<Message>>,
     filled: Notify,
+    /// Where they go; none for the own shard.
+    inbox: Option<mpsc::Sender<Vec<Message>>>,
 }
 
 impl Mesh {
@@ -51,11 +56,13 @@ impl Mesh {
             .iter()
             .enumerate()
             .map(|(index, inbox)| {
+                let is_other = index != own.index();
                 let outbox = Rc::new(Outbox {
                     messages: RefCell::default(),
                     filled: Notify::new(),
+                    inbox: is_other.then(|| inbox.clone()),
                 });
-                if index != own.index() {
+                if is_other {
                     pharos_runtime::spawn_local(carry(outbox.clone(), inbox.clone()));
                 }
                 outbox
@@ -79,6 +86,17 @@ impl Mesh {
         messages.push(message);
         if messages.len() == 1 {
             outbox.filled.notify_one();
+        }
+    }
+
+    /// Has what is queued for another shard leave now, if its inbox has room; otherwise it leaves as ever.
+    pub(crate) fn hurry(&self, to: ShardId) {
+        let Some(outbox) = self.outboxes.get(to.index()) else {
+            return;
+        };
+        let permit = outbox.inbox.as_ref().and_then(|inbox| inbox.try_reserve().ok());
+        if let Some(permit) = permit {
+            outbox.send_all(permit);
         }
     }
 
@@ -108,14 +126,20 @@ impl Mesh {
     }
 }
 
+impl Outbox {
+    fn send_all(&self, permit: mpsc::Permit<'_, Vec<Message>>) {
+        let batch = std::mem::take(&mut *self.messages.borrow_mut());
+        if !batch.is_empty() {
+            permit.send(batch);
+        }
+    }
+}
+
 async fn carry(outbox: Rc<Outbox>, inbox: mpsc::Sender<Vec<Message>>) {
     loop {
         outbox.filled.notified().await;
         // Room first, then the batch: what comes while the inbox is full joins the same batch.
         let Ok(permit) = inbox.reserve().await else { return };
-        let batch = std::mem::take(&mut *outbox.messages.borrow_mut());
-        if !batch.is_empty() {
-            permit.send(batch);
-        }
+        outbox.send_all(permit);
     }
 }

@@ -109,10 +109,11 @@ pub(crate) enum HomeMessage {
         producer: ProducerKey,
         entries: Vec<Publish>,
     },
-    /// A feed needs entries from here on, not more than so many bytes.
+    /// A feed needs entries from here on, not more than so many and so many bytes.
     Read {
         shard: ShardId,
         from: Ordinal,
+        entries_max: usize,
         bytes_max: usize,
     },
     /// What moved on a listening shard.

@@ -428,14 +428,17 @@ where
 struct HostOf(std::rc::Weak<Shard>);
 
 impl FeedHost for HostOf {
-    fn read(&self, topic: TopicId, from: Ordinal, bytes_max: usize) {
+    fn read(&self, topic: TopicId, from: Ordinal, entries_max: usize, bytes_max: usize) {
         if let Some(shard) = self.0.upgrade() {
             let read = HomeMessage::Read {
                 shard: shard.id,
                 from,
+                entries_max,
                 bytes_max,
             };
             shard.send_home(topic, read);
+            // The device works while this shard delivers.
+            shard.mesh.hurry(topic.home);
         }
     }
 

@@ -208,8 +208,9 @@ impl Topic {
             HomeMessage::Read {
                 shard,
                 from,
+                entries_max,
                 bytes_max,
-            } => self.on_read(shard, from, bytes_max),
+            } => self.on_read(shard, from, entries_max, bytes_max),
             HomeMessage::Progress(progress) => self.on_progress(progress),
             HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
             HomeMessage::Returned { key, lease } => self.on_returned(key, lease),

@@ -11,13 +11,10 @@ use pharos_types::{Ordinal, Position};
 use super::{State, Topic};
 use crate::entry::{EntryFacts, FeedEntry, is_encrypted};
 use crate::error::PublishError;
+use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
 use crate::rules::Rules;
 use crate::shard::{FeedMessage, Message, OutletEvent, ProducerRef, Publish, Receipt};
-
-/// Entries that one read brings back for listeners that are behind: few enough that looking at each of them holds nobody
-/// up for long.
-const READ_ENTRIES_MAX: usize = 1000;
 
 /// An entry that is appended but not yet durable.
 pub(super) struct Pending {
@@ -289,9 +286,10 @@ impl Topic {
     }
 
     /// A feed needs entries: from the cache at once, else from the log.
-    pub(super) fn on_read(&self, shard: ShardId, from: Ordinal, bytes_max: usize) {
+    pub(super) fn on_read(&self, shard: ShardId, from: Ordinal, entries_max: usize, bytes_max: usize) {
         let Some(me) = self.me() else { return };
-        let read = self.state.borrow().ledger.read(from, READ_ENTRIES_MAX, bytes_max);
+        let entries_max = READ_ENTRIES_MAX.min(entries_max);
+        let read = self.state.borrow().ledger.read(from, entries_max, bytes_max);
         spawn_local(async move {
             let answer = match read.await {
                 Ok(found) => {

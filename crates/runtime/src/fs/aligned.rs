@@ -12,7 +12,7 @@ use super::DIRECT_ALIGN;
 const HUGE_BYTES_MIN: usize = 256 << 10;
 
 /// Size and alignment of a huge page; where the system's are larger, it does without.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes that start at a multiple of [`DIRECT_ALIGN`] in memory. Grows by replacing, never by moving what is in it.
 #[derive(Debug, Default)]

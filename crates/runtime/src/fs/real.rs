@@ -1,7 +1,7 @@
 //! The real file system: std with a little rustix.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -111,6 +111,22 @@ impl FsFile for RealFile {
         Ok(done)
     }
 
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], byte_offset: u64) -> io::Result<usize> {
+        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let done = loop {
+            match rustix::io::preadv(&self.file, bufs, byte_offset) {
+                Ok(done) => break done,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        // As in `read_at`: a direct read that ends off the grid was the end of the file.
+        if done == total || self.direct && done % super::DIRECT_ALIGN != 0 {
+            return Ok(done);
+        }
+        super::read_one_by_one(self, bufs, byte_offset, done)
+    }
+
     fn write_all_at(&self, buf: &[u8], byte_offset: u64) -> io::Result<()> {
         self.file.write_all_at(buf, byte_offset)
     }
@@ -173,6 +189,26 @@ mod tests {
         let mut buf = AlignedBuf::zeroed(4096);
         buf.bytes_mut().fill(7);
         file.write_all_at(buf.bytes(), 4096).unwrap();
+        let (mut first, mut second) = (AlignedBuf::zeroed(8192), AlignedBuf::zeroed(8192));
+        for from in [0, 4096] {
+            first.bytes_mut().fill(1);
+            second.bytes_mut().fill(1);
+            let mut bufs = [
+                IoSliceMut::new(&mut first.bytes_mut()[..4096]),
+                IoSliceMut::new(second.bytes_mut()),
+            ];
+            // The second one reaches beyond the end.
+            assert_eq!(
+                file.read_vectored_at(&mut bufs, from).unwrap(),
+                8192 - from as usize
+            );
+            assert_eq!(
+                super::super::read_one_by_one(&*file, &mut bufs, from, 0).unwrap(),
+                8192 - from as usize
+            );
+            assert_eq!(first.bytes()[0], if from == 0 { 0 } else { 7 });
+            assert!(from > 0 || second.bytes()[0] == 7);
+        }
         file.sync_data().unwrap();
         fs.rename(&a, &b).unwrap();
         fs.sync_dir(dir.path()).unwrap();

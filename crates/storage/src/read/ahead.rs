@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use pharos_types::LedgerId;
 
 use super::end_of_log;
-use super::extents::EXTENT_BYTES;
+use super::extents::{EXTENT_BYTES, extents_in};
 use super::job::{Ahead, ReadJob};
 use super::pace::EXTENTS_MAX;
-use super::stage::Stage;
+use super::stage;
 use crate::shared::{LedgerDir, Shared};
 
 /// How far to read behind a job, in extents.
@@ -51,7 +51,7 @@ impl Reader {
     }
 
     /// Reads the next piece. What cannot be read is left to the job that wants it, which can say so.
-    pub(super) fn step(&mut self, shared: &Shared, dir: &LedgerDir, stage: &mut Stage) {
+    pub(super) fn step(&mut self, shared: &Shared, dir: &LedgerDir) {
         let Some(range) = self.ranges.front_mut() else {
             return;
         };
@@ -74,22 +74,16 @@ impl Reader {
         };
         let start = u64::from(number) * EXTENT_BYTES;
         let log_end = end_of_log(shared, &file);
-        let count = dir.pacer.read(shared, |allowed| {
+        let found = dir.pacer.read(shared, |allowed| {
             let want = u64::from(flight.count().min(allowed)) * EXTENT_BYTES;
             let want = want.min(log_end.saturating_sub(start));
-            let count = match want {
-                0 => Ok(0),
-                want => stage.read(shared, &file, start, want),
-            };
-            let bytes = *count.as_ref().unwrap_or(&0) as u64;
-            (count, bytes)
+            stage::read(shared, &file, number, want, &range.inside)
         });
-        match count {
-            Ok(count) if count > 0 => {
-                let found = stage.extents(shared.extents.pool(), count);
-                range.number = number + found.len() as u32;
-                for (number, extent) in (number..).zip(found) {
-                    shared.extents.put((file.dir, file.id, number), extent);
+        match found {
+            Ok(found) if !found.is_empty() => {
+                for (number, piece) in found {
+                    range.number = number + extents_in(&piece);
+                    shared.extents.put((file.dir, file.id, number), piece);
                 }
             }
             _ => self.ranges.clear(),

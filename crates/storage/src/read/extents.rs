@@ -1,10 +1,10 @@
 //! The read cache: pieces of entry logs as they were read, shared by everybody who reads the same data.
 //!
-//! An extent is 128 KiB of a log at a multiple of that (shorter at the end of a log that is still written). One lock. Each
-//! extent has a buffer of its own, so that a slice somewhere keeps no more than 128 KiB alive. Buffers come from a small pool
-//! and return to it when nobody holds a slice of them.
+//! An extent is 128 KiB of a log at a multiple of that (shorter at the end of a log that is still written), and a piece is one
+//! extent or four, see [`stage`](super::stage). One lock. A piece has its own memory, so that a slice somewhere keeps nothing
+//! else alive.
 //!
-//! An extent whose entries have all been handed out goes before one in which some wait for their reader: who reads a backlog
+//! A piece whose entries have all been handed out goes before one in which some wait for their reader: who reads a backlog
 //! from front to back does not come back, but goes on where it stopped, and where one ledger's run ends another's begins. In
 //! each of the two kinds the least recently used go first, and what waits for long goes as well.
 
@@ -14,20 +14,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use pharos_runtime::fs::PieceSize;
+
 /// Length of an extent: the largest read that does not hurt the journals on the same device.
 pub(crate) const EXTENT_BYTES: u64 = 128 << 10;
 
-/// Buffers kept for the next read.
-const POOL_MAX: usize = 128;
+/// Extents of a long piece.
+pub(crate) const PIECE_EXTENTS_MAX: u32 = (PieceSize::Large.bytes() as u64 / EXTENT_BYTES) as u32;
 
-/// Records of this size that cross from one extent into the next are put together in buffers of the pool. For shorter ones
+const _: () = assert!(PieceSize::Small.bytes() as u64 == EXTENT_BYTES);
+
+/// Memory that pieces may take beyond what the cache holds, in bytes: they are with those who read, or free.
+const BEYOND_CACHE_BYTES: usize = 64 << 20;
+
+/// Buffers kept for the next record.
+const POOL_MAX: usize = 32;
+
+/// Records of this size that cross from one piece into the next are put together in buffers of the pool. For shorter ones
 /// such a buffer would be too much, longer ones are seldom.
 const LARGE_BYTES: std::ops::RangeInclusive<usize> = EXTENT_BYTES as usize / 2..=EXTENT_BYTES as usize;
 
 /// Which extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
 
-/// How much longer than others an extent stays that waits for its reader: so many uses for each extent that fits into the
+/// How much longer than others a piece stays that waits for its reader: so many uses for each extent that fits into the
 /// cache. One that is read and handed out is about three uses.
 const WAITS: u64 = 6;
 
@@ -36,7 +46,7 @@ struct Held {
     bytes: Bytes,
     /// Its place in the order in which extents go.
     due: u64,
-    /// Bytes of the runs in it whose readers have come to their ends here, or to the extent's.
+    /// Bytes of the runs in it whose readers have come to their ends here, or to the piece's.
     passed: u64,
 }
 
@@ -49,6 +59,7 @@ impl Held {
 
 #[derive(Debug, Default)]
 struct State {
+    /// By the first extent.
     held: HashMap<Key, Held>,
     /// Which goes when: by the use that it was put, and what waits for its reader later by so many uses.
     order: BTreeSet<(u64, Key)>,
@@ -61,7 +72,7 @@ struct State {
 pub(crate) struct Extents {
     state: Mutex<State>,
     bytes_max: u64,
-    /// How many uses later an extent goes that waits for its reader.
+    /// How many uses later a piece goes that waits for its reader.
     wait: u64,
     /// As the state says; for statistics.
     bytes: AtomicU64,
@@ -79,38 +90,41 @@ impl Extents {
         }
     }
 
-    /// What is known of an extent, when that reaches at least to `end`, counted from its start.
-    pub(crate) fn get(&self, key: Key, end: u64) -> Option<Bytes> {
+    /// The piece that has an extent, at least up to `end` counted from that one's start; and the number of its first extent.
+    pub(crate) fn get(&self, key: Key, end: u64) -> Option<(u32, Bytes)> {
         let mut state = self.lock();
-        let held = state.held.get(&key)?;
-        if (held.bytes.len() as u64) < end {
+        let first = state.first_of(key)?;
+        let bytes = state.held.get(&first)?.bytes.clone();
+        if !reaches(first.2, &bytes, key.2, end) {
             return None;
         }
-        let bytes = held.bytes.clone();
-        state.put_off(key, self.wait);
-        Some(bytes)
+        state.put_off(first, self.wait);
+        Some((first.2, bytes))
     }
 
     /// Whether anything is known of an extent.
     pub(crate) fn has(&self, key: Key) -> bool {
-        self.lock().held.contains_key(&key)
+        self.lock().first_of(key).is_some()
     }
 
     /// How many extents to read from one on that is not here, at most `count`: up to the first that is.
     pub(crate) fn missing(&self, (dir, log, number): Key, count: u32) -> u32 {
         let state = self.lock();
         let here = |ahead: &u32| {
-            state
-                .held
-                .contains_key(&(dir, log, number.saturating_add(*ahead)))
+            let key = (dir, log, number.saturating_add(*ahead));
+            state.first_of(key).is_some()
         };
         (1..count).find(here).unwrap_or(count)
     }
 
-    /// Keeps what was read.
+    /// Keeps a piece that was read, in place of all that had any of its extents.
     pub(crate) fn put(&self, key: Key, bytes: Bytes) {
         let mut state = self.lock();
-        state.remove(key);
+        for ahead in 0..extents_in(&bytes) {
+            if let Some(first) = state.first_of((key.0, key.1, key.2 + ahead)) {
+                state.remove(first);
+            }
+        }
         state.bytes += bytes.len() as u64;
         let held = Held {
             bytes,
@@ -127,12 +141,13 @@ impl Extents {
         self.bytes.store(state.bytes, Ordering::Relaxed);
     }
 
-    /// Somebody is through with the part that a run has of an extent, so many bytes.
+    /// Somebody is through with the part that a run has of the piece with this extent, so many bytes.
     pub(crate) fn passed(&self, key: Key, bytes: u64) {
         let mut state = self.lock();
-        if let Some(held) = state.held.get_mut(&key) {
+        let first = state.first_of(key).unwrap_or(key);
+        if let Some(held) = state.held.get_mut(&first) {
             held.passed += bytes;
-            state.put_off(key, self.wait);
+            state.put_off(first, self.wait);
         }
     }
 
@@ -161,7 +176,14 @@ impl Extents {
         self.bytes_max
     }
 
-    /// Where buffers come from.
+    /// The most memory that may be cut into pieces, in bytes.
+    pub(crate) fn memory_max(&self) -> usize {
+        usize::try_from(self.bytes_max)
+            .unwrap_or(usize::MAX)
+            .saturating_add(BEYOND_CACHE_BYTES)
+    }
+
+    /// Where buffers for records come from.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -171,8 +193,31 @@ impl Extents {
     }
 }
 
+/// How many extents a piece has; one at the end of a log may be short.
+pub(crate) fn extents_in(piece: &Bytes) -> u32 {
+    (piece.len() as u64).div_ceil(EXTENT_BYTES) as u32
+}
+
+/// Whether a piece that begins with extent `first` has extent `number`, at least up to `end` counted from that one's start.
+pub(crate) fn reaches(first: u32, piece: &Bytes, number: u32, end: u64) -> bool {
+    let before = number
+        .checked_sub(first)
+        .map(|count| u64::from(count) * EXTENT_BYTES);
+    before.is_some_and(|before| before + end.max(1) <= piece.len() as u64)
+}
+
 impl State {
-    /// An extent was used: others go before it.
+    /// The piece that has any of an extent.
+    fn first_of(&self, (dir, log, number): Key) -> Option<Key> {
+        let firsts =
+            (0..PIECE_EXTENTS_MAX).filter_map(|before| Some((dir, log, number.checked_sub(before)?)));
+        firsts
+            .map(|first| (first, self.held.get(&first)))
+            .find(|(first, held)| held.is_some_and(|held| reaches(first.2, &held.bytes, number, 1)))
+            .map(|(first, _)| first)
+    }
+
+    /// A piece was used: others go before it.
     fn put_off(&mut self, key: Key, wait: u64) {
         self.clock += 1;
         let Some(held) = self.held.get_mut(&key) else {
@@ -191,20 +236,13 @@ impl State {
     }
 }
 
-/// Buffers of an extent's size that wait for their next use.
+/// Buffers of an extent's size for records, that wait for their next use.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Pool {
-    /// A shared copy of `bytes`, which are an extent or the end of one.
-    pub(crate) fn extent(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
-        let mut buf = self.take();
-        buf.extend_from_slice(bytes);
-        self.share(buf)
-    }
-
     /// An empty buffer with room for a record of so many bytes.
     pub(crate) fn record(&self, bytes: usize) -> Vec<u8> {
         match LARGE_BYTES.contains(&bytes) {
@@ -321,21 +359,28 @@ mod tests {
         extents.put((0, 0, 0), extent(100));
         assert!(extents.get((0, 0, 0), 101).is_none());
         extents.put((0, 0, 0), extent(200));
-        assert_eq!(extents.get((0, 0, 0), 101).unwrap().len(), 200);
+        assert_eq!(extents.get((0, 0, 0), 101).unwrap().1.len(), 200);
         assert_eq!(extents.bytes(), 200);
     }
 
     #[test]
-    fn a_buffer_returns_when_its_last_slice_is_gone() {
-        let pool = Arc::<Pool>::default();
-        let shared = pool.extent(&[7; 5000]);
-        let slice = shared.slice(4990..);
-        drop(shared);
-        assert_eq!((pool.lock().len(), &slice[..]), (0, &[7; 10][..]));
-        drop(slice);
-        assert_eq!(pool.lock().len(), 1);
-        let again = pool.extent(&[8]);
-        assert_eq!((pool.lock().len(), &again[..]), (0, &[8][..]));
+    fn a_long_piece_is_found_by_each_of_its_extents_and_goes_as_one() {
+        let extents = Extents::new(64 * EXTENT_BYTES);
+        let size = EXTENT_BYTES as usize;
+        extents.put((0, 0, 8), extent(4 * size));
+        extents.put((0, 0, 12), extent(100));
+        for number in 8..12 {
+            assert_eq!(extents.get((0, 0, number), EXTENT_BYTES).unwrap().0, 8);
+            assert!(extents.get((0, 0, number), EXTENT_BYTES + 1).is_some() == (number < 11));
+        }
+        assert!(extents.get((0, 0, 7), 1).is_none() && extents.get((0, 1, 9), 1).is_none());
+        assert_eq!(extents.missing((0, 0, 4), 8), 4);
+        assert_eq!(extents.get((0, 0, 12), 100).unwrap().0, 12);
+        // The end of the log was read again, with what came before it.
+        extents.put((0, 0, 11), extent(size));
+        extents.put((0, 0, 12), extent(size));
+        assert_eq!(extents.bytes(), 2 * EXTENT_BYTES);
+        assert!(!extents.has((0, 0, 10)) && extents.has((0, 0, 11)));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! One read call's part that is not in memory: walking from record to record through extents.
 //!
-//! A job goes forward only. A record that lies in one extent is handed out as a slice of it; one that crosses into the
+//! A job goes forward only. A record that lies in one piece is handed out as a slice of it; one that crosses into the
 //! next is put together in `carry`. Every record is checked: it must be the one that is expected there, and whole.
 //!
 //! Where a header is not whole, the walk looks for the next one of the ledger (by salt and checksum), so that damage hides
 //! only the entry that it hit.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,6 +34,14 @@ pub(crate) struct Span {
     pub(crate) end_entry: u64,
 }
 
+impl Span {
+    /// The extents that have nothing but the run.
+    fn inside(&self) -> Range<u32> {
+        let first = self.start.div_ceil(EXTENT_BYTES) as u32;
+        first..((self.end / EXTENT_BYTES) as u32).max(first)
+    }
+}
+
 /// What a job needs to go on.
 #[derive(Debug)]
 pub(crate) enum Need {
@@ -44,6 +53,8 @@ pub(crate) enum Need {
         /// How many further extents hold what the job still wants of the run, and how many the run has.
         wanted: u32,
         further: u32,
+        /// The extents that have nothing but the run.
+        inside: Range<u32>,
     },
     Done(Result<Vec<ReadEntry>, ReadError>),
 }
@@ -71,6 +82,8 @@ pub(crate) struct Ahead {
     pub(crate) number: u32,
     /// The number after the last.
     pub(crate) end: u32,
+    /// Those that have nothing but one run.
+    pub(crate) inside: Range<u32>,
 }
 
 /// A read under way.
@@ -145,6 +158,7 @@ impl ReadJob {
                 end: (span.end - number * EXTENT_BYTES).min(EXTENT_BYTES),
                 wanted: ((wanted_end / EXTENT_BYTES).min(last) - number) as u32,
                 further: (last - number) as u32,
+                inside: span.inside(),
             };
         }
         Need::Done(match self.failed.take() {
@@ -173,6 +187,7 @@ impl ReadJob {
                     file: Arc::clone(&span.file),
                     number,
                     end,
+                    inside: span.inside(),
                 });
             }
         }
@@ -210,15 +225,15 @@ impl ReadJob {
         is_there.then_some((span.file.dir, place))
     }
 
-    /// Walks through an extent that was asked for. When it comes to its end or that of the run, it says how many bytes of
-    /// the extent are the run's.
-    pub(crate) fn take(&mut self, number: u32, extent: &Bytes) -> u64 {
+    /// Walks through a piece that begins with extent `number` and has the one that was asked for. When it comes to its end or
+    /// that of the run, it says how many bytes of the piece are the run's.
+    pub(crate) fn take(&mut self, number: u32, piece: &Bytes) -> u64 {
         let Some(mut span) = self.spans.pop_front() else {
             return 0;
         };
         let start = u64::from(number) * EXTENT_BYTES;
         let inside = usize::try_from(span.end.saturating_sub(start)).unwrap_or(usize::MAX);
-        let extent = extent.slice(..extent.len().min(inside));
+        let extent = piece.slice(..piece.len().min(inside));
         self.finish_carry(&mut span, start, &extent);
         let taken = self.found.len();
         while !self.full && self.failed.is_none() && self.carry.is_empty() && self.next < span.end_entry {
@@ -238,7 +253,7 @@ impl ReadJob {
         let is_through = span.at + self.carry.len() as u64 >= end;
         let part = end.saturating_sub(span.start.max(start));
         self.spans.push_front(span);
-        self.unshare(taken, extent.len());
+        self.unshare(taken, piece.len());
         if is_through { part } else { 0 }
     }
 
@@ -347,11 +362,12 @@ impl ReadJob {
         self.found.is_empty() || (self.found.len() < self.entries_max && bytes <= self.bytes_max)
     }
 
-    /// Slices keep a whole buffer alive, so they are only handed out where most of it was wanted.
-    fn unshare(&mut self, taken: usize, extent_bytes: usize) {
+    /// Slices keep a whole piece alive, so they are only handed out where much of it was wanted: half of an extent, or as much
+    /// as one extent has of a longer piece, because whoever reads on wants the rest next.
+    fn unshare(&mut self, taken: usize, piece_bytes: usize) {
         let new = self.found.get_mut(taken..).unwrap_or_default();
         let wanted: usize = new.iter().map(|entry| entry.payload.len()).sum();
-        if wanted * 2 < extent_bytes {
+        if wanted < (piece_bytes / 2).min(EXTENT_BYTES as usize / 16 * 15) {
             for entry in new {
                 entry.payload = Bytes::copy_from_slice(&entry.payload);
             }

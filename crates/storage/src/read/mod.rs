@@ -8,8 +8,8 @@
 //! How a device is read depends on what the journals do, see [`pace`]: beside a busy one, one read is in flight per device
 //! and not more than 128 KiB each, which is what a journal on the same device does not notice.
 //!
-//! Always true: what a caller is given is either a copy or a slice of an extent most of which was wanted, so that memory
-//! kept is at most about twice the bytes of the entries kept, and one extent.
+//! Always true: what a caller is given is either a copy or a slice of a piece of which it wanted at least half an extent, and
+//! of a long one a whole extent, so that memory kept is at most about four times the bytes of the entries kept.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use pharos_types::EntryId;
 
 use crate::ledgers::{Ledger, LedgerState};
 use crate::logs::LogFile;
-use crate::shared::{BUFFERS_KEPT, LedgerDir, Shared};
+use crate::shared::{LedgerDir, Shared};
 use crate::stats::bump;
 
 mod ahead;
@@ -40,7 +40,6 @@ use extents::{EXTENT_BYTES, Extents};
 use job::{Need, ReadJob, Span};
 use pace::EXTENTS_MAX;
 use queue::Next;
-use stage::Stage;
 
 /// Threads that read each directory.
 pub(crate) const THREADS: usize = 4;
@@ -163,22 +162,20 @@ fn hidden(shared: &Shared, ledger: &Ledger, state: &LedgerState, entry: u64) -> 
     }
 }
 
-/// Extents that were just read, one after the other.
+/// Pieces that were just read.
 #[derive(Debug, Default)]
 struct Fresh {
-    /// Directory, log and number of the first.
-    first: extents::Key,
-    extents: stage::Read,
+    dir: u16,
+    log: u32,
+    pieces: stage::Read,
 }
 
 impl Fresh {
-    fn get(&self, (dir, log, number): extents::Key, end: u64) -> Option<Bytes> {
-        let (first_dir, first_log, first) = self.first;
-        let index = number
-            .checked_sub(first)
-            .filter(|_| (dir, log) == (first_dir, first_log))?;
-        let extent = self.extents.get(index as usize)?;
-        (extent.len() as u64 >= end).then(|| extent.clone())
+    /// As [`Extents::get`].
+    fn get(&self, (dir, log, number): extents::Key, end: u64) -> Option<(u32, Bytes)> {
+        let reaches = |(first, piece): &&(u32, Bytes)| extents::reaches(*first, piece, number, end);
+        let here = (dir, log) == (self.dir, self.log);
+        here.then(|| self.pieces.iter().find(reaches).cloned())?
     }
 }
 
@@ -201,17 +198,17 @@ fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
             return need;
         };
         let key = (file.dir, file.id, *number);
-        let extent = match fresh.get(key, *end) {
-            Some(extent) => extent,
+        let (first, piece) = match fresh.get(key, *end) {
+            Some(found) => found,
             None => match shared.extents.get(key, *end) {
-                Some(extent) => {
+                Some(found) => {
                     bump(&shared.counters.read_cache_hits, 1);
-                    extent
+                    found
                 }
                 None => return need,
             },
         };
-        let passed = job.take(*number, &extent);
+        let passed = job.take(first, &piece);
         if passed > 0 {
             shared.extents.passed(key, passed);
         }
@@ -221,13 +218,12 @@ fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
 /// Does a whole job in the caller, device reads included.
 pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> queue::Answer {
     let mut need = run_cached(shared, &mut job);
-    let mut stage = Stage::default();
     loop {
         match need {
             Need::Done(answer) => return note(shared, answer),
             wanted => {
-                let count = read_device(shared, &mut stage, &wanted, 1);
-                let fresh = arrived(shared, &stage, &mut job, wanted, count);
+                let found = read_device(shared, &wanted, 1);
+                let fresh = arrived(shared, &mut job, wanted, found);
                 need = go_on(shared, &mut job, &fresh);
             }
         }
@@ -240,20 +236,12 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
     pharos_runtime::stand_back();
     let dir = &shared.dirs[dir];
     let mut ahead = ahead::Reader::default();
-    let mut stage = Stage::for_a_thread();
     loop {
-        let patience = match ahead.is_idle() {
-            false => Some(Duration::ZERO),
-            true => stage.is_used().then_some(BUFFERS_KEPT),
-        };
+        let patience = (!ahead.is_idle()).then_some(Duration::ZERO);
         let mut queued = match dir.reads.next(patience) {
             Next::Job(queued) => queued,
-            Next::Nothing if ahead.is_idle() => {
-                stage.rest();
-                continue;
-            }
             Next::Nothing => {
-                let step = catch_unwind(AssertUnwindSafe(|| ahead.step(shared, dir, &mut stage)));
+                let step = catch_unwind(AssertUnwindSafe(|| ahead.step(shared, dir)));
                 if step.is_err() {
                     ahead = ahead::Reader::default();
                 }
@@ -261,9 +249,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
             }
             Next::Stopped => return,
         };
-        let answer = catch_unwind(AssertUnwindSafe(|| {
-            turn(shared, dir, &mut stage, &mut queued.job)
-        }));
+        let answer = catch_unwind(AssertUnwindSafe(|| turn(shared, dir, &mut queued.job)));
         // A bug met by one read must not end the thread that serves all others.
         let answer =
             answer.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
@@ -279,7 +265,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
 }
 
 /// Goes on with a job, with one device read at most.
-fn turn(shared: &Shared, dir: &LedgerDir, stage: &mut Stage, job: &mut ReadJob) -> Option<queue::Answer> {
+fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::Answer> {
     loop {
         let need = run_cached(shared, job);
         let Need::Extent {
@@ -299,12 +285,10 @@ fn turn(shared: &Shared, dir: &LedgerDir, stage: &mut Stage, job: &mut ReadJob) 
         if shared.extents.get(key, *end).is_some() {
             continue;
         }
-        let count = dir.pacer.read(shared, |allowed| {
-            let count = read_device(shared, stage, &need, flight.count().min(allowed));
-            let bytes = *count.as_ref().unwrap_or(&0) as u64;
-            (count, bytes)
+        let found = dir.pacer.read(shared, |allowed| {
+            read_device(shared, &need, flight.count().min(allowed))
         });
-        let fresh = arrived(shared, stage, job, need, count);
+        let fresh = arrived(shared, job, need, found);
         drop(flight);
         return match go_on(shared, job, &fresh) {
             Need::Done(answer) => Some(answer),
@@ -328,24 +312,28 @@ fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
     answer
 }
 
-/// Reads so many extents, fewer at the end of a log. Returns how many bytes there were.
-fn read_device(shared: &Shared, stage: &mut Stage, need: &Need, extents: u32) -> io::Result<usize> {
+/// Reads so many extents, fewer at the end of a log.
+fn read_device(shared: &Shared, need: &Need, extents: u32) -> io::Result<stage::Read> {
     let Need::Extent {
-        file, number, end, ..
+        file,
+        number,
+        end,
+        inside,
+        ..
     } = need
     else {
-        return Ok(0);
+        return Ok(stage::Read::new());
     };
     let start = u64::from(*number) * EXTENT_BYTES;
     let log_end = end_of_log(shared, file);
     let want = (u64::from(extents.max(1)) * EXTENT_BYTES)
         .min(log_end.saturating_sub(start))
         .max(*end);
-    stage.read(shared, file, start, want)
+    stage::read(shared, file, *number, want, inside)
 }
 
 /// Puts what was read into the cache. The job fails where the device did.
-fn arrived(shared: &Shared, stage: &Stage, job: &mut ReadJob, need: Need, count: io::Result<usize>) -> Fresh {
+fn arrived(shared: &Shared, job: &mut ReadJob, need: Need, found: io::Result<stage::Read>) -> Fresh {
     let Need::Extent {
         file, number, end, ..
     } = need
@@ -353,11 +341,12 @@ fn arrived(shared: &Shared, stage: &Stage, job: &mut ReadJob, need: Need, count:
         return Fresh::default();
     };
     let mut fresh = Fresh {
-        first: (file.dir, file.id, number),
+        dir: file.dir,
+        log: file.id,
         ..Fresh::default()
     };
-    match count {
-        Ok(count) => fresh.extents = stage.extents(shared.extents.pool(), count),
+    match found {
+        Ok(found) => fresh.pieces = found,
         Err(error) => {
             let start = u64::from(number) * EXTENT_BYTES;
             let what = format!("read at {start} of {}", file.path.display());
@@ -365,15 +354,19 @@ fn arrived(shared: &Shared, stage: &Stage, job: &mut ReadJob, need: Need, count:
             return fresh;
         }
     }
-    for (number, extent) in (number..).zip(&fresh.extents) {
-        shared.extents.put((file.dir, file.id, number), extent.clone());
+    for (number, piece) in &fresh.pieces {
+        shared.extents.put((file.dir, file.id, *number), piece.clone());
     }
     // The file is shorter than it was: what is missing reads as what no record looks like.
-    let first = fresh.extents.first().cloned().unwrap_or_default();
+    let first = fresh
+        .pieces
+        .first()
+        .map(|(_, piece)| piece.clone())
+        .unwrap_or_default();
     if (first.len() as u64) < end {
         let mut padded = first.to_vec();
         padded.resize(end as usize, 0);
-        fresh.extents = std::iter::once(Bytes::from(padded)).collect();
+        fresh.pieces = std::iter::once((number, Bytes::from(padded))).collect();
     }
     fresh
 }

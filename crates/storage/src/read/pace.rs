@@ -9,12 +9,14 @@
 //! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. A journal that only writes
 //! cursors now and then, those of the very readers for example, is no reason to read in small pieces.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pharos_runtime::clock;
 
+use super::stage;
 use crate::shared::Shared;
 use crate::stats::bump;
 
@@ -78,9 +80,12 @@ impl Drop for InFlight<'_> {
 }
 
 impl Pacer {
-    /// Waits for a turn and has `read` do the reading: it is told how many extents may be read, and says what it read in
-    /// bytes beside its result.
-    pub(crate) fn read<R>(&self, shared: &Shared, read: impl FnOnce(u32) -> (R, u64)) -> R {
+    /// Waits for a turn and has `read` do the reading; it is told how many extents may be read.
+    pub(super) fn read(
+        &self,
+        shared: &Shared,
+        read: impl FnOnce(u32) -> io::Result<stage::Read>,
+    ) -> io::Result<stage::Read> {
         let mut state = self.lock();
         let extents = loop {
             let groups = shared.counters.groups.load(Ordering::Relaxed);
@@ -101,13 +106,15 @@ impl Pacer {
             bump(&shared.counters.read_paced_nanos, early);
             std::thread::sleep(Duration::from_nanos(early));
         }
-        let (result, bytes) = read(extents);
+        let found = read(extents);
         if journals != Journals::Idle {
+            let pieces = found.as_deref().unwrap_or_default();
+            let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
             self.lock()
                 .charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
         }
         drop(in_flight);
-        result
+        found
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

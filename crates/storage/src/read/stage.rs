@@ -1,77 +1,104 @@
-//! Where a device puts what a thread reads.
+//! What one read of a device brings, as pieces that are shared as they are.
 //!
 //! ```text
-//!  device ─► stage, one stretch of memory ─► extents, each with a buffer of its own
+//!  extents      | 40 | 41 | 42 | 43 | 44 | 45 | 46 |
+//!  a run          ....................................
+//!  pieces       [ 40 ][      41 to 44     ][ 45 ][ 46 ]        one call of the system
 //! ```
-//! The copy costs a tenth of what it saves: read into the extents themselves, a piece is up to 256 ranges of memory for the
-//! device, from huge pages it is one ([`AlignedBuf`]). And an extent that somebody keeps keeps nothing else.
+//! Four extents that lie within one run are one piece: next to no record crosses from one piece into the next, and must be put
+//! together, when they are long. Where a run begins or ends its neighbour has a part of the extent and another time to go, so
+//! that is a piece of its own.
 
-use std::io;
-use std::sync::Arc;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use pharos_runtime::fs::AlignedBuf;
+use pharos_runtime::fs::{AlignedBuf, Piece, PieceSize};
 
-use super::extents::{EXTENT_BYTES, Pool};
+use super::extents::{EXTENT_BYTES, PIECE_EXTENTS_MAX};
 use super::pace::EXTENTS_MAX;
 use crate::logs::LogFile;
 use crate::shared::Shared;
 use crate::stats::bump;
 
-/// Extents that were read at once.
-pub(super) type Read = SmallVec<[Bytes; EXTENTS_MAX as usize]>;
+/// Pieces that were read at once: the number of the first extent of each, and what is in it.
+pub(super) type Read = SmallVec<[(u32, Bytes); EXTENTS_MAX as usize]>;
 
-/// Memory for the reads of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct Stage {
-    buf: AlignedBuf,
-    /// The least that it holds from the first read on, in bytes.
-    least: usize,
+/// Where one read goes.
+enum Target {
+    Piece(Piece),
+    /// There are no more pieces.
+    Heap(AlignedBuf),
 }
 
-impl Stage {
-    /// One that is used again and again.
-    pub(super) fn for_a_thread() -> Self {
-        Self {
-            buf: AlignedBuf::default(),
-            least: EXTENTS_MAX as usize * EXTENT_BYTES as usize,
+impl Target {
+    fn take(shared: &Shared, size: PieceSize) -> Self {
+        match Piece::take(size, shared.extents.memory_max()) {
+            Some(piece) => Self::Piece(piece),
+            None => Self::Heap(AlignedBuf::zeroed(size.bytes())),
         }
     }
 
-    /// Gives the memory back.
-    pub(super) fn rest(&mut self) {
-        self.buf = AlignedBuf::default();
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Piece(piece) => piece.bytes_mut(),
+            Self::Heap(buf) => buf.bytes_mut(),
+        }
     }
+}
 
-    /// Whether it holds memory.
-    pub(super) fn is_used(&self) -> bool {
-        self.buf.capacity() > 0
+impl AsRef<[u8]> for Target {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Piece(piece) => piece.as_ref(),
+            Self::Heap(buf) => buf.bytes(),
+        }
     }
+}
 
-    /// Reads at least `bytes`, which are at most [`EXTENTS_MAX`] extents, or to the end of the file, in one call. Returns how
-    /// many bytes there were.
-    pub(super) fn read(
-        &mut self,
-        shared: &Shared,
-        file: &LogFile,
-        start: u64,
-        bytes: u64,
-    ) -> io::Result<usize> {
-        let wanted = bytes.next_multiple_of(4096) as usize;
-        self.buf.reserve(wanted.max(self.least));
-        let target = self.buf.bytes_mut().get_mut(..wanted).unwrap_or_default();
-        let count = file.file.read_at(target, start)?;
-        bump(&shared.counters.reads, 1);
-        bump(&shared.counters.read_bytes, count as u64);
-        Ok(count)
+/// Reads `bytes` from the start of extent `number` on, or to the end of the file, in one call. `inside`: the extents that have
+/// nothing but one run.
+pub(super) fn read(
+    shared: &Shared,
+    file: &LogFile,
+    number: u32,
+    bytes: u64,
+    inside: &Range<u32>,
+) -> io::Result<Read> {
+    let mut targets: SmallVec<[(u32, Target, usize); EXTENTS_MAX as usize]> = SmallVec::new();
+    let mut next = number;
+    let mut left = bytes.next_multiple_of(4096) as usize;
+    while left > 0 {
+        let large_end = next.saturating_add(PIECE_EXTENTS_MAX);
+        let is_large = left >= PieceSize::Large.bytes() && inside.start <= next && large_end <= inside.end;
+        let size = if is_large {
+            PieceSize::Large
+        } else {
+            PieceSize::Small
+        };
+        let part = size.bytes().min(left);
+        targets.push((next, Target::take(shared, size), part));
+        next += (size.bytes() as u64 / EXTENT_BYTES) as u32;
+        left -= part;
     }
-
-    /// The first `count` bytes of what was read, as extents. Not done while the next read has to wait.
-    pub(super) fn extents(&self, pool: &Arc<Pool>, count: usize) -> Read {
-        let bytes = self.buf.bytes().get(..count).unwrap_or_default();
-        let extents = bytes.chunks(EXTENT_BYTES as usize);
-        extents.map(|extent| pool.extent(extent)).collect()
+    let mut slices: SmallVec<[IoSliceMut<'_>; EXTENTS_MAX as usize]> = targets
+        .iter_mut()
+        .map(|(_, target, part)| IoSliceMut::new(target.bytes_mut().get_mut(..*part).unwrap_or_default()))
+        .collect();
+    let start = u64::from(number) * EXTENT_BYTES;
+    let mut count = file.file.read_vectored_at(&mut slices, start)?;
+    drop(slices);
+    bump(&shared.counters.reads, 1);
+    bump(&shared.counters.read_bytes, count as u64);
+    let mut found = Read::new();
+    for (number, target, part) in targets {
+        let part = part.min(count);
+        count -= part;
+        if part > 0 {
+            found.push((number, Bytes::from_owner(target).slice(..part)));
+        }
     }
+    Ok(found)
 }
