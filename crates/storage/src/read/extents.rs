@@ -27,8 +27,8 @@ const _: () = assert!(PieceSize::Small.bytes() as u64 == EXTENT_BYTES);
 /// Memory that pieces may take beyond what the cache holds, in bytes: they are with those who read, or free.
 const BEYOND_CACHE_BYTES: usize = 64 << 20;
 
-/// Buffers kept for the next record.
-const POOL_MAX: usize = 32;
+/// Buffers kept for the next extent or record.
+const POOL_MAX: usize = 128;
 
 /// Records of this size that cross from one piece into the next are put together in buffers of the pool. For shorter ones
 /// such a buffer would be too much, longer ones are seldom.
@@ -183,7 +183,7 @@ impl Extents {
             .saturating_add(BEYOND_CACHE_BYTES)
     }
 
-    /// Where buffers for records come from.
+    /// Where buffers come from.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -236,13 +236,20 @@ impl State {
     }
 }
 
-/// Buffers of an extent's size for records, that wait for their next use.
+/// Buffers of an extent's size that wait for their next use.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Pool {
+    /// A shared copy of `bytes`, which are an extent or the end of one.
+    pub(crate) fn extent(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
+        let mut buf = self.take();
+        buf.extend_from_slice(bytes);
+        self.share(buf)
+    }
+
     /// An empty buffer with room for a record of so many bytes.
     pub(crate) fn record(&self, bytes: usize) -> Vec<u8> {
         match LARGE_BYTES.contains(&bytes) {
@@ -381,6 +388,19 @@ mod tests {
         extents.put((0, 0, 12), extent(size));
         assert_eq!(extents.bytes(), 2 * EXTENT_BYTES);
         assert!(!extents.has((0, 0, 10)) && extents.has((0, 0, 11)));
+    }
+
+    #[test]
+    fn a_buffer_returns_when_its_last_slice_is_gone() {
+        let pool = Arc::<Pool>::default();
+        let shared = pool.extent(&[7; 5000]);
+        let slice = shared.slice(4990..);
+        drop(shared);
+        assert_eq!((pool.lock().len(), &slice[..]), (0, &[7; 10][..]));
+        drop(slice);
+        assert_eq!(pool.lock().len(), 1);
+        let again = pool.extent(&[8]);
+        assert_eq!((pool.lock().len(), &again[..]), (0, &[8][..]));
     }
 
     #[test]

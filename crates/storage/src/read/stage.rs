@@ -8,6 +8,9 @@
 //! Four extents that lie within one run are one piece: next to no record crosses from one piece into the next, and must be put
 //! together, when they are long. Where a run begins or ends its neighbour has a part of the extent and another time to go, so
 //! that is a piece of its own.
+//!
+//! A read of one extent, as beside a busy journal, is copied to memory of another kind: a huge page that is used for the first time
+//! can keep a processor for milliseconds, which those who publish would notice, and such reads are not what makes a backlog fast.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -67,6 +70,9 @@ pub(super) fn read(
     bytes: u64,
     inside: &Range<u32>,
 ) -> io::Result<Read> {
+    if bytes <= EXTENT_BYTES {
+        return read_one(shared, file, number, bytes);
+    }
     let mut targets: SmallVec<[(u32, Target, usize); EXTENTS_MAX as usize]> = SmallVec::new();
     let mut next = number;
     let mut left = bytes.next_multiple_of(4096) as usize;
@@ -90,8 +96,7 @@ pub(super) fn read(
     let start = u64::from(number) * EXTENT_BYTES;
     let mut count = file.file.read_vectored_at(&mut slices, start)?;
     drop(slices);
-    bump(&shared.counters.reads, 1);
-    bump(&shared.counters.read_bytes, count as u64);
+    note(shared, count);
     let mut found = Read::new();
     for (number, target, part) in targets {
         let part = part.min(count);
@@ -101,4 +106,24 @@ pub(super) fn read(
         }
     }
     Ok(found)
+}
+
+/// The same for at most one extent.
+fn read_one(shared: &Shared, file: &LogFile, number: u32, bytes: u64) -> io::Result<Read> {
+    let mut target = Target::take(shared, PieceSize::Small);
+    let wanted = bytes.next_multiple_of(4096) as usize;
+    let room = target.bytes_mut().get_mut(..wanted).unwrap_or_default();
+    let count = file.file.read_at(room, u64::from(number) * EXTENT_BYTES)?;
+    note(shared, count);
+    let found = target.as_ref().get(..count).filter(|found| !found.is_empty());
+    let pool = shared.extents.pool();
+    Ok(found
+        .map(|found| (number, pool.extent(found)))
+        .into_iter()
+        .collect())
+}
+
+fn note(shared: &Shared, bytes: usize) {
+    bump(&shared.counters.reads, 1);
+    bump(&shared.counters.read_bytes, bytes as u64);
 }
