@@ -3,7 +3,7 @@
 //! Always true: reads go through one buffer shared by all connections of a thread, so that memory does not grow with
 //! their number; a connection keeps bytes of its own only while a frame is torn across two reads. Nothing here blocks.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, IoSliceMut, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -176,77 +176,153 @@ pub(crate) enum Received {
     Drained,
     /// There may be more. Answers can wait a little for those to what follows, but not for ever: nothing may follow.
     More,
-    /// Exactly the rest of a large frame was asked for, and came. What the socket holds beyond it is not known.
-    Frame,
     /// The peer closed, or the connection broke.
     Closed,
+}
+
+/// What all connections of a thread read through.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    room: Vec<u8>,
+    /// Buffers of frames that were torn, to be used again; all of their bytes are initialised.
+    spare: Vec<Vec<u8>>,
+}
+
+/// So many buffers of torn frames are kept for the next ones, if they are not longer than this.
+const SPARES_MAX: usize = 16;
+const SPARE_BYTES_MAX: usize = 4 << 20;
+
+impl Scratch {
+    /// A buffer of at least `bytes` bytes. What is in it is left from earlier uses.
+    fn spare(&mut self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        if buffer.len() < bytes {
+            buffer.resize(bytes, 0);
+        }
+        buffer
+    }
+
+    fn give_back(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARES_MAX && buffer.len() <= SPARE_BYTES_MAX {
+            self.spare.push(buffer);
+        }
+    }
 }
 
 /// The receiving half of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
-    /// The torn frame at the end of the last read.
+    /// Its first `kept` bytes are the torn frame at the end of the last read.
     carry: Vec<u8>,
+    kept: usize,
     /// Bytes still to come of a frame whose head was enough.
     skip: usize,
 }
 
-/// A torn frame that misses more than this is completed in place, so that large frames are not copied once per read.
-const COMPLETE_IN_PLACE: usize = 64 << 10;
-
 impl Inbound {
     /// Begins with bytes that were read before.
     pub(crate) fn starting_with(carry: Vec<u8>) -> Self {
-        Self { carry, skip: 0 }
+        Self {
+            kept: carry.len(),
+            carry,
+            skip: 0,
+        }
     }
 
     /// Forgets a torn frame; for a new connection.
     pub(crate) fn reset(&mut self) {
-        self.carry = Vec::new();
-        self.skip = 0;
+        *self = Self::default();
     }
 
-    /// One read of at most `read_bytes` through `scratch`, handing every frame to `sink`.
+    /// One read of at most `read_bytes` and the rest of a torn frame, handing every frame to `sink`. A frame that comes in
+    /// one read is looked at where it was read to; of a torn one, what came first is copied, once.
     ///
     /// # Errors
     /// The peer broke the framing. A lost connection is no error but [`Received::Closed`].
     pub(crate) fn receive(
         &mut self,
         mut stream: &TcpStream,
-        scratch: &mut Vec<u8>,
+        scratch: &mut Scratch,
         read_bytes: usize,
         sink: &mut impl FrameSink,
         out: &mut Vec<u8>,
     ) -> Result<Received, FrameError> {
-        if let Some(whole) = frame::whole_len(&self.carry)?
-            && whole - self.carry.len() > COMPLETE_IN_PLACE
-        {
-            return self.complete_in_place(stream, whole, sink, out);
-        }
-        let kept = self.carry.len();
-        if scratch.len() < kept + read_bytes {
-            scratch.resize(kept + read_bytes, 0);
-        }
-        let Some(room) = scratch.get_mut(kept..kept + read_bytes) else {
-            return Ok(Received::Closed);
+        // Until its length is known it is one of four bytes.
+        let whole = frame::whole_len(&self.carry[..self.kept])?.unwrap_or(4);
+        let missing = match self.kept {
+            0 => 0,
+            kept => whole.saturating_sub(kept),
         };
-        let read = match stream.read(room) {
-            Ok(0) => return Ok(Received::Closed),
-            Ok(read) => read,
-            Err(error) => return Ok(broken(&error)),
+        if self.carry.len() < self.kept + missing {
+            self.carry.resize(self.kept + missing, 0);
+        }
+        let mut room = std::mem::take(&mut scratch.room);
+        if room.len() < read_bytes {
+            room.resize(read_bytes, 0);
+        }
+        let mut slices = [
+            IoSliceMut::new(&mut self.carry[self.kept..self.kept + missing]),
+            IoSliceMut::new(&mut room[..read_bytes]),
+        ];
+        // Without a torn frame there is no first slice to look at.
+        let outcome = match missing {
+            0 => stream.read(&mut slices[1]),
+            _ => stream.read_vectored(&mut slices),
         };
-        scratch[..kept].copy_from_slice(&self.carry);
-        self.carry.clear();
-        self.cut(&scratch[..kept + read], sink, out)?;
-        Ok(if read < read_bytes {
-            Received::Drained
-        } else {
-            Received::More
-        })
+        let received = match outcome {
+            Ok(0) => Received::Closed,
+            Ok(read) => {
+                self.kept += read.min(missing);
+                let fresh = &room[..read.saturating_sub(missing)];
+                self.complete(scratch, fresh, sink, out)?;
+                if read < missing + read_bytes {
+                    Received::Drained
+                } else {
+                    Received::More
+                }
+            }
+            Err(error) => broken(&error),
+        };
+        scratch.room = room;
+        Ok(received)
+    }
+
+    /// Hands on the torn frame, if it is whole now, and what came behind it.
+    fn complete(
+        &mut self,
+        scratch: &mut Scratch,
+        mut fresh: &[u8],
+        sink: &mut impl FrameSink,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        while self.kept > 0 {
+            let whole = frame::whole_len(&self.carry[..self.kept])?.unwrap_or(4);
+            if self.kept >= whole {
+                // One that began with bytes from before may hold several.
+                let carry = std::mem::take(&mut self.carry);
+                let kept = std::mem::take(&mut self.kept);
+                self.cut(scratch, &carry[..kept], sink, out)?;
+                scratch.give_back(carry);
+                continue;
+            }
+            if fresh.is_empty() {
+                return Ok(());
+            }
+            // The length became known with this read.
+            let (rest, behind) = fresh.split_at((whole - self.kept).min(fresh.len()));
+            if self.carry.len() < whole {
+                self.carry.resize(whole, 0);
+            }
+            self.carry[self.kept..self.kept + rest.len()].copy_from_slice(rest);
+            self.kept += rest.len();
+            fresh = behind;
+        }
+        self.cut(scratch, fresh, sink, out)
     }
 
     fn cut(
         &mut self,
+        scratch: &mut Scratch,
         mut bytes: &[u8],
         sink: &mut impl FrameSink,
         out: &mut Vec<u8>,
@@ -270,41 +346,14 @@ impl Inbound {
             sink.on_frame(frame, out)?;
             bytes = rest;
         }
-        if bytes.is_empty() {
-            // Thousands of idle connections must not each hold on to the largest torn frame they ever had.
-            self.carry = Vec::new();
-        } else {
-            self.carry.extend_from_slice(bytes);
+        // Thousands of idle connections hold on to no buffer.
+        if !bytes.is_empty() {
+            let whole = frame::whole_len(bytes)?.unwrap_or(4);
+            self.carry = scratch.spare(whole);
+            self.carry[..bytes.len()].copy_from_slice(bytes);
+            self.kept = bytes.len();
         }
         Ok(())
-    }
-
-    fn complete_in_place(
-        &mut self,
-        mut stream: &TcpStream,
-        whole: usize,
-        sink: &mut impl FrameSink,
-        out: &mut Vec<u8>,
-    ) -> Result<Received, FrameError> {
-        let kept = self.carry.len();
-        self.carry.resize(whole, 0);
-        let outcome = stream.read(&mut self.carry[kept..]);
-        let read = *outcome.as_ref().unwrap_or(&0);
-        self.carry.truncate(kept + read);
-        match outcome {
-            Ok(0) => return Ok(Received::Closed),
-            Ok(_) => {}
-            Err(error) => return Ok(broken(&error)),
-        }
-        if self.carry.len() == whole {
-            let frame = std::mem::take(&mut self.carry);
-            sink.on_frame(&frame, out)?;
-        }
-        Ok(if read < whole - kept {
-            Received::Drained
-        } else {
-            Received::Frame
-        })
     }
 }
 

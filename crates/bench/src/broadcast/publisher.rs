@@ -17,7 +17,7 @@ use pharos_wire::{encode, frame as wire_frame, request};
 
 use crate::clock;
 use crate::histogram::Latencies;
-use crate::net::{FrameSink, Inbound, Outbound, Poller, Ready, Received, start_connect};
+use crate::net::{FrameSink, Inbound, Outbound, Poller, Ready, Received, Scratch, start_connect};
 use crate::proto::command;
 use crate::proto::frame::{self, FrameError};
 use crate::proto::payload::{Stamp, pattern};
@@ -121,7 +121,8 @@ pub(crate) fn publish(
 
 impl Publisher<'_> {
     fn run(&mut self, sent: &AtomicU32, stop: &AtomicBool) -> anyhow::Result<()> {
-        let (mut inbound, mut scratch, mut ready) = (Inbound::default(), Vec::new(), Vec::<Ready>::new());
+        let (mut inbound, mut scratch, mut ready) =
+            (Inbound::default(), Scratch::default(), Vec::<Ready>::new());
         let mut start_ns = 0;
         let mut heard_ns = clock::monotonic_ns();
         loop {
@@ -243,7 +244,7 @@ impl Publisher<'_> {
         &mut self,
         event: &Ready,
         inbound: &mut Inbound,
-        scratch: &mut Vec<u8>,
+        scratch: &mut Scratch,
     ) -> anyhow::Result<bool> {
         let Some(stream) = self.stream.take() else {
             return Ok(false);

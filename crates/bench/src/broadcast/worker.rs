@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::clock;
-use crate::net::{Inbound, Outbound, Poller, Ready, Received, start_connect};
+use crate::net::{Inbound, Outbound, Poller, Ready, Received, Scratch, start_connect};
 
 use super::burst::Burst;
 use super::plan::{Order, ReadyReport, Report, WorkerPlan};
@@ -60,7 +60,7 @@ struct Worker {
     conns: Vec<Conn>,
     shared: Shared,
     poller: Poller,
-    scratch: Vec<u8>,
+    scratch: Scratch,
     /// Connections begun but not yet fully subscribed.
     opening: u32,
     /// The next connection never opened so far.
@@ -151,7 +151,7 @@ impl Worker {
             conns,
             shared: Shared::new(plan),
             poller,
-            scratch: Vec::new(),
+            scratch: Scratch::default(),
             opening: 0,
             next_conn: 0,
             waiting: Vec::new(),

@@ -8,7 +8,7 @@ use pharos_wire::command::Command;
 use pharos_wire::{frame as wire_frame, request};
 
 use crate::clock;
-use crate::net::{FrameSink, Poller};
+use crate::net::{FrameSink, Poller, Scratch};
 use crate::perf::batch::{Author, BatchTemplate, Due};
 use crate::perf::link::Link;
 use crate::proto::command;
@@ -79,7 +79,7 @@ fn publish(plan: &Plan<'_>, lanes: &mut [Lane]) -> anyhow::Result<()> {
     let mut poller = Poller::new()?;
     let mut link = Link::new(session, &poller, 0)?;
     let mut template = BatchTemplate::new(plan.size, plan.batch_messages, 1 << 20);
-    let (mut ready, mut scratch) = (Vec::new(), Vec::new());
+    let (mut ready, mut scratch) = (Vec::new(), Scratch::default());
     loop {
         for lane in lanes.iter_mut() {
             while lane.pending.len() < plan.window && link.outbound.len() < UNSENT_MAX {

@@ -54,15 +54,15 @@ fn frames_survive_any_way_of_being_torn() {
     let (bytes, expected) = frames(7);
     for piece in 1..bytes.len() {
         let (mut inbound, mut sink, mut out) = (Inbound::default(), Collect::default(), Vec::new());
+        let mut scratch = Scratch::default();
         for part in bytes.chunks(piece) {
-            let mut joined = std::mem::take(&mut inbound.carry);
-            joined.extend_from_slice(part);
             inbound
-                .cut(&joined, &mut sink, &mut out)
+                .complete(&mut scratch, part, &mut sink, &mut out)
                 .expect("frames are whole");
         }
         assert_eq!(sink.frames, expected, "in pieces of {piece}");
-        assert!(inbound.carry.is_empty());
+        assert_eq!(inbound.kept, 0);
+        assert!(inbound.carry.is_empty(), "the buffer went back");
     }
 }
 
@@ -75,11 +75,10 @@ fn the_rest_of_a_frame_is_dropped_once_its_head_was_enough() {
             ..Collect::default()
         };
         let (mut inbound, mut out) = (Inbound::default(), Vec::new());
+        let mut scratch = Scratch::default();
         for part in bytes.chunks(piece) {
-            let mut joined = std::mem::take(&mut inbound.carry);
-            joined.extend_from_slice(part);
             inbound
-                .cut(&joined, &mut sink, &mut out)
+                .complete(&mut scratch, part, &mut sink, &mut out)
                 .expect("frames are whole");
         }
         assert_eq!(
@@ -92,30 +91,53 @@ fn the_rest_of_a_frame_is_dropped_once_its_head_was_enough() {
 }
 
 #[test]
-fn large_frames_are_completed_in_place() {
+fn torn_frames_of_a_socket_are_put_together_in_buffers_that_are_used_again() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connects");
     let (server, _) = listener.accept().expect("accepts");
-    let mut frame = vec![7u8; 1 << 20];
-    let size = (frame.len() as u32 - 4).to_be_bytes();
-    frame[..4].copy_from_slice(&size);
-    let sent = frame.clone();
+    let large = |fill: u8, bytes: usize| {
+        let mut frame = vec![fill; bytes];
+        frame[..4].copy_from_slice(&(bytes as u32 - 4).to_be_bytes());
+        frame
+    };
+    let mut expected = vec![large(7, 1 << 20), large(8, 5000), large(9, 100_000)];
+    expected.extend(frames(2).1);
+    let sent = expected.concat();
     let writer = std::thread::spawn(move || {
         let mut stream = &server;
         stream.write_all(&sent).expect("sends");
-        stream.write_all(&frames(2).0).expect("sends");
     });
     let (mut inbound, mut sink, mut out) = (Inbound::default(), Collect::default(), Vec::new());
-    let mut scratch = Vec::new();
-    while sink.frames.len() < 3 {
+    let mut scratch = Scratch::default();
+    while sink.frames.len() < expected.len() {
         let received = inbound
-            .receive(&client, &mut scratch, 4096, &mut sink, &mut out)
+            .receive(&client, &mut scratch, 4098, &mut sink, &mut out)
             .expect("frames");
         assert_ne!(received, Received::Closed);
     }
     writer.join().expect("wrote");
-    assert_eq!(sink.frames[0], frame);
-    assert_eq!(sink.frames[1..], frames(2).1);
+    assert!(sink.frames == expected);
+    assert!((1..=SPARES_MAX).contains(&scratch.spare.len()));
+}
+
+#[test]
+fn what_a_handshake_left_is_cut_first() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connects");
+    let (mut server, _) = listener.accept().expect("accepts");
+    let (bytes, expected) = frames(6);
+    for left in 0..bytes.len() {
+        server.write_all(&bytes[left..]).expect("sends");
+        let mut inbound = Inbound::starting_with(bytes[..left].to_vec());
+        let (mut sink, mut out, mut scratch) = (Collect::default(), Vec::new(), Scratch::default());
+        while sink.frames.len() < expected.len() {
+            let received = inbound
+                .receive(&client, &mut scratch, 4096, &mut sink, &mut out)
+                .expect("frames");
+            assert_ne!(received, Received::Closed);
+        }
+        assert_eq!(sink.frames, expected, "{left} bytes left");
+    }
 }
 
 #[test]

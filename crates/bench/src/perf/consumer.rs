@@ -9,7 +9,7 @@ use pharos_wire::proto::command_subscribe::InitialPosition;
 use pharos_wire::{frame as wire_frame, request};
 
 use crate::clock;
-use crate::net::{FrameSink, Poller, Ready};
+use crate::net::{FrameSink, Poller, Ready, Scratch};
 use crate::proto::ack::{AckMode, write_ack, write_flow};
 use crate::proto::command::{self, SubscriptionType};
 use crate::proto::frame::{self, FrameError};
@@ -130,7 +130,7 @@ pub(crate) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> 
     }
     teller.say(Event::Ready);
     let mut seats: Vec<Seat> = plan.consumers.iter().map(|_| Seat::default()).collect();
-    let (mut ready, mut scratch) = (Vec::<Ready>::new(), Vec::new());
+    let (mut ready, mut scratch) = (Vec::<Ready>::new(), Scratch::default());
     let mut flushed_ns = 0;
     while !control.stopped(Side::Receive) && !control.aborted() {
         if !flowing && control.may_receive(teller.side()) {
@@ -181,7 +181,7 @@ fn receive(
     plan: &ReceivePlan,
     link: &mut Link,
     seats: &mut [Seat],
-    scratch: &mut Vec<u8>,
+    scratch: &mut Scratch,
     teller: &mut Teller,
 ) -> anyhow::Result<bool> {
     let ordered = matches!(

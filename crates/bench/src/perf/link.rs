@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context as _, bail};
 
-use crate::net::{FrameSink, Inbound, Outbound, Poller, Received};
+use crate::net::{FrameSink, Inbound, Outbound, Poller, Received, Scratch};
 use crate::session::Session;
 
 /// A connection and its buffers.
@@ -39,7 +39,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection is lost or the framing broken.
-    pub(crate) fn read(&mut self, scratch: &mut Vec<u8>, sink: &mut impl FrameSink) -> anyhow::Result<bool> {
+    pub(crate) fn read(&mut self, scratch: &mut Scratch, sink: &mut impl FrameSink) -> anyhow::Result<bool> {
         let received =
             self.inbound
                 .receive(&self.stream, scratch, READ_BYTES, sink, &mut self.outbound.buf)?;

@@ -12,7 +12,7 @@ use pharos_wire::command::Command;
 use pharos_wire::{frame as wire_frame, request};
 
 use crate::clock;
-use crate::net::{FrameSink, Poller, Ready};
+use crate::net::{FrameSink, Poller, Ready, Scratch};
 use crate::proto::command;
 use crate::proto::frame::{self, FrameError};
 
@@ -162,7 +162,7 @@ struct Publishing<'a> {
 
 impl Publishing<'_> {
     fn serve(&mut self, control: &Control, teller: &mut Teller) -> anyhow::Result<()> {
-        let (mut ready, mut scratch) = (Vec::<Ready>::new(), Vec::new());
+        let (mut ready, mut scratch) = (Vec::<Ready>::new(), Scratch::default());
         let mut started = false;
         let mut stopped_ns = None;
         loop {
@@ -210,7 +210,7 @@ impl Publishing<'_> {
         self.ready.extend(0..self.lanes.len());
     }
 
-    fn receipts(&mut self, number: usize, scratch: &mut Vec<u8>, teller: &mut Teller) -> anyhow::Result<()> {
+    fn receipts(&mut self, number: usize, scratch: &mut Scratch, teller: &mut Teller) -> anyhow::Result<()> {
         let Some(link) = self.links.get_mut(number) else {
             return Ok(());
         };
