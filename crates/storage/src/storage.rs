@@ -194,9 +194,9 @@ impl Storage {
         }
     }
 
-    async fn read_cold(&self, dir: u16, mut job: ReadJob) -> Result<Vec<ReadEntry>, ReadError> {
+    async fn read_cold(&self, dir: u16, mut job: Box<ReadJob>) -> read::Answer {
         if self.inline {
-            return read::run_inline(&self.shared, job);
+            return read::run_inline(&self.shared, *job);
         }
         // Walking through a lot of data is for the threads of the directory, also where all of it is in memory.
         if !job.is_large()
@@ -204,7 +204,7 @@ impl Storage {
         {
             return answer;
         }
-        self.shared.dirs[usize::from(dir)].reads.submit(job).await
+        self.shared.dirs[usize::from(dir)].reads.submit(*job).await
     }
 
     /// Fences, and queues the seal unless it is there.

@@ -123,6 +123,54 @@ async fn what_follows_a_large_read_is_read_before_it_is_asked_for() {
     storage.shutdown().await;
 }
 
+#[tokio::test(flavor = "current_thread")]
+async fn a_read_that_is_full_looks_at_nothing_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options {
+        flush_interval: Duration::from_secs(3600),
+        ..options()
+    };
+    let storage = Storage::open(dir.path(), options()).unwrap();
+    let writer = storage.create(CreateOptions::default()).await.unwrap();
+    let id = writer.id();
+    for entry in 0..30 {
+        writer.append(payload(id, entry)).unwrap();
+    }
+    writer.close().await.unwrap();
+    storage.shutdown().await;
+    let storage = Storage::open(dir.path(), options()).unwrap();
+    // From now on the first extent is in memory, and all entries lie within it, one behind the other.
+    assert_eq!(storage.read(id, EntryId(0), 1, 1).await.unwrap().len(), 1);
+    for (first, entries_max, bytes_max, expected) in [(0, 100, 10_000, 3), (3, 4, 1 << 20, 4), (7, 1, 1, 1)] {
+        let before = storage.stats();
+        let found = storage.read(id, EntryId(first), entries_max, bytes_max);
+        let found = found.await.unwrap();
+        let after = storage.stats();
+        assert_eq!(found.len(), expected);
+        assert_eq!(after.read_cache_hits - before.read_cache_hits, 1);
+        assert_eq!(after.read_bytes, before.read_bytes);
+    }
+    storage.shutdown().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_was_read_is_kept_for_others_once_it_shows_that_they_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    let (storage, ids) = flushed(dir.path(), 1).await;
+    let data = ENTRIES * ENTRY_BYTES as u64;
+    let mut before = storage.stats().read_bytes;
+    let mut costs = Vec::new();
+    for _ in 0..4 {
+        read_all(&storage, ids[0]).await;
+        let now = storage.stats().read_bytes;
+        costs.push(now - before);
+        before = now;
+    }
+    assert!((data..data * 5 / 4).contains(&costs[0]), "{costs:?} for {data}");
+    assert!(costs[3] < data / 4, "{costs:?} for {data}");
+    storage.shutdown().await;
+}
+
 /// A checksum of the bytes as they came finds what happened to them in memory before they were written.
 #[tokio::test(flavor = "current_thread")]
 async fn a_checksum_that_came_with_an_entry_is_the_one_that_is_stored() {

@@ -4,9 +4,10 @@
 //! extent or four, see [`stage`](super::stage). One lock. A piece has its own memory, so that a slice somewhere keeps nothing
 //! else alive.
 //!
-//! A piece whose entries have all been handed out goes before one in which some wait for their reader: who reads a backlog
-//! from front to back does not come back, but goes on where it stopped, and where one ledger's run ends another's begins. In
-//! each of the two kinds the least recently used go first, and what waits for long goes as well.
+//! A piece whose entries have all been handed out is spent and goes before one in which some wait for their reader: who reads a
+//! backlog from front to back does not come back, but goes on where it stopped, and where one ledger's run ends another's begins. In
+//! each of the two kinds the least recently used go first, and what waits for long goes as well. Those that are spent also have a
+//! share of their own to keep to, see [`spent`](super::spent).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use pharos_runtime::fs::PieceSize;
+
+use super::pool::Pool;
+use super::spent::Spent;
 
 /// Length of an extent: the largest read that does not hurt the journals on the same device.
 pub(crate) const EXTENT_BYTES: u64 = 128 << 10;
@@ -26,13 +30,6 @@ const _: () = assert!(PieceSize::Small.bytes() as u64 == EXTENT_BYTES);
 
 /// Memory that pieces may take beyond what the cache holds, in bytes: they are with those who read, or free.
 const BEYOND_CACHE_BYTES: usize = 64 << 20;
-
-/// Buffers kept for the next extent or record.
-const POOL_MAX: usize = 128;
-
-/// Records of this size that cross from one piece into the next are put together in buffers of the pool. For shorter ones
-/// such a buffer would be too much, longer ones are seldom.
-const LARGE_BYTES: std::ops::RangeInclusive<usize> = EXTENT_BYTES as usize / 2..=EXTENT_BYTES as usize;
 
 /// Which extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
@@ -46,23 +43,29 @@ struct Held {
     bytes: Bytes,
     /// Its place in the order in which extents go.
     due: u64,
-    /// Bytes of the runs in it whose readers have come to their ends here, or to the piece's.
-    passed: u64,
+    /// Bytes of it that were handed out, some perhaps to more than one reader.
+    handed_out: u64,
+    /// It was looked at when it was spent already.
+    is_wanted_again: bool,
 }
 
 impl Held {
     /// Whether next to nothing of it is left that nobody has read.
-    fn is_passed(&self) -> bool {
-        self.passed >= self.bytes.len() as u64 / 16 * 15
+    fn is_spent(&self) -> bool {
+        self.handed_out >= self.bytes.len() as u64 / 16 * 15
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// By the first extent.
     held: HashMap<Key, Held>,
     /// Which goes when: by the use that it was put, and what waits for its reader later by so many uses.
     order: BTreeSet<(u64, Key)>,
+    /// Those of them that are spent, and their bytes.
+    spent_order: BTreeSet<(u64, Key)>,
+    spent_bytes: u64,
+    spent: Spent,
     clock: u64,
     bytes: u64,
 }
@@ -81,8 +84,17 @@ pub(crate) struct Extents {
 
 impl Extents {
     pub(crate) fn new(bytes_max: u64) -> Self {
+        let state = State {
+            held: HashMap::new(),
+            order: BTreeSet::new(),
+            spent_order: BTreeSet::new(),
+            spent_bytes: 0,
+            spent: Spent::new(bytes_max),
+            clock: 0,
+            bytes: 0,
+        };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             bytes_max,
             wait: bytes_max / EXTENT_BYTES * WAITS,
             bytes: AtomicU64::new(0),
@@ -94,10 +106,12 @@ impl Extents {
     pub(crate) fn get(&self, key: Key, end: u64) -> Option<(u32, Bytes)> {
         let mut state = self.lock();
         let first = state.first_of(key)?;
-        let bytes = state.held.get(&first)?.bytes.clone();
-        if !reaches(first.2, &bytes, key.2, end) {
+        let held = state.held.get_mut(&first)?;
+        if !reaches(first.2, &held.bytes, key.2, end) {
             return None;
         }
+        held.is_wanted_again |= held.is_spent();
+        let bytes = held.bytes.clone();
         state.put_off(first, self.wait);
         Some((first.2, bytes))
     }
@@ -121,7 +135,9 @@ impl Extents {
     pub(crate) fn put(&self, key: Key, bytes: Bytes) {
         let mut state = self.lock();
         for ahead in 0..extents_in(&bytes) {
-            if let Some(first) = state.first_of((key.0, key.1, key.2 + ahead)) {
+            let name = (key.0, key.1, key.2 + ahead);
+            state.spent.was_read(name);
+            if let Some(first) = state.first_of(name) {
                 state.remove(first);
             }
         }
@@ -129,26 +145,33 @@ impl Extents {
         let held = Held {
             bytes,
             due: 0,
-            passed: 0,
+            handed_out: 0,
+            is_wanted_again: false,
         };
         state.held.insert(key, held);
         state.put_off(key, self.wait);
         while state.bytes > self.bytes_max
-            && let Some((_, oldest)) = state.order.pop_first()
+            && let Some((_, oldest)) = state.order.first().copied()
         {
-            state.remove(oldest);
+            state.drop_piece(oldest);
         }
         self.bytes.store(state.bytes, Ordering::Relaxed);
     }
 
-    /// Somebody is through with the part that a run has of the piece with this extent, so many bytes.
-    pub(crate) fn passed(&self, key: Key, bytes: u64) {
+    /// Records of so many bytes in the piece with this extent were handed out to somebody.
+    pub(crate) fn handed_out(&self, key: Key, bytes: u64) {
         let mut state = self.lock();
         let first = state.first_of(key).unwrap_or(key);
         if let Some(held) = state.held.get_mut(&first) {
-            held.passed += bytes;
+            held.handed_out += bytes;
             state.put_off(first, self.wait);
         }
+        while state.spent_bytes > state.spent.share()
+            && let Some((_, oldest)) = state.spent_order.first().copied()
+        {
+            state.drop_piece(oldest);
+        }
+        self.bytes.store(state.bytes, Ordering::Relaxed);
     }
 
     /// Drops what is known of a log that is gone.
@@ -163,6 +186,7 @@ impl Extents {
         for key in gone {
             state.remove(key);
         }
+        state.spent.forget(dir, log);
         self.bytes.store(state.bytes, Ordering::Relaxed);
     }
 
@@ -174,6 +198,11 @@ impl Extents {
     /// The most that is held, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.bytes_max
+    }
+
+    /// Room for pieces that are not spent, in bytes.
+    pub(crate) fn room(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.lock().spent.share())
     }
 
     /// The most memory that may be cut into pieces, in bytes.
@@ -223,82 +252,38 @@ impl State {
         let Some(held) = self.held.get_mut(&key) else {
             return;
         };
-        self.order.remove(&(held.due, key));
-        held.due = self.clock + if held.is_passed() { 0 } else { wait };
-        self.order.insert((held.due, key));
+        let (before, bytes) = ((held.due, key), held.bytes.len() as u64);
+        let is_spent = held.is_spent();
+        held.due = self.clock + if is_spent { 0 } else { wait };
+        let now = (held.due, key);
+        self.order.remove(&before);
+        self.order.insert(now);
+        if self.spent_order.remove(&before) {
+            self.spent_bytes -= bytes;
+        }
+        if is_spent {
+            self.spent_order.insert(now);
+            self.spent_bytes += bytes;
+        }
+    }
+
+    /// Room is needed.
+    fn drop_piece(&mut self, key: Key) {
+        if let Some(held) = self.held.get(&key).filter(|held| held.is_spent()) {
+            let (extents, was_wanted) = (extents_in(&held.bytes), held.is_wanted_again);
+            self.spent.dropped(key, extents, was_wanted);
+        }
+        self.remove(key);
     }
 
     fn remove(&mut self, key: Key) {
         if let Some(held) = self.held.remove(&key) {
-            self.order.remove(&(held.due, key));
-            self.bytes -= held.bytes.len() as u64;
-        }
-    }
-}
-
-/// Buffers of an extent's size that wait for their next use.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    free: Mutex<Vec<Vec<u8>>>,
-}
-
-impl Pool {
-    /// A shared copy of `bytes`, which are an extent or the end of one.
-    pub(crate) fn extent(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
-        let mut buf = self.take();
-        buf.extend_from_slice(bytes);
-        self.share(buf)
-    }
-
-    /// An empty buffer with room for a record of so many bytes.
-    pub(crate) fn record(&self, bytes: usize) -> Vec<u8> {
-        match LARGE_BYTES.contains(&bytes) {
-            true => self.take(),
-            false => Vec::with_capacity(bytes),
-        }
-    }
-
-    fn take(&self) -> Vec<u8> {
-        let free = self.lock().pop();
-        free.unwrap_or_else(|| Vec::with_capacity(EXTENT_BYTES as usize))
-    }
-
-    /// What was put into a buffer; it returns to the pool, if it came from there, when all slices are gone.
-    pub(crate) fn share(self: &Arc<Self>, buf: Vec<u8>) -> Bytes {
-        if buf.capacity() != EXTENT_BYTES as usize {
-            return buf.into();
-        }
-        Bytes::from_owner(Lent {
-            buf,
-            pool: Arc::clone(self),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A buffer on loan.
-#[derive(Debug)]
-struct Lent {
-    buf: Vec<u8>,
-    pool: Arc<Pool>,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.buf
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let mut buf = std::mem::take(&mut self.buf);
-        buf.clear();
-        let mut free = self.pool.lock();
-        if free.len() < POOL_MAX {
-            free.push(buf);
+            let (place, bytes) = ((held.due, key), held.bytes.len() as u64);
+            self.order.remove(&place);
+            if self.spent_order.remove(&place) {
+                self.spent_bytes -= bytes;
+            }
+            self.bytes -= bytes;
         }
     }
 }
@@ -328,26 +313,64 @@ mod tests {
 
     #[test]
     fn what_was_handed_out_goes_before_what_waits() {
-        let extents = Extents::new(4 * EXTENT_BYTES);
+        let extents = Extents::new(32 * EXTENT_BYTES);
         let put = |number| extents.put((0, 0, number), extent(EXTENT_BYTES as usize));
-        (0..4).for_each(put);
+        (0..32).for_each(put);
         // Two runs share the second one, and the third.
-        extents.passed((0, 0, 1), EXTENT_BYTES / 2);
-        extents.passed((0, 0, 1), EXTENT_BYTES / 2);
-        extents.passed((0, 0, 2), EXTENT_BYTES / 2);
-        extents.passed((0, 0, 3), EXTENT_BYTES);
-        put(4);
+        extents.handed_out((0, 0, 1), EXTENT_BYTES / 2);
+        extents.handed_out((0, 0, 1), EXTENT_BYTES / 2);
+        extents.handed_out((0, 0, 2), EXTENT_BYTES / 2);
+        extents.handed_out((0, 0, 3), EXTENT_BYTES);
+        put(32);
         assert!(extents.get((0, 0, 1), 1).is_none());
-        put(5);
+        put(33);
         assert!(extents.get((0, 0, 3), 1).is_none());
         assert!(extents.get((0, 0, 0), 1).is_some() && extents.get((0, 0, 2), 1).is_some());
         // It does not wait for ever.
-        for number in 6..200 {
+        for number in 34..600 {
             put(number);
-            extents.passed((0, 0, number), EXTENT_BYTES);
+            extents.handed_out((0, 0, number), EXTENT_BYTES);
+        }
+        assert!(extents.bytes() <= 32 * EXTENT_BYTES);
+        for number in 600..1200 {
+            put(number);
         }
         assert!(extents.get((0, 0, 0), 1).is_none() && extents.get((0, 0, 2), 1).is_none());
-        assert_eq!(extents.bytes(), 4 * EXTENT_BYTES);
+        assert_eq!(extents.bytes(), 32 * EXTENT_BYTES);
+    }
+
+    #[test]
+    fn what_was_handed_out_keeps_to_its_share_and_the_newest_of_it_stays() {
+        let extents = Extents::new(32 * EXTENT_BYTES);
+        let put = |number| extents.put((0, 0, number), extent(EXTENT_BYTES as usize));
+        put(100);
+        for number in 0..30 {
+            put(number);
+            extents.handed_out((0, 0, number), EXTENT_BYTES);
+        }
+        assert_eq!(extents.bytes(), 5 * EXTENT_BYTES);
+        for number in [26, 27, 28, 29, 100] {
+            assert!(extents.has((0, 0, number)), "{number}");
+        }
+        assert_eq!(extents.room(), 28 * EXTENT_BYTES);
+        // Somebody follows: those that were let go are read again, and more of them stay.
+        for number in 0..2 {
+            put(number);
+        }
+        assert_eq!(extents.room(), 12 * EXTENT_BYTES);
+        for number in 0..30 {
+            put(number);
+            extents.handed_out((0, 0, number), EXTENT_BYTES);
+        }
+        assert_eq!(extents.bytes(), 31 * EXTENT_BYTES);
+        // Nobody follows any more.
+        for number in 30..160 {
+            put(number);
+            extents.handed_out((0, 0, number), EXTENT_BYTES);
+        }
+        assert_eq!(extents.room(), 28 * EXTENT_BYTES);
+        extents.forget(0, 0);
+        assert_eq!(extents.bytes(), 0);
     }
 
     #[test]
@@ -388,39 +411,5 @@ mod tests {
         extents.put((0, 0, 12), extent(size));
         assert_eq!(extents.bytes(), 2 * EXTENT_BYTES);
         assert!(!extents.has((0, 0, 10)) && extents.has((0, 0, 11)));
-    }
-
-    #[test]
-    fn a_buffer_returns_when_its_last_slice_is_gone() {
-        let pool = Arc::<Pool>::default();
-        let shared = pool.extent(&[7; 5000]);
-        let slice = shared.slice(4990..);
-        drop(shared);
-        assert_eq!((pool.lock().len(), &slice[..]), (0, &[7; 10][..]));
-        drop(slice);
-        assert_eq!(pool.lock().len(), 1);
-        let again = pool.extent(&[8]);
-        assert_eq!((pool.lock().len(), &again[..]), (0, &[8][..]));
-    }
-
-    #[test]
-    fn large_records_are_put_together_in_buffers_of_the_pool() {
-        let pool = Arc::<Pool>::default();
-        for (bytes, kept) in [
-            (1000, 0),
-            (100_000, 1),
-            (EXTENT_BYTES as usize + 1, 1),
-            (70_000, 1),
-        ] {
-            let mut record = pool.record(bytes);
-            assert!(record.is_empty() && record.capacity() >= bytes);
-            record.resize(bytes, 7);
-            let shared = pool.share(record);
-            let slice = shared.slice(bytes - 1..);
-            drop(shared);
-            assert_eq!(slice[..], [7]);
-            drop(slice);
-            assert_eq!(pool.lock().len(), kept);
-        }
     }
 }

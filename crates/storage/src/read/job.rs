@@ -11,12 +11,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use pharos_ledger::{ReadEntry, ReadError};
 use pharos_types::{EntryId, LedgerId};
 
-use super::extents::{EXTENT_BYTES, Pool};
+use super::extents::EXTENT_BYTES;
 use super::places::Place;
+use super::pool::Pool;
 use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::logs::LogFile;
 
@@ -56,7 +58,15 @@ pub(crate) enum Need {
         /// The extents that have nothing but the run.
         inside: Range<u32>,
     },
-    Done(Result<Vec<ReadEntry>, ReadError>),
+    Done(Result<Found, ReadError>),
+}
+
+/// What a job found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) entries: Vec<ReadEntry>,
+    /// It has found all that it may: there is no room for one more entry.
+    pub(crate) is_full: bool,
 }
 
 impl Need {
@@ -71,6 +81,9 @@ impl Need {
         }
     }
 }
+
+/// Pieces by their first extents, each with how many bytes of records were handed out of it.
+pub(crate) type HandedOut = SmallVec<[(u32, u64); 2]>;
 
 /// A job for at least so many bytes is one of many by somebody who reads a backlog from front to back.
 const STREAM_BYTES: usize = 512 << 10;
@@ -100,6 +113,10 @@ pub(crate) struct ReadJob {
     pool: Arc<Pool>,
     /// The start of a record whose rest is in the next extent; it begins at the span's `at`.
     carry: Vec<u8>,
+    /// The pieces that `carry` is from: the first extent of each, and where it ends.
+    carried: SmallVec<[(u32, u64); 2]>,
+    /// Where the records lie that the last piece completed and that were handed out.
+    handed: Range<u64>,
     /// The walk lost its way at this place and looks for the next header.
     lost_at: Option<u64>,
     /// Something was wrong with the wanted entry.
@@ -126,6 +143,8 @@ impl ReadJob {
             found: Vec::new(),
             found_bytes: 0,
             carry: Vec::new(),
+            carried: SmallVec::new(),
+            handed: 0..0,
             lost_at: None,
             failed: None,
             full: false,
@@ -163,7 +182,10 @@ impl ReadJob {
         }
         Need::Done(match self.failed.take() {
             Some(error) if self.found.is_empty() => Err(error),
-            _ => Ok(std::mem::take(&mut self.found)),
+            _ => Ok(Found {
+                entries: std::mem::take(&mut self.found),
+                is_full: self.full,
+            }),
         })
     }
 
@@ -205,6 +227,7 @@ impl ReadJob {
             return;
         };
         self.carry.clear();
+        self.carried.clear();
         if self.next < span.end_entry {
             let at = self.lost_at.unwrap_or(span.at);
             self.failed = Some(damaged(self.ledger, self.next, &span.file, at));
@@ -225,15 +248,17 @@ impl ReadJob {
         is_there.then_some((span.file.dir, place))
     }
 
-    /// Walks through a piece that begins with extent `number` and has the one that was asked for. When it comes to its end or
-    /// that of the run, it says how many bytes of the piece are the run's.
-    pub(crate) fn take(&mut self, number: u32, piece: &Bytes) -> u64 {
+    /// Walks through a piece that begins with extent `number` and has the one that was asked for. Returns of which pieces records
+    /// were handed out.
+    pub(crate) fn take(&mut self, number: u32, piece: &Bytes) -> HandedOut {
         let Some(mut span) = self.spans.pop_front() else {
-            return 0;
+            return HandedOut::new();
         };
+        self.handed = 0..0;
         let start = u64::from(number) * EXTENT_BYTES;
         let inside = usize::try_from(span.end.saturating_sub(start)).unwrap_or(usize::MAX);
         let extent = piece.slice(..piece.len().min(inside));
+        let end = start + extent.len() as u64;
         self.finish_carry(&mut span, start, &extent);
         let taken = self.found.len();
         while !self.full && self.failed.is_none() && self.carry.is_empty() && self.next < span.end_entry {
@@ -249,12 +274,30 @@ impl ReadJob {
                 self.carry.extend_from_slice(&rest);
             }
         }
-        let end = start + extent.len() as u64;
-        let is_through = span.at + self.carry.len() as u64 >= end;
-        let part = end.saturating_sub(span.start.max(start));
+        let handed = self.handed_out(number, end);
+        if self.carry.is_empty() {
+            self.carried.clear();
+        } else {
+            self.carried.push((number, end));
+        }
         self.spans.push_front(span);
         self.unshare(taken, piece.len());
-        if is_through { part } else { 0 }
+        handed
+    }
+
+    /// What was handed out of a piece and of those from which records crossed into it.
+    fn handed_out(&self, number: u32, end: u64) -> HandedOut {
+        let pieces = self.carried.iter().copied().chain([(number, end)]);
+        let part = |(number, end): (u32, u64)| {
+            let start = u64::from(number) * EXTENT_BYTES;
+            let bytes = self
+                .handed
+                .end
+                .min(end)
+                .saturating_sub(self.handed.start.max(start));
+            (bytes > 0).then_some((number, bytes))
+        };
+        pieces.filter_map(part).collect()
     }
 
     /// Adds to the record that began in an earlier extent.
@@ -352,6 +395,10 @@ impl ReadJob {
             payload: rest.slice_ref(body),
         });
         self.found_bytes = bytes;
+        if self.handed.is_empty() {
+            self.handed.start = span.at;
+        }
+        self.handed.end = span.at + header.total_bytes() as u64;
         self.next += 1;
         self.full = self.found.len() >= self.entries_max || self.found_bytes >= self.bytes_max;
     }
@@ -381,5 +428,30 @@ fn damaged(ledger: LedgerId, entry: u64, file: &LogFile, byte_offset: u64) -> Re
         entry: EntryId(entry),
         file: file.path.display().to_string(),
         byte_offset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_handed_out_of_a_piece_is_the_part_that_the_records_have_in_it() {
+        let mut job = ReadJob::empty(LedgerId(1), 0);
+        let end = |number: u64| (number + 1) * EXTENT_BYTES;
+        // It began in the middle of a piece: what lies before that belongs to somebody else.
+        job.handed = end(4) - 5000..end(4) - 1000;
+        assert_eq!(job.handed_out(4, end(4))[..], [(4, 4000)]);
+        // A record that crosses is in both, and one that found no room is in none.
+        job.carried.push((4, end(4)));
+        job.handed = end(4) - 1000..end(4) + 300;
+        assert_eq!(job.handed_out(5, end(5))[..], [(4, 1000), (5, 300)]);
+        job.handed = 0..0;
+        assert!(job.handed_out(5, end(5)).is_empty());
+        // A long one has all of the pieces between.
+        job.carried.push((5, end(5)));
+        job.handed = end(4) - 1000..end(6);
+        let all = [(4, 1000), (5, EXTENT_BYTES), (6, EXTENT_BYTES)];
+        assert_eq!(job.handed_out(6, end(6))[..], all);
     }
 }

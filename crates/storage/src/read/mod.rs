@@ -33,12 +33,15 @@ pub(crate) mod flights;
 pub(crate) mod job;
 pub(crate) mod pace;
 pub(crate) mod places;
+pub(crate) mod pool;
 pub(crate) mod queue;
+mod spent;
 mod stage;
 
 use extents::{EXTENT_BYTES, Extents};
-use job::{Need, ReadJob, Span};
+use job::{Found, Need, ReadJob, Span};
 use pace::EXTENTS_MAX;
+pub(crate) use queue::Answer;
 use queue::Next;
 
 /// Threads that read each directory.
@@ -50,9 +53,9 @@ const SPANS_MAX: usize = 16;
 /// What is to be done for a read call now.
 pub(crate) enum Plan {
     /// Entries from memory; the call may go on behind them.
-    Memory(Vec<ReadEntry>),
+    Memory(Found),
     /// To be read from the logs of this directory.
-    Cold(u16, ReadJob),
+    Cold(u16, Box<ReadJob>),
     /// Nothing is there.
     End,
 }
@@ -74,7 +77,10 @@ pub(crate) fn plan(
     }
     let found = from_memory(&state, first, entries_max, bytes_max);
     if !found.is_empty() {
-        return Ok(Plan::Memory(found));
+        return Ok(Plan::Memory(Found {
+            entries: found,
+            is_full: false,
+        }));
     }
     let spans = spans(shared, ledger, &state, first, entries_max);
     if spans.is_empty() {
@@ -89,7 +95,7 @@ pub(crate) fn plan(
         bytes_max,
         shared.extents.pool(),
     );
-    Ok(Plan::Cold(ledger.dir, job))
+    Ok(Plan::Cold(ledger.dir, Box::new(job)))
 }
 
 fn from_memory(state: &LedgerState, first: u64, entries_max: usize, bytes_max: usize) -> Vec<ReadEntry> {
@@ -208,15 +214,14 @@ fn go_on(shared: &Shared, job: &mut ReadJob, fresh: &Fresh) -> Need {
                 None => return need,
             },
         };
-        let passed = job.take(first, &piece);
-        if passed > 0 {
-            shared.extents.passed(key, passed);
+        for (number, bytes) in job.take(first, &piece) {
+            shared.extents.handed_out((key.0, key.1, number), bytes);
         }
     }
 }
 
 /// Does a whole job in the caller, device reads included.
-pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> queue::Answer {
+pub(crate) fn run_inline(shared: &Shared, mut job: ReadJob) -> Answer {
     let mut need = run_cached(shared, &mut job);
     loop {
         match need {
@@ -265,7 +270,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
 }
 
 /// Goes on with a job, with one device read at most.
-fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::Answer> {
+fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
     loop {
         let need = run_cached(shared, job);
         let Need::Extent {
@@ -300,11 +305,11 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<queue::An
 /// How many extents a read may bring although less was asked for: so many that all that wait will find theirs still in the
 /// cache.
 fn room_ahead(extents: &Extents, waiting: usize) -> u32 {
-    let each = extents.bytes_max() / 2 / (waiting as u64 + 1);
+    let each = extents.room() / (waiting as u64 + 1);
     u32::try_from(each / EXTENT_BYTES).unwrap_or(EXTENTS_MAX)
 }
 
-fn note(shared: &Shared, answer: queue::Answer) -> queue::Answer {
+fn note(shared: &Shared, answer: Answer) -> Answer {
     if let Err(error @ ReadError::Damaged { .. }) = &answer {
         bump(&shared.counters.damaged_reads, 1);
         tracing::error!(%error, "an entry cannot be read");
@@ -407,11 +412,11 @@ impl Wanted {
     }
 
     /// Adds what was found; `true` when that is enough.
-    pub(crate) fn add(&mut self, entries: Vec<ReadEntry>) -> bool {
-        if entries.is_empty() {
+    pub(crate) fn add(&mut self, found: Found) -> bool {
+        if found.entries.is_empty() {
             return true;
         }
-        for entry in entries {
+        for entry in found.entries {
             let bytes = self.bytes.saturating_add(entry.payload.len());
             if !self.found.is_empty() && (self.found.len() >= self.entries_max || bytes > self.bytes_max) {
                 return true;
@@ -420,11 +425,11 @@ impl Wanted {
             self.next = entry.id.0 + 1;
             self.found.push(entry);
         }
-        self.found.len() >= self.entries_max || self.bytes >= self.bytes_max
+        found.is_full || self.found.len() >= self.entries_max || self.bytes >= self.bytes_max
     }
 
     /// The answer, given how the call ended.
-    pub(crate) fn end(self, error: Option<ReadError>) -> queue::Answer {
+    pub(crate) fn end(self, error: Option<ReadError>) -> Result<Vec<ReadEntry>, ReadError> {
         match error {
             Some(error) if self.found.is_empty() => Err(error),
             _ => Ok(self.found),

@@ -107,12 +107,10 @@ impl Pacer {
             std::thread::sleep(Duration::from_nanos(early));
         }
         let found = read(extents);
-        if journals != Journals::Idle {
-            let pieces = found.as_deref().unwrap_or_default();
-            let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
-            self.lock()
-                .charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
-        }
+        let pieces = found.as_deref().unwrap_or_default();
+        let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
+        self.lock()
+            .charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
         drop(in_flight);
         found
     }
@@ -142,8 +140,12 @@ impl State {
         }
     }
 
-    /// Counts `bytes` that were read until `now` against `rate` a second; 0 is without limit.
+    /// Counts `bytes` that were read until `now` against `rate` a second; 0 is without limit. What is read while no journal is busy
+    /// may be more than that, and is not held against those who read when one is.
     fn charge(&mut self, now: u64, bytes: u64, rate: u64) {
+        if self.journals != Journals::Busy {
+            return;
+        }
         if let Some(pause) = bytes.saturating_mul(1_000_000_000).checked_div(rate) {
             // What was not used is not saved up, except for the time of the read itself.
             let from = self.next.max(now.saturating_sub(pause));
@@ -182,7 +184,10 @@ mod tests {
 
     #[test]
     fn a_limit_holds_over_time_and_is_not_saved_up() {
-        let mut state = State::default();
+        let mut state = State {
+            journals: Journals::Busy,
+            ..State::default()
+        };
         state.charge(1000 * MS, 1000, 1_000_000);
         assert_eq!(state.next, 1000 * MS);
         state.charge(1000 * MS, 2000, 1_000_000);
@@ -191,5 +196,19 @@ mod tests {
         assert_eq!(state.next, 5000 * MS);
         state.charge(5000 * MS, 1000, 0);
         assert_eq!(state.next, 5000 * MS);
+    }
+
+    #[test]
+    fn what_was_read_without_a_limit_delays_nobody_later() {
+        let mut state = State::default();
+        for journals in [Journals::Idle, Journals::Light] {
+            state.journals = journals;
+            // A gigabyte in a moment.
+            state.charge(1000 * MS, 1 << 30, 1_000_000);
+        }
+        state.journals = Journals::Busy;
+        assert!(state.next <= 1000 * MS);
+        state.charge(1001 * MS, 1000, 1_000_000);
+        assert_eq!(state.next, 1001 * MS);
     }
 }

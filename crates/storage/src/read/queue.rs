@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use pharos_ledger::{ReadEntry, ReadError, StorageFault};
+use pharos_ledger::{ReadError, StorageFault};
 use pharos_types::LedgerId;
 
-use super::job::ReadJob;
+use super::job::{Found, ReadJob};
 
-pub(crate) type Answer = Result<Vec<ReadEntry>, ReadError>;
+pub(crate) type Answer = Result<Found, ReadError>;
 
 #[derive(Debug)]
 pub(crate) struct Queued {
