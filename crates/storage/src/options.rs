@@ -81,6 +81,11 @@ pub struct Options {
     pub flush_bytes_per_s: u64,
     /// Size of an entry log in bytes, at most 2 GiB. Default 1 GiB.
     pub entry_log_bytes: u64,
+    /// A longer entry log that nobody needs gets shorter by so many bytes at a time, because a device may do nothing else while
+    /// it is told what is free. Default 8 MiB.
+    pub removal_step_bytes: u64,
+    /// The pause between two such steps. Default 8 ms.
+    pub removal_pause: Duration,
     /// Memory for pieces of entry logs that were read, in bytes. Default 64 MiB.
     pub read_cache_bytes: u64,
     /// Reads that wait for a device; further ones wait in their callers. Default 1024.
@@ -127,6 +132,8 @@ impl Default for Options {
             flush_interval: Duration::from_secs(60),
             flush_bytes_per_s: 0,
             entry_log_bytes: 1 << 30,
+            removal_step_bytes: 8 << 20,
+            removal_pause: Duration::from_millis(8),
             read_cache_bytes: 64 << 20,
             read_queue: 1024,
             read_bytes_per_s: 600_000_000,

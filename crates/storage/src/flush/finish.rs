@@ -24,7 +24,8 @@ impl Flusher {
         let progress = self.shared.cache.progress();
         self.write_checkpoint(progress, true)?;
         self.writers.iter_mut().for_each(LogWriter::close_current);
-        while self.remove_one_log() {}
+        while self.remove_one_log(now) {}
+        self.removals.finish(&*self.shared.fs);
         self.let_segments_go();
         self.end();
         Ok(Pace::Stopped)

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use pharos_runtime::Nanos;
+
 use super::Flusher;
 use crate::format::log_header::LOG_DATA_AT;
 use crate::format::names::INDEX;
@@ -16,7 +18,7 @@ impl Flusher {
     /// A log whose ledgers were all deleted goes at once: the deletions are durable in a journal or in a checkpoint, and
     /// a start does not miss a log that no ledger needs. One that was emptied by copying waits for the checkpoint that
     /// names the copies.
-    pub(super) fn remove_one_log(&mut self) -> bool {
+    pub(super) fn remove_one_log(&mut self, now: Nanos) -> bool {
         self.close_dead_current();
         for dir in 0..self.writers.len() {
             let found = {
@@ -28,7 +30,9 @@ impl Flusher {
                 dead.map(|log| Arc::clone(&log.file))
             };
             let Some(file) = found else { continue };
-            let removed = remove_files(&self.shared, &file);
+            let shared = &self.shared;
+            let begun = self.removals.begin(&*shared.fs, &shared.options, &file, now);
+            let removed = begun.and_then(|()| forget_name(shared, &file));
             let mut logs = self.shared.logs(dir);
             if let Err(error) = removed {
                 tracing::warn!(%error, path = %file.path.display(), "cannot remove a dead entry log");
@@ -68,6 +72,11 @@ impl Flusher {
 /// Removes a log's file for good, then its index.
 pub(crate) fn remove_files(shared: &Shared, file: &LogFile) -> io::Result<()> {
     shared.fs.remove(&file.path)?;
+    forget_name(shared, file)
+}
+
+/// Removes the index of a log whose file has no name as a log any more, and makes that durable.
+fn forget_name(shared: &Shared, file: &LogFile) -> io::Result<()> {
     // An index without a log is ignored, and removed by the next start.
     let _ = shared.fs.remove(&file.path.with_extension(INDEX));
     if let Some(dir) = file.path.parent() {

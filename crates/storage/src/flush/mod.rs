@@ -40,11 +40,13 @@ mod compact;
 mod finish;
 pub(crate) mod gc;
 mod log_writer;
+mod removals;
 mod share;
 mod tempo;
 
 pub(crate) use checkpoint::store as store_checkpoint;
 use log_writer::LogWriter;
+use removals::Removals;
 use share::Share;
 use tempo::Rests;
 
@@ -64,6 +66,7 @@ pub(crate) struct Flusher {
     /// Something waits for a checkpoint although nothing is to be flushed.
     checkpoint_wanted: bool,
     compaction: compact::Compactor,
+    removals: Removals,
     retry_at: Option<Nanos>,
     /// It has a thread to itself, which may sleep.
     is_alone: bool,
@@ -112,6 +115,7 @@ impl Flusher {
             sealing: Vec::new(),
             checkpoint_wanted: false,
             compaction: compact::Compactor::default(),
+            removals: Removals::default(),
             retry_at: None,
             is_alone: false,
             is_parallel: false,
@@ -154,6 +158,7 @@ impl Flusher {
     }
 
     fn try_step(&mut self, now: Nanos) -> Result<Pace, Trouble> {
+        let removals = self.step_removals(now);
         if let Some(work) = self.work.take() {
             self.worked_at = now;
             self.work = self.advance(work)?;
@@ -173,15 +178,25 @@ impl Flusher {
             self.write_checkpoint(self.shared.all_checkpointed(), false)?;
             return Ok(Pace::Again);
         }
-        if self.remove_one_log() {
+        if self.remove_one_log(now) {
             return Ok(Pace::Again);
         }
         let compaction = self.step_compaction(now)?;
         if compaction == Pace::Again {
             return Ok(Pace::Again);
         }
-        let pace = sooner(compaction, self.rest(now));
+        let pace = sooner(sooner(compaction, Pace::Wait(removals)), self.rest(now));
         Ok(sooner(pace, Pace::Wait(self.until_flush(now))))
+    }
+
+    /// Makes what is left of removed logs shorter, when it is time; says how long until the next step.
+    fn step_removals(&mut self, now: Nanos) -> Option<Duration> {
+        let shared = &self.shared;
+        let is_short = shared
+            .journals
+            .iter()
+            .any(|journal| journal.queue.refuses_for_space());
+        self.removals.step(&*shared.fs, &shared.options, is_short, now)
     }
 
     /// Gives the buffers for writing back, some time after they were needed.
@@ -383,7 +398,8 @@ impl Flusher {
 
     /// While there is no room for more, old logs still go.
     fn step_without_room(&mut self, now: Nanos, retry_at: Nanos) -> Pace {
-        if self.remove_one_log() {
+        let begun = self.remove_one_log(now);
+        if self.removals.finish(&*self.shared.fs) || begun {
             self.retry_at = None;
             return Pace::Again;
         }

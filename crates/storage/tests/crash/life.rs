@@ -134,11 +134,13 @@ impl Machine {
             ledger_dirs: numbered_dirs("ledgers", 1 + random.below(2)),
             journal_bytes_max: 20 << 10 << random.below(4),
             journal_backups: random.below(2),
-            // Not drawn, so that seeds go on to mean what they meant.
+            // Like the removals below not drawn, so that seeds go on to mean what they meant.
             spare_segments: (seed % 3) as usize,
             write_cache_bytes: 4 << 10 << random.below(5),
             flush_interval: Duration::from_secs(3),
             entry_log_bytes: 16 << 10 << random.below(3),
+            removal_step_bytes: if seed.is_multiple_of(2) { 4 << 10 } else { 8 << 20 },
+            removal_pause: Duration::from_millis(seed % 3),
             read_cache_bytes: if random.one_in(3) { 0 } else { 64 << 10 },
             minor_compaction_percent: 60,
             minor_compaction_interval: Duration::from_secs(2),

@@ -1,0 +1,228 @@
+//! Files of dead entry logs, which get shorter step by step before they go.
+//!
+//! ```text
+//!  0000001a.log ─► 0000001a.gone.tmp ─► 8 MiB shorter ─► … ─► removed
+//!                       └ a start removes what is left of it, as every file with that ending
+//! ```
+//! A file system that tells its device what is free (`discard`) does so while it removes a file, and the device does nothing else
+//! meanwhile: a log of 1 GiB would hold up the journals for a sixth of a second.
+//!
+//! Always true: a file that gets shorter has lost its name as a log, and nobody reads it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pharos_runtime::Nanos;
+use pharos_runtime::fs::Fs;
+
+use crate::logs::LogFile;
+use crate::options::Options;
+
+/// What somebody still reads after so long is removed as a whole: it stays readable for those who have it open.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A file on its way out.
+#[derive(Debug)]
+struct Removal {
+    file: Arc<LogFile>,
+    /// Its name now.
+    path: PathBuf,
+    bytes: u64,
+    since: Nanos,
+}
+
+/// The files on their way out, the first one getting shorter.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    files: VecDeque<Removal>,
+    /// When the next step may be.
+    due: Nanos,
+}
+
+impl Removals {
+    /// Begins to remove a file that nobody needs any more.
+    ///
+    /// # Errors
+    /// As the file system says; then it is there as before.
+    pub(super) fn begin(
+        &mut self,
+        fs: &dyn Fs,
+        options: &Options,
+        file: &Arc<LogFile>,
+        now: Nanos,
+    ) -> io::Result<()> {
+        let bytes = file.file.len().unwrap_or(0);
+        if bytes <= options.removal_step_bytes {
+            return fs.remove(&file.path);
+        }
+        let path = file.path.with_extension("gone.tmp");
+        fs.rename(&file.path, &path)?;
+        self.files.push_back(Removal {
+            file: Arc::clone(file),
+            path,
+            bytes,
+            since: now,
+        });
+        Ok(())
+    }
+
+    /// Does one step when it is time, and says how long until the next; nothing when there is none. `is_short`: the room is
+    /// needed, so all of it is given back at once.
+    pub(super) fn step(
+        &mut self,
+        fs: &dyn Fs,
+        options: &Options,
+        is_short: bool,
+        now: Nanos,
+    ) -> Option<Duration> {
+        if is_short {
+            self.finish(fs);
+        }
+        if self.files.is_empty() {
+            return None;
+        }
+        if now < self.due {
+            return Some(Duration::from_nanos(self.due.since(now)));
+        }
+        self.due = Nanos(now.0 + options.removal_pause.as_nanos() as u64);
+        let mut first = self.files.pop_front()?;
+        let left = first.bytes.saturating_sub(options.removal_step_bytes);
+        let is_read = Arc::strong_count(&first.file) > 1;
+        let is_late = now.since(first.since) >= PATIENCE.as_nanos() as u64;
+        if is_read && !is_late {
+            self.files.push_back(first);
+        } else if is_read || left == 0 || first.file.file.set_len(left).is_err() {
+            remove(fs, &first.path);
+        } else {
+            first.bytes = left;
+            self.files.push_front(first);
+        }
+        (!self.files.is_empty()).then_some(options.removal_pause)
+    }
+
+    /// Removes all of them at once; whether there were any.
+    pub(super) fn finish(&mut self, fs: &dyn Fs) -> bool {
+        let any = !self.files.is_empty();
+        for file in self.files.drain(..) {
+            remove(fs, &file.path);
+        }
+        any
+    }
+}
+
+fn remove(fs: &dyn Fs, path: &std::path::Path) {
+    if let Err(error) = fs.remove(path) {
+        tracing::warn!(%error, path = %path.display(), "cannot remove what is left of an entry log");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use pharos_runtime::fs::{OpenHow, RealFs};
+
+    use super::*;
+
+    const STEP: u64 = 1000;
+    const MS: u64 = 1_000_000;
+
+    fn options() -> Options {
+        Options {
+            removal_step_bytes: STEP,
+            ..Options::default()
+        }
+    }
+
+    fn log(dir: &Path, id: u32, bytes: u64) -> Arc<LogFile> {
+        let path = dir.join(format!("{id:08x}.log"));
+        let how = OpenHow {
+            write: true,
+            create: true,
+            ..OpenHow::READ
+        };
+        let file = RealFs.open(&path, how).expect("a new file");
+        file.set_len(bytes).expect("room");
+        Arc::new(LogFile {
+            dir: 0,
+            id,
+            salt: 0,
+            path,
+            file,
+        })
+    }
+
+    /// Names and lengths.
+    fn files(dir: &Path) -> Vec<(String, u64)> {
+        let names = RealFs.list(dir).expect("a directory");
+        let with_length = |name: String| {
+            let bytes = std::fs::metadata(dir.join(&name)).expect("there").len();
+            (name, bytes)
+        };
+        let mut all: Vec<_> = names.into_iter().map(with_length).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_long_log_loses_its_name_at_once_and_its_bytes_step_by_step() {
+        let dir = tempfile::tempdir().expect("room");
+        let mut removals = Removals::default();
+        for (id, bytes) in [(1, STEP), (2, 5 * STEP / 2), (3, 2 * STEP)] {
+            let file = log(dir.path(), id, bytes);
+            let begun = removals.begin(&RealFs, &options(), &file, Nanos(0));
+            begun.expect("removed");
+        }
+        let gone = |id: u32, bytes: u64| (format!("{id:08x}.gone.tmp"), bytes);
+        assert_eq!(files(dir.path()), [gone(2, 2500), gone(3, 2000)]);
+        let mut step = |ms: u64| removals.step(&RealFs, &options(), false, Nanos(ms * MS));
+        let pause = Some(options().removal_pause);
+        assert_eq!(step(0), pause);
+        assert_eq!(files(dir.path()), [gone(2, 1500), gone(3, 2000)]);
+        assert_eq!(step(3), Some(Duration::from_millis(5)));
+        assert_eq!(files(dir.path()), [gone(2, 1500), gone(3, 2000)]);
+        assert_eq!((step(8), step(16)), (pause, pause));
+        assert_eq!(files(dir.path()), [gone(3, 2000)]);
+        assert_eq!((step(24), step(32)), (pause, None));
+        assert_eq!(files(dir.path()), []);
+        assert_eq!(step(40), None);
+    }
+
+    #[test]
+    fn what_is_still_read_stays_whole_for_who_reads_it() {
+        let dir = tempfile::tempdir().expect("room");
+        let mut removals = Removals::default();
+        let (reader, free) = (log(dir.path(), 1, 5000), log(dir.path(), 2, 5000));
+        for file in [&reader, &free] {
+            removals
+                .begin(&RealFs, &options(), file, Nanos(0))
+                .expect("removed");
+        }
+        drop(free);
+        for ms in 0..20 {
+            removals.step(&RealFs, &options(), false, Nanos(ms * 8 * MS));
+        }
+        assert_eq!(files(dir.path()), [("00000001.gone.tmp".to_owned(), 5000)]);
+        let left = removals.step(&RealFs, &options(), false, Nanos(10_001 * MS));
+        assert_eq!((left, files(dir.path())), (None, Vec::new()));
+        assert_eq!(reader.file.len().expect("open"), 5000);
+    }
+
+    #[test]
+    fn when_room_is_needed_all_of_it_is_given_back() {
+        let dir = tempfile::tempdir().expect("room");
+        let mut removals = Removals::default();
+        assert!(!removals.finish(&RealFs));
+        for id in 0..3 {
+            let file = log(dir.path(), id, 5000);
+            removals
+                .begin(&RealFs, &options(), &file, Nanos(0))
+                .expect("removed");
+        }
+        assert_eq!(removals.step(&RealFs, &options(), true, Nanos(0)), None);
+        assert_eq!(files(dir.path()), []);
+    }
+}
