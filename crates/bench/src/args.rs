@@ -301,6 +301,9 @@ pub(crate) struct ScenarioArgs {
     /// Only the cases whose label contains this text.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+    /// Run all cases so often, in turn, and take the median of each figure.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
     /// Where brokers of the run's own keep their data, each in a fresh directory that is removed; the system's temporary
     /// directory unless given. Give it again for further devices: several journals are dealt out over all of them.
     #[arg(long, value_name = "DIR")]

@@ -15,6 +15,7 @@ mod plan;
 mod prepare;
 mod probe;
 mod report;
+mod rounds;
 mod run;
 mod values;
 
@@ -55,15 +56,31 @@ pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result
     };
     let began_unix_s = clock::realtime_ns() / 1_000_000_000;
     let mut progress = Progress::new();
-    let mut cases = Vec::new();
     let count = scenario.cases.len();
-    for (number, case) in (1..).zip(&scenario.cases) {
-        progress.say(&format!("case {number} of {count}: {}", case.label));
-        let outcome = run::run(case, &around)?;
-        let why = outcome.failure.as_deref().map(|why| format!(": {why}"));
-        progress.say(&format!("  {}{}", outcome.checks(), why.unwrap_or_default()));
-        cases.push(outcome);
+    let mut rounds_of = vec![Vec::new(); count];
+    for round in 1..=args.rounds {
+        let turn = match args.rounds {
+            1 => String::new(),
+            rounds => format!("round {round} of {rounds}, "),
+        };
+        for ((number, case), rounds) in (1..).zip(&scenario.cases).zip(&mut rounds_of) {
+            progress.say(&format!("{turn}case {number} of {count}: {}", case.label));
+            let outcome = run::run(case, &around)?;
+            let why = outcome.failure.as_deref().map(|why| format!(": {why}"));
+            progress.say(&format!("  {}{}", outcome.checks(), why.unwrap_or_default()));
+            rounds.push(outcome);
+        }
     }
+    let mut told: Vec<&str> = Vec::new();
+    for metric in scenario.expect.iter().map(|expect| expect.metric.as_str()) {
+        if !told.contains(&metric) {
+            told.push(metric);
+        }
+    }
+    let cases: Vec<_> = rounds_of
+        .into_iter()
+        .map(|rounds| rounds::combine(rounds, &told))
+        .collect();
     let judged = scenario
         .expect
         .iter()
@@ -74,6 +91,7 @@ pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result
         machine,
         command: machine::command_line(),
         began_unix_s,
+        rounds: args.rounds,
         cases,
         judged,
     };

@@ -90,6 +90,8 @@ pub(super) struct Outcome<'a> {
     pub(super) command: String,
     /// When it began, seconds since the Unix epoch.
     pub(super) began_unix_s: u64,
+    /// How often each case was run.
+    pub(super) rounds: u32,
     /// All cases run.
     pub(super) cases: Vec<CaseOutcome>,
     /// All expectations.
@@ -116,6 +118,7 @@ impl Outcome<'_> {
             "command": self.command,
             "beganUnixSeconds": self.began_unix_s,
             "machine": self.machine,
+            "rounds": self.rounds,
             "cases": self.cases.iter().map(CaseOutcome::to_json).collect::<Vec<_>>(),
             "expectations": self.judged,
             "faulty": self.is_faulty(),

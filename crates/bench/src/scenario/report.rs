@@ -150,6 +150,12 @@ impl Outcome<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.rounds > 1 {
+            notes.push(format!(
+                "each figure is the median of {} rounds, in which the cases took turns",
+                self.rounds
+            ));
+        }
         if self.machine.storage.starts_with("tmpfs") {
             let note = "the data was in memory (tmpfs): syncs cost nothing here; give --data-dir on a device";
             notes.push(note.to_owned());
