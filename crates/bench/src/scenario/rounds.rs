@@ -33,7 +33,7 @@ pub(super) fn combine(mut rounds: Vec<CaseOutcome>, told: &[&str]) -> CaseOutcom
         if let (Some(metric), Some(values)) = (metric::find(name), values.get(name)) {
             let each: Vec<String> = values.iter().map(|value| metric::show(*value)).collect();
             all.notes
-                .push(format!("{}, round by round: {}", metric.about, each.join("; ")));
+                .push(format!("{}, round by round: {}", metric.brief, each.join("; ")));
         }
     }
     all.figures = values.into_iter().map(together).collect::<Figures>();
