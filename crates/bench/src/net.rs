@@ -247,8 +247,7 @@ impl Inbound {
         sink: &mut impl FrameSink,
         out: &mut Vec<u8>,
     ) -> Result<Received, FrameError> {
-        // Until its length is known it is one of four bytes.
-        let whole = frame::whole_len(&self.carry[..self.kept])?.unwrap_or(4);
+        let whole = known_len(&self.carry[..self.kept])?;
         let missing = match self.kept {
             0 => 0,
             kept => whole.saturating_sub(kept),
@@ -296,7 +295,7 @@ impl Inbound {
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
         while self.kept > 0 {
-            let whole = frame::whole_len(&self.carry[..self.kept])?.unwrap_or(4);
+            let whole = known_len(&self.carry[..self.kept])?;
             if self.kept >= whole {
                 // One that began with bytes from before may hold several.
                 let carry = std::mem::take(&mut self.carry);
@@ -348,13 +347,18 @@ impl Inbound {
         }
         // Thousands of idle connections hold on to no buffer.
         if !bytes.is_empty() {
-            let whole = frame::whole_len(bytes)?.unwrap_or(4);
+            let whole = known_len(bytes)?;
             self.carry = scratch.spare(whole);
             self.carry[..bytes.len()].copy_from_slice(bytes);
             self.kept = bytes.len();
         }
         Ok(())
     }
+}
+
+/// How long a frame is that begins with these bytes; until that is known it has the four that say so.
+fn known_len(start: &[u8]) -> Result<usize, FrameError> {
+    Ok(frame::whole_len(start)?.unwrap_or(4))
 }
 
 fn broken(error: &io::Error) -> Received {

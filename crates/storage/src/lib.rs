@@ -5,7 +5,7 @@
 //!                         ▲ next segment                       │ two halves           (cache)
 //!                       preparer: room, old segments            ▼
 //!                                           flusher: sorted ─► entry logs ─► checkpoint   (flush)
-//!  read ─► write cache ─► read cache ─► one reader thread per device ─► entry logs     (read)
+//!  read ─► write cache ─► read cache ─► reader threads per device ─► entry logs     (read)
 //!  start ─► checkpoint, indexes ─► replay of the journals                              (recovery)
 //! ```
 //!

@@ -9,14 +9,11 @@ use super::outcome::CaseOutcome;
 const WORST: [&str; 3] = ["lost", "duplicates", "out_of_order"];
 
 /// One case of all rounds, with the median of each figure. `told`: the figures whose values in each round are noted.
-pub(super) fn combine(mut rounds: Vec<CaseOutcome>, told: &[&str]) -> CaseOutcome {
-    let Some(mut all) = rounds.pop() else {
-        return CaseOutcome::default();
-    };
-    if rounds.is_empty() {
+pub(super) fn combine(rounds: Vec<CaseOutcome>, told: &[&str]) -> CaseOutcome {
+    let mut all = rounds.last().cloned().unwrap_or_default();
+    if rounds.len() < 2 {
         return all;
     }
-    rounds.push(all.clone());
     let mut values: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
     for (name, value) in rounds.iter().flat_map(|round| &round.figures) {
         values.entry(name).or_default().push(*value);

@@ -3,7 +3,7 @@
 //! ```text
 //!  in memory (write cache)                   ─► at once, in the caller
 //!  a small read of what is in the read cache ─► at once, in the caller
-//!  else ─► the directory's queue ─► its two threads: one reads, the other walks through what it read
+//!  else ─► the directory's queue ─► its threads: some read, the others walk through what they read
 //! ```
 //! How a device is read depends on what the journals do, see [`pace`]: beside a busy one, one read is in flight per device
 //! and not more than 128 KiB each, which is what a journal on the same device does not notice.
