@@ -160,8 +160,8 @@ pub trait LedgerEngine: Send + Sync {
     fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>>;
 
     /// Reads entries from `first` on, in order: at least one when `first` exists, then as many as fit in
-    /// `entries_max` and `bytes_max`. Works on open (durable part) and sealed ledgers. Empty when `first` is at or
-    /// beyond the readable end.
+    /// `entries_max` and `bytes_max`, or fewer of at least 512 KiB together, where the engine has no more of them at
+    /// hand. Works on open (durable part) and sealed ledgers. Empty when `first` is at or beyond the readable end.
     ///
     /// # Errors
     /// [`ReadError::Damaged`] names the entry whose checksum failed; entries before it are returned by a call

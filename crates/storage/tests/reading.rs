@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter, NewEntry};
+use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter, NewEntry, Tail};
 use pharos_storage::{Options, Storage};
 use pharos_types::{EntryId, LedgerId};
 
@@ -86,6 +86,70 @@ async fn many_backlogs_are_read_beside_each_other() {
     join_all(readers.map(|id| read_all(&storage, *id))).await;
     assert!(storage.stats().read_cache_bytes <= 16 << 20);
     assert_eq!(storage.stats().reads_queued, 0);
+    storage.shutdown().await;
+}
+
+/// Pages that end where a run or a piece ends leave next to nothing in memory that waits for the next page, and what two runs
+/// share is read for both: with little cache for many readers nearly everything is read once all the same.
+#[tokio::test(flavor = "current_thread")]
+async fn many_backlogs_are_read_once_with_a_cache_that_is_small() {
+    const LEDGERS: u64 = 24;
+    const LARGE_ENTRIES: u64 = 23;
+    let large = |ledger: LedgerId, entry: u64| {
+        let mut bytes = vec![(ledger.0 * 31 + entry) as u8; 90_000 + (entry * 1009 % 20_000) as usize];
+        bytes[..8].copy_from_slice(&entry.to_le_bytes());
+        Bytes::from(bytes)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options {
+        flush_interval: Duration::from_secs(3600),
+        segment_bytes: 128 << 20,
+        read_cache_bytes: 8 << 20,
+        ..options()
+    };
+    let storage = Storage::open(dir.path(), options()).unwrap();
+    let mut writers = Vec::new();
+    for _ in 0..LEDGERS {
+        writers.push(storage.create(CreateOptions::default()).await.unwrap());
+    }
+    let mut data = 0;
+    for entry in 0..LARGE_ENTRIES {
+        for writer in &writers {
+            let payload = large(writer.id(), entry);
+            data += payload.len() as u64;
+            writer.append(payload).unwrap();
+        }
+        for writer in &writers {
+            let is_there = |tail: &Tail| tail.durable > entry;
+            writer.tail().wait_for(is_there).await.unwrap();
+        }
+    }
+    for writer in &writers {
+        writer.close().await.unwrap();
+    }
+    storage.shutdown().await;
+    let storage = Storage::open(dir.path(), options()).unwrap();
+    let before = storage.stats().read_bytes;
+    let read_one = async |(ledger, bytes_max): (LedgerId, usize)| {
+        let mut next = 0;
+        while next < LARGE_ENTRIES {
+            let found = storage.read(ledger, EntryId(next), 1000, bytes_max);
+            let found = found.await.unwrap();
+            assert!(!found.is_empty());
+            for entry in found {
+                assert!(entry.payload == large(ledger, next), "entry {next}");
+                next += 1;
+            }
+        }
+    };
+    let all = || writers.iter().map(|writer| writer.id());
+    join_all(all().map(|ledger| read_one((ledger, 1_300_000)))).await;
+    let read = storage.stats().read_bytes - before;
+    assert!((data..data / 10 * 11).contains(&read), "{read} bytes for {data}");
+    // Pages of any size come to the same.
+    let sizes = [1, 150_000, 333_333, 700_000, 1_050_000, 5_000_000];
+    join_all(all().zip(sizes.into_iter().cycle()).map(read_one)).await;
+    assert!(storage.stats().read_cache_bytes <= 8 << 20);
     storage.shutdown().await;
 }
 

@@ -22,7 +22,10 @@ use crate::ids::{IdSet, TopicId};
 
 /// The most that one read brings, in bytes.
 const READ_BYTES_MAX: usize = 2 << 20;
-/// What a read may bring when very many topics are read at once, in bytes.
+/// What a read may bring when very many topics are read at once, in bytes: so much that a device is read in large parts and
+/// nothing is left over. There is as good as never room for all of them then, and they wait here instead of at the device.
+const READ_BYTES_MANY: usize = 1280 << 10;
+/// And where the account is so small that only a few such reads would have room, in bytes.
 const READ_BYTES_MIN: usize = 256 << 10;
 
 /// The pause after a first failed read; it doubles with each further one.
@@ -161,7 +164,8 @@ impl Backlog {
     /// What one read may bring, about `most`: the same for all who read, as much as there is for everybody.
     fn read_bytes(&self, most: usize) -> usize {
         let readers = (self.holders.borrow().len() + self.rooms.get()).max(1);
-        (self.bytes_max / 4 * 3 / readers).clamp(READ_BYTES_MIN, most.max(READ_BYTES_MIN))
+        let least = (self.bytes_max / 32).clamp(READ_BYTES_MIN, READ_BYTES_MANY);
+        (self.bytes_max / 4 * 3 / readers).clamp(least, most.max(least))
     }
 
     /// Counts bytes as held.
@@ -234,6 +238,20 @@ mod tests {
         assert!(matches!(backlog.take_waiting(), Some(Waiting::Feed(of, Ordinal(70))) if of == topic(7)));
         assert!(backlog.reserve(true).is_some());
         assert_eq!(backlog.peak(), 4 * READ_BYTES_MAX);
+    }
+
+    #[test]
+    fn many_reads_of_a_large_account_are_large_and_wait() {
+        let backlog = Backlog::new(64 << 20);
+        for number in 0..1000 {
+            backlog.set_holder(topic(number), true);
+        }
+        let mut reads = 0;
+        while let Some(bytes) = backlog.reserve(false) {
+            assert_eq!(bytes, READ_BYTES_MANY);
+            reads += 1;
+        }
+        assert_eq!(reads, 51);
     }
 
     #[test]

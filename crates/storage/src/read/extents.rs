@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use pharos_runtime::fs::PieceSize;
 
+use super::carries::Carries;
 use super::pool::Pool;
 use super::spent::Spent;
 
@@ -33,6 +34,12 @@ const BEYOND_CACHE_BYTES: usize = 64 << 20;
 
 /// Which extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
+
+/// Bytes of a spent piece that no reader may have been given: where two runs meet, each of them is waited for.
+const SPENT_SLACK: u64 = 1024;
+
+/// What starts of records may take beside the pieces: this part of what the cache holds.
+const CARRIES_PART: u64 = 4;
 
 /// How much longer than others a piece stays that waits for its reader: so many uses for each extent that fits into the
 /// cache. One that is read and handed out is about three uses.
@@ -52,7 +59,7 @@ struct Held {
 impl Held {
     /// Whether next to nothing of it is left that nobody has read.
     fn is_spent(&self) -> bool {
-        self.handed_out >= self.bytes.len() as u64 / 16 * 15
+        self.handed_out + SPENT_SLACK >= self.bytes.len() as u64
     }
 }
 
@@ -80,6 +87,7 @@ pub(crate) struct Extents {
     /// As the state says; for statistics.
     bytes: AtomicU64,
     pool: Arc<Pool>,
+    carries: Carries,
 }
 
 impl Extents {
@@ -99,6 +107,7 @@ impl Extents {
             wait: bytes_max / EXTENT_BYTES * WAITS,
             bytes: AtomicU64::new(0),
             pool: Arc::default(),
+            carries: Carries::new(usize::try_from(bytes_max / CARRIES_PART).unwrap_or(usize::MAX)),
         }
     }
 
@@ -187,6 +196,7 @@ impl Extents {
             state.remove(key);
         }
         state.spent.forget(dir, log);
+        self.carries.forget(dir, log);
         self.bytes.store(state.bytes, Ordering::Relaxed);
     }
 
@@ -215,6 +225,11 @@ impl Extents {
     /// Where buffers come from.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// The starts of records that reads left behind.
+    pub(super) fn carries(&self) -> &Carries {
+        &self.carries
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

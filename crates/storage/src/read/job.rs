@@ -14,8 +14,10 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use pharos_ledger::{ReadEntry, ReadError};
+use pharos_runtime::fs::PieceSize;
 use pharos_types::{EntryId, LedgerId};
 
+use super::carries::Carries;
 use super::extents::EXTENT_BYTES;
 use super::places::Place;
 use super::pool::Pool;
@@ -88,6 +90,9 @@ pub(crate) type HandedOut = SmallVec<[(u32, u64); 2]>;
 /// A job for at least so many bytes is one of many by somebody who reads a backlog from front to back.
 const STREAM_BYTES: usize = 512 << 10;
 
+/// A job that has found so much may end although there is room for more. Less would not pay for another call.
+const MUCH_BYTES: usize = 512 << 10;
+
 /// Extents of a log that may be wanted soon.
 #[derive(Clone, Debug)]
 pub(crate) struct Ahead {
@@ -122,6 +127,8 @@ pub(crate) struct ReadJob {
     /// Something was wrong with the wanted entry.
     failed: Option<ReadError>,
     full: bool,
+    /// Others wait for the same device.
+    is_one_of_many: bool,
 }
 
 impl ReadJob {
@@ -148,6 +155,7 @@ impl ReadJob {
             lost_at: None,
             failed: None,
             full: false,
+            is_one_of_many: false,
         }
     }
 
@@ -216,6 +224,57 @@ impl ReadJob {
         all
     }
 
+    /// Where the record begins that is wanted next, when the walk is there.
+    fn at(&self) -> Option<(u16, u32, u64)> {
+        let span = self.spans.front()?;
+        let is_there = span.entry == self.next && self.lost_at.is_none() && self.failed.is_none();
+        is_there.then_some((span.file.dir, span.file.id, span.at))
+    }
+
+    /// Goes on with the start of a record that an earlier job left behind.
+    pub(super) fn resume(&mut self, carries: &Carries) {
+        if self.carry.is_empty()
+            && let Some(start) = self.at().and_then(|at| carries.take(at))
+        {
+            self.carry = start;
+        }
+    }
+
+    /// Says whether others wait. Then the job ends where nothing is left over, instead of when it has all it may.
+    pub(super) fn among_many(&mut self, is_one_of_many: bool) {
+        self.is_one_of_many = is_one_of_many;
+    }
+
+    /// Ends the job, which needs the device to go on, where it has found much already and what the device would bring is more than
+    /// it still may take: then nothing is read that would wait in memory for the next job.
+    pub(super) fn end_early(&mut self) -> bool {
+        let left = self.bytes_max.saturating_sub(self.found_bytes);
+        self.full |= self.is_one_of_many && self.found_bytes >= MUCH_BYTES && left < PieceSize::Large.bytes();
+        self.full
+    }
+
+    /// Leaves the start of the next record behind, for the job that goes on there. Returns of which pieces it is.
+    pub(super) fn leave(&mut self, carries: &Carries) -> HandedOut {
+        // One that is whole found no room: it is where it was found, and its run may end with it.
+        let is_start =
+            |span: &Span| !self.carry.is_empty() && self.carry.len() < self.total_bytes(span, &self.carry);
+        let Some(at) = self.at().filter(|_| self.spans.front().is_some_and(is_start)) else {
+            return HandedOut::new();
+        };
+        carries.put(at, std::mem::take(&mut self.carry));
+        let carried = std::mem::take(&mut self.carried);
+        let part = |(number, end): (u32, u64)| {
+            let bytes = end.saturating_sub(at.2.max(u64::from(number) * EXTENT_BYTES));
+            (bytes > 0).then_some((number, bytes))
+        };
+        carried.into_iter().filter_map(part).collect()
+    }
+
+    /// Where the job goes on: log and byte.
+    pub(super) fn position(&self) -> (u32, u64) {
+        self.spans.front().map_or((0, 0), |span| (span.file.id, span.at))
+    }
+
     /// The device refused.
     pub(crate) fn fail(&mut self, error: ReadError) {
         self.failed.get_or_insert(error);
@@ -228,6 +287,8 @@ impl ReadJob {
         };
         self.carry.clear();
         self.carried.clear();
+        // From run to run: who reads the neighbours comes by here about now, and wants the rest of what was read for this one.
+        self.full |= self.is_one_of_many && self.found_bytes >= MUCH_BYTES;
         if self.next < span.end_entry {
             let at = self.lost_at.unwrap_or(span.at);
             self.failed = Some(damaged(self.ledger, self.next, &span.file, at));

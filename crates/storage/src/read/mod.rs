@@ -28,6 +28,7 @@ use crate::shared::{LedgerDir, Shared};
 use crate::stats::bump;
 
 mod ahead;
+mod carries;
 pub(crate) mod extents;
 pub(crate) mod flights;
 pub(crate) mod job;
@@ -187,7 +188,16 @@ impl Fresh {
 
 /// Goes on with a job as far as the read cache has what it needs.
 pub(crate) fn run_cached(shared: &Shared, job: &mut ReadJob) -> Need {
+    job.resume(shared.extents.carries());
     go_on(shared, job, &Fresh::default())
+}
+
+/// Leaves the start of the next record behind for the next job.
+fn leave(shared: &Shared, job: &mut ReadJob) {
+    let Some((dir, place)) = job.place() else { return };
+    for (number, bytes) in job.leave(shared.extents.carries()) {
+        shared.extents.handed_out((dir, place.log, number), bytes);
+    }
 }
 
 /// Goes on with a job as far as there is what it needs, here or in the read cache.
@@ -260,6 +270,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
             answer.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
         match answer {
             Some(answer) => {
+                leave(shared, &mut queued.job);
                 ahead.begin(shared, &queued.job);
                 // A caller that gave up does not mind.
                 let _ = queued.answer.send(note(shared, answer));
@@ -271,6 +282,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
 
 /// Goes on with a job, with one device read at most.
 fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
+    job.among_many(dir.reads.depth() >= THREADS);
     loop {
         let need = run_cached(shared, job);
         let Need::Extent {
@@ -288,6 +300,9 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
         };
         // It may have landed in between.
         if shared.extents.get(key, *end).is_some() {
+            continue;
+        }
+        if job.end_early() {
             continue;
         }
         let found = dir.pacer.read(shared, |allowed| {

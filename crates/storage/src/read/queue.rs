@@ -1,7 +1,9 @@
 //! Reads that wait for a device: bounded, and one ledger after the other.
 //!
 //! A turn is one device read. A job that needs more goes to the end of its ledger, and its ledger to the end of the line,
-//! so that a reader of one busy ledger waits for its own kind and not everybody for it.
+//! so that a reader of one busy ledger waits for its own kind and not everybody for it. The ledgers that stand in line when a
+//! round begins have their turns in the order in which they lie in the log: neighbours come one after the other, and what they
+//! share is read once. Who comes later is in the next round, so nobody waits for more than two.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,6 +42,8 @@ struct State {
     by_ledger: HashMap<LedgerId, VecDeque<Queued>>,
     /// Ledgers with a job that waits, the next one first.
     turns: VecDeque<LedgerId>,
+    /// How many of the first are left of this round.
+    round: usize,
     count: usize,
 }
 
@@ -54,8 +58,19 @@ impl State {
         self.count += 1;
     }
 
+    fn begin_round(&mut self) {
+        let by_ledger = &self.by_ledger;
+        let position = |ledger: &LedgerId| Some(by_ledger.get(ledger)?.front()?.job.position());
+        self.turns.make_contiguous().sort_by_cached_key(position);
+        self.round = self.turns.len();
+    }
+
     fn pop(&mut self) -> Option<Queued> {
+        if self.round == 0 {
+            self.begin_round();
+        }
         let ledger = self.turns.pop_front()?;
+        self.round -= 1;
         let jobs = self.by_ledger.get_mut(&ledger)?;
         let queued = jobs.pop_front();
         if jobs.is_empty() {
