@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use pharos_admin::{Admin, AdminOptions, router};
-use pharos_runtime::Shutdown;
+use pharos_runtime::{Awake, Shutdown};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -28,6 +28,8 @@ pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     let settings = &effective.settings;
     logging::init(settings.log_format, &settings.log_level);
     let open_files = limits::raise_open_files();
+    // Held until the end.
+    let _awake = keep_awake(settings.keep_cpus_awake)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(HTTP_THREADS)
         .thread_name("pharos-http")
@@ -44,6 +46,12 @@ pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     // What did not stop in time must not keep the process alive.
     runtime.shutdown_background();
     outcome
+}
+
+fn keep_awake(is_wanted: bool) -> anyhow::Result<Option<Awake>> {
+    is_wanted.then(Awake::ask).transpose().context(
+        "keep_cpus_awake: cannot ask the system through /dev/cpu_dma_latency, which mostly needs root",
+    )
 }
 
 async fn run(effective: &Effective) -> anyhow::Result<()> {

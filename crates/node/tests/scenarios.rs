@@ -77,6 +77,12 @@ fn journal() {
     }
 }
 
+/// Only root may ask for the other case.
+#[test]
+fn idle() {
+    runs("idle.toml", &["broker.keep_cpus_awake=[false]"], 1);
+}
+
 #[test]
 fn journals() {
     runs("journals.toml", &["topics=2"], 2);
@@ -143,7 +149,7 @@ fn every_workload_file_has_a_test() {
         .collect();
     names.sort();
     let tested = [
-        "backlog", "journal", "journals", "memory", "modes", "recovery", "tenants", "topics",
+        "backlog", "idle", "journal", "journals", "memory", "modes", "recovery", "tenants", "topics",
     ];
     assert_eq!(names, tested.map(|name| format!("{name}.toml")));
 }

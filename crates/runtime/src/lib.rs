@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod awake;
 pub mod clock;
 pub mod fs;
 mod histogram;
@@ -13,6 +14,7 @@ mod pool;
 mod shutdown;
 mod thread;
 
+pub use awake::Awake;
 pub use clock::Nanos;
 pub use histogram::Histogram;
 pub use many::many;

@@ -42,6 +42,8 @@ pub struct Settings {
     pub cluster_name: String,
     /// Data threads; 0: one per core.
     pub shards: u32,
+    /// Whether processors are kept from sleeping.
+    pub keep_cpus_awake: bool,
     /// How long a stop may take.
     pub shutdown_timeout: Duration,
     /// Form of the log.
@@ -156,6 +158,7 @@ impl Default for Settings {
             advertised_address: String::new(),
             cluster_name: "standalone".into(),
             shards: 0,
+            keep_cpus_awake: false,
             shutdown_timeout: Duration::from_secs(10),
             log_format: LogFormat::Auto,
             log_level: "info".into(),

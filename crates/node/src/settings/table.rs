@@ -80,6 +80,8 @@ pub static SETTINGS: &[Setting] = &[
         "Name of the cluster, shown to admin tools and in metrics."),
     setting!("Node", "shards", "numIOThreads", shards,
         "Data threads, each with its own connections and topics; 0 is one per core."),
+    setting!("Node", "keep_cpus_awake", "", keep_cpus_awake,
+        "Asks Linux to keep all processors from sleeping while the broker runs (/dev/cpu_dma_latency, as root): single messages are answered sooner, for the power of processors that never rest."),
     setting!("Node", "shutdown_timeout", "brokerShutdownTimeoutMs", shutdown_timeout,
         "How long a stop may take before the process exits anyway; nothing acknowledged is lost then either."),
     setting!("Log", "log_format", "", log_format,
