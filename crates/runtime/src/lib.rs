@@ -1,4 +1,5 @@
-//! The door to the outside world: clocks, threads and tasks, files, the word to stop, and a histogram to time it all.
+//! The door to the outside world: clocks, threads and tasks, processors that stay awake, files, the word to stop, and a histogram
+//! to time it all.
 //!
 //! Nothing else in the workspace reads a clock, opens a file of the data directory or spawns a task directly, so that
 //! a test can stand in for each.

@@ -217,6 +217,13 @@ mod tests {
         }
     }
 
+    /// Reserves until there is no room, `bytes` each time; how often.
+    fn reserve_all(backlog: &Backlog, bytes: usize) -> usize {
+        std::iter::from_fn(|| backlog.reserve(false))
+            .inspect(|reserved| assert_eq!(*reserved, bytes))
+            .count()
+    }
+
     #[test]
     fn reads_share_the_room_and_wait_in_order_when_there_is_none() {
         let backlog = Backlog::new(4 * READ_BYTES_MAX);
@@ -224,11 +231,7 @@ mod tests {
         for number in 0..100 {
             backlog.set_holder(topic(number), true);
         }
-        let mut small = 0;
-        while let Some(bytes) = backlog.reserve(false) {
-            assert_eq!(bytes, READ_BYTES_MIN);
-            small += 1;
-        }
+        let small = reserve_all(&backlog, READ_BYTES_MIN);
         assert_eq!(backlog.used(), 4 * READ_BYTES_MAX);
         assert!(backlog.is_short() && backlog.reserve_ahead().is_none());
         backlog.wait(Waiting::Feed(topic(7), Ordinal(70)));
@@ -246,12 +249,7 @@ mod tests {
         for number in 0..1000 {
             backlog.set_holder(topic(number), true);
         }
-        let mut reads = 0;
-        while let Some(bytes) = backlog.reserve(false) {
-            assert_eq!(bytes, READ_BYTES_MANY);
-            reads += 1;
-        }
-        assert_eq!(reads, 51);
+        assert_eq!(reserve_all(&backlog, READ_BYTES_MANY), 51);
     }
 
     #[test]

@@ -9,80 +9,65 @@
 //! Whoever finds nothing here reads the start once more.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where a record begins: directory, log, byte.
 pub(super) type Place = (u16, u32, u64);
 
-#[derive(Debug, Default)]
-struct State {
+/// The starts, of a bounded size.
+#[derive(Debug)]
+pub(super) struct Carries {
     by_place: HashMap<Place, Vec<u8>>,
     /// The order in which they came; some are gone.
     order: VecDeque<Place>,
-    /// What they keep, in bytes.
-    bytes: usize,
-}
-
-/// The starts, of a bounded size.
-#[derive(Debug)]
-pub(crate) struct Carries {
-    state: Mutex<State>,
-    bytes_max: usize,
+    bytes: u64,
+    bytes_max: u64,
 }
 
 impl Carries {
     /// Keeps at most so many bytes.
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(super) fn new(bytes_max: u64) -> Self {
         Self {
-            state: Mutex::default(),
+            by_place: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
             bytes_max,
         }
     }
 
+    /// What they keep, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Keeps the start of the record at a place. The oldest make room.
-    pub(super) fn put(&self, place: Place, start: Vec<u8>) {
-        let mut state = self.lock();
-        state.remove(place);
-        state.bytes += start.capacity();
-        state.by_place.insert(place, start);
-        state.order.push_back(place);
-        while state.bytes > self.bytes_max
-            && let Some(oldest) = state.order.pop_front()
+    pub(super) fn put(&mut self, place: Place, start: Vec<u8>) {
+        self.take(place);
+        self.bytes += start.capacity() as u64;
+        self.by_place.insert(place, start);
+        self.order.push_back(place);
+        while self.bytes > self.bytes_max
+            && let Some(oldest) = self.order.pop_front()
         {
-            state.remove(oldest);
+            self.take(oldest);
         }
         // Those that were taken leave their names, which must not become many.
-        if state.order.len() > 2 * state.by_place.len() + 16 {
-            let State { by_place, order, .. } = &mut *state;
+        if self.order.len() > 2 * self.by_place.len() + 16 {
+            let Self { by_place, order, .. } = self;
             order.retain(|place| by_place.contains_key(place));
         }
     }
 
     /// Takes the start of the record at a place.
-    pub(super) fn take(&self, place: Place) -> Option<Vec<u8>> {
-        self.lock().remove(place)
+    pub(super) fn take(&mut self, place: Place) -> Option<Vec<u8>> {
+        let start = self.by_place.remove(&place)?;
+        self.bytes -= start.capacity() as u64;
+        Some(start)
     }
 
     /// Drops what is of a log that is gone.
-    pub(super) fn forget(&self, dir: u16, log: u32) {
-        let mut state = self.lock();
-        let gone = |place: &&Place| (place.0, place.1) == (dir, log);
-        let gone: Vec<Place> = state.by_place.keys().filter(gone).copied().collect();
-        for place in gone {
-            state.remove(place);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn remove(&mut self, place: Place) -> Option<Vec<u8>> {
-        let start = self.by_place.remove(&place)?;
-        self.bytes -= start.capacity();
-        Some(start)
+    pub(super) fn forget(&mut self, dir: u16, log: u32) {
+        self.by_place.retain(|place, _| (place.0, place.1) != (dir, log));
+        self.bytes = self.by_place.values().map(|start| start.capacity() as u64).sum();
     }
 }
 
@@ -92,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_start_is_taken_once_and_the_oldest_make_room() {
-        let carries = Carries::new(300);
+        let mut carries = Carries::new(300);
         for at in 0..4 {
             carries.put((0, 7, at), vec![at as u8; 100]);
         }
@@ -101,22 +86,22 @@ mod tests {
         assert!(carries.take((0, 7, 2)).is_none());
         carries.put((1, 7, 9), vec![9; 100]);
         carries.put((1, 7, 9), vec![8; 90]);
-        assert_eq!(carries.lock().bytes, 290);
+        assert_eq!(carries.bytes(), 290);
         carries.forget(0, 7);
-        assert_eq!(carries.lock().bytes, 90);
-        assert_eq!(carries.lock().by_place.len(), 1);
+        assert_eq!(carries.bytes(), 90);
+        assert_eq!(carries.by_place.len(), 1);
         carries.put((0, 0, 0), vec![0; 301]);
-        assert_eq!(carries.lock().bytes, 0);
+        assert_eq!(carries.bytes(), 0);
     }
 
     #[test]
     fn names_of_what_was_taken_do_not_pile_up() {
-        let carries = Carries::new(1000);
+        let mut carries = Carries::new(1000);
         for at in 0..1000 {
             carries.put((0, 0, at), vec![0; 10]);
             assert!(carries.take((0, 0, at)).is_some());
         }
-        let names = carries.lock().order.len();
+        let names = carries.order.len();
         assert!(names <= 18, "{names}");
     }
 }

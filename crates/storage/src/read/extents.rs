@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use pharos_runtime::fs::PieceSize;
 
-use super::carries::Carries;
+use super::carries::{self, Carries};
 use super::pool::Pool;
 use super::spent::Spent;
 
@@ -38,7 +38,7 @@ pub(crate) type Key = (u16, u32, u32);
 /// Bytes of a spent piece that no reader may have been given: where two runs meet, each of them is waited for.
 const SPENT_SLACK: u64 = 1024;
 
-/// What starts of records may take beside the pieces: this part of what the cache holds.
+/// What starts of records may take of the cache.
 const CARRIES_PART: u64 = 4;
 
 /// How much longer than others a piece stays that waits for its reader: so many uses for each extent that fits into the
@@ -73,6 +73,7 @@ struct State {
     spent_order: BTreeSet<(u64, Key)>,
     spent_bytes: u64,
     spent: Spent,
+    carries: Carries,
     clock: u64,
     bytes: u64,
 }
@@ -87,7 +88,6 @@ pub(crate) struct Extents {
     /// As the state says; for statistics.
     bytes: AtomicU64,
     pool: Arc<Pool>,
-    carries: Carries,
 }
 
 impl Extents {
@@ -98,6 +98,7 @@ impl Extents {
             spent_order: BTreeSet::new(),
             spent_bytes: 0,
             spent: Spent::new(bytes_max),
+            carries: Carries::new(bytes_max / CARRIES_PART),
             clock: 0,
             bytes: 0,
         };
@@ -107,7 +108,6 @@ impl Extents {
             wait: bytes_max / EXTENT_BYTES * WAITS,
             bytes: AtomicU64::new(0),
             pool: Arc::default(),
-            carries: Carries::new(usize::try_from(bytes_max / CARRIES_PART).unwrap_or(usize::MAX)),
         }
     }
 
@@ -159,12 +159,28 @@ impl Extents {
         };
         state.held.insert(key, held);
         state.put_off(key, self.wait);
-        while state.bytes > self.bytes_max
+        self.keep_within(&mut state);
+    }
+
+    /// Keeps the start of the record at a place, for who reads on there.
+    pub(super) fn leave(&self, place: carries::Place, start: Vec<u8>) {
+        let mut state = self.lock();
+        state.carries.put(place, start);
+        self.keep_within(&mut state);
+    }
+
+    /// Takes the start of the record at a place.
+    pub(super) fn resume(&self, place: carries::Place) -> Option<Vec<u8>> {
+        self.lock().carries.take(place)
+    }
+
+    fn keep_within(&self, state: &mut State) {
+        while state.all_bytes() > self.bytes_max
             && let Some((_, oldest)) = state.order.first().copied()
         {
             state.drop_piece(oldest);
         }
-        self.bytes.store(state.bytes, Ordering::Relaxed);
+        self.bytes.store(state.all_bytes(), Ordering::Relaxed);
     }
 
     /// Records of so many bytes in the piece with this extent were handed out to somebody.
@@ -180,7 +196,7 @@ impl Extents {
         {
             state.drop_piece(oldest);
         }
-        self.bytes.store(state.bytes, Ordering::Relaxed);
+        self.bytes.store(state.all_bytes(), Ordering::Relaxed);
     }
 
     /// Drops what is known of a log that is gone.
@@ -196,8 +212,8 @@ impl Extents {
             state.remove(key);
         }
         state.spent.forget(dir, log);
-        self.carries.forget(dir, log);
-        self.bytes.store(state.bytes, Ordering::Relaxed);
+        state.carries.forget(dir, log);
+        self.bytes.store(state.all_bytes(), Ordering::Relaxed);
     }
 
     /// Bytes held.
@@ -227,11 +243,6 @@ impl Extents {
         &self.pool
     }
 
-    /// The starts of records that reads left behind.
-    pub(super) fn carries(&self) -> &Carries {
-        &self.carries
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,6 +262,11 @@ pub(crate) fn reaches(first: u32, piece: &Bytes, number: u32, end: u64) -> bool 
 }
 
 impl State {
+    /// What is held: pieces and starts of records.
+    fn all_bytes(&self) -> u64 {
+        self.bytes + self.carries.bytes()
+    }
+
     /// The piece that has any of an extent.
     fn first_of(&self, (dir, log, number): Key) -> Option<Key> {
         let firsts =

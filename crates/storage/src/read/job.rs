@@ -17,8 +17,8 @@ use pharos_ledger::{ReadEntry, ReadError};
 use pharos_runtime::fs::PieceSize;
 use pharos_types::{EntryId, LedgerId};
 
-use super::carries::Carries;
-use super::extents::EXTENT_BYTES;
+use super::carries;
+use super::extents::{EXTENT_BYTES, Extents};
 use super::places::Place;
 use super::pool::Pool;
 use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
@@ -225,16 +225,16 @@ impl ReadJob {
     }
 
     /// Where the record begins that is wanted next, when the walk is there.
-    fn at(&self) -> Option<(u16, u32, u64)> {
+    fn at(&self) -> Option<carries::Place> {
         let span = self.spans.front()?;
         let is_there = span.entry == self.next && self.lost_at.is_none() && self.failed.is_none();
         is_there.then_some((span.file.dir, span.file.id, span.at))
     }
 
     /// Goes on with the start of a record that an earlier job left behind.
-    pub(super) fn resume(&mut self, carries: &Carries) {
+    pub(super) fn resume(&mut self, extents: &Extents) {
         if self.carry.is_empty()
-            && let Some(start) = self.at().and_then(|at| carries.take(at))
+            && let Some(start) = self.at().and_then(|at| extents.resume(at))
         {
             self.carry = start;
         }
@@ -253,21 +253,22 @@ impl ReadJob {
         self.full
     }
 
-    /// Leaves the start of the next record behind, for the job that goes on there. Returns of which pieces it is.
-    pub(super) fn leave(&mut self, carries: &Carries) -> HandedOut {
+    /// Leaves the start of the next record behind, for the job that goes on there.
+    pub(super) fn leave(&mut self, extents: &Extents) {
         // One that is whole found no room: it is where it was found, and its run may end with it.
         let is_start =
             |span: &Span| !self.carry.is_empty() && self.carry.len() < self.total_bytes(span, &self.carry);
         let Some(at) = self.at().filter(|_| self.spans.front().is_some_and(is_start)) else {
-            return HandedOut::new();
+            return;
         };
-        carries.put(at, std::mem::take(&mut self.carry));
-        let carried = std::mem::take(&mut self.carried);
-        let part = |(number, end): (u32, u64)| {
-            let bytes = end.saturating_sub(at.2.max(u64::from(number) * EXTENT_BYTES));
-            (bytes > 0).then_some((number, bytes))
-        };
-        carried.into_iter().filter_map(part).collect()
+        let (dir, log, start) = at;
+        self.handed = start..start + self.carry.len() as u64;
+        if let Some((number, end)) = self.carried.pop() {
+            for (number, bytes) in self.handed_out(number, end) {
+                extents.handed_out((dir, log, number), bytes);
+            }
+        }
+        extents.leave(at, std::mem::take(&mut self.carry));
     }
 
     /// Where the job goes on: log and byte.
@@ -298,15 +299,14 @@ impl ReadJob {
 
     /// Where the next entry's record begins, for a job that goes on there, as far as the walk has come to it.
     pub(crate) fn place(&self) -> Option<(u16, Place)> {
-        let span = self.spans.front()?;
-        let is_there = span.entry == self.next && self.lost_at.is_none() && self.failed.is_none();
+        let (dir, log, at) = self.at()?;
         let place = Place {
             ledger: self.ledger,
             entry: self.next,
-            log: span.file.id,
-            at: u32::try_from(span.at).ok()?,
+            log,
+            at: u32::try_from(at).ok()?,
         };
-        is_there.then_some((span.file.dir, place))
+        Some((dir, place))
     }
 
     /// Walks through a piece that begins with extent `number` and has the one that was asked for. Returns of which pieces records
@@ -336,9 +336,10 @@ impl ReadJob {
             }
         }
         let handed = self.handed_out(number, end);
-        if self.carry.is_empty() {
+        if self.carry.is_empty() || span.at >= start {
             self.carried.clear();
-        } else {
+        }
+        if !self.carry.is_empty() {
             self.carried.push((number, end));
         }
         self.spans.push_front(span);

@@ -188,16 +188,8 @@ impl Fresh {
 
 /// Goes on with a job as far as the read cache has what it needs.
 pub(crate) fn run_cached(shared: &Shared, job: &mut ReadJob) -> Need {
-    job.resume(shared.extents.carries());
+    job.resume(&shared.extents);
     go_on(shared, job, &Fresh::default())
-}
-
-/// Leaves the start of the next record behind for the next job.
-fn leave(shared: &Shared, job: &mut ReadJob) {
-    let Some((dir, place)) = job.place() else { return };
-    for (number, bytes) in job.leave(shared.extents.carries()) {
-        shared.extents.handed_out((dir, place.log, number), bytes);
-    }
 }
 
 /// Goes on with a job as far as there is what it needs, here or in the read cache.
@@ -270,7 +262,7 @@ pub(crate) fn run(shared: &Shared, dir: usize) {
             answer.unwrap_or_else(|_| Some(Err(ReadError::Fault(StorageFault::new("read", "panicked")))));
         match answer {
             Some(answer) => {
-                leave(shared, &mut queued.job);
+                queued.job.leave(&shared.extents);
                 ahead.begin(shared, &queued.job);
                 // A caller that gave up does not mind.
                 let _ = queued.answer.send(note(shared, answer));
