@@ -21,9 +21,11 @@ use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Sha
 use pharos_runtime::clock;
 use pharos_wire::{Command, answer, encode};
 
+use crate::balance::Place;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::door::Door;
 use crate::groups::Groups;
+use crate::newcomer::Newcomer;
 use crate::outbound::Outbound;
 use crate::producer::Producers;
 
@@ -33,6 +35,9 @@ const IN_FLIGHT_SENDS_MAX: u32 = 1000;
 const IN_FLIGHT_BYTES_MAX: u64 = 32 << 20;
 /// Unwritten answers at which reading stops: a peer that asks and does not listen must not fill our memory.
 const ANSWERS_BYTES_MAX: usize = 4 << 20;
+
+/// Who knows of a connection with which nothing is under way: the shard and the reading task.
+const KNOWN_TO: usize = 2;
 
 /// What the client said of itself in CONNECT.
 #[derive(Clone, Debug)]
@@ -51,6 +56,10 @@ pub(crate) struct Connection {
     pub(crate) stream: OwnedWriteHalf,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
+    /// It counts here.
+    pub(crate) place: Place,
+    /// A producer, consumer or watcher came: it stays on this shard.
+    is_settled: Cell<bool>,
     /// `None` until CONNECT.
     pub(crate) peer: RefCell<Option<Peer>>,
     pub(crate) out: RefCell<Outbound>,
@@ -82,20 +91,22 @@ impl Connection {
     pub(crate) fn new(
         id: ConnectionId,
         shard: Rc<Shard>,
-        door: Arc<Door>,
+        newcomer: Newcomer,
         stream: OwnedWriteHalf,
-        address: Arc<str>,
+        place: Place,
     ) -> Rc<Self> {
         let now = clock::now().0;
         Rc::new_cyclic(|me| Self {
             id,
             shard,
-            door,
+            door: newcomer.door,
             me: me.clone(),
             stream,
-            address,
-            connected_since_ms: clock::wall_ms(),
-            peer: RefCell::default(),
+            address: newcomer.address,
+            connected_since_ms: newcomer.connected_since_ms,
+            place,
+            is_settled: Cell::new(false),
+            peer: RefCell::new(newcomer.peer),
             out: RefCell::default(),
             blocked: Cell::new(false),
             groups: RefCell::default(),
@@ -113,6 +124,33 @@ impl Connection {
             pinged_at: Cell::new(0),
             probes: RefCell::default(),
         })
+    }
+
+    /// What it was before it lived on a shard, and the writing half of its socket.
+    pub(crate) fn into_newcomer(self) -> (Newcomer, OwnedWriteHalf) {
+        let newcomer = Newcomer {
+            door: self.door,
+            address: self.address,
+            connected_since_ms: self.connected_since_ms,
+            peer: self.peer.into_inner(),
+        };
+        (newcomer, self.stream)
+    }
+
+    /// From now on it stays on this shard.
+    pub(crate) fn settle(&self) {
+        self.is_settled.set(true);
+    }
+
+    /// Whether it may be handed on to another shard: it has nothing here, and nobody but its shard and its reading task knows
+    /// of it.
+    pub(crate) fn may_move(self: &Rc<Self>) -> bool {
+        !self.is_settled.get()
+            && !self.closed.get()
+            && self.peer.borrow().is_some()
+            && self.out.borrow().is_empty()
+            && self.probes.borrow().is_empty()
+            && Rc::strong_count(self) == KNOWN_TO
     }
 
     pub(crate) fn me(&self) -> Option<Rc<Self>> {

@@ -12,8 +12,8 @@ use pharos_broker::shard::Shard;
 use pharos_runtime::{ShutdownToken, spawn_local};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::connection::Connection;
-use crate::reader;
+use crate::balance::Balance;
+use crate::newcomer::Newcomer;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 8192;
@@ -42,6 +42,8 @@ pub struct Door {
     /// Where it listens.
     pub local_address: SocketAddr,
     accepted: AtomicU64,
+    /// How many connections each shard has.
+    pub(crate) balance: Arc<Balance>,
 }
 
 impl Door {
@@ -70,6 +72,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
         server_version: options.server_version.clone(),
         local_address,
         accepted: AtomicU64::new(0),
+        balance: Balance::new(broker.shard_count()),
     });
     let interval = options.keep_alive_interval;
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval)));
@@ -92,7 +95,7 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts until told to stop; connections go round the shards.
+/// Accepts until told to stop. Each connection goes to the shard that has the fewest.
 async fn accept(listener: std::net::TcpListener, door: Arc<Door>, broker: Broker, mut token: ShutdownToken) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -108,12 +111,12 @@ async fn accept(listener: std::net::TcpListener, door: Arc<Door>, broker: Broker
         };
         match accepted {
             Ok((stream, address)) => {
-                let number = door.accepted.fetch_add(1, Ordering::Relaxed);
-                let shard = usize::try_from(number).unwrap_or(0) % broker.shard_count();
+                door.accepted.fetch_add(1, Ordering::Relaxed);
+                set_options(&stream, address);
                 if let Ok(stream) = stream.into_std() {
-                    let door = door.clone();
+                    let (newcomer, place) = (Newcomer::new(&door, address), door.balance.place());
                     broker
-                        .run_on(shard, move |shard| adopt(shard, stream, address, door))
+                        .run_on(place.shard(), move |shard| newcomer.settle(shard, stream, place))
                         .await;
                 }
             }
@@ -126,40 +129,22 @@ async fn accept(listener: std::net::TcpListener, door: Arc<Door>, broker: Broker
     }
 }
 
-/// Takes a connection in on its shard, for good.
-fn adopt(shard: &Rc<Shard>, stream: std::net::TcpStream, address: SocketAddr, door: Arc<Door>) {
-    let stream = match TcpStream::from_std(stream) {
-        Ok(stream) => stream,
-        Err(error) => {
-            tracing::warn!(%error, "cannot take a connection in");
-            return;
-        }
-    };
+/// What the kernel should know of a connection.
+fn set_options(stream: &TcpStream, address: SocketAddr) {
     // Enough to keep a fast reader busy, and little enough that what is queued in the kernel is still in the cache when
     // the peer reads it; it also bounds what a peer that stops reading can pin.
-    if let Err(error) = socket2::SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES) {
+    if let Err(error) = socket2::SockRef::from(stream).set_send_buffer_size(SEND_BUFFER_BYTES) {
         tracing::debug!(%error, "cannot set SO_SNDBUF");
     }
     // On this machine there is no path whose bandwidth could be found out: what paces or probes only adds timers.
     if address.ip().to_canonical().is_loopback()
-        && let Err(error) = socket2::SockRef::from(&stream).set_tcp_congestion(b"reno")
+        && let Err(error) = socket2::SockRef::from(stream).set_tcp_congestion(b"reno")
     {
         tracing::debug!(%error, "cannot set TCP_CONGESTION");
     }
     // Answers leave as they are made; a vectored write already collects what belongs together.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
-    }
-    let (reading, writing) = stream.into_split();
-    let address: Arc<str> = format!("/{address}").into();
-    let mut made = None;
-    let _ = shard.register(|id| {
-        let connection = Connection::new(id, shard.clone(), door, writing, address);
-        made = Some(connection.clone());
-        connection
-    });
-    if let Some(connection) = made {
-        spawn_local(reader::run(connection, reading));
     }
 }
 

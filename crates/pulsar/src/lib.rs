@@ -1,12 +1,13 @@
 //! The Pulsar binary protocol as a front door to the broker.
 //!
 //! [`open`] listens; each connection lives on one shard and translates commands into broker calls and what comes back
-//! into frames. Reading order: `door`, `reader`, `handlers`, `connection`, `turn`, `outbound`.
+//! into frames. Reading order: `door`, `newcomer`, `reader`, `handlers`, `connection`, `turn`, `outbound`.
 //!
 //! Facts of the protocol: `docs/protocols/pulsar.md`.
 
 #![forbid(unsafe_code)]
 
+mod balance;
 mod chunks;
 mod closing;
 mod connection;
@@ -14,6 +15,7 @@ mod consumer;
 mod door;
 mod groups;
 mod handlers;
+mod newcomer;
 mod outbound;
 mod producer;
 mod reader;

@@ -16,11 +16,14 @@ use tokio::net::tcp::OwnedReadHalf;
 
 use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_broker::shard::Publish;
+use pharos_wire::Frame;
 use pharos_wire::frame::{self, FrameError};
 
+use crate::balance::Place;
 use crate::chunks;
 use crate::connection::Connection;
 use crate::handlers;
+use crate::newcomer;
 use crate::spare;
 
 /// The first read of a burst.
@@ -64,10 +67,31 @@ impl Batch {
     }
 }
 
-/// Reads until the peer or the broker closes.
-pub(crate) async fn run(connection: Rc<Connection>, mut stream: OwnedReadHalf) {
+/// What was read on another shard and is to be handled here.
+pub(crate) struct Unhandled {
+    pub(crate) frame: Frame,
+    /// What came after it.
+    pub(crate) rest: BytesMut,
+}
+
+/// How it goes on after some reading.
+enum Next {
+    Read,
+    /// The connection is over.
+    Close,
+    /// It should live elsewhere, where this is handled as the first.
+    Move(Place, Box<Frame>),
+}
+
+/// Reads until the peer or the broker closes, or the connection is handed on.
+pub(crate) async fn run(
+    connection: Rc<Connection>,
+    mut stream: OwnedReadHalf,
+    unhandled: Option<Box<Unhandled>>,
+) {
     let frame_bytes_max = frame::frame_bytes_max(connection.shard.shared.options.max_message_size as usize);
-    {
+    let mut input = Input::default();
+    let next = {
         let mut closing = pin!(connection.closing.notified());
         // Polled once, to leave a way to wake us; from then on the connection itself says whether it is closed.
         poll_fn(|context| {
@@ -75,10 +99,19 @@ pub(crate) async fn run(connection: Rc<Connection>, mut stream: OwnedReadHalf) {
             Poll::Ready(())
         })
         .await;
-        let mut input = Input::default();
-        while input.read_on(&connection, &mut stream, frame_bytes_max).await {}
+        let mut next = match unhandled {
+            Some(unhandled) => input.take_up(&connection, unhandled, frame_bytes_max).await,
+            None => Next::Read,
+        };
+        while matches!(next, Next::Read) {
+            next = input.read_on(&connection, &mut stream, frame_bytes_max).await;
+        }
+        next
+    };
+    match next {
+        Next::Move(place, frame) => newcomer::hand_on(connection, stream, place, *frame, input.into_rest()),
+        Next::Read | Next::Close => connection.clean_up(),
     }
-    connection.clean_up();
 }
 
 /// What was read and not handled yet.
@@ -100,36 +133,60 @@ impl Drop for Input {
 }
 
 impl Input {
-    /// Waits for bytes, reads once and handles whole frames. Returns false when the connection is over.
+    /// Begins with what was read elsewhere.
+    async fn take_up(
+        &mut self,
+        connection: &Rc<Connection>,
+        unhandled: Box<Unhandled>,
+        frame_bytes_max: usize,
+    ) -> Next {
+        let mut batch = Batch::default();
+        let goes_on = handlers::handle(connection, unhandled.frame, &mut batch);
+        batch.flush(connection);
+        if !goes_on {
+            return Next::Close;
+        }
+        self.buffer = unhandled.rest;
+        let next = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
+        self.rest();
+        next
+    }
+
+    /// What was read and not handled, in memory of its own.
+    fn into_rest(self) -> BytesMut {
+        BytesMut::from(&self.buffer[..])
+    }
+
+    /// Waits for bytes, reads once and handles whole frames.
     async fn read_on(
         &mut self,
         connection: &Rc<Connection>,
         stream: &mut OwnedReadHalf,
         frame_bytes_max: usize,
-    ) -> bool {
+    ) -> Next {
         if !wait_readable(connection, stream).await {
-            return false;
+            return Next::Close;
         }
         if connection.is_saturated() && !wait_for_room(connection).await {
-            return false;
+            return Next::Close;
         }
         self.make_room();
         let room = (self.buffer.capacity() - self.buffer.len()).min(READ_BYTES_MAX);
         match read_once(stream, (&mut self.buffer).limit(room)).await {
             None => {
                 self.rest();
-                true
+                Next::Read
             }
-            Some(Ok(0) | Err(_)) => false,
+            Some(Ok(0) | Err(_)) => Next::Close,
             Some(Ok(bytes)) => {
                 connection.heard();
-                let goes_on = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
+                let next = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
                 if bytes == room {
                     self.doubled = (self.doubled + 1).min(DOUBLINGS_MAX);
                 } else {
                     self.rest();
                 }
-                goes_on
+                next
             }
         }
     }
@@ -228,33 +285,36 @@ async fn wait_for_room(connection: &Connection) -> bool {
     !connection.is_closed()
 }
 
-/// Handles the whole frames in the buffer. Returns false when the connection is over.
-async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame_bytes_max: usize) -> bool {
+/// Handles the whole frames in the buffer.
+async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame_bytes_max: usize) -> Next {
     let mut batch = Batch::default();
     let mut handled = 0;
     loop {
         match frame::decode(buffer, frame_bytes_max) {
             Ok(Some(frame)) => {
+                if let Some(place) = newcomer::better_place(connection, &frame.command) {
+                    return Next::Move(place, Box::new(frame));
+                }
                 if !handlers::handle(connection, frame, &mut batch) || connection.is_closed() {
                     batch.flush(connection);
-                    return false;
+                    return Next::Close;
                 }
             }
             Ok(None) => {
                 batch.flush(connection);
-                return true;
+                return Next::Read;
             }
             Err(error) => {
                 batch.flush(connection);
                 log_violation(connection, &error);
-                return false;
+                return Next::Close;
             }
         }
         handled += 1;
         if handled % FRAMES_PER_TURN == 0 {
             batch.flush(connection);
             if !wait_for_room(connection).await {
-                return false;
+                return Next::Close;
             }
             tokio::task::yield_now().await;
         }

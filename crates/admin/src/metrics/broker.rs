@@ -29,6 +29,7 @@ pub(super) fn write(
     }
     write_sums(page, &labels, snapshot);
     write_connections(page, &labels, snapshot);
+    write_shards(page, cluster, snapshot);
     write_lookups(page, &labels, snapshot);
     page.single(
         "pharos_backlog_cache_bytes",
@@ -224,6 +225,16 @@ fn write_connections(page: &mut Page, labels: &[(&'static str, String)], snapsho
     ];
     for (name, kind, help, value) in rows {
         page.single(name, help, kind, labels, number(value));
+    }
+}
+
+/// A client's few connections may all carry much: where they live says whether one shard has it all.
+fn write_shards(page: &mut Page, cluster: &str, snapshot: &MetricsSnapshot) {
+    let name = "pharos_shard_connections";
+    page.family(name, "Connections that live on a shard.", "gauge");
+    for (shard, count) in snapshot.shard_connections.iter().enumerate() {
+        let labels = [("cluster", cluster.to_owned()), ("shard", shard.to_string())];
+        page.sample(name, &labels, number(*count));
     }
 }
 

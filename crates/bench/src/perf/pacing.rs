@@ -37,6 +37,11 @@ impl Rest {
         }
     }
 
+    /// Whether a seldom batch is due in `due_ns` and the thread should do nothing else before.
+    pub(crate) fn is_close(self, due_ns: u64) -> bool {
+        self.seldom && due_ns <= 2 * AWAKE_BEFORE_NS
+    }
+
     /// How long to sleep at most when the next batch is due in `due_ns`.
     pub(crate) fn sleep_ns(self, due_ns: u64) -> u64 {
         if self.seldom {
@@ -120,6 +125,7 @@ mod tests {
         let ten_ms = Rest::new(1, 100.0, 1, MS);
         assert_eq!(ten_ms.sleep_ns(10 * MS), 9_900_000);
         assert_eq!(ten_ms.sleep_ns(50_000), 0);
+        assert!(ten_ms.is_close(50_000) && !ten_ms.is_close(5 * MS));
         // A million a second in batches of a hundred; a thousand producers of a hundred messages a second; no rate.
         for busy in [
             Rest::new(1, 1e6, 100, MS),
@@ -127,6 +133,7 @@ mod tests {
             Rest::new(1, 0.0, 1, MS),
         ] {
             assert_eq!(busy.sleep_ns(50_000), 50_000);
+            assert!(!busy.is_close(50_000));
         }
         // A thousand a second, but a batch collects for ten milliseconds.
         assert_eq!(Rest::new(1, 1000.0, 1000, 10 * MS).sleep_ns(50_000), 0);

@@ -59,6 +59,8 @@ pub struct MetricsSnapshot {
     pub topics: Vec<TopicMetrics>,
     /// Connections of all front doors.
     pub connections: ConnectionCounters,
+    /// Connections that live on each shard.
+    pub shard_connections: Vec<u64>,
     /// Lookups.
     pub lookups: LookupCounters,
     /// Time of each stage over all topics.

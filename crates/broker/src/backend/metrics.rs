@@ -26,8 +26,10 @@ const ASKED_PER_TURN: usize = 16;
 
 /// One shard's numbers.
 struct ShardFigures {
-    active: u64,
-    registered: u64,
+    /// Connections that came, and of these such as left.
+    connections: (u64, u64),
+    /// Connections that live here.
+    living: u64,
     topics: Vec<TopicFigures>,
     feeds: Vec<(TopicId, Vec<ListenerFigures>, FeedStages)>,
     past: FeedStages,
@@ -54,6 +56,7 @@ impl Backend {
         }
         let mut snapshot = MetricsSnapshot {
             connections: connections(&shards, &counts),
+            shard_connections: shards.iter().map(|shard| shard.living).collect(),
             lookups: LookupCounters {
                 failures_total: counts.lookups_failed,
                 latency: counts.lookups,
@@ -129,8 +132,8 @@ async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
         tokio::task::yield_now().await;
     }
     ShardFigures {
-        active: shard.connection_count() as u64,
-        registered: shard.registered_count(),
+        connections: shard.connection_counts(),
+        living: shard.connections_here(),
         topics,
         feeds,
         past,
@@ -148,11 +151,10 @@ fn listeners_of(feed: &crate::feed::Feed) -> Vec<ListenerFigures> {
 }
 
 fn connections(shards: &[ShardFigures], counts: &Counts) -> ConnectionCounters {
-    let active = shards.iter().map(|shard| shard.active).sum();
-    let created_total: u64 = shards.iter().map(|shard| shard.registered).sum();
-    let closed_total = created_total.saturating_sub(active);
+    let created_total: u64 = shards.iter().map(|shard| shard.connections.0).sum();
+    let closed_total: u64 = shards.iter().map(|shard| shard.connections.1).sum();
     ConnectionCounters {
-        active,
+        active: created_total.saturating_sub(closed_total),
         created_total,
         closed_total,
         create_success_total: counts.handshakes,

@@ -152,6 +152,11 @@ impl Shard {
         self.send(connection.shard, Message::Outlet(connection, event));
     }
 
+    /// Runs something on another shard soon. It is dropped when that shard stops first.
+    pub fn run_on(&self, to: ShardId, work: impl FnOnce(&Rc<Shard>) + Send + 'static) {
+        self.send(to, Message::Job(Box::new(work)));
+    }
+
     /// Runs a piece of asynchronous work on another shard and waits for its result.
     ///
     /// # Errors
@@ -182,15 +187,21 @@ impl Shard {
         ConnectionId { shard, number }
     }
 
+    /// Takes a connection in that another shard let go with [`Self::unregister_moved`].
+    pub fn register_moved(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn Outlet>) {
+        let shard = self.id;
+        let mut outlets = self.outlets.borrow_mut();
+        let _ = outlets.insert_moved(|number| make(ConnectionId { shard, number }));
+    }
+
     /// Lets a connection go.
     pub fn unregister(&self, connection: ConnectionId) {
         self.outlets.borrow_mut().remove(connection.number);
     }
 
-    /// How many connections live here.
-    #[must_use]
-    pub fn connection_count(&self) -> usize {
-        self.outlets.borrow().len()
+    /// Lets a connection go that is handed on to another shard.
+    pub fn unregister_moved(&self, connection: ConnectionId) {
+        self.outlets.borrow_mut().remove_moved(connection.number);
     }
 
     /// Where connections, lookups and loads are counted.
@@ -199,9 +210,14 @@ impl Shard {
         &self.tally
     }
 
-    /// How many connections were taken in so far.
-    pub(crate) fn registered_count(&self) -> u64 {
-        self.outlets.borrow().registered()
+    /// How many connections were taken in so far, and of these let go.
+    pub(crate) fn connection_counts(&self) -> (u64, u64) {
+        self.outlets.borrow().counts()
+    }
+
+    /// How many connections live here.
+    pub(crate) fn connections_here(&self) -> u64 {
+        self.outlets.borrow().len() as u64
     }
 
     /// All connections, for the periodic sweep of a front door.

@@ -28,13 +28,20 @@ pub(super) struct Outlets {
     places: Vec<Place>,
     free: Vec<u32>,
     ready: VecDeque<u64>,
-    /// Connections taken in so far.
+    /// Connections taken in so far, and let go; not those that came from another shard or went to one.
     registered: u64,
+    left: u64,
 }
 
 impl Outlets {
     /// Takes a connection in; `make` is told its number.
     pub(super) fn insert(&mut self, make: impl FnOnce(u64) -> Rc<dyn Outlet>) -> u64 {
+        self.registered += 1;
+        self.insert_moved(make)
+    }
+
+    /// The same with a connection that another shard has handed on.
+    pub(super) fn insert_moved(&mut self, make: impl FnOnce(u64) -> Rc<dyn Outlet>) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
@@ -44,19 +51,25 @@ impl Outlets {
             number |= u64::from(place.owner) << PLACE_BITS;
             place.outlet = Some(make(number));
         }
-        self.registered += 1;
         number
     }
 
     /// Lets a connection go.
     pub(super) fn remove(&mut self, number: u64) {
-        if let Some(place) = self.place(number) {
-            *place = Place {
-                owner: place.owner.wrapping_add(1),
-                ..Place::default()
-            };
-            self.free.push(number as u32);
-        }
+        self.left += u64::from(self.remove_moved(number));
+    }
+
+    /// Lets a connection go that is handed on to another shard. Returns whether it was here.
+    pub(super) fn remove_moved(&mut self, number: u64) -> bool {
+        let Some(place) = self.place(number) else {
+            return false;
+        };
+        *place = Place {
+            owner: place.owner.wrapping_add(1),
+            ..Place::default()
+        };
+        self.free.push(number as u32);
+        true
     }
 
     /// The connection with this number, if it is still here.
@@ -76,9 +89,10 @@ impl Outlets {
         self.places.len() - self.free.len()
     }
 
-    /// Connections taken in so far.
-    pub(super) fn registered(&self) -> u64 {
-        self.registered
+    /// Connections taken in so far, and of these let go. Over all shards the difference is those that are open, one that is
+    /// on its way between two shards too.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.registered, self.left)
     }
 
     /// A connection wants a turn of writing. Returns whether it is the first to want one.
@@ -185,8 +199,19 @@ mod tests {
         assert!(outlets.get(first).is_none() && outlets.get(second).is_some());
         assert!(!outlets.make_ready(first));
         assert!(outlets.take_ready().is_none());
-        assert_eq!((outlets.len(), outlets.registered()), (1, 2));
+        assert_eq!((outlets.len(), outlets.counts()), (1, (2, 1)));
         assert_eq!(outlets.all().count(), 1);
         assert!(outlets.make_ready(second));
+    }
+    #[test]
+    fn who_is_handed_on_neither_left_nor_came() {
+        let (mut one, mut other) = (Outlets::default(), Outlets::default());
+        let first = add(&mut one);
+        assert!(one.remove_moved(first) && !one.remove_moved(first));
+        let second = other.insert_moved(|_| Rc::new(Nobody));
+        assert_eq!((one.counts(), other.counts()), ((1, 0), (0, 0)));
+        assert_eq!((one.len(), other.len()), (0, 1));
+        other.remove(second);
+        assert_eq!(other.counts(), (0, 1));
     }
 }

@@ -27,6 +27,12 @@ pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batc
     if connection.peer.borrow().is_none() {
         return connect::handle_first(connection, frame.command);
     }
+    if matches!(
+        frame.command,
+        Command::Producer(_) | Command::Subscribe(_) | Command::WatchTopicList(_)
+    ) {
+        connection.settle();
+    }
     match frame.command {
         Command::Send(send) => return produce::handle_send(connection, &send, frame.payload, batch),
         Command::Ack(ack) => ack::handle_ack(connection, &ack),

@@ -1,0 +1,129 @@
+//! A connection that lives on no shard: one that was just accepted, or one on its way to another shard.
+//!
+//! A connection lives on one shard from its first producer, consumer or watcher on. Before that it has nothing but what the
+//! client said of itself, and may be handed on. Its first producer takes it to the home of that producer's topic, unless
+//! more connections live there: a send and its receipt are then spared the way to another thread and back, which costs a
+//! single message two tenths of a millisecond (`docs/performance.md`, "What a single message waits for").
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+
+use pharos_broker::ids::ShardId;
+use pharos_broker::shard::Shard;
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::TopicName;
+use pharos_wire::{Command, Frame};
+
+use crate::balance::Place;
+use crate::connection::{Connection, Peer};
+use crate::door::Door;
+use crate::reader::{self, Unhandled};
+
+/// The connection, without its socket.
+pub(crate) struct Newcomer {
+    pub(crate) door: Arc<Door>,
+    pub(crate) address: Arc<str>,
+    pub(crate) connected_since_ms: u64,
+    /// `None` until CONNECT.
+    pub(crate) peer: Option<Peer>,
+}
+
+impl Newcomer {
+    /// One that was just accepted.
+    pub(crate) fn new(door: &Arc<Door>, address: SocketAddr) -> Self {
+        Self {
+            door: door.clone(),
+            address: format!("/{address}").into(),
+            connected_since_ms: clock::wall_ms(),
+            peer: None,
+        }
+    }
+
+    /// Takes it in on a shard, the one of its place.
+    pub(crate) fn settle(self, shard: &Rc<Shard>, stream: std::net::TcpStream, place: Place) {
+        self.settle_as(shard, stream, place, None);
+    }
+
+    /// Takes it in. What was read and not handled says that it comes from another shard.
+    fn settle_as(
+        self,
+        shard: &Rc<Shard>,
+        stream: std::net::TcpStream,
+        place: Place,
+        unhandled: Option<Box<Unhandled>>,
+    ) {
+        let stream = match TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(peer = %self.address, %error, "cannot take a connection in");
+                return;
+            }
+        };
+        let (reading, writing) = stream.into_split();
+        let mut made = None;
+        let make = |id| {
+            let connection = Connection::new(id, shard.clone(), self, writing, place);
+            made = Some(connection.clone());
+            connection as Rc<_>
+        };
+        match &unhandled {
+            None => _ = shard.register(make),
+            Some(_) => shard.register_moved(make),
+        }
+        if let Some(connection) = made {
+            spawn_local(reader::run(connection, reading, unhandled));
+        }
+    }
+}
+
+/// Where a connection should live because of this command: a place on the home shard of its first producer's topic.
+pub(crate) fn better_place(connection: &Rc<Connection>, command: &Command) -> Option<Place> {
+    let Command::Producer(request) = command else {
+        return None;
+    };
+    if !connection.may_move() {
+        return None;
+    }
+    // A name that is none is answered here.
+    let topic: TopicName = request.topic.parse().ok()?;
+    let home = connection.shard.home_of(&topic);
+    connection.place.elsewhere(usize::from(home.0))
+}
+
+/// Hands a connection on to the shard of `place`, where `frame` is handled as the first, and then `rest`.
+///
+/// Only one that [`Connection::may_move`]; any other one is closed.
+pub(crate) fn hand_on(
+    connection: Rc<Connection>,
+    reading: OwnedReadHalf,
+    place: Place,
+    frame: Frame,
+    rest: BytesMut,
+) {
+    let shard = connection.shard.clone();
+    shard.unregister_moved(connection.id);
+    let (newcomer, writing) = match Rc::try_unwrap(connection) {
+        Ok(connection) => connection.into_newcomer(),
+        Err(connection) => {
+            tracing::error!(peer = %connection.address, "closing a connection that cannot move");
+            return connection.clean_up();
+        }
+    };
+    let stream = match reading.reunite(writing).map(TcpStream::into_std) {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return tracing::warn!(peer = %newcomer.address, %error, "cannot hand a connection on");
+        }
+        Err(error) => return tracing::error!(peer = %newcomer.address, %error, "cannot hand a connection on"),
+    };
+    let home = ShardId(u16::try_from(place.shard()).unwrap_or(0));
+    shard.run_on(home, move |home| {
+        let unhandled = Box::new(Unhandled { frame, rest });
+        newcomer.settle_as(home, stream, place, Some(unhandled));
+    });
+}
