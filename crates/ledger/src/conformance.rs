@@ -389,6 +389,7 @@ pub async fn sizes_at_the_edges(subject: &mut impl Subject) {
 pub async fn async_ledgers_work_alike(subject: &impl Subject) {
     let options = CreateOptions {
         durability: Durability::Async,
+        ..CreateOptions::default()
     };
     let engine = subject.engine();
     let (writer, strict) = (
@@ -411,6 +412,7 @@ pub async fn async_ledgers_work_alike(subject: &impl Subject) {
 pub async fn bypass_ledgers_work_alike(subject: &mut impl Subject) {
     let options = CreateOptions {
         durability: Durability::Bypass,
+        ..CreateOptions::default()
     };
     let engine = subject.engine();
     let closed = engine.create(options.clone()).await.expect("create");
@@ -453,6 +455,7 @@ pub async fn bypass_ledgers_work_alike(subject: &mut impl Subject) {
 pub async fn a_crash_leaves_a_prefix_of_a_bypass_ledger(subject: &mut impl Subject) {
     let options = CreateOptions {
         durability: Durability::Bypass,
+        ..CreateOptions::default()
     };
     let writer = subject.engine().create(options).await.expect("create");
     let id = writer.id();
@@ -474,7 +477,13 @@ pub async fn created_empty_ledgers_survive_a_crash(subject: &mut impl Subject) {
     let mut ids = Vec::new();
     for durability in [Durability::Sync, Durability::Async, Durability::Bypass] {
         for _ in 0..2 {
-            let created = subject.engine().create(CreateOptions { durability }).await;
+            let created = subject
+                .engine()
+                .create(CreateOptions {
+                    durability,
+                    ..CreateOptions::default()
+                })
+                .await;
             ids.push(created.expect("create").id());
         }
     }

@@ -63,6 +63,8 @@ pub enum Durability {
 pub struct CreateOptions {
     /// When an append counts as durable.
     pub durability: Durability,
+    /// Its appends are not urgent: an engine need not hold up other work for them.
+    pub is_background: bool,
 }
 
 /// How far a writer has come. Waiters watch it instead of being called back.

@@ -324,7 +324,10 @@ fn make_store() -> FaultFs {
     for round in 0..3 {
         for durability in [Durability::Sync, Durability::Bypass] {
             let storage = Arc::clone(&manual.storage);
-            let created = manual.run(storage.create(CreateOptions { durability }));
+            let created = manual.run(storage.create(CreateOptions {
+                durability,
+                ..CreateOptions::default()
+            }));
             let writer = created.expect("room in a new store");
             for length in [1, 100, 700] {
                 writer

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use tokio::sync::{oneshot, watch};
 
-use pharos_ledger::{AppendError, Durability, Sealed, StorageFault, Tail};
+use pharos_ledger::{AppendError, CreateOptions, Durability, Sealed, StorageFault, Tail};
 use pharos_types::LedgerId;
 
 use crate::chunk::{CachedEntry, Chunk};
@@ -42,6 +42,8 @@ pub(crate) struct Damage {
 pub(crate) struct Ledger {
     pub(crate) id: LedgerId,
     pub(crate) durability: Durability,
+    /// Its appends are not urgent.
+    pub(crate) is_background: bool,
     /// The journal that its appends go to, or went to before the last start.
     pub(crate) journal: u16,
     /// The ledger directory that its entries are flushed to.
@@ -88,11 +90,12 @@ impl Ledger {
     /// A ledger about to be created, and its watermark.
     pub(crate) fn new(
         id: LedgerId,
-        durability: Durability,
+        options: &CreateOptions,
         (journal, dir): (u16, u16),
     ) -> (Arc<Self>, watch::Receiver<Tail>) {
         let (tail, watcher) = watch::channel(Tail::default());
-        let ledger = Self::with_state(id, durability, (journal, dir), Phase::Open, Some(tail));
+        let mut ledger = Self::with_state(id, options.durability, (journal, dir), Phase::Open, Some(tail));
+        ledger.is_background = options.is_background;
         (Arc::new(ledger), watcher)
     }
 
@@ -111,6 +114,7 @@ impl Ledger {
         Self {
             id,
             durability,
+            is_background: false,
             journal,
             dir,
             state: Mutex::new(LedgerState {

@@ -124,8 +124,9 @@ pub(crate) struct Shared {
     pub(crate) flush_bell: Bell,
     /// A journal waits for the other half of the write cache.
     pub(crate) flush_wanted: AtomicBool,
-    /// When a journal last wrote, on the monotonic clock.
-    pub(crate) last_group: AtomicU64,
+    /// When a journal last wrote anything urgent, on the monotonic clock, and how many groups had such.
+    pub(crate) last_urgent: AtomicU64,
+    pub(crate) urgent_groups: AtomicU64,
     pub(crate) extents: Extents,
     pub(crate) counters: Counters,
     /// Damages found at the start.
@@ -205,7 +206,8 @@ impl Shared {
             parked: Mutex::default(),
             flush_bell: Bell::default(),
             flush_wanted: AtomicBool::new(false),
-            last_group: AtomicU64::new(0),
+            last_urgent: AtomicU64::new(0),
+            urgent_groups: AtomicU64::new(0),
             extents: Extents::new(options.read_cache_bytes),
             counters: Counters::default(),
             damages: AtomicU64::new(0),

@@ -240,7 +240,7 @@ impl LedgerEngine for Storage {
         async move {
             let id = LedgerId(self.shared.ledger_next.fetch_add(1, Ordering::AcqRel));
             let places = self.shared.places(id);
-            let (ledger, tail) = Ledger::new(id, options.durability, places);
+            let (ledger, tail) = Ledger::new(id, &options, places);
             let (done, answered) = oneshot::channel();
             let op = Op::Create {
                 ledger: Arc::clone(&ledger),

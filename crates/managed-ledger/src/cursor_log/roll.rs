@@ -85,7 +85,12 @@ impl CursorLog {
                 let durability = self.options.durability;
                 self.roll = Roll::Creating(durability);
                 let engine = Arc::clone(&self.engine);
-                let options = CreateOptions { durability };
+                // Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for the
+                // readers whose positions they are.
+                let options = CreateOptions {
+                    durability,
+                    is_background: true,
+                };
                 Some(Box::pin(async move {
                     RollDone(Done::Created(engine.create(options).await))
                 }))

@@ -207,7 +207,11 @@ impl ManagedLedger {
         let durability = self.options.durability;
         Box::pin(async move {
             let prepared = async {
-                let writer = engine.create(CreateOptions { durability }).await?;
+                let options = CreateOptions {
+                    durability,
+                    is_background: false,
+                };
+                let writer = engine.create(options).await?;
                 let ledger_id = writer.id().0;
                 let name = |info: &mut crate::info::ManagedLedgerInfo| {
                     if info.row_mut(ledger_id).is_none() {

@@ -83,6 +83,7 @@ impl ManagedLedger {
                     engine
                         .create(CreateOptions {
                             durability: options.durability,
+                            is_background: false,
                         })
                         .await?,
                 ),

@@ -36,6 +36,17 @@ pub(super) fn body_crc(op: &Op) -> u32 {
     }
 }
 
+/// Whether an op should be done soon.
+pub(super) fn is_urgent(op: &Op) -> bool {
+    match op {
+        Op::Entry { ledger, .. } | Op::Create { ledger, .. } | Op::Seal { ledger, .. } => {
+            !ledger.is_background
+        }
+        // Space that comes free some milliseconds later is nobody's loss.
+        Op::Delete { .. } | Op::Stop => false,
+    }
+}
+
 impl Journal {
     /// Writes `group` (which may be empty: then it only says what was synced) at the end of the active segment, and notes
     /// the checksums of its entries.
@@ -115,4 +126,36 @@ fn encode(room: &mut [u8], salt: u32, placed: &Placed) -> usize {
         value,
     };
     record::encode(room, salt, &header, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use pharos_ledger::CreateOptions;
+    use pharos_types::LedgerId;
+
+    use super::*;
+    use crate::ledgers::Ledger;
+
+    #[test]
+    fn what_was_said_not_to_be_urgent_is_not() {
+        for is_background in [false, true] {
+            let options = CreateOptions {
+                is_background,
+                ..CreateOptions::default()
+            };
+            let (ledger, _tail) = Ledger::new(LedgerId(1), &options, (0, 0));
+            let entry = Op::Entry {
+                ledger: Arc::clone(&ledger),
+                entry: 0,
+                payload: bytes::Bytes::from_static(b"x"),
+                crc32c: None,
+            };
+            let seal = Op::Seal {
+                ledger,
+                entry_count: 1,
+            };
+            assert_eq!([is_urgent(&entry), is_urgent(&seal)], [!is_background; 2]);
+        }
+        assert!(!is_urgent(&Op::Stop));
+    }
 }

@@ -29,6 +29,7 @@ use crate::format::segment_header::{SegmentEnd, SegmentHeader};
 use crate::options::RESERVE_BLOCKS;
 use crate::queue::{Op, Refused};
 use crate::shared::{JournalShared, Prepared, Shared};
+use crate::stats::bump;
 
 mod fill;
 pub(crate) mod group;
@@ -235,6 +236,7 @@ impl Journal {
         let count = group.len();
         let cost = group_cost(&group);
         let company = Company::of(&group);
+        let is_urgent = group.iter().any(|placed| group::is_urgent(&placed.op));
         self.shared.cache.reserve(cost);
         let done = self.write_and_publish(group, now);
         if done.is_err() {
@@ -243,7 +245,10 @@ impl Journal {
         done?;
         self.worked_at = now;
         self.company = company;
-        self.shared.last_group.store(now.0, Ordering::Relaxed);
+        if is_urgent {
+            bump(&self.shared.urgent_groups, 1);
+            self.shared.last_urgent.store(now.0, Ordering::Relaxed);
+        }
         let room = self.entries_room();
         self.here().queue.finished(count, bytes, room);
         self.tell_preparer(room as u64);

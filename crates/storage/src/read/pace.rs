@@ -1,13 +1,14 @@
 //! How hard a device may be read, given what the journals do meanwhile.
 //!
 //! ```text
-//!  journals idle    up to 1 MiB at once, all reader threads at the same time
+//!  journals idle    up to 1.5 MiB at once, all reader threads at the same time
 //!  a few groups     up to 512 KiB at once, two in flight: a group waits about a millisecond at most
 //!  busy             128 KiB at once, one in flight, and not more a second than the options say
 //! ```
 //! Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
-//! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. A journal that only writes
-//! cursors now and then, those of the very readers for example, is no reason to read in small pieces.
+//! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. Groups that are not urgent do
+//! not count: cursors are stored after the fact, mostly those of the very readers. 1.5 MiB are what one of a hundred topics has in
+//! one place when the write cache was flushed, at its default size: less than that would be two reads, the second a small one.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -20,8 +21,10 @@ use super::stage;
 use crate::shared::Shared;
 use crate::stats::bump;
 
-/// Extents read at once unless a journal is busy.
-pub(crate) const EXTENTS_MAX: u32 = 8;
+/// Extents read at once while journals are idle.
+pub(crate) const EXTENTS_MAX: u32 = 12;
+/// The same beside a few groups.
+const LIGHT_EXTENTS: u32 = 4;
 
 /// How long after the last group a journal is idle, in nanoseconds.
 const IDLE_NANOS: u64 = 100_000_000;
@@ -44,7 +47,7 @@ impl Journals {
     fn bounds(self) -> (u32, usize) {
         match self {
             Self::Idle => (EXTENTS_MAX, usize::MAX),
-            Self::Light => (EXTENTS_MAX / 2, 2),
+            Self::Light => (LIGHT_EXTENTS, 2),
             Self::Busy => (1, 1),
         }
     }
@@ -88,8 +91,8 @@ impl Pacer {
     ) -> io::Result<stage::Read> {
         let mut state = self.lock();
         let extents = loop {
-            let groups = shared.counters.groups.load(Ordering::Relaxed);
-            let last = shared.last_group.load(Ordering::Relaxed);
+            let groups = shared.urgent_groups.load(Ordering::Relaxed);
+            let last = shared.last_urgent.load(Ordering::Relaxed);
             state.look(clock::now().0, groups, last);
             let (extents, reads) = state.journals.bounds();
             if state.in_flight < reads {
@@ -121,7 +124,7 @@ impl Pacer {
 }
 
 impl State {
-    /// Finds out what the journals do: `groups` so far, the last one at `last`, 0 for never.
+    /// Finds out what the journals do: urgent `groups` so far, the last one at `last`, 0 for never.
     fn look(&mut self, now: u64, groups: u64, last: u64) {
         let since = now.saturating_sub(self.looked_at);
         if last == 0 || now.saturating_sub(last) >= IDLE_NANOS {

@@ -362,7 +362,10 @@ impl Machine {
             _ => Durability::Sync,
         };
         let storage = Arc::clone(&process.store.storage);
-        let created = process.store.run(storage.create(CreateOptions { durability }));
+        let created = process.store.run(storage.create(CreateOptions {
+            durability,
+            ..CreateOptions::default()
+        }));
         match self.outcome(process, created) {
             Ok(writer) => {
                 self.model.created(writer.id(), durability);

@@ -119,7 +119,10 @@ impl Store {
     pub(crate) fn create_with(&mut self, durability: Durability) -> Arc<dyn LedgerWriter> {
         let storage = Arc::clone(&self.manual.storage);
         self.manual
-            .run(storage.create(CreateOptions { durability }))
+            .run(storage.create(CreateOptions {
+                durability,
+                ..CreateOptions::default()
+            }))
             .unwrap()
     }
 
