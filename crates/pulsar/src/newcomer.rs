@@ -5,6 +5,7 @@
 //! more connections live there: a send and its receipt are then spared the way to another thread and back, which costs a
 //! single message two tenths of a millisecond (`docs/performance.md`, "What a single message waits for").
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +62,9 @@ impl Newcomer {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(peer = %self.address, %error, "cannot take a connection in");
+                if unhandled.is_some() {
+                    shard.lose_moved();
+                }
                 return;
             }
         };
@@ -111,15 +115,17 @@ pub(crate) fn hand_on(
         Ok(connection) => connection.into_newcomer(),
         Err(connection) => {
             tracing::error!(peer = %connection.address, "closing a connection that cannot move");
+            shard.lose_moved();
             return connection.clean_up();
         }
     };
-    let stream = match reading.reunite(writing).map(TcpStream::into_std) {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            return tracing::warn!(peer = %newcomer.address, %error, "cannot hand a connection on");
+    let stream = reading.reunite(writing).map_err(io::Error::other);
+    let stream = match stream.and_then(TcpStream::into_std) {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::warn!(peer = %newcomer.address, %error, "cannot hand a connection on");
+            return shard.lose_moved();
         }
-        Err(error) => return tracing::error!(peer = %newcomer.address, %error, "cannot hand a connection on"),
     };
     let home = ShardId(u16::try_from(place.shard()).unwrap_or(0));
     shard.run_on(home, move |home| {

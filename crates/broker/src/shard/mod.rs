@@ -215,6 +215,11 @@ impl Shard {
         self.outlets.borrow().counts()
     }
 
+    /// A connection that was let go to be handed on is gone.
+    pub fn lose_moved(&self) {
+        self.outlets.borrow_mut().lose_moved();
+    }
+
     /// How many connections live here.
     pub(crate) fn connections_here(&self) -> u64 {
         self.outlets.borrow().len() as u64

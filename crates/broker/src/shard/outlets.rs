@@ -72,6 +72,11 @@ impl Outlets {
         true
     }
 
+    /// A connection that was on its way from one shard to another is gone.
+    pub(super) fn lose_moved(&mut self) {
+        self.left += 1;
+    }
+
     /// The connection with this number, if it is still here.
     pub(super) fn get(&self, number: u64) -> Option<&Rc<dyn Outlet>> {
         let place = self.places.get(index_of(number))?;
@@ -213,5 +218,7 @@ mod tests {
         assert_eq!((one.len(), other.len()), (0, 1));
         other.remove(second);
         assert_eq!(other.counts(), (0, 1));
+        one.lose_moved();
+        assert_eq!(one.counts(), (1, 1));
     }
 }
