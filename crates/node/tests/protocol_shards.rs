@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use pharos_client::{ConsumerOptions, ProducerOptions};
+use pharos_client::{ConsumerOptions, ProducerOptions, RawConnection};
 use pharos_wire::command::Command;
 use pharos_wire::encode::encode_command;
 use pharos_wire::request;
@@ -32,6 +32,16 @@ async fn connections(node: &Node, sum: u64) -> Vec<u64> {
         (counts.iter().sum::<u64>() == sum).then_some(counts)
     })
     .await
+}
+
+/// The request that the next answer is for.
+async fn answer(raw: &mut RawConnection) -> u64 {
+    match next(raw).await {
+        Command::LookupResponse(answer) => answer.request_id,
+        Command::PartitionedMetadataResponse(answer) => answer.request_id,
+        Command::ProducerSuccess(answer) => answer.request_id,
+        other => panic!("unexpected {other:?}"),
+    }
 }
 
 #[tokio::test]
@@ -106,11 +116,7 @@ async fn what_came_with_the_first_producer_is_answered_as_well() {
             if answers == 3 {
                 raw.write(rest).await.unwrap();
             }
-            match next(&mut raw).await {
-                Command::LookupResponse(answer) => _ = answered.insert(answer.request_id),
-                Command::ProducerSuccess(answer) => _ = answered.insert(answer.request_id),
-                other => panic!("unexpected {other:?}"),
-            }
+            answered.insert(answer(&mut raw).await);
         }
         assert_eq!(answered, BTreeSet::from([1, 2, 3]));
     }
@@ -129,14 +135,7 @@ async fn a_connection_with_answers_under_way_stays_and_is_served() {
         bytes.extend_from_slice(&encode_command(&request::producer(&topic, 1, 2, None).into()));
         raw.write(&bytes).await.unwrap();
         assert!(matches!(next(&mut raw).await, Command::Connected(_)));
-        let mut answered = BTreeSet::new();
-        for _ in 0..2 {
-            match next(&mut raw).await {
-                Command::PartitionedMetadataResponse(answer) => _ = answered.insert(answer.request_id),
-                Command::ProducerSuccess(answer) => _ = answered.insert(answer.request_id),
-                other => panic!("unexpected {other:?}"),
-            }
-        }
+        let answered = BTreeSet::from([answer(&mut raw).await, answer(&mut raw).await]);
         assert_eq!(answered, BTreeSet::from([1, 2]));
     }
 }
