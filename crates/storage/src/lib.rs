@@ -47,6 +47,7 @@ mod options;
 mod queue;
 mod read;
 mod recovery;
+mod removals;
 mod runs;
 mod shared;
 mod stats;

@@ -78,8 +78,9 @@ impl Manual {
 
     /// One round of a preparer. `true` when it did something.
     pub fn step_preparer(&mut self, number: usize) -> bool {
-        let preparer = self.preparers.get(number);
-        preparer.is_some_and(|preparer| preparer.step() == Pace::Again)
+        let now = self.now;
+        let preparer = self.preparers.get_mut(number);
+        preparer.is_some_and(|preparer| preparer.step(now) == Pace::Again)
     }
 
     /// One round of the flusher. `true` when it did something.

@@ -104,6 +104,17 @@ pub(crate) enum Pace {
     Stopped,
 }
 
+impl Pace {
+    /// Whichever of the two comes first; what is not `Wait` is first, of two such the first.
+    pub(crate) fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Wait(Some(one)), Self::Wait(Some(other))) => Self::Wait(Some(one.min(other))),
+            (Self::Wait(None), other) | (other, Self::Wait(None)) => other,
+            (one, _) => one,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn Fs>,

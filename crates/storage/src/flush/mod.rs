@@ -31,6 +31,8 @@ use pharos_runtime::{Nanos, clock};
 use crate::cache::{Progress, Swapped};
 use crate::format::index_batch::IndexRun;
 use crate::ledgers::Ledger;
+use crate::logs::LogFile;
+use crate::removals::Removals;
 use crate::runs::Run;
 use crate::shared::{BUFFERS_KEPT, Pace, Shared};
 use crate::stats::bump;
@@ -40,13 +42,11 @@ mod compact;
 mod finish;
 pub(crate) mod gc;
 mod log_writer;
-mod removals;
 mod share;
 mod tempo;
 
 pub(crate) use checkpoint::store as store_checkpoint;
 use log_writer::LogWriter;
-use removals::Removals;
 use share::Share;
 use tempo::Rests;
 
@@ -66,7 +66,7 @@ pub(crate) struct Flusher {
     /// Something waits for a checkpoint although nothing is to be flushed.
     checkpoint_wanted: bool,
     compaction: compact::Compactor,
-    removals: Removals,
+    removals: Removals<LogFile>,
     retry_at: Option<Nanos>,
     /// It has a thread to itself, which may sleep.
     is_alone: bool,
@@ -185,8 +185,8 @@ impl Flusher {
         if compaction == Pace::Again {
             return Ok(Pace::Again);
         }
-        let pace = sooner(sooner(compaction, Pace::Wait(removals)), self.rest(now));
-        Ok(sooner(pace, Pace::Wait(self.until_flush(now))))
+        let pace = compaction.sooner(Pace::Wait(removals)).sooner(self.rest(now));
+        Ok(pace.sooner(Pace::Wait(self.until_flush(now))))
     }
 
     /// Makes what is left of removed logs shorter, when it is time; says how long until the next step.
@@ -431,14 +431,6 @@ fn worse(one: Result<(), Trouble>, other: Result<(), Trouble>) -> Result<(), Tro
     match (&one, &other) {
         (Ok(()), _) | (Err(Trouble::NoSpace), Err(Trouble::Fault(_))) => other,
         _ => one,
-    }
-}
-
-fn sooner(one: Pace, other: Pace) -> Pace {
-    match (one, other) {
-        (Pace::Wait(Some(one)), Pace::Wait(Some(other))) => Pace::Wait(Some(one.min(other))),
-        (Pace::Wait(None), other) | (other, Pace::Wait(None)) => other,
-        (one, _) => one,
     }
 }
 

@@ -16,11 +16,13 @@ use std::time::Duration;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::is_no_space;
+use pharos_runtime::{Nanos, clock};
 
 use super::fill::fill;
 use super::segments::SegmentFile;
 use super::spares::is_full;
 use crate::format::names::{SEGMENT, file_name};
+use crate::removals::Removals;
 use crate::shared::{JournalShared, Pace, Prepared, Shared};
 use crate::stats::bump;
 
@@ -31,11 +33,17 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
     number: usize,
+    /// Old segments that do not become spares.
+    removals: Removals<SegmentFile>,
 }
 
 impl Preparer {
     pub(crate) fn new(shared: Arc<Shared>, number: usize) -> Self {
-        Self { shared, number }
+        Self {
+            shared,
+            number,
+            removals: Removals::default(),
+        }
     }
 
     fn here(&self) -> &JournalShared {
@@ -43,18 +51,31 @@ impl Preparer {
     }
 
     /// Does one thing, the most urgent first.
-    pub(crate) fn step(&self) -> Pace {
+    pub(crate) fn step(&mut self, now: Nanos) -> Pace {
         if self.shared.is_stopping() {
+            self.removals.finish(&*self.shared.fs);
             return Pace::Stopped;
         }
         if self.shared.poison().is_some() {
             return Pace::Wait(None);
         }
         let pace = self.prepare();
-        if pace == Pace::Again || self.trim_one() || self.here().give_up_spare(&self.shared) {
+        if pace == Pace::Again || self.trim_one(now) || self.here().give_up_spare(&self.shared) {
             return Pace::Again;
         }
-        pace
+        pace.sooner(self.step_removals(now))
+    }
+
+    /// Makes what is left of removed segments shorter, when it is time.
+    fn step_removals(&mut self, now: Nanos) -> Pace {
+        let queue = &self.shared.journals[self.number].queue;
+        let is_short = queue.has_no_space() || queue.lacks_flush_space();
+        if is_short && self.removals.finish(&*self.shared.fs) {
+            self.shared.flush_bell.ring();
+            return Pace::Again;
+        }
+        let shared = &self.shared;
+        Pace::Wait(self.removals.step(&*shared.fs, &shared.options, false, now))
     }
 
     /// Prepares the next segment if the journal wants one. `Wait` says when to try again.
@@ -149,8 +170,8 @@ impl Preparer {
 
     /// Removes the oldest segment, or puts its file aside, when everything in it is in the entry logs and a durable
     /// checkpoint says so.
-    fn trim_one(&self) -> bool {
-        let here = self.here();
+    fn trim_one(&mut self, now: Nanos) -> bool {
+        let here = &self.shared.journals[self.number];
         let sequence = self.shared.checkpointed(self.number).mark.sequence;
         let found = {
             let segments = here.segments();
@@ -162,11 +183,12 @@ impl Preparer {
             return false;
         };
         let gone = if damaged {
-            self.put_aside(&file)
+            self.keep_damaged(&file)
         } else {
-            // Synced for the room alone: a segment that comes back after a crash lies before the mark and goes again.
-            here.let_go(&self.shared, file.id, &file.path, file_bytes)
-                .and_then(|()| self.shared.fs.sync_dir(&here.dir))
+            // Synced before it gets shorter, and for the room: a segment that comes back after a crash lies before the mark
+            // and goes again.
+            self.let_go(&file, file_bytes, now)
+                .and_then(|()| self.shared.fs.sync_dir(&self.here().dir))
         };
         let here = self.here();
         let mut segments = here.segments();
@@ -185,7 +207,17 @@ impl Preparer {
         true
     }
 
-    fn put_aside(&self, file: &SegmentFile) -> io::Result<()> {
+    /// Makes a spare of it, or begins to remove it.
+    fn let_go(&mut self, file: &Arc<SegmentFile>, file_bytes: u64, now: Nanos) -> io::Result<()> {
+        let shared = &self.shared;
+        let here = &shared.journals[self.number];
+        if here.put_aside(shared, file.id, &file.path, file_bytes)? {
+            return Ok(());
+        }
+        self.removals.begin(&*shared.fs, &shared.options, file, now)
+    }
+
+    fn keep_damaged(&self, file: &SegmentFile) -> io::Result<()> {
         let dir = &self.here().dir;
         let to = dir.join(file_name(file.id, "damaged"));
         self.shared.fs.rename(&file.path, &to)?;
@@ -199,10 +231,10 @@ pub(super) fn enough_room(file_bytes: u64) -> u64 {
 }
 
 /// The preparer's thread.
-pub(crate) fn run(preparer: Preparer) {
+pub(crate) fn run(mut preparer: Preparer) {
     let shared = Arc::clone(&preparer.shared);
     loop {
-        match preparer.step() {
+        match preparer.step(clock::now()) {
             Pace::Again => {}
             Pace::Wait(timeout) => shared.journals[preparer.number].bell.wait(timeout),
             Pace::Stopped => break,

@@ -32,11 +32,25 @@ impl JournalShared {
             && !self.queue.lacks_flush_space()
     }
 
-    /// Puts aside or removes the file of a segment that nothing needs any more. That is durable with the directory's next
-    /// sync; until then it may come back after a crash as what it was.
+    /// Puts aside or removes the file of a segment that nothing needs any more, while nothing is published. That is durable
+    /// with the directory's next sync; until then it may come back after a crash as what it was.
     pub(crate) fn let_go(&self, shared: &Shared, id: u32, path: &Path, file_bytes: u64) -> io::Result<()> {
+        if self.put_aside(shared, id, path, file_bytes)? {
+            return Ok(());
+        }
+        shared.fs.remove(path)
+    }
+
+    /// Makes a spare of such a file where one is wanted, and says whether it did; durable as there.
+    pub(super) fn put_aside(
+        &self,
+        shared: &Shared,
+        id: u32,
+        path: &Path,
+        file_bytes: u64,
+    ) -> io::Result<bool> {
         if !self.wants_spare(shared, file_bytes) {
-            return shared.fs.remove(path);
+            return Ok(false);
         }
         let to = self.dir.join(file_name(id, SPARE));
         shared.fs.rename(path, &to)?;
@@ -44,7 +58,7 @@ impl JournalShared {
             path: to,
             bytes: file_bytes,
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Takes over the spares among the files of the directory, as many as are wanted, and removes the others. Returns the

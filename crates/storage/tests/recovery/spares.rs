@@ -130,3 +130,74 @@ fn spares_go_when_entry_logs_have_no_room() {
     assert_eq!(store.manual.storage.stats().cache_bytes, 0);
     assert_eq!(writer.tail().borrow().durable, appended);
 }
+
+fn without_spares() -> Options {
+    Options {
+        spare_segments: 0,
+        removal_step_bytes: 12 << 10,
+        ..options()
+    }
+}
+
+/// Bytes in the files of old segments that are on their way out.
+fn leaving(fs: &FaultFs) -> usize {
+    let names = fs.mount().list(&journal()).unwrap();
+    let leaving = names.iter().filter(|name| name.ends_with(".gone.tmp"));
+    let bytes = |name| fs.bytes_of(&journal().join(name)).unwrap().len();
+    leaving.map(bytes).sum()
+}
+
+#[test]
+fn what_becomes_no_spare_gets_shorter_step_by_step() {
+    let mut store = Store::open_with(FaultFs::new(1), without_spares());
+    store.fill_segments(6);
+    store.flush();
+    let mut left = leaving(&store.fs);
+    assert!(left > 100 << 10, "{left}");
+    while left > 0 {
+        store.manual.pass(8_000_000);
+        store.manual.settle();
+        let now = leaving(&store.fs);
+        assert!(now < left && left - now <= 12 << 10, "from {left} to {now}");
+        left = now;
+    }
+    let names = store.fs.mount().list(&journal()).unwrap();
+    assert!(!names.iter().any(|name| name.ends_with(".tmp")), "{names:?}");
+    assert!(spares(&store.fs).is_empty());
+}
+
+#[test]
+fn a_stop_and_a_start_remove_what_was_getting_shorter() {
+    for killed in [false, true] {
+        let mut store = Store::open_with(FaultFs::new(1), without_spares());
+        let (ledger, count) = store.fill_segments(6);
+        store.flush();
+        store.manual.pass(8_000_000);
+        store.manual.settle();
+        assert!(leaving(&store.fs) > 0);
+        let fs = if killed { store.kill() } else { store.stop() };
+        assert_eq!(leaving(&fs) > 0, killed);
+        let mut store = Store::open_with(fs, without_spares());
+        assert_eq!((leaving(&store.fs), store.damages()), (0, 0));
+        assert_eq!(store.recover(ledger).unwrap().entry_count, count);
+        for entry in 0..count {
+            assert_eq!(
+                store.read(ledger, entry).unwrap(),
+                Some(payload(ledger, entry, 900))
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_getting_shorter_goes_at_once_when_room_is_needed() {
+    let mut store = Store::open_with(FaultFs::new(1), without_spares());
+    store.fill_segments(6);
+    store.flush();
+    assert!(leaving(&store.fs) > 64 << 10);
+    // Not enough for the next segment; no time passes.
+    store.fs.set_bytes_max(Some(store.fs.bytes() + (8 << 10)));
+    store.fill_segments(4);
+    assert_eq!(leaving(&store.fs), 0);
+    assert!(!store.manual.storage.stats().no_space);
+}

@@ -1,4 +1,4 @@
-//! Files of dead entry logs, which get shorter step by step before they go.
+//! Files of dead entry logs and old journal segments, which get shorter step by step before they go.
 //!
 //! ```text
 //!  0000001a.log ─► 0000001a.gone.tmp ─► 8 MiB shorter ─► … ─► removed
@@ -7,27 +7,55 @@
 //! A file system that tells its device what is free (`discard`) does so while it removes a file, and the device does nothing else
 //! meanwhile: a log of 1 GiB would hold up the journals for a sixth of a second.
 //!
-//! Always true: a file that gets shorter has lost its name as a log, and nobody reads it.
+//! Always true: a file that gets shorter has lost its name, and nobody reads it.
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_runtime::Nanos;
-use pharos_runtime::fs::Fs;
+use pharos_runtime::fs::{Fs, FsFile};
 
+use crate::journal::segments::SegmentFile;
 use crate::logs::LogFile;
 use crate::options::Options;
 
 /// What somebody still reads after so long is removed as a whole: it stays readable for those who have it open.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// An open file that may have to go. Whoever reads it holds it too.
+pub(crate) trait Removable {
+    /// Its name while it was needed.
+    fn path(&self) -> &Path;
+    fn file(&self) -> &dyn FsFile;
+}
+
+impl Removable for LogFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> &dyn FsFile {
+        &*self.file
+    }
+}
+
+impl Removable for SegmentFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file(&self) -> &dyn FsFile {
+        &*self.file
+    }
+}
+
 /// A file on its way out.
 #[derive(Debug)]
-struct Removal {
-    file: Arc<LogFile>,
+struct Removal<F> {
+    file: Arc<F>,
     /// Its name now.
     path: PathBuf,
     bytes: u64,
@@ -35,31 +63,40 @@ struct Removal {
 }
 
 /// The files on their way out, the first one getting shorter.
-#[derive(Debug, Default)]
-pub(super) struct Removals {
-    files: VecDeque<Removal>,
+#[derive(Debug)]
+pub(crate) struct Removals<F> {
+    files: VecDeque<Removal<F>>,
     /// When the next step may be.
     due: Nanos,
 }
 
-impl Removals {
+impl<F> Default for Removals<F> {
+    fn default() -> Self {
+        Self {
+            files: VecDeque::new(),
+            due: Nanos(0),
+        }
+    }
+}
+
+impl<F: Removable> Removals<F> {
     /// Begins to remove a file that nobody needs any more.
     ///
     /// # Errors
     /// As the file system says; then it is there as before.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         fs: &dyn Fs,
         options: &Options,
-        file: &Arc<LogFile>,
+        file: &Arc<F>,
         now: Nanos,
     ) -> io::Result<()> {
-        let bytes = file.file.len().unwrap_or(0);
+        let bytes = file.file().len().unwrap_or(0);
         if bytes <= options.removal_step_bytes {
-            return fs.remove(&file.path);
+            return fs.remove(file.path());
         }
-        let path = file.path.with_extension("gone.tmp");
-        fs.rename(&file.path, &path)?;
+        let path = file.path().with_extension("gone.tmp");
+        fs.rename(file.path(), &path)?;
         self.files.push_back(Removal {
             file: Arc::clone(file),
             path,
@@ -71,7 +108,7 @@ impl Removals {
 
     /// Does one step when it is time, and says how long until the next; nothing when there is none. `is_short`: the room is
     /// needed, so all of it is given back at once.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         fs: &dyn Fs,
         options: &Options,
@@ -94,7 +131,7 @@ impl Removals {
         let is_late = now.since(first.since) >= PATIENCE.as_nanos() as u64;
         if is_read && !is_late {
             self.files.push_back(first);
-        } else if is_read || left == 0 || first.file.file.set_len(left).is_err() {
+        } else if is_read || left == 0 || first.file.file().set_len(left).is_err() {
             remove(fs, &first.path);
         } else {
             first.bytes = left;
@@ -104,7 +141,7 @@ impl Removals {
     }
 
     /// Removes all of them at once; whether there were any.
-    pub(super) fn finish(&mut self, fs: &dyn Fs) -> bool {
+    pub(crate) fn finish(&mut self, fs: &dyn Fs) -> bool {
         let any = !self.files.is_empty();
         for file in self.files.drain(..) {
             remove(fs, &file.path);
@@ -113,16 +150,14 @@ impl Removals {
     }
 }
 
-fn remove(fs: &dyn Fs, path: &std::path::Path) {
+fn remove(fs: &dyn Fs, path: &Path) {
     if let Err(error) = fs.remove(path) {
-        tracing::warn!(%error, path = %path.display(), "cannot remove what is left of an entry log");
+        tracing::warn!(%error, path = %path.display(), "cannot remove what is left of a file");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use pharos_runtime::fs::{OpenHow, RealFs};
 
     use super::*;
