@@ -85,7 +85,7 @@ fn idle() {
 
 #[test]
 fn journals() {
-    runs("journals.toml", &["topics=2"], 2);
+    runs("journals.toml", &["topics=2"], 4);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_refused_case_says_why_and_the_others_run() {
     let (code, result, said) = scenario(
         "journals.toml",
         &changes,
-        &["--set", "journals=1", "--only", "sync=sync"],
+        &["--set", "journals=1", "--only", "unpaced sync=sync"],
     );
     assert_eq!(
         (code, result["cases"].as_array().unwrap().len()),
