@@ -106,18 +106,8 @@ impl<F: Removable> Removals<F> {
         Ok(())
     }
 
-    /// Does one step when it is time, and says how long until the next; nothing when there is none. `is_short`: the room is
-    /// needed, so all of it is given back at once.
-    pub(crate) fn step(
-        &mut self,
-        fs: &dyn Fs,
-        options: &Options,
-        is_short: bool,
-        now: Nanos,
-    ) -> Option<Duration> {
-        if is_short {
-            self.finish(fs);
-        }
+    /// Does one step when it is time, and says how long until the next; nothing when there is none.
+    pub(crate) fn step(&mut self, fs: &dyn Fs, options: &Options, now: Nanos) -> Option<Duration> {
         if self.files.is_empty() {
             return None;
         }
@@ -140,7 +130,7 @@ impl<F: Removable> Removals<F> {
         (!self.files.is_empty()).then_some(options.removal_pause)
     }
 
-    /// Removes all of them at once; whether there were any.
+    /// Removes all of them at once, because the room is needed or nobody is there for further steps; whether there were any.
     pub(crate) fn finish(&mut self, fs: &dyn Fs) -> bool {
         let any = !self.files.is_empty();
         for file in self.files.drain(..) {
@@ -213,7 +203,7 @@ mod tests {
         }
         let gone = |id: u32, bytes: u64| (format!("{id:08x}.gone.tmp"), bytes);
         assert_eq!(files(dir.path()), [gone(2, 2500), gone(3, 2000)]);
-        let mut step = |ms: u64| removals.step(&RealFs, &options(), false, Nanos(ms * MS));
+        let mut step = |ms: u64| removals.step(&RealFs, &options(), Nanos(ms * MS));
         let pause = Some(options().removal_pause);
         assert_eq!(step(0), pause);
         assert_eq!(files(dir.path()), [gone(2, 1500), gone(3, 2000)]);
@@ -238,10 +228,10 @@ mod tests {
         }
         drop(free);
         for ms in 0..20 {
-            removals.step(&RealFs, &options(), false, Nanos(ms * 8 * MS));
+            removals.step(&RealFs, &options(), Nanos(ms * 8 * MS));
         }
         assert_eq!(files(dir.path()), [("00000001.gone.tmp".to_owned(), 5000)]);
-        let left = removals.step(&RealFs, &options(), false, Nanos(10_001 * MS));
+        let left = removals.step(&RealFs, &options(), Nanos(10_001 * MS));
         assert_eq!((left, files(dir.path())), (None, Vec::new()));
         assert_eq!(reader.file.len().expect("open"), 5000);
     }
@@ -257,7 +247,8 @@ mod tests {
                 .begin(&RealFs, &options(), &file, Nanos(0))
                 .expect("removed");
         }
-        assert_eq!(removals.step(&RealFs, &options(), true, Nanos(0)), None);
+        assert!(removals.finish(&RealFs));
+        assert_eq!(removals.step(&RealFs, &options(), Nanos(0)), None);
         assert_eq!(files(dir.path()), []);
     }
 }

@@ -196,7 +196,10 @@ impl Flusher {
             .journals
             .iter()
             .any(|journal| journal.queue.refuses_for_space());
-        self.removals.step(&*shared.fs, &shared.options, is_short, now)
+        if is_short {
+            self.removals.finish(&*shared.fs);
+        }
+        self.removals.step(&*shared.fs, &shared.options, now)
     }
 
     /// Gives the buffers for writing back, some time after they were needed.

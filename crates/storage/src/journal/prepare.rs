@@ -59,23 +59,28 @@ impl Preparer {
         if self.shared.poison().is_some() {
             return Pace::Wait(None);
         }
+        // What nobody needs goes before a spare does.
+        let removals = self.step_removals(now);
+        if removals == Pace::Again {
+            return Pace::Again;
+        }
         let pace = self.prepare();
         if pace == Pace::Again || self.trim_one(now) || self.here().give_up_spare(&self.shared) {
             return Pace::Again;
         }
-        pace.sooner(self.step_removals(now))
+        pace.sooner(removals)
     }
 
-    /// Makes what is left of removed segments shorter, when it is time.
+    /// Makes what is left of removed segments shorter, when it is time; all of it goes at once where the room is needed.
     fn step_removals(&mut self, now: Nanos) -> Pace {
-        let queue = &self.shared.journals[self.number].queue;
+        let shared = &self.shared;
+        let queue = &shared.journals[self.number].queue;
         let is_short = queue.has_no_space() || queue.lacks_flush_space();
-        if is_short && self.removals.finish(&*self.shared.fs) {
-            self.shared.flush_bell.ring();
+        if is_short && self.removals.finish(&*shared.fs) {
+            shared.flush_bell.ring();
             return Pace::Again;
         }
-        let shared = &self.shared;
-        Pace::Wait(self.removals.step(&*shared.fs, &shared.options, false, now))
+        Pace::Wait(self.removals.step(&*shared.fs, &shared.options, now))
     }
 
     /// Prepares the next segment if the journal wants one. `Wait` says when to try again.
