@@ -203,7 +203,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Storage", "storage.journal_backups", "journalMaxBackups", storage.journal_backups,
         "Old journal segments that are kept although nothing needs them."),
     setting!("Storage", "storage.group_commit_wait", "journalMaxGroupWaitMSec", storage.group_commit_wait,
-        "A group commit begins at least so long after the one before, if that one was for several topics; half of it if it held several entries of one. Many small ones cost more than they gain. Whoever writes alone never waits; 0 syncs whatever is there."),
+        "A group commit begins at least so long after the one before, if that one was for several topics; half of it if it held several entries of one. Many small ones cost more than they gain. Whoever writes alone never waits; 0 syncs whatever is there, as journalFlushWhenQueueEmpty would. One sync always covers all that waits (journalAdaptiveGroupWrites)."),
     setting!("Storage", "storage.group_commit_bytes", "journalBufferedWritesThreshold", storage.group_commit_bytes,
         "The most that one group commit writes; one message may always be larger."),
     setting!("Storage", "storage.group_commit_entries", "journalBufferedEntriesThreshold", storage.group_commit_entries,
