@@ -13,8 +13,8 @@ use pharos_wire::proto::{
 };
 use pharos_wire::{message, request};
 use support::{
-    Bystander, Node, broadcast, entry, expect_error, expect_numbers, expect_success, next, produce_on,
-    publish, soon, until,
+    Bystander, Node, broadcast, entry, expect_error, expect_numbers, expect_success, figure, next,
+    produce_on, publish, soon, until,
 };
 
 const KINDS: [SubType; 4] = [
@@ -317,6 +317,12 @@ async fn what_is_begun_and_given_up_leaves_nothing_behind() {
         }
     }
     bystander.is_served().await;
+    // What a connection has sent is read and begun before its end is seen.
+    until("all connections but the bystander's are at their end", || {
+        let page = node.page("/metrics");
+        (figure(&page, "pulsar_active_connections", None) == 1).then_some(())
+    })
+    .await;
     until("everybody is gone", || {
         let stats = node.stats("t");
         let subscriptions = stats["subscriptions"].as_object().unwrap();

@@ -10,17 +10,7 @@ use pharos_client::{ConsumerOptions, ProducerOptions, RawConnection};
 use pharos_wire::command::Command;
 use pharos_wire::encode::encode_command;
 use pharos_wire::request;
-use support::{Node, expect_numbers, next, publish, until};
-
-/// The figure of a metric, of one shard if that is asked.
-fn figure(page: &str, name: &str, shard: Option<usize>) -> u64 {
-    let shard = shard.map(|shard| format!("shard=\"{shard}\""));
-    let is_it = |line: &&str| {
-        line.starts_with(name) && shard.as_ref().is_none_or(|shard| line.contains(shard.as_str()))
-    };
-    let line = page.lines().find(is_it).unwrap();
-    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
-}
+use support::{Node, expect_numbers, figure, next, publish, until};
 
 /// How many connections each shard has, once there are `sum` of them.
 async fn connections(node: &Node, sum: u64) -> Vec<u64> {

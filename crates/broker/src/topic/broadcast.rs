@@ -17,6 +17,7 @@ impl Topic {
         &self,
         state: &mut State,
         request: &SubscribeRequest,
+        turn: ConsumerKey,
     ) -> Result<Step, SubscribeError> {
         let key = self.consumer_key();
         let named = request.consumer_name.is_some();
@@ -25,12 +26,13 @@ impl Topic {
             .clone()
             .unwrap_or_else(|| format!("pharos-{}", key.0))
             .into();
+        self.ensure_member(state, request, &name, named);
+        self.note_turn(state, request, &name, turn)?;
         if let Some(old) = self.member_holder(state, &request.subscription, &name) {
             // The same name again: the older connection's consumer is closed, and its place comes over.
             let leaving = self.close_and_wait(state, old);
             return Ok(Step::Wait(leaving.into_iter().collect()));
         }
-        self.ensure_member(state, request, &name, named);
         let durable = request.durable;
         let lease = state
             .subscriptions
@@ -55,6 +57,29 @@ impl Topic {
         self.lend(state, request.connection.shard);
         self.enlist(state, request, key, name, SubscriptionType::Broadcast);
         Ok(self.done(state, key, Attach::Listen(lease), None))
+    }
+
+    /// Notes that this request is the newest for the place of a name, if there is one; refuses it when it is not.
+    fn note_turn(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+        name: &Arc<str>,
+        turn: ConsumerKey,
+    ) -> Result<(), SubscribeError> {
+        let subscription = state.subscriptions.get_mut(&request.subscription);
+        let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
+            return Ok(());
+        };
+        let Some(member) = body.members.get_mut(name) else {
+            return Ok(());
+        };
+        if member.newest > turn.0 {
+            let text = format!("a newer consumer took the name {name} meanwhile");
+            return Err(SubscribeError::Busy(text));
+        }
+        member.newest = turn.0;
+        Ok(())
     }
 
     /// Who holds the place of a broadcast name.
@@ -108,6 +133,7 @@ impl Topic {
             named,
             absent_since_ms: None,
             dropped: false,
+            newest: 0,
         };
         if let Some(Body::Broadcast(body)) = state
             .subscriptions

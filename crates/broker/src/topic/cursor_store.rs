@@ -184,6 +184,7 @@ pub(super) fn restore(state: &mut State) {
                         named: true,
                         absent_since_ms,
                         dropped,
+                        newest: 0,
                     };
                     body.members.insert(member.clone(), place);
                 }

@@ -141,9 +141,10 @@ impl Topic {
         self.catch_up_rules();
         self.check_subscribe_rate(&request)?;
         let mut asked = 0;
+        let turn = self.consumer_key();
         loop {
             self.catch_up_rules();
-            let step = self.try_subscribe(&mut self.state.borrow_mut(), &request)?;
+            let step = self.try_subscribe(&mut self.state.borrow_mut(), &request, turn)?;
             match step {
                 Step::Done(done) => {
                     let creating = self.is_creating(&request.subscription);
@@ -197,7 +198,13 @@ impl Topic {
         }
     }
 
-    fn try_subscribe(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
+    /// `turn`: rises with every request, not with its further tries.
+    fn try_subscribe(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+        turn: ConsumerKey,
+    ) -> Result<Step, SubscribeError> {
         if state.closing {
             return Err(TopicError::Closing(self.name.to_string()).into());
         }
@@ -220,7 +227,7 @@ impl Topic {
         match kind {
             SubscriptionType::Exclusive => self.attach_exclusive(state, request),
             SubscriptionType::Failover => self.attach_failover(state, request),
-            SubscriptionType::Broadcast => self.attach_broadcast(state, request),
+            SubscriptionType::Broadcast => self.attach_broadcast(state, request, turn),
             SubscriptionType::Shared | SubscriptionType::KeyShared => {
                 self.attach_dispatched(state, request, kind)
             }

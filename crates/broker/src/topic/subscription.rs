@@ -94,6 +94,8 @@ pub(crate) struct BroadcastMember {
     pub(crate) absent_since_ms: Option<u64>,
     /// The place was given up: on return the consumer starts at the oldest message that is kept.
     pub(crate) dropped: bool,
+    /// The newest request for the place. Older ones that waited for its holder to leave come too late.
+    pub(crate) newest: u64,
 }
 
 /// The cursor and dispatcher of a subscription that chooses one consumer per message.

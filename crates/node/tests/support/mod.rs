@@ -294,6 +294,16 @@ pub(crate) fn refused(data: &Path) -> Output {
     serve(data, &[]).stderr(Stdio::piped()).output().unwrap()
 }
 
+/// The figure of a metric on the metrics page, of one shard if that is asked.
+pub(crate) fn figure(page: &str, name: &str, shard: Option<usize>) -> u64 {
+    let shard = shard.map(|shard| format!("shard=\"{shard}\""));
+    let is_it = |line: &&str| {
+        line.starts_with(name) && shard.as_ref().is_none_or(|shard| line.contains(shard.as_str()))
+    };
+    let line = page.lines().find(is_it).unwrap();
+    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
+}
+
 /// Somebody else's client: connected all the time, and served all the time.
 pub(crate) struct Bystander {
     producer: Producer,

@@ -212,6 +212,11 @@ async fn create(
             .await
             .map_err(of_schema)?;
     }
+    if connection.is_closed() {
+        // It would take a place from somebody who is there. Nobody hears the answer.
+        let text = "the connection was closed while the consumer came";
+        return Err(Refusal::new(ServerError::ServiceNotReady, text));
+    }
     shard
         .subscribe(wish.clone())
         .await
