@@ -12,15 +12,33 @@ pub struct StorageFault {
     pub what: String,
     /// The system's answer.
     pub cause: String,
+    is_transient: bool,
 }
 
 impl StorageFault {
-    /// A fault met while doing `what`.
+    /// A fault met while doing `what`: a device or an engine that nobody should write to any more.
     pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
+        Self::with(what.into(), cause.to_string(), false)
+    }
+
+    /// A refusal met while doing `what`, for want of something that others will give back: room, files, memory.
+    pub fn transient(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
+        Self::with(what.into(), cause.to_string(), true)
+    }
+
+    fn with(what: String, cause: String, is_transient: bool) -> Arc<Self> {
         Arc::new(Self {
-            what: what.into(),
-            cause: cause.to_string(),
+            what,
+            cause,
+            is_transient,
         })
+    }
+
+    /// Whether the engine goes on: what failed may be begun anew (a ledger recovered, another one made) and works once the
+    /// cause is gone. Otherwise the engine takes no more writes until it is opened again.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.is_transient
     }
 }
 
@@ -65,6 +83,28 @@ pub enum AppendError {
     /// The store no longer accepts writes; reads go on. Final until restart.
     #[error("storage no longer accepts writes")]
     Poisoned(#[source] Arc<StorageFault>),
+    /// What was queued for this ledger waited too long for something that the store lacks, and is given up: it was never
+    /// acknowledged and is not in the ledger. The ledger takes no more; recover it and go on in another.
+    #[error("ledger {ledger} was given up")]
+    GivenUp {
+        /// The ledger.
+        ledger: LedgerId,
+        /// What the store lacked.
+        #[source]
+        fault: Arc<StorageFault>,
+    },
+}
+
+impl AppendError {
+    /// Whether the cause passes: the same append (after `GivenUp`: in another ledger) may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } | Self::Overloaded { .. } => true,
+            Self::Poisoned(fault) | Self::GivenUp { fault, .. } => fault.is_transient(),
+            Self::Fenced { .. } | Self::Closed { .. } | Self::TooLarge { .. } => false,
+        }
+    }
 }
 
 /// Why a ledger could not be created.
@@ -78,6 +118,17 @@ pub enum CreateError {
     NoSpace,
 }
 
+impl CreateError {
+    /// Whether the cause passes: the same call may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSpace => true,
+            Self::Poisoned(fault) => fault.is_transient(),
+        }
+    }
+}
+
 /// Why a ledger could not be recovered.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
@@ -87,6 +138,14 @@ pub enum OpenError {
     /// Its end cannot be told now.
     #[error("cannot recover the ledger")]
     Fault(#[source] Arc<StorageFault>),
+}
+
+impl OpenError {
+    /// Whether the cause passes: the same call may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Fault(fault) if fault.is_transient())
+    }
 }
 
 /// Why entries could not be read.
@@ -112,10 +171,32 @@ pub enum ReadError {
     Fault(#[source] Arc<StorageFault>),
 }
 
+impl ReadError {
+    /// Whether the cause passes: the same read may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Fault(fault) if fault.is_transient())
+    }
+}
+
 /// Why a ledger could not be deleted.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DeleteError {
     /// The store no longer accepts writes.
     #[error("storage no longer accepts writes")]
     Poisoned(#[source] Arc<StorageFault>),
+    /// Not even what the engine keeps back for deletions has room left. The ledger is as it was.
+    #[error("no space left to note the deletion of a ledger")]
+    NoSpace,
+}
+
+impl DeleteError {
+    /// Whether the cause passes: the same call may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSpace => true,
+            Self::Poisoned(fault) => fault.is_transient(),
+        }
+    }
 }

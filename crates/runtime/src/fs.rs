@@ -12,6 +12,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 mod aligned;
 #[cfg(feature = "test-util")]
 mod fault;
@@ -211,6 +213,18 @@ fn read_one_by_one<F: FsFile + ?Sized>(
     Ok((at - byte_offset) as usize)
 }
 
+/// Whether an error says nothing about the device or its data: the same call may succeed when memory, file descriptors or room
+/// are free again. A failed sync is final whatever its error says, see [`FsFile::sync_data`].
+#[must_use]
+pub fn is_transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, OutOfMemory, WouldBlock};
+    // The library has no kind for these two: the process, or the machine, has all the files open that it may have.
+    let files = [Errno::MFILE.raw_os_error(), Errno::NFILE.raw_os_error()];
+    is_no_space(error)
+        || matches!(error.kind(), Interrupted | OutOfMemory | WouldBlock)
+        || error.raw_os_error().is_some_and(|number| files.contains(&number))
+}
+
 /// Whether an error says that the device, or the user's share of it, is full.
 #[must_use]
 pub fn is_no_space(error: &io::Error) -> bool {
@@ -218,4 +232,28 @@ pub fn is_no_space(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_stays() {
+        let of = |errno: Errno| is_transient(&io::Error::from(errno));
+        for passing in [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOSPC,
+            Errno::DQUOT,
+            Errno::NOMEM,
+            Errno::AGAIN,
+            Errno::INTR,
+        ] {
+            assert!(of(passing), "{passing}");
+        }
+        for staying in [Errno::IO, Errno::ROFS, Errno::BADF, Errno::ACCESS] {
+            assert!(!of(staying), "{staying}");
+        }
+    }
 }

@@ -142,7 +142,9 @@ impl ManagedLedger {
             }
             // Nobody else closes our ledger: a closed one was recovered by another owner.
             Refused::Fenced { .. } | Refused::Closed { .. } => self.fail(Failure::Fenced),
-            Refused::Poisoned(fault) => self.fail(Failure::Fault(fault.clone())),
+            Refused::Poisoned(fault) | Refused::GivenUp { fault, .. } => {
+                self.fail(Failure::Fault(fault.clone()));
+            }
         }
         match &self.failure {
             Some(Failure::Fault(fault)) => AppendError::Failed(fault.clone()),

@@ -41,6 +41,8 @@ pub(super) struct World {
     /// The sync, counted from now, that fails; later ones then succeed, as they would on a real system.
     fail_sync_in: Option<u64>,
     bytes_max: Option<u64>,
+    /// The process has all the files open that it may have.
+    is_out_of_files: bool,
     /// Changing operations are told on the standard error output.
     tells: bool,
 }
@@ -142,6 +144,7 @@ impl FaultFs {
                 dead: false,
                 fail_sync_in: None,
                 bytes_max: None,
+                is_out_of_files: false,
                 tells: false,
             })),
         }
@@ -199,6 +202,12 @@ impl FaultFs {
         self.lock_world().bytes_max = bytes;
     }
 
+    /// From now on, or no longer, the process has as many files open as it may have: no file is opened, and no directory, which
+    /// syncing one takes.
+    pub fn set_out_of_files(&self, is_out_of_files: bool) {
+        self.lock_world().is_out_of_files = is_out_of_files;
+    }
+
     /// How many bytes all files together have.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -240,6 +249,7 @@ impl FaultFs {
         world.die_at = None;
         world.fail_sync_in = None;
         world.bytes_max = None;
+        world.is_out_of_files = false;
     }
 
     pub(super) fn lock_world(&self) -> MutexGuard<'_, World> {
@@ -254,6 +264,14 @@ impl World {
             .filter_map(|id| self.nodes.get(id))
             .map(|node| node.visible.len() as u64)
             .sum()
+    }
+
+    /// Room for one more open file.
+    fn take_file(&self) -> io::Result<()> {
+        match self.is_out_of_files {
+            true => Err(io::Error::from(rustix::io::Errno::MFILE)),
+            false => Ok(()),
+        }
     }
 
     /// Counts a changing operation; `Err` when the process is dead already. `Ok(true)`: it dies with this one.
@@ -459,6 +477,7 @@ impl Fs for Mount {
         if world.dead {
             return Err(died());
         }
+        world.take_file()?;
         let node = match world.names.get(path) {
             Some(node) => *node,
             None if how.create => {
@@ -505,6 +524,7 @@ impl Fs for Mount {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut world = self.world()?;
+        world.take_file()?;
         world.tell(|_| format!("sync directory {}", dir.display()));
         if world.begin()? {
             return Err(died());
