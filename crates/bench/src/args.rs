@@ -122,9 +122,9 @@ pub(crate) struct BroadcastArgs {
     /// Of the consumers, this many stop reading once subscribed; they are left out of latency and loss.
     #[arg(long, default_value_t = 0)]
     pub(crate) slow_consumers: u32,
-    /// Compute and compare the checksum of every delivery.
+    /// Leave out computing and comparing the checksum of every delivery: what came is then only counted.
     #[arg(long)]
-    pub(crate) verify_checksum: bool,
+    pub(crate) skip_checksums: bool,
     /// Come back after a lost connection; duplicates are then allowed and reported.
     #[arg(long)]
     pub(crate) reconnect: bool,
@@ -311,9 +311,12 @@ pub(crate) struct ScenarioArgs {
     /// Fail when an expectation of the file is not met or could not be measured.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Write the result as a page of markdown to this file.
+    /// Write the result as a page of markdown to this file. Refused when this program was not built from a commit alone.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
+    /// Write the page all the same; its commit then ends with `+`.
+    #[arg(long, requires = "markdown")]
+    pub(crate) unclean: bool,
     /// Write a report with plots of every case to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

@@ -59,7 +59,7 @@ fn broadcast(fault: Option<&str>, more: &[&str]) -> (Option<i32>, serde_json::Va
 
 #[test]
 fn a_clean_run_passes_and_counts_everything() {
-    let (code, result, said) = broadcast(None, &["--verify-checksum", "--processes", "3"]);
+    let (code, result, said) = broadcast(None, &["--processes", "3"]);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(result["delivered"], 40 * 13);
     assert_eq!(result["processes"], 3);

@@ -49,7 +49,7 @@ fn runs(name: &str, changes: &[&str], cases: usize) -> Vec<Value> {
     for case in &found {
         let label = case["case"].as_str().unwrap();
         let figures = &case["figures"];
-        for check in ["lost", "duplicates", "out_of_order"] {
+        for check in ["lost", "duplicates", "out_of_order", "damaged"] {
             assert_eq!(figures[check], 0.0, "{label}: {case:#}");
         }
         for figure in ["device_sync_mb_s", "device_read_mb_s", "broker_rss_mb", "seconds"] {
@@ -103,6 +103,16 @@ fn memory() {
 }
 
 #[test]
+fn steady() {
+    let changes = ["topics=3", "rate=2000", "duration=3500ms", "slice=1s"];
+    for case in runs("steady.toml", &changes, 2) {
+        assert!(figure(&case, "slice_publish_p99_ms") > 0.0, "{case:#}");
+        assert!(figure(&case, "disk_mb") > 0.0 && figure(&case, "memory_growth") > 0.0);
+        assert!(case["slices"].as_array().unwrap().len() >= 3, "{case:#}");
+    }
+}
+
+#[test]
 fn backlog() {
     let cases = runs("backlog.toml", &["duration=20s"], 5);
     for case in &cases[..2] {
@@ -149,7 +159,8 @@ fn every_workload_file_has_a_test() {
         .collect();
     names.sort();
     let tested = [
-        "backlog", "idle", "journal", "journals", "memory", "modes", "recovery", "tenants", "topics",
+        "backlog", "idle", "journal", "journals", "memory", "modes", "recovery", "steady", "tenants",
+        "topics",
     ];
     assert_eq!(names, tested.map(|name| format!("{name}.toml")));
 }
@@ -159,6 +170,7 @@ fn pages_are_written_and_targets_judged() {
     let dir = tempfile::tempdir().unwrap();
     let (markdown, html) = (dir.path().join("r.md"), dir.path().join("r.html"));
     let more = [
+        "--unclean",
         "--markdown",
         markdown.to_str().unwrap(),
         "--html",
@@ -210,7 +222,7 @@ fn a_refused_case_says_why_and_the_others_run() {
     let (code, result, said) = scenario(
         "journals.toml",
         &changes,
-        &["--set", "journals=1", "--only", "unpaced sync=sync"],
+        &["--set", "journals=1", "--only", "closed loop sync=sync"],
     );
     assert_eq!(
         (code, result["cases"].as_array().unwrap().len()),

@@ -170,7 +170,7 @@ fn plans(args: &BroadcastArgs, broker: std::net::SocketAddr, topic: &str) -> Vec
         receiver_queue: args.receiver_queue,
         warmup_messages: args.warmup_messages,
         messages: args.messages,
-        verify_checksum: args.verify_checksum,
+        verify_checksum: !args.skip_checksums,
         reconnect: args.reconnect,
         slow: false,
         read_bytes: (args.read_bytes as u32).max(4096),

@@ -20,7 +20,7 @@ use crate::histogram::Latencies;
 use crate::net::{FrameSink, Inbound, Outbound, Poller, Ready, Received, Scratch, start_connect};
 use crate::proto::command;
 use crate::proto::frame::{self, FrameError};
-use crate::proto::payload::{Stamp, pattern};
+use crate::proto::payload::{Bodies, Stamp, pattern};
 
 /// The only producer of the connection.
 const PRODUCER_ID: u64 = 0;
@@ -77,6 +77,7 @@ struct Publisher<'a> {
     plan: &'a PublisherPlan,
     name: String,
     payload: Vec<u8>,
+    bodies: Bodies,
     stream: Option<TcpStream>,
     connecting: bool,
     /// The producer exists on the present connection.
@@ -104,6 +105,7 @@ pub(crate) fn publish(
         plan,
         name: format!("bench-publisher-{}", std::process::id()),
         payload: pattern(plan.size),
+        bodies: Bodies::default(),
         stream: None,
         connecting: false,
         open: false,
@@ -206,12 +208,12 @@ impl Publisher<'_> {
     }
 
     fn build(&mut self, sequence: u64, sent_ns: u64) -> anyhow::Result<Vec<u8>> {
-        Stamp {
+        let stamp = Stamp {
             sequence,
             sent_ns,
             source: 0,
-        }
-        .write(&mut self.payload);
+        };
+        self.bodies.write(&stamp, &mut self.payload);
         let metadata = MessageMetadata {
             producer_name: self.name.clone(),
             sequence_id: sequence,

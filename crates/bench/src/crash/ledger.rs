@@ -47,9 +47,15 @@ impl Account {
         self.latest = (0, false);
     }
 
-    /// One message, in the order in which it came.
-    pub(super) fn saw(&mut self, stamp: &Stamp) {
+    /// One message, in the order in which it came, and whether its bytes are those that were sent.
+    pub(super) fn saw(&mut self, stamp: &Stamp, is_whole: bool) {
         let place = place(stamp.source);
+        if !is_whole {
+            self.fault(format!(
+                "round {}: message {} is damaged",
+                place.0, stamp.sequence
+            ));
+        }
         if place < self.latest {
             self.fault(format!("round {} goes on after a later one", place.0));
         }
@@ -116,11 +122,14 @@ mod tests {
     fn read(account: &mut Account, messages: &[(u32, u64)], may_lose: bool) -> (u64, Vec<String>) {
         account.begin_reading();
         for (source, sequence) in messages {
-            account.saw(&Stamp {
-                sequence: *sequence,
-                sent_ns: 0,
-                source: *source,
-            });
+            account.saw(
+                &Stamp {
+                    sequence: *sequence,
+                    sent_ns: 0,
+                    source: *source,
+                },
+                true,
+            );
         }
         let (mut lost, mut faults) = (0, Vec::new());
         account.end_of_reading(may_lose, &mut lost, &mut faults);

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::perf::batch::{Author, BatchTemplate, Due};
 use crate::proto::command;
 use crate::proto::message::{self, next_in_batch};
-use crate::proto::payload::Stamp;
+use crate::proto::payload::{Bodies, Stamp};
 use crate::session::{self, Session};
 
 use super::ledger::{Account, MARK};
@@ -35,15 +35,15 @@ pub(super) fn mark_and_read(
     account.begin_reading();
     subscribe(&mut session, topic, &format!("crash-reader-{round}"), 1)?;
     session.send(&request::flow(1, PERMITS))?;
-    let mut taken = 0;
+    let (mut taken, bodies) = (0, Bodies::default());
     loop {
         let (command, payload) = session.next_with_payload()?;
         match command {
             Command::Message(delivery) if delivery.consumer_id == 1 => {
                 let payload = payload.context("a message without content")?;
                 let mut marked = false;
-                taken += each_stamp(&payload, |stamp| {
-                    account.saw(stamp);
+                taken += each_stamp(&payload, &bodies, |stamp, is_whole| {
+                    account.saw(stamp, is_whole);
                     marked |= stamp.source == MARK | round;
                 })?;
                 if marked {
@@ -98,8 +98,8 @@ fn send_mark(session: &mut Session, topic: &str, round: u32, size: usize) -> any
     session.ask_all(std::iter::once(("closing a producer".to_owned(), make)))
 }
 
-/// Every message of an entry; their number.
-fn each_stamp(part: &[u8], mut visit: impl FnMut(&Stamp)) -> anyhow::Result<u32> {
+/// Every message of an entry, and whether its bytes are those that were sent; their number.
+fn each_stamp(part: &[u8], bodies: &Bodies, mut visit: impl FnMut(&Stamp, bool)) -> anyhow::Result<u32> {
     let content = message::parse_content(part).context("an entry that cannot be read")?;
     let peek = message::peek_metadata(content.metadata).context("metadata that cannot be read")?;
     let mut rest = content.payload;
@@ -109,7 +109,8 @@ fn each_stamp(part: &[u8], mut visit: impl FnMut(&Stamp)) -> anyhow::Result<u32>
             Some(_) => next_in_batch(&mut rest).context("a batch that ends early")?,
             None => rest,
         };
-        visit(&Stamp::read(payload).context("a message that is none of ours")?);
+        let stamp = Stamp::read(payload).context("a message that is none of ours")?;
+        visit(&stamp, bodies.is_right(&stamp, payload));
     }
     Ok(count)
 }

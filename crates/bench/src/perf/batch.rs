@@ -1,14 +1,14 @@
 //! Messages to send, built by patching a template.
 //!
 //! All messages of a load are equally long, so a batch of `n` is the first `n` strides of one prepared buffer in which
-//! only the stamps change. That, one copy and one checksum are the cost of a batch. The buffer is shared by all producers
+//! only the payloads change. That, one copy and one checksum are the cost of a batch. The buffer is shared by all producers
 //! of a thread: ten thousand of them cost what one costs.
 
 use bytes::BytesMut;
 use pharos_wire::proto::MessageMetadata;
 use pharos_wire::{encode, message};
 
-use crate::proto::payload::{Stamp, pattern};
+use crate::proto::payload::{Bodies, Stamp, pattern};
 use crate::proto::varint;
 
 /// Builds the `SEND` frames of all producers of a thread.
@@ -18,6 +18,7 @@ pub(crate) struct BatchTemplate {
     stride: usize,
     /// From a message's start to its payload.
     header: usize,
+    bodies: Bodies,
     /// Most messages in one batch; 1 means that messages are not batched.
     pub(crate) capacity: u32,
     metadata: MessageMetadata,
@@ -71,6 +72,7 @@ impl BatchTemplate {
         Self {
             stride: one.len(),
             header,
+            bodies: Bodies::default(),
             template: one.repeat(capacity as usize),
             capacity,
             metadata: MessageMetadata::default(),
@@ -90,14 +92,14 @@ impl BatchTemplate {
         wall_ns: impl Fn(u64) -> u64,
     ) {
         for index in 0..count {
-            let at = index as usize * self.stride + self.header;
+            let start = index as usize * self.stride;
             let stamp = Stamp {
                 sequence: sequence + u64::from(index),
                 sent_ns: wall_ns(due.at(index)),
                 source: author.source,
             };
-            if let Some(payload) = self.template.get_mut(at..) {
-                stamp.write(payload);
+            if let Some(payload) = self.template.get_mut(start + self.header..start + self.stride) {
+                self.bodies.write(&stamp, payload);
             }
         }
         let payload = self
@@ -183,6 +185,7 @@ mod tests {
                 source: 9,
             };
             assert_eq!(Stamp::read(payload), Some(stamp));
+            assert!(template.bodies.is_right(&stamp, payload));
         }
         assert!(rest.is_empty());
     }

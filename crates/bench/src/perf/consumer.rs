@@ -14,7 +14,7 @@ use crate::proto::ack::{AckMode, write_ack, write_flow};
 use crate::proto::command::{self, SubscriptionType};
 use crate::proto::frame::{self, FrameError};
 use crate::proto::message::{self, Content, MetadataPeek};
-use crate::proto::payload::Stamp;
+use crate::proto::payload::{Bodies, Stamp};
 
 use super::link::{Link, Sessions};
 use super::order::OrderOf;
@@ -130,6 +130,7 @@ pub(crate) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> 
     }
     teller.say(Event::Ready);
     let mut seats: Vec<Seat> = plan.consumers.iter().map(|_| Seat::default()).collect();
+    let bodies = Bodies::default();
     let (mut ready, mut scratch) = (Vec::<Ready>::new(), Scratch::default());
     let mut flushed_ns = 0;
     while !control.stopped(Side::Receive) && !control.aborted() {
@@ -144,7 +145,7 @@ pub(crate) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> 
             };
             let mut drained = true;
             if event.readable {
-                drained = receive(plan, link, &mut seats, &mut scratch, &mut teller)?;
+                drained = receive(plan, link, &mut seats, &bodies, &mut scratch, &mut teller)?;
             }
             if event.writable || drained || link.outbound.len() >= FLUSH_BYTES {
                 link.flush(&poller)?;
@@ -181,6 +182,7 @@ fn receive(
     plan: &ReceivePlan,
     link: &mut Link,
     seats: &mut [Seat],
+    bodies: &Bodies,
     scratch: &mut Scratch,
     teller: &mut Teller,
 ) -> anyhow::Result<bool> {
@@ -192,6 +194,7 @@ fn receive(
     let mut sink = Deliveries {
         plan,
         seats,
+        bodies,
         slice: &mut teller.slice,
         ordered,
         side,
@@ -209,6 +212,7 @@ fn receive(
 struct Deliveries<'a> {
     plan: &'a ReceivePlan,
     seats: &'a mut [Seat],
+    bodies: &'a Bodies,
     slice: &'a mut Slice,
     ordered: bool,
     side: Side,
@@ -266,6 +270,7 @@ impl Deliveries<'_> {
             self.slice.latencies.record(latency, 1);
             return;
         };
+        self.slice.damaged += u64::from(!self.bodies.is_right(&stamp, payload));
         if self.side != Side::Backlog {
             let latency = self.now_ns.saturating_sub(stamp.sent_ns);
             self.slice.latencies.record(latency, 1);

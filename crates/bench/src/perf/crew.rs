@@ -55,6 +55,17 @@ pub(crate) struct Watch<'a> {
     pub(crate) lines: Option<Duration>,
     /// Where a row per second goes.
     pub(crate) rows: Option<&'a mut Vec<Row>>,
+    /// Looks at the broker for each row.
+    pub(crate) look: &'a dyn Fn() -> Look,
+}
+
+/// What a broker takes at one moment, as far as it was looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    /// Resident memory, bytes.
+    pub(crate) rss_bytes: Option<u64>,
+    /// What its directories take of their devices, bytes.
+    pub(crate) disk_bytes: Option<u64>,
 }
 
 /// Load threads under way.
@@ -227,7 +238,7 @@ impl<'a> Crew<'a> {
             self.hear()?;
             let now = clock::monotonic_ns();
             if now - row_ns >= slice::SLICE_NS {
-                self.end_row(from_ns, now, now - row_ns, watch.rows.as_deref_mut());
+                self.end_row(from_ns, now, now - row_ns, watch.rows.as_deref_mut(), watch.look);
                 row_ns = now;
                 let passed = (now - from_ns) / 1_000_000_000;
                 self.progress.bar(watch.what, passed, watch.length.as_secs());
@@ -240,11 +251,18 @@ impl<'a> Crew<'a> {
             }
         }
         let now = clock::monotonic_ns();
-        self.end_row(from_ns, now, now - row_ns, watch.rows);
+        self.end_row(from_ns, now, now - row_ns, watch.rows, watch.look);
         Ok((now - from_ns) as f64 / 1e9)
     }
 
-    fn end_row(&mut self, from_ns: u64, now: u64, length_ns: u64, rows: Option<&mut Vec<Row>>) {
+    fn end_row(
+        &mut self,
+        from_ns: u64,
+        now: u64,
+        length_ns: u64,
+        rows: Option<&mut Vec<Row>>,
+        look: &dyn Fn() -> Look,
+    ) {
         let counts = std::mem::take(&mut self.row);
         // A rest shorter than half a second would only be noise in the plots; its counts are in the sums all the same.
         let Some(rows) = rows.filter(|_| length_ns >= slice::SLICE_NS / 2) else {
@@ -252,6 +270,7 @@ impl<'a> Crew<'a> {
         };
         let [publish, receive, backlog_read] = counts.0;
         let published = self.all.of(Side::Publish).messages as f64 * self.fanout;
+        let look = look();
         let backlog = (published as u64).saturating_sub(self.all.of(Side::Receive).messages);
         rows.push(Row {
             at_seconds: (now - from_ns) as f64 / 1e9,
@@ -259,6 +278,8 @@ impl<'a> Crew<'a> {
             publish,
             receive,
             backlog_read,
+            rss_bytes: look.rss_bytes,
+            disk_bytes: look.disk_bytes,
             backlog: if self.present[Side::Publish as usize] {
                 backlog
             } else {

@@ -26,7 +26,7 @@ use crate::args::{ConsumeArgs, E2eArgs, LoadArgs, Output, ProduceArgs, PublishAr
 use crate::clock;
 use crate::target::Target;
 
-use crew::{Crew, Watch};
+use crew::{Crew, Look, Watch};
 use slice::Side;
 use summary::Summary;
 use workload::Workload;
@@ -62,7 +62,7 @@ fn run(
         Output::Json => crate::print(&serde_json::to_string_pretty(&summary.to_json())?)?,
         Output::Text => crate::print(&summary.to_text())?,
     }
-    let failed = summary.lost > 0 || summary.out_of_order > 0;
+    let failed = summary.lost > 0 || summary.out_of_order > 0 || summary.damaged > 0;
     Ok(if failed {
         ExitCode::FAILURE
     } else {
@@ -112,6 +112,7 @@ fn measure(
         length: load.warmup,
         lines: Some(load.interval),
         rows: None,
+        look: &Look::default,
     };
     crew.watch(warmup, |_| false)?;
     let mut summary = Summary {
@@ -126,6 +127,7 @@ fn measure(
         length: load.duration,
         lines: Some(load.interval),
         rows: Some(&mut summary.rows),
+        look: &Look::default,
     };
     summary.seconds = crew.watch(measured, |_| false)?;
     let after = (target.sample(), clock::process_cpu_ns());
@@ -144,5 +146,6 @@ fn measure(
     let received = crew.all().of(Side::Receive);
     summary.out_of_order =
         received.out_of_order + received.duplicates + u64::try_from(received.gaps).unwrap_or(0);
+    summary.damaged = received.damaged;
     Ok(summary)
 }

@@ -40,6 +40,8 @@ pub(crate) struct Slice {
     pub(crate) out_of_order: u64,
     /// Messages that came again.
     pub(crate) duplicates: u64,
+    /// Messages whose bytes are not what was sent.
+    pub(crate) damaged: u64,
     /// Messages that were skipped: a later one of the same producer came, and they have not followed so far. Less than zero
     /// where they followed in a later slice.
     pub(crate) gaps: i64,
@@ -63,6 +65,7 @@ impl Slice {
         self.errors += other.errors;
         self.out_of_order += other.out_of_order;
         self.duplicates += other.duplicates;
+        self.damaged += other.damaged;
         self.gaps += other.gaps;
         self.backlog_messages += other.backlog_messages;
         self.backlog_bytes += other.backlog_bytes;

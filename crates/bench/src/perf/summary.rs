@@ -24,6 +24,10 @@ pub(crate) struct Row {
     pub(crate) backlog_read: Slice,
     /// Published but not yet received by all subscriptions, at its end.
     pub(crate) backlog: u64,
+    /// Broker memory at its end, bytes, where that was looked at.
+    pub(crate) rss_bytes: Option<u64>,
+    /// What the broker's directories took at its end, bytes, where that was looked at.
+    pub(crate) disk_bytes: Option<u64>,
 }
 
 /// A whole run.
@@ -47,6 +51,8 @@ pub(crate) struct Summary {
     pub(crate) lost: u64,
     /// Out of order or doubled, warm-up included.
     pub(crate) out_of_order: u64,
+    /// Not as they were sent, warm-up included.
+    pub(crate) damaged: u64,
     /// Broker CPU over the measured part, seconds.
     pub(crate) broker_cpu_seconds: Option<f64>,
     /// Broker memory at the end, bytes.
@@ -181,6 +187,7 @@ impl Summary {
         put("durationSeconds", number(self.seconds));
         put("lost", json!(self.lost));
         put("outOfOrder", json!(self.out_of_order));
+        put("damaged", json!(self.damaged));
         put("clientCpuSeconds", number(self.client_cpu_seconds));
         if let Some(late) = &self.publish.late {
             put("clientLateMax", number(late.max_ms()));
@@ -235,7 +242,10 @@ impl Summary {
                 late.max_ms(),
             ));
         }
-        lines.push(format!("lost {}, out of order {}", self.lost, self.out_of_order));
+        lines.push(format!(
+            "lost {}, out of order {}, damaged {}",
+            self.lost, self.out_of_order, self.damaged
+        ));
         lines.join("\n")
     }
 }

@@ -215,7 +215,7 @@ fn title(
         let rate = if args.rate > 0.0 {
             format!("{} messages/s", args.rate)
         } else {
-            "unpaced".to_owned()
+            "closed loop".to_owned()
         };
         parts.push(format!(
             "{} producers each, {} B, {rate}",

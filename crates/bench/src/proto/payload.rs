@@ -1,6 +1,7 @@
-//! The stamp at the head of every benchmark payload.
+//! What a benchmark message holds: a stamp and a body that follows from it.
 //!
-//! Layout, big-endian: magic (8), sequence (8), sent at (8, ns), source (4). What follows is a fixed pattern. Which clock
+//! Layout, big-endian: magic (8), sequence (8), sent at (8, ns), source (4), body. The body is a piece of one fixed text that
+//! begins elsewhere for each message, so that a consumer can tell a message's own bytes from another's. Which clock
 //! `sent at` is read from is the benchmark's own choice; publisher and consumers must agree.
 
 /// Bytes of the stamp; no benchmark message is smaller.
@@ -48,6 +49,71 @@ impl Stamp {
     }
 }
 
+/// Length of the text that bodies are taken from; it repeats. Small enough for the fastest cache, and a power of two.
+const TEXT_BYTES: usize = 16 << 10;
+
+/// The bodies of all messages; they differ from one message to the next.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    text: Vec<u8>,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self {
+            text: pattern(TEXT_BYTES),
+        }
+    }
+}
+
+impl Bodies {
+    /// Where the body of a message begins in the text.
+    fn start(stamp: &Stamp) -> usize {
+        // The factor is odd, so that a run of `TEXT_BYTES` messages has as many different beginnings.
+        let mixed = stamp.sequence.wrapping_mul(0x9e37_79b1);
+        let mixed = mixed.wrapping_add(u64::from(stamp.source).wrapping_mul(0x85eb));
+        mixed as usize & (TEXT_BYTES - 1)
+    }
+
+    /// The pieces of the text that make a body of `bytes`.
+    #[inline]
+    fn pieces(&self, stamp: &Stamp, bytes: usize) -> impl Iterator<Item = &[u8]> {
+        let (mut from, mut left) = (Self::start(stamp), bytes);
+        std::iter::from_fn(move || {
+            let piece = self.text.get(from..(from + left).min(TEXT_BYTES))?;
+            from = 0;
+            left -= piece.len();
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+
+    /// Writes the stamp and the body that belongs to it over `payload`, which must hold [`STAMP_BYTES`].
+    #[inline]
+    pub(crate) fn write(&self, stamp: &Stamp, payload: &mut [u8]) {
+        stamp.write(payload);
+        let mut rest = payload.get_mut(STAMP_BYTES..).unwrap_or_default();
+        for piece in self.pieces(stamp, rest.len()) {
+            let (now, later) = rest.split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            rest = later;
+        }
+    }
+
+    /// Whether `payload`, from which `stamp` was read, has the body that belongs to it.
+    #[inline]
+    pub(crate) fn is_right(&self, stamp: &Stamp, payload: &[u8]) -> bool {
+        let mut rest = payload.get(STAMP_BYTES..).unwrap_or_default();
+        for piece in self.pieces(stamp, rest.len()) {
+            let (now, later) = rest.split_at(piece.len());
+            if now != piece {
+                return false;
+            }
+            rest = later;
+        }
+        true
+    }
+}
+
 /// A payload of `bytes` (at least [`STAMP_BYTES`]) filled with a pattern that does not compress to nothing.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -77,5 +143,29 @@ mod tests {
         stamp.write(&mut payload);
         assert_eq!(Stamp::read(&payload), Some(stamp));
         assert_eq!(Stamp::read(&payload[..STAMP_BYTES - 1]), None);
+    }
+
+    #[test]
+    fn a_body_belongs_to_one_message() {
+        let bodies = Bodies::default();
+        for bytes in [STAMP_BYTES, 29, 300, 10_240, 40_000] {
+            let (mut one, mut other) = (pattern(bytes), pattern(bytes));
+            let stamp = |sequence| Stamp {
+                sequence,
+                sent_ns: 5,
+                source: 3,
+            };
+            bodies.write(&stamp(1), &mut one);
+            bodies.write(&stamp(2), &mut other);
+            assert!(bodies.is_right(&stamp(1), &one) && bodies.is_right(&stamp(2), &other));
+            if bytes >= 300 {
+                // The stamp of one on the body of the other.
+                stamp(2).write(&mut one);
+                assert!(!bodies.is_right(&stamp(2), &one));
+                let last = other.len() - 1;
+                other[last] ^= 1;
+                assert!(!bodies.is_right(&stamp(2), &other));
+            }
+        }
     }
 }

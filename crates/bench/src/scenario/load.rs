@@ -23,7 +23,7 @@ pub(super) struct Load {
     pub(super) producers: u32,
     /// Bytes of a message.
     pub(super) size: Size,
-    /// Messages a second over all producers, or `unpaced`.
+    /// Messages a second over all producers, or `closed-loop`: as fast as receipts come back, `window` sends at a time.
     pub(super) rate: Rate,
     /// Bytes a second over all producers instead of `rate`; 0 leaves it to that.
     pub(super) byte_rate: Size,
@@ -55,6 +55,8 @@ pub(super) struct Load {
     pub(super) warmup: Span,
     /// The measured part, at most: it ends when the cold readers have read all that was stored before.
     pub(super) duration: Span,
+    /// The page tells what each of these was like, with memory and disk in use, and not only the whole; 0 for the whole alone.
+    pub(super) slice: Span,
     /// Threads of each kind: publishing, reading hot, reading cold.
     pub(super) threads: u32,
     /// Connections of each thread.
@@ -93,6 +95,7 @@ impl Default for Load {
             subscription_type: SubscriptionType::Exclusive,
             warmup: seconds(5),
             duration: seconds(30),
+            slice: seconds(0),
             threads: 1,
             connections: 1,
             journals: 1,
@@ -173,7 +176,7 @@ impl Load {
         self.hot_readers.unwrap_or(each)
     }
 
-    /// Messages a second over all producers; 0 is as fast as it goes.
+    /// Messages a second over all producers; 0 is a closed loop.
     pub(super) fn total_rate(&self) -> f64 {
         if self.byte_rate.0 > 0 {
             self.byte_rate.0 as f64 / self.size.0 as f64

@@ -91,6 +91,11 @@ fn storage(mounts: &str, path: &Path) -> String {
     best.map_or_else(|| "unknown".to_owned(), |(_, storage)| storage)
 }
 
+/// Whether this program was built from a commit and nothing else.
+pub(super) fn is_clean() -> bool {
+    option_env!("PHAROS_COMMIT").is_some_and(|commit| !commit.ends_with('+'))
+}
+
 /// This process's command line as one would type it, with the program called `pharos`.
 pub(super) fn command_line() -> String {
     let quoted = |word: String| {

@@ -93,6 +93,11 @@ pub(super) const METRICS: &[Metric] = &[
     metric("device_group_mb_s", DEVICE, "at that", "device MB/s at that", "synced sequential writes of that size, measured right after the case, MB a second", false),
     metric("publish_of_group", DEVICE, "used", "device at that used", "publish_mb_s over device_group_mb_s", false),
     metric("publish_of_device", DEVICE, "used", "device used", "publish_mb_s over device_sync_mb_s", true),
+    metric("slice_publish_p99_ms", "worst slice", "publish p99", "publish p99 of the worst slice, ms", "the highest publish p99 of any slice, ms", false),
+    metric("slice_e2e_p99_ms", "worst slice", "e2e p99", "e2e p99 of the worst slice, ms", "the highest end-to-end p99 of any slice, ms", false),
+    metric("disk_mb", "disk", "MB", "on disk, MB", "the most that the broker's directories took at the end of a slice, MB", false),
+    metric("memory_growth", "growth", "memory", "growth of memory", "resident memory in the last third of the slices over that in the third before", false),
+    metric("disk_growth", "growth", "disk", "growth on disk", "the same of what the broker's directories took", false),
     metric("seconds", "", "seconds", "seconds", "length of the measured part, seconds", false),
     metric("setup_s", "", "setup", "setup s", "connecting producers and readers, seconds", false),
     metric("backlog_s", "", "stored s", "backlog stored in, s", "storing the backlog, seconds", false),
@@ -103,6 +108,7 @@ pub(super) const METRICS: &[Metric] = &[
     metric("lost", "checks", "lost", "lost", "messages with a receipt that a reader never got", false),
     metric("duplicates", "checks", "double", "doubled", "messages that came again", false),
     metric("out_of_order", "checks", "disorder", "out of order", "messages that came after a later one", false),
+    metric("damaged", "checks", "damaged", "damaged", "messages whose bytes were not those that were sent; every message of a load has a body of its own", false),
 ];
 
 /// The metric of that name.

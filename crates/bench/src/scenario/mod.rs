@@ -17,6 +17,7 @@ mod probe;
 mod report;
 mod rounds;
 mod run;
+mod slices;
 mod values;
 
 use std::path::Path;
@@ -45,6 +46,11 @@ pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result
     ensure!(
         args.target.url.is_none() || args.data_dir.is_empty(),
         "--data-dir is for a broker of the run's own, --url for one that runs"
+    );
+    ensure!(
+        args.markdown.is_none() || args.unclean || machine::is_clean(),
+        "a page is made by a program that was built from a commit and nothing else; commit and build again, or give --unclean \
+         for a page that is not kept"
     );
     let temporary = std::env::temp_dir();
     let data = args.data_dir.first().unwrap_or(&temporary);

@@ -8,6 +8,7 @@ use super::expect::{Judged, Verdict};
 use super::file::{Params, Scenario};
 use super::machine::Machine;
 use super::metric::Figures;
+use super::slices::SliceRow;
 
 /// What came of one case.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub(super) struct CaseOutcome {
     pub(super) refused: bool,
     /// What a reader of the figures should know.
     pub(super) notes: Vec<String>,
+    /// Slice by slice, where the case asks for that; of the last round.
+    pub(super) slices: Vec<SliceRow>,
     /// Counts second by second.
     pub(super) summary: Option<Summary>,
 }
@@ -33,7 +36,7 @@ pub(super) struct CaseOutcome {
 impl CaseOutcome {
     /// Whether messages were lost, doubled or out of order, or the case failed in another way than by refusal.
     pub(super) fn is_faulty(&self) -> bool {
-        let counts = ["lost", "duplicates", "out_of_order"];
+        let counts = ["lost", "duplicates", "out_of_order", "damaged"];
         let wrong = |name: &&str| self.figures.get(*name).is_some_and(|count| *count > 0.0);
         (self.failure.is_some() && !self.refused) || counts.iter().any(wrong)
     }
@@ -47,6 +50,7 @@ impl CaseOutcome {
             ("lost", "lost"),
             ("duplicates", "double"),
             ("out_of_order", "out of order"),
+            ("damaged", "damaged"),
         ];
         let wrong: Vec<String> = counts
             .iter()
@@ -75,6 +79,7 @@ impl CaseOutcome {
             "failure": self.failure,
             "refused": self.refused,
             "notes": self.notes,
+            "slices": self.slices,
             "openMessaging": self.summary.as_ref().map(Summary::to_json),
         })
     }

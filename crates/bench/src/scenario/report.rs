@@ -7,6 +7,7 @@ use crate::perf::html;
 use super::expect::{Judged, Verdict};
 use super::metric::{self, Metric};
 use super::outcome::{CaseOutcome, Outcome};
+use super::slices;
 
 /// A column: heading over several, own heading, a cell per case.
 struct Column {
@@ -213,6 +214,14 @@ impl Outcome<'_> {
             let _ = writeln!(out, "| {} |", cells.join(" | "));
         }
         self.markdown_judged(&mut out);
+        for case in self.cases.iter().filter(|case| !case.slices.is_empty()) {
+            let _ = write!(
+                out,
+                "\n## {}, slice by slice\n\n{}",
+                case.label,
+                slices::markdown(&case.slices)
+            );
+        }
         let notes = self.notes();
         if !notes.is_empty() {
             let _ = write!(out, "\n## Notes\n\n- {}\n", notes.join("\n- "));

@@ -6,7 +6,7 @@ use super::metric::{self, Figures};
 use super::outcome::CaseOutcome;
 
 /// Figures that say what went wrong: one bad round is enough.
-const WORST: [&str; 3] = ["lost", "duplicates", "out_of_order"];
+const WORST: [&str; 4] = ["lost", "duplicates", "out_of_order", "damaged"];
 
 /// One case of all rounds, with the median of each figure. `told`: the figures whose values in each round are noted.
 pub(super) fn combine(rounds: Vec<CaseOutcome>, told: &[&str]) -> CaseOutcome {

@@ -13,7 +13,7 @@ use pharos_wire::request;
 use crate::args::TargetArgs;
 use crate::broker_process::{BrokerProcess, StartError};
 use crate::clock;
-use crate::perf::crew::{Crew, Watch};
+use crate::perf::crew::{Crew, Look, Watch};
 use crate::perf::slice::Side;
 use crate::perf::summary::Summary;
 use crate::session;
@@ -26,6 +26,7 @@ use super::page_cache::drop_cache;
 use super::plan::{Plan, Topic};
 use super::prepare::{Prepared, last_words, prepare};
 use super::probe::{self, Limits};
+use super::slices;
 
 /// The broker's count of group commits.
 const GROUPS: &str = "pharos_storage_groups_total";
@@ -206,8 +207,15 @@ fn load(
     crew.open_backlog();
     let stored = plan.backlog_reads();
     let all_read = |crew: &Crew<'_>| stored > 0 && crew.all().of(Side::Backlog).backlog_messages >= stored;
+    let sliced = !case.load.slice.0.is_zero();
+    let dirs = target.dirs();
+    let look = || Look {
+        rss_bytes: target.sample().map(|sample| sample.rss_bytes),
+        disk_bytes: (!dirs.is_empty()).then(|| slices::disk_bytes(&dirs)),
+    };
     let watch = Watch {
         rows: Some(&mut summary.rows),
+        look: if sliced { &look } else { &Look::default },
         ..quiet("measuring, s", case.load.duration.0)
     };
     summary.seconds = crew.watch(watch, all_read)?;
@@ -241,6 +249,10 @@ fn load(
         ]);
     }
     check(&crew, hot, cold, &mut summary, &mut figures);
+    if sliced {
+        outcome.slices = slices::slices(&summary, case.load.slice.0);
+        figures.extend(slices::figures(&outcome.slices));
+    }
     outcome.figures.extend(figures);
     metric::add_relations(&mut outcome.figures);
     outcome.summary = Some(summary);
@@ -256,6 +268,7 @@ fn quiet(what: &str, length: Duration) -> Watch<'_> {
         length,
         lines: None,
         rows: None,
+        look: &Look::default,
     }
 }
 
@@ -273,10 +286,15 @@ fn start(crew: &mut Crew<'_>, plan: &Plan) -> anyhow::Result<()> {
     crew.await_ready()
 }
 
-/// Whether every reader got every message once and in order, from the first to the last.
+/// Whether every reader got every message once, in order and as it was sent, from the first to the last.
 fn check(crew: &Crew<'_>, hot: u64, cold: u64, summary: &mut Summary, figures: &mut metric::Figures) {
     let all = crew.all();
-    let mut sums = BTreeMap::from([("lost", 0), ("duplicates", 0), ("out_of_order", 0)]);
+    let mut sums = BTreeMap::from([
+        ("lost", 0),
+        ("duplicates", 0),
+        ("out_of_order", 0),
+        ("damaged", 0),
+    ]);
     for (side, expected) in [(Side::Receive, hot), (Side::Backlog, cold)] {
         let (slice, unique) = (all.of(side), all.unique(side));
         let skipped = u64::try_from(slice.gaps).unwrap_or(0);
@@ -284,9 +302,11 @@ fn check(crew: &Crew<'_>, hot: u64, cold: u64, summary: &mut Summary, figures: &
         add("lost", expected.saturating_sub(unique).max(skipped));
         add("duplicates", slice.duplicates + unique.saturating_sub(expected));
         add("out_of_order", slice.out_of_order);
+        add("damaged", slice.damaged);
     }
     summary.lost = sums["lost"];
     summary.out_of_order = sums["out_of_order"] + sums["duplicates"];
+    summary.damaged = sums["damaged"];
     figures.extend(sums.into_iter().map(|(name, count)| (name, count as f64)));
 }
 

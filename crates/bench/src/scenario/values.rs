@@ -1,4 +1,4 @@
-//! Values of a workload file as people write them: `"10KB"`, `"30s"`, `"unpaced"`, or plain numbers.
+//! Values of a workload file as people write them: `"10KB"`, `"30s"`, `"closed-loop"`, or plain numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) struct Size(pub(super) u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span(pub(super) Duration);
 
-/// Something a second; 0 is as fast as it goes.
+/// Something a second; 0 is a closed loop: the next is sent when there is room for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rate(pub(super) f64);
 
@@ -69,12 +69,12 @@ impl<'de> Deserialize<'de> for Span {
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Text {
-            expected: "messages a second or \"unpaced\"",
+            expected: "messages a second or \"closed-loop\"",
             parse: |text| match text {
-                "unpaced" => Ok(Rate(0.0)),
+                "closed-loop" => Ok(Rate(0.0)),
                 number => match number.parse() {
                     Ok(rate) if rate >= 0.0 => Ok(Rate(rate)),
-                    _ => Err(format!("`{number}` is neither a rate nor \"unpaced\"")),
+                    _ => Err(format!("`{number}` is neither a rate nor \"closed-loop\"")),
                 },
             },
         })
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_mean_the_same() {
-        let all = read("size = '1KB'\nspan = 2\nrate = 'unpaced'").expect("reads");
+        let all = read("size = '1KB'\nspan = 2\nrate = 'closed-loop'").expect("reads");
         assert_eq!((all.size.0, all.span.0.as_secs(), all.rate.0), (1024, 2, 0.0));
         let all = read("size = 300\nspan = '20ms'\nrate = 1.5").expect("reads");
         assert_eq!((all.size.0, all.span.0.as_millis(), all.rate.0), (300, 20, 1.5));
