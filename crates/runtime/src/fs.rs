@@ -1,7 +1,7 @@
 //! The door to files: a small file-system trait, the real one behind it, and a faulty one for tests.
 //!
 //! Everything that must survive a crash goes through here, so that a test can lose what was not synced, tear a write,
-//! refuse a sync or fill the disk (`FaultFs`, feature `test-util`).
+//! refuse any call, fill the disk or have it lie (`FaultFs`, feature `test-util`).
 //!
 //! Two rules that callers live by:
 //! - bytes are durable after [`FsFile::sync_data`] on the file;
@@ -17,14 +17,12 @@ use rustix::io::Errno;
 mod aligned;
 #[cfg(feature = "test-util")]
 mod fault;
-#[cfg(feature = "test-util")]
-mod fault_crash;
 mod pieces;
 mod real;
 
 pub use aligned::AlignedBuf;
 #[cfg(feature = "test-util")]
-pub use fault::FaultFs;
+pub use fault::{Fault, FaultCounts, FaultFs, FaultOp, Plan, When};
 pub use pieces::{Piece, PieceSize};
 pub use real::RealFs;
 

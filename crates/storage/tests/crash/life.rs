@@ -150,7 +150,7 @@ impl Machine {
             ..Options::default()
         };
         Self {
-            fs: FaultFs::new(seed ^ 0x5eed),
+            fs: FaultFs::gentle(seed ^ 0x5eed),
             random,
             model: Model::default(),
             options,
