@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use pharos_broker::catalog::{ListMode, Policies};
-use pharos_broker::rules::check_property;
+use pharos_broker::properties::{self, BROADCAST_SUBSCRIPTIONS, Holder};
 use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
@@ -73,8 +73,17 @@ async fn create(
     OptionalJson(policies): OptionalJson<Map<String, Value>>,
 ) -> ApiResult<StatusCode> {
     let members = namespace_policies::keep_enforced(&admin, policies.unwrap_or_default())?;
-    if let Some(Ok(properties)) = members.get("properties").map(Properties::deserialize) {
-        check_properties(&properties)?;
+    if let Some(properties) = members.get("properties").filter(|value| !value.is_null()) {
+        let properties = Properties::deserialize(properties)
+            .map_err(|_| ApiError::precondition("properties is an object of texts"))?;
+        check_properties(Holder::Namespace, &properties)?;
+    }
+    if let Some(names) = members
+        .get(BROADCAST_SUBSCRIPTIONS)
+        .filter(|value| !value.is_null())
+    {
+        Vec::<String>::deserialize(names)
+            .map_err(|_| ApiError::precondition(format!("{BROADCAST_SUBSCRIPTIONS} is a list of names")))?;
     }
     admin
         .catalog
@@ -171,10 +180,10 @@ async fn properties(
     properties_of(&admin, &name).map(Json)
 }
 
-/// Refuses values of properties that the broker acts on and does not understand.
-pub(crate) fn check_properties(properties: &Properties) -> ApiResult<()> {
+/// Refuses properties that only the broker may name and does not know, and values that it does not understand.
+pub(crate) fn check_properties(holder: Holder, properties: &Properties) -> ApiResult<()> {
     for (name, value) in properties {
-        check_property(name, value).map_err(ApiError::precondition)?;
+        properties::check(holder, name, value).map_err(ApiError::precondition)?;
     }
     Ok(())
 }
@@ -184,7 +193,7 @@ async fn set_properties(
     NamespacePath(name): NamespacePath,
     RequiredJson(added): RequiredJson<Properties>,
 ) -> ApiResult<StatusCode> {
-    check_properties(&added)?;
+    check_properties(Holder::Namespace, &added)?;
     change_properties(&admin, &name, |properties| properties.extend(added.clone())).await
 }
 
@@ -210,7 +219,7 @@ async fn set_property(
     NamespacePath(name): NamespacePath,
     parts: PathParts,
 ) -> ApiResult<StatusCode> {
-    check_property(parts.get(3), parts.get(4)).map_err(ApiError::precondition)?;
+    properties::check(Holder::Namespace, parts.get(3), parts.get(4)).map_err(ApiError::precondition)?;
     change_properties(&admin, &name, |properties| {
         properties.insert(parts.get(3).to_owned(), parts.get(4).to_owned());
     })

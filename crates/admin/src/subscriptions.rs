@@ -11,11 +11,13 @@ use serde::Deserialize;
 
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
 use pharos_broker::admin::{AdminError, AdminResult, BroadcastQuery, Place};
+use pharos_broker::properties::Holder;
 use pharos_runtime::many;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
+use crate::namespaces::check_properties;
 use crate::partitions::{Target, single, target};
 use crate::paths::{PathParts, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
@@ -112,6 +114,7 @@ async fn create(
         ));
     }
     let properties = data.properties.unwrap_or_default();
+    check_properties(Holder::Subscription, &properties)?;
     // On a partitioned topic an earlier attempt may have got half way; it is finished rather than refused.
     let (mut made, mut conflict) = (false, None);
     let call = |topic| {
@@ -306,6 +309,7 @@ async fn set_properties(
     OptionalJson(properties): OptionalJson<Properties>,
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
+    check_properties(Holder::Subscription, &properties)?;
     on_each(target(&admin, &topic), |topic| {
         let (subscription, properties) = (subscription.clone(), properties.clone());
         admin

@@ -14,6 +14,7 @@ use serde_json::Value;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
 use pharos_broker::admin::{AdminError, LastMessage};
 use pharos_broker::catalog::ListMode;
+use pharos_broker::properties::Holder;
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};
 
@@ -113,7 +114,7 @@ async fn create(
     OptionalJson(properties): OptionalJson<Properties>,
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
-    check_properties(&properties)?;
+    check_properties(Holder::Topic, &properties)?;
     admin.backend.create_topic(topic, properties).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -183,7 +184,7 @@ async fn create_partitioned(
         number => (number, Properties::new()),
     };
     let count = partition_number(count)?;
-    check_properties(&properties)?;
+    check_properties(Holder::Topic, &properties)?;
     admin
         .backend
         .create_partitioned(topic, count, properties, query.create_local_topic_only)
@@ -355,7 +356,7 @@ async fn set_properties(
     TopicPath(topic): TopicPath,
     RequiredJson(properties): RequiredJson<Properties>,
 ) -> ApiResult<StatusCode> {
-    check_properties(&properties)?;
+    check_properties(Holder::Topic, &properties)?;
     admin
         .catalog
         .update_topic_properties(&topic, properties, &[])

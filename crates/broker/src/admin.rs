@@ -19,7 +19,8 @@ use pharos_admin_api::{
 use pharos_ledger::BoxFuture;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
-use crate::catalog::{BROADCAST_SUBSCRIPTIONS, Catalog};
+use crate::catalog::Catalog;
+use crate::properties::BROADCAST_SUBSCRIPTIONS;
 
 mod errors;
 mod metrics;

@@ -23,6 +23,7 @@ pub mod feed;
 pub mod ids;
 pub mod offload;
 pub mod options;
+pub mod properties;
 pub mod rules;
 pub mod shard;
 mod time;

@@ -24,6 +24,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::{Catalog, Policies, TopicPolicies};
 use crate::dispatcher::{DelayOptions, Limits};
 use crate::options::Options;
+use crate::properties::DURABILITY;
 use crate::topic::{PublishLimit, SubscribeLimit, SubscriptionType};
 
 /// What happens when a backlog is over its quota.
@@ -58,10 +59,6 @@ impl QuotaAction {
     }
 }
 
-/// The property of a namespace or topic that says how hard messages are made durable before they are acknowledged: `sync` or
-/// `async`. The topic's word goes first; for a partition, its own, then its topic's.
-pub const DURABILITY: &str = "pharos.durability";
-
 /// The durability that a word stands for.
 ///
 /// # Errors
@@ -73,17 +70,6 @@ pub fn durability_of(word: &str) -> Result<Durability, String> {
         "bypass" => Ok(Durability::Bypass),
         _ => Err(format!("{DURABILITY} is sync, async or bypass, not '{word}'")),
     }
-}
-
-/// Checks a property that the broker acts on; others may say what they like.
-///
-/// # Errors
-/// A sentence for whoever set it.
-pub fn check_property(name: &str, value: &str) -> Result<(), String> {
-    if name == DURABILITY {
-        durability_of(value)?;
-    }
-    Ok(())
 }
 
 /// A limit to a backlog, in bytes or in milliseconds.

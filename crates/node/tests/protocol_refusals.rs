@@ -10,7 +10,7 @@ use pharos_wire::ack::{Ack, MessageIds};
 use pharos_wire::command::Command;
 use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::proto::command_subscribe::SubType;
-use pharos_wire::proto::{self, CommandSubscribe, MessageIdData, ServerError};
+use pharos_wire::proto::{self, CommandSubscribe, KeyValue, MessageIdData, ServerError};
 use pharos_wire::request;
 use support::{
     Bystander, Node, entry, expect_error, expect_success, next, produce_on, publish, receive, soon,
@@ -374,4 +374,99 @@ async fn topic_names_that_are_none_are_refused_by_name() {
         }
     }
     node.assert_alive();
+}
+
+#[tokio::test]
+async fn wishes_that_the_broker_does_not_know_are_refused_wherever_they_are_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let mut raw = node.rogue().await;
+    let pair = |key: &str, value: &str| KeyValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let mistyped = [
+        ("pharos.subscription", "brodcast", "did you mean broadcast?"),
+        (
+            "pharos.subscripton",
+            "broadcast",
+            "did you mean pharos.subscription?",
+        ),
+        ("pharos.durability", "sync", "a namespace or a topic"),
+    ];
+    let mut request_id = 0;
+    for (key, value, hint) in mistyped {
+        for of_consumer in [true, false] {
+            request_id += 1;
+            let command = subscribe(request_id, |command| {
+                command.topic = "wishes".to_owned();
+                if of_consumer {
+                    command.metadata = vec![pair(key, value)];
+                } else {
+                    command.subscription_properties = vec![pair(key, value)];
+                }
+            });
+            raw.send(command).await.unwrap();
+            let reason = expect_error(&mut raw, request_id, ServerError::NotAllowedError).await;
+            assert!(reason.contains(hint), "{reason}");
+        }
+    }
+    request_id += 1;
+    let mut producer = request::producer("wishes", 1, request_id, None);
+    producer.metadata = vec![pair("pharos.durability", "async")];
+    raw.send(producer).await.unwrap();
+    expect_error(&mut raw, request_id, ServerError::NotAllowedError).await;
+
+    let topic = "/admin/v2/persistent/public/default/wishes";
+    node.order("PUT", topic, "");
+    let namespace = "/admin/v2/namespaces/public";
+    for (method, path, body) in [
+        (
+            "PUT",
+            format!("{namespace}/made"),
+            r#"{"properties":{"pharos.durabilty":"sync"}}"#,
+        ),
+        (
+            "PUT",
+            format!("{namespace}/made"),
+            r#"{"pharos.broadcastSubscriptions":"all"}"#,
+        ),
+        (
+            "PUT",
+            format!("{namespace}/default/properties"),
+            r#"{"pharos.durability":"fsync"}"#,
+        ),
+        (
+            "PUT",
+            format!("{namespace}/default/property/pharos.durabilty/sync"),
+            "",
+        ),
+        (
+            "PUT",
+            format!("{topic}-2"),
+            r#"{"pharos.broadcastSubscriptions":"all"}"#,
+        ),
+        (
+            "PUT",
+            format!("{topic}/properties"),
+            r#"{"pharos.subscription":"broadcast"}"#,
+        ),
+        (
+            "PUT",
+            format!("{topic}/subscription/s"),
+            r#"{"properties":{"pharos.subscription":"brodcast"}}"#,
+        ),
+    ] {
+        let (status, answer) = node.call(method, &path, body);
+        assert_eq!(status, 412, "{method} {path} {body}: {answer}");
+    }
+    node.order("PUT", &format!("{topic}/subscription/s"), "");
+    let properties = format!("{topic}/subscription/s/properties");
+    let (status, answer) = node.call("PUT", &properties, r#"{"pharos.subscripton":"broadcast"}"#);
+    assert_eq!(status, 412, "{answer}");
+    // It is known, but comes too late.
+    let (status, answer) = node.call("PUT", &properties, r#"{"pharos.subscription":"broadcast"}"#);
+    assert_eq!(status, 405, "{answer}");
+    node.order("PUT", &properties, r#"{"colour":"pharos.subscripton"}"#);
+    assert!(!node.topics().iter().any(|name| name.ends_with("wishes-2")));
 }

@@ -7,10 +7,8 @@ use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
 use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError, Place};
+use crate::properties::asks_for_broadcast;
 use crate::topic::{SeekTo, StartAt, Topic};
-
-/// The property that makes a new subscription a broadcast one.
-const KIND_PROPERTY: &str = "pharos.subscription";
 
 impl Backend {
     pub(super) async fn subscriptions(&self, name: TopicName) -> Result<Vec<String>, AdminError> {
@@ -36,8 +34,8 @@ impl Backend {
         }
         let declared = self.catalog().policies(name.namespace());
         let broadcast = properties
-            .get(KIND_PROPERTY)
-            .is_some_and(|kind| kind == "broadcast")
+            .iter()
+            .any(|(property, value)| asks_for_broadcast(property, value))
             || declared.is_some_and(|policies| policies.is_broadcast_subscription(subscription.as_str()));
         let properties: Vec<(String, String)> = properties.into_iter().collect();
         let outcome = self.at_home(name, move |topic| async move {

@@ -55,7 +55,7 @@ pub use load::OpenCatalogError;
 pub use namespaces::{BUNDLES_MAX, NamespaceError};
 pub use options::{AutoTopicType, CatalogOptions};
 pub use partitions::PartitionedTopicError;
-pub use policies::{BROADCAST_SUBSCRIPTIONS, Policies};
+pub use policies::Policies;
 pub use store::StoreError;
 pub use tenants::TenantError;
 pub use topic_policies::{GLOBAL, TopicPolicies};

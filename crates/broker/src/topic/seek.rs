@@ -10,6 +10,7 @@ use super::{State, Topic};
 use crate::entry::EntryFacts;
 use crate::error::{CursorError, SubscribeError};
 use crate::ids::ConsumerKey;
+use crate::properties::asks_for_broadcast;
 use crate::shard::FeedMessage;
 
 /// Where to move a cursor.
@@ -332,6 +333,14 @@ impl Topic {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
             let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let asks = properties
+                .iter()
+                .any(|(property, value)| asks_for_broadcast(property, value));
+            if asks && !subscription.is_broadcast() {
+                return Err(CursorError::NotAllowed(format!(
+                    "subscription {name} is not broadcast and does not become so by a property; delete it and make it anew"
+                )));
+            }
             let changed = subscription.number.map(|number| {
                 cursor_store::subscription_changed(number, subscription.is_broadcast(), &properties)
             });

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pharos_broker::dispatcher::{HashRange, KeySharedMode, KeySharedSpec};
+use pharos_broker::properties::{Holder, asks_for_broadcast};
 use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Position, SubscriptionName, TopicName};
@@ -18,13 +19,10 @@ use pharos_wire::{Command, proto};
 
 use super::produce::{of_schema, pairs};
 use super::schema::schema_info;
-use super::{bytes_of, check_name, check_properties, deny};
+use super::{bytes_of, check_name, check_own, check_properties, deny};
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::refusal;
-
-/// The property, of the subscription or of the consumer, that asks for broadcast.
-const KIND_PROPERTY: &str = "pharos.subscription";
 
 /// SUBSCRIBE.
 pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubscribe) {
@@ -73,6 +71,8 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         return Err(Refusal::new(ServerError::MetadataError, text));
     }
     check_properties("subscription properties", &request.subscription_properties)?;
+    check_own(Holder::Subscription, &request.subscription_properties)?;
+    check_own(Holder::Consumer, &request.metadata)?;
     let kind = kind_of(connection, &topic, request);
     if request.read_compacted.unwrap_or(false)
         && !matches!(request.sub_type(), SubType::Exclusive | SubType::Failover)
@@ -120,10 +120,7 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
 }
 
 fn kind_of(connection: &Connection, topic: &TopicName, request: &CommandSubscribe) -> SubscriptionType {
-    let asks = |list: &[KeyValue]| {
-        list.iter()
-            .any(|pair| pair.key == KIND_PROPERTY && pair.value == "broadcast")
-    };
+    let asks = |list: &[KeyValue]| list.iter().any(|pair| asks_for_broadcast(&pair.key, &pair.value));
     let declared = connection
         .shard
         .shared

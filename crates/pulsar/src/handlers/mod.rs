@@ -11,6 +11,7 @@ mod seek;
 
 use std::rc::Rc;
 
+use pharos_broker::properties::{self, Holder};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{KeyValue, ServerError};
 use pharos_wire::{Command, Frame};
@@ -110,6 +111,15 @@ fn check_properties(what: &str, list: &[KeyValue]) -> Result<(), Refusal> {
     }
     let text = format!("{what} of {bytes} bytes are larger than {PROPERTIES_BYTES_MAX}");
     Err(Refusal::new(ServerError::MetadataError, text))
+}
+
+/// Refuses properties that only the broker may name and does not know, and values that it does not understand.
+fn check_own(holder: Holder, list: &[KeyValue]) -> Result<(), Refusal> {
+    for pair in list {
+        properties::check(holder, &pair.key, &pair.value)
+            .map_err(|reason| Refusal::new(ServerError::NotAllowedError, reason))?;
+    }
+    Ok(())
 }
 
 /// The size of keys and values together.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use pharos_broker::catalog::schema::{SchemaError, SchemaVersion};
 use pharos_broker::entry::EntryFacts;
 use pharos_broker::error::ProducerError;
+use pharos_broker::properties::Holder;
 use pharos_broker::shard::Publish;
 use pharos_broker::topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 use pharos_runtime::{clock, spawn_local};
@@ -18,7 +19,7 @@ use pharos_wire::proto::{
 };
 
 use super::schema::schema_info;
-use super::{check_name, check_properties, deny};
+use super::{check_name, check_own, check_properties, deny};
 use crate::connection::Connection;
 use crate::producer::{Producer, ProducerSlot, SendTo};
 use crate::reader::{Batch, kept};
@@ -76,6 +77,7 @@ fn topic_of(request: &CommandProducer) -> Result<TopicName, Refusal> {
         .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
     check_name("producer name", request.producer_name.as_deref())?;
     check_properties("producer metadata", &request.metadata)?;
+    check_own(Holder::Producer, &request.metadata)?;
     Ok(topic)
 }
 

@@ -1,0 +1,212 @@
+//! Properties whose names begin with `pharos.`: what clients and administrators ask of this broker beyond the protocol.
+//!
+//! All other names are their owner's business. One that begins so and means nothing where it stands is refused, and so is
+//! a value that is not understood: a misspelt wish must not silently be no wish.
+
+use crate::rules::durability_of;
+
+/// Every name that begins with this is the broker's.
+const PREFIX: &str = "pharos.";
+
+/// The property of a subscription or consumer that asks for a kind which the protocol has no word for.
+pub const SUBSCRIPTION_KIND: &str = "pharos.subscription";
+
+/// The only kind that [`SUBSCRIPTION_KIND`] names.
+pub const BROADCAST: &str = "broadcast";
+
+/// The property of a namespace or topic that says how hard messages are made durable before they are acknowledged: `sync`,
+/// `async` or `bypass`. The topic's word goes first; for a partition, its own, then its topic's.
+pub const DURABILITY: &str = "pharos.durability";
+
+/// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
+/// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
+/// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
+pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
+
+/// Who has properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A namespace.
+    Namespace,
+    /// A topic, partitioned or not.
+    Topic,
+    /// A subscription.
+    Subscription,
+    /// A consumer.
+    Consumer,
+    /// A producer.
+    Producer,
+}
+
+impl Holder {
+    fn with_article(self) -> &'static str {
+        match self {
+            Self::Namespace => "a namespace",
+            Self::Topic => "a topic",
+            Self::Subscription => "a subscription",
+            Self::Consumer => "a consumer",
+            Self::Producer => "a producer",
+        }
+    }
+}
+
+/// One property that the broker acts on.
+struct Known {
+    name: &'static str,
+    holders: &'static [Holder],
+    /// What it takes; empty for any text.
+    values: &'static [&'static str],
+}
+
+const ALL: [Known; 3] = [
+    Known {
+        name: SUBSCRIPTION_KIND,
+        holders: &[Holder::Subscription, Holder::Consumer],
+        values: &[BROADCAST],
+    },
+    Known {
+        name: DURABILITY,
+        holders: &[Holder::Namespace, Holder::Topic],
+        values: &["sync", "async", "bypass"],
+    },
+    Known {
+        name: BROADCAST_SUBSCRIPTIONS,
+        holders: &[Holder::Namespace],
+        values: &[],
+    },
+];
+
+/// Whether a pair of a consumer's or subscription's properties asks for broadcast.
+#[must_use]
+pub fn asks_for_broadcast(name: &str, value: &str) -> bool {
+    name == SUBSCRIPTION_KIND && value == BROADCAST
+}
+
+/// Checks one property of `holder`.
+///
+/// # Errors
+/// A sentence for whoever set it, with what was probably meant.
+pub fn check(holder: Holder, name: &str, value: &str) -> Result<(), String> {
+    let is_ours = name
+        .get(..PREFIX.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
+    if !is_ours {
+        return Ok(());
+    }
+    let Some(known) = ALL.iter().find(|known| known.name == name) else {
+        return Err(unknown(holder, name));
+    };
+    if !known.holders.contains(&holder) {
+        let holders: Vec<_> = known.holders.iter().map(|it| it.with_article()).collect();
+        return Err(format!(
+            "{name} is a property of {}, not of {}",
+            holders.join(" or "),
+            holder.with_article()
+        ));
+    }
+    if known.values.is_empty() || known.values.contains(&value) {
+        return Ok(());
+    }
+    if name == DURABILITY {
+        return durability_of(value).map(drop);
+    }
+    let hint = hint(value, known.values.iter().copied());
+    Err(format!(
+        "{name} is {}, not '{value}'{hint}",
+        known.values.join(" or ")
+    ))
+}
+
+fn unknown(holder: Holder, name: &str) -> String {
+    let ours = || ALL.iter().filter(|known| known.holders.contains(&holder));
+    let here: Vec<_> = ours().map(|known| known.name).collect();
+    let hint = hint(name, here.iter().copied());
+    let rest = if here.is_empty() {
+        format!("{} has none that begins with {PREFIX}", holder.with_article())
+    } else {
+        format!("{} can have {}", holder.with_article(), here.join(", "))
+    };
+    format!("{name} is no property that the broker knows{hint}; {rest}")
+}
+
+/// `; did you mean x?` for the nearest of `names`, if any is near.
+fn hint<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let rated = names.map(|name| (strsim::jaro_winkler(text, name), name));
+    let best = rated.max_by(|one, two| one.0.total_cmp(&two.0));
+    best.filter(|(similarity, _)| *similarity > 0.85)
+        .map(|(_, name)| format!("; did you mean {name}?"))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(holder: Holder, name: &str, value: &str, words: &[&str]) {
+        let reason = check(holder, name, value).unwrap_err();
+        for word in words {
+            assert!(reason.contains(word), "{reason:?} does not say {word:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_others_may_say_what_they_like() {
+        for name in [
+            "",
+            "ph",
+            "colour",
+            "pharos",
+            "pharosx.y",
+            "x.pharos.durability",
+            "ψharos.",
+        ] {
+            check(Holder::Consumer, name, "brodcast").unwrap();
+        }
+    }
+
+    #[test]
+    fn known_properties_are_taken_where_they_mean_something() {
+        check(Holder::Consumer, SUBSCRIPTION_KIND, "broadcast").unwrap();
+        check(Holder::Subscription, SUBSCRIPTION_KIND, "broadcast").unwrap();
+        check(Holder::Topic, DURABILITY, "bypass").unwrap();
+        check(Holder::Namespace, DURABILITY, "async").unwrap();
+        check(Holder::Namespace, BROADCAST_SUBSCRIPTIONS, "cars, fleet-*").unwrap();
+    }
+
+    #[test]
+    fn a_refusal_names_what_was_probably_meant() {
+        refused(
+            Holder::Consumer,
+            SUBSCRIPTION_KIND,
+            "brodcast",
+            &["did you mean broadcast?"],
+        );
+        refused(Holder::Consumer, SUBSCRIPTION_KIND, "", &["is broadcast, not ''"]);
+        refused(
+            Holder::Consumer,
+            "pharos.subscripton",
+            "broadcast",
+            &["pharos.subscripton", "did you mean pharos.subscription?"],
+        );
+        refused(
+            Holder::Consumer,
+            "Pharos.Subscription",
+            "broadcast",
+            &["no property"],
+        );
+        refused(
+            Holder::Topic,
+            DURABILITY,
+            "fsync",
+            &["sync, async or bypass", "fsync"],
+        );
+        refused(
+            Holder::Subscription,
+            DURABILITY,
+            "sync",
+            &["a namespace or a topic", "not of a subscription"],
+        );
+        refused(Holder::Producer, "pharos.", "", &["a producer has none"]);
+    }
+}
