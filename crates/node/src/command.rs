@@ -32,8 +32,10 @@ pub fn command() -> Command {
 
 fn serve() -> Command {
     let command = Command::new("serve").about("Run a broker").long_about(
-        "Run a broker until SIGTERM or SIGINT. Writes one line per front door to standard output when it takes \
-         clients, and its log to standard error. A second signal ends it at once.",
+        "Run a broker until SIGTERM, SIGINT or SIGHUP. Writes one line per front door to standard output when it takes \
+         clients, and its log to standard error. A second SIGTERM or SIGINT ends it at once. SIGHUP stops it because a \
+         terminal that hangs up sends it, unless it was ignored from the start, as by nohup; settings are read at the \
+         start only.",
     );
     with_settings(command)
 }

@@ -82,7 +82,7 @@ async fn run(effective: &Effective) -> anyhow::Result<()> {
     tracing::info!(signal, "stopping; a second signal ends the process at once");
     tokio::select! {
         biased;
-        _ = signals.next() => {
+        _ = signals.next_on_purpose() => {
             tracing::warn!("second signal; exiting at once");
             std::process::exit(130);
         }

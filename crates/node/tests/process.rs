@@ -50,7 +50,11 @@ impl Node {
             "--shards",
             "1",
         ];
-        let mut child = pharos(&arguments).spawn().unwrap();
+        Self::announced(pharos(&arguments).spawn().unwrap())
+    }
+
+    /// Waits until both doors are announced.
+    fn announced(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut url = |scheme: &str| {
             let line = lines
@@ -151,6 +155,48 @@ fn what_was_made_is_there_after_a_restart() {
     node.ask(&["tenants", "delete", "acme"]);
     let (code, log) = node.stop(Signal::INT);
     assert_eq!(code, Some(0), "{log}");
+}
+
+/// A terminal that hangs up takes standard error along, and sends the signal more than once.
+#[test]
+fn a_hang_up_is_a_clean_stop_also_when_the_log_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path());
+    node.ask(&["topics", "create", "t"]);
+    drop(node.child.stderr.take());
+    let pid = Pid::from_child(&node.child);
+    kill_process(pid, Signal::HUP).unwrap();
+    // The second finds it stopping, or stopped and not yet waited for.
+    kill_process(pid, Signal::HUP).unwrap();
+    assert_eq!(node.child.wait().unwrap().code(), Some(0));
+
+    let node = Node::start(dir.path());
+    assert_eq!(node.ask(&["health"]), "healthy\n");
+    let (code, log) = node.stop(Signal::HUP);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("SIGHUP") && log.contains("stopped"), "{log}");
+}
+
+#[test]
+fn a_hang_up_that_was_ignored_before_it_began_stays_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let listen = "--pulsar-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 --shards 1";
+    let script = format!(
+        "trap '' HUP; exec {BINARY} serve --data-dir {} {listen}",
+        dir.path().display()
+    );
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let node = Node::announced(shell.spawn().unwrap());
+    kill_process(Pid::from_child(&node.child), Signal::HUP).unwrap();
+    assert_eq!(node.ask(&["health"]), "healthy\n");
+    let (code, log) = node.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("SIGHUP"), "{log}");
 }
 
 #[test]
@@ -273,6 +319,19 @@ fn wrong_settings_stop_it_before_it_starts() {
     let refused = done(&["serve", "--config", file.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("did you mean shards?"));
+    let refused = done(&[
+        "serve",
+        "--log-level",
+        "inof",
+        "--data-dir",
+        dir.path().to_str().unwrap(),
+    ]);
+    assert_eq!(refused.status.code(), Some(2));
+    let talk = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        talk.contains("'inof' is no log filter") && talk.contains("off, error, warn, info, debug or trace"),
+        "{talk}"
+    );
     let refused = pharos(&["serve"]).env("PHAROS_SHARD", "2").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert_eq!(

@@ -229,10 +229,6 @@ impl Settings {
             !self.advertised_address.contains([':', '/', ' ']),
             "advertised_address is a host name or IPv4 address, without scheme and port",
         );
-        expect(
-            crate::logging::is_filter(&self.log_level),
-            "log_level is no filter; write info, or info,pharos_broker=debug",
-        );
         let message = self.protocol.max_message_size.0;
         expect(
             (1..=15 << 20).contains(&message),
@@ -260,6 +256,8 @@ impl Settings {
             !self.ledger.retention_check_interval.is_zero(),
             "ledger.retention_check_interval must not be 0",
         );
+        let filter = crate::logging::filter_of(&self.log_level);
+        faults.extend(filter.err().map(|reason| format!("log_level: {reason}")));
         faults.extend(self.policies.faults());
         let mut expect = |holds: bool, sentence: &str| {
             if !holds {

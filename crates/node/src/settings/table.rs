@@ -87,7 +87,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Log", "log_format", "", log_format,
         "Form of the log on standard error; auto is human on a terminal and json elsewhere."),
     setting!("Log", "log_level", "", log_level,
-        "What is logged: error, warn, info, debug or trace, also per module, such as info,pharos_broker=debug."),
+        "What is logged: off, error, warn, info, debug or trace, also per module, such as info,pharos_broker=debug. Without a level for all it is info for all others. Anything else is refused."),
     setting!("Protocol", "max_message_size", "maxMessageSize", protocol.max_message_size,
         "Largest message; clients learn it when they connect."),
     setting!("Protocol", "keep_alive_interval", "keepAliveIntervalSeconds", protocol.keep_alive_interval,
