@@ -25,7 +25,7 @@ pub struct Options {
     pub delayed_delivery_tick: Duration,
     /// Whether delayed messages always wait for their time, instead of coming up to one tick early when others are dealt.
     pub delayed_delivery_strict: bool,
-    /// How long a Failover subscription waits before its new active consumer is served.
+    /// How long a Failover subscription waits before its new active consumer, also the first, is served.
     pub failover_delay: Duration,
     /// How long an exclusive holder may stay silent when it is asked whether it lives.
     pub liveness_timeout: Duration,

@@ -5,13 +5,16 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use pharos_client::{Consumer, ConsumerEvent, ConsumerOptions, ProducerOptions};
 use pharos_wire::command::Command;
+use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
 use pharos_wire::proto::schema::Type;
 use pharos_wire::proto::{Schema, ServerError};
 use pharos_wire::request;
-use support::{Node, entry, next, produce_on, publish, soon, until};
+use support::{Node, entry, expect_numbers, next, produce_on, publish, soon, until};
 
 /// Whether a consumer was told that it is the active one, which must be the next thing that it hears.
 async fn announced(consumer: &mut Consumer) -> bool {
@@ -45,6 +48,84 @@ async fn who_is_active_is_announced_to_all_who_wait() {
         let told = [announced(&mut first).await, announced(&mut third).await];
         assert!(told[0] != told[1], "{told:?}");
     }
+}
+
+/// What the first of a flock got at once would come again to the one that is chosen when all are there.
+#[tokio::test]
+async fn the_first_active_consumer_waits_for_those_who_come_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--active-consumer-failover-delay", "2s"]);
+    node.order("PUT", "/admin/v2/persistent/public/default/many/partitions", "2");
+    let client = node.client().await;
+    // The topic; the first to come with its level, the second; which of them is chosen in the end.
+    let flocks = [
+        ("many-partition-0", ("b", 0), ("a", 0), "a"),
+        ("many-partition-1", ("b", 0), ("a", 0), "b"),
+        ("levels", ("a", 1), ("b", 0), "b"),
+    ];
+    let mut attached = Vec::new();
+    for (topic, first, second, chosen) in flocks {
+        let producer = client.producer(topic, ProducerOptions::default()).await.unwrap();
+        publish(&producer, 0..3).await;
+        let mut both = Vec::new();
+        for (name, level) in [first, second] {
+            let mut options = ConsumerOptions::failover("s").from_earliest().name(name);
+            options.command.priority_level = Some(level);
+            let consumer = client.subscribe(topic, options).await.unwrap();
+            both.push((name, consumer));
+        }
+        attached.push((topic, chosen, both));
+    }
+    for (topic, chosen, both) in attached {
+        for (name, mut consumer) in both {
+            // Whoever is not chosen hears that and gets nothing; the chosen one hears it before its messages.
+            while announced(&mut consumer).await != (name == chosen) {
+                // One that was told at once that another one was chosen before it.
+                assert_ne!((topic, name), ("levels", "b"));
+            }
+            if name == chosen {
+                for message in expect_numbers(&mut consumer, 0..3).await {
+                    consumer.ack(&message.id).await.unwrap();
+                }
+                continue;
+            }
+            let stats = node.stats(topic);
+            let consumers = stats["subscriptions"]["s"]["consumers"].as_array().unwrap();
+            let of_it = consumers.iter().find(|it| it["consumerName"] == name).unwrap();
+            assert_eq!(of_it["msgOutCounter"], 0, "{topic}: {of_it}");
+        }
+    }
+}
+
+/// The cursor is on its way to a consumer that is on its way out: it comes home, and is not lost between them.
+#[tokio::test]
+async fn a_consumer_that_leaves_while_it_becomes_active_takes_nothing_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--active-consumer-failover-delay", "1ms"]);
+    let client = node.client().await;
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    publish(&producer, 0..1).await;
+    let mut raw = node.rogue().await;
+    for round in 0..300 {
+        let mut command = request::subscribe("t", "s", SubType::Failover, round, 2 * round);
+        command.initial_position = Some(InitialPosition::Earliest as i32);
+        raw.send(command).await.unwrap();
+        while !matches!(next(&mut raw).await, Command::Success(_)) {}
+        for _ in 0..round % 30 {
+            tokio::task::yield_now().await;
+        }
+        std::thread::sleep(Duration::from_micros(100 * (round % 25)));
+        raw.send(request::close_consumer(round, 2 * round + 1))
+            .await
+            .unwrap();
+        while !matches!(next(&mut raw).await, Command::Success(_)) {}
+    }
+    let mut last = client
+        .subscribe("t", ConsumerOptions::failover("s"))
+        .await
+        .unwrap();
+    assert!(announced(&mut last).await);
+    expect_numbers(&mut last, 0..1).await;
 }
 
 fn schema(kind: Type, data: &'static str) -> Schema {

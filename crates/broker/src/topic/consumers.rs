@@ -34,6 +34,8 @@ pub(crate) struct Consumer {
     pub(crate) info: Arc<ConsumerInfo>,
     /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a listener stay with it.
     pub(crate) flow_at_ms: u64,
+    /// It left, and its cursor is not home yet.
+    pub(crate) is_leaving: bool,
     /// Resolved by being dropped when the consumer is gone.
     pub(crate) leaving: Vec<tokio::sync::oneshot::Sender<()>>,
     /// Sent to it; while it listens, only what it got as a listener before.
@@ -44,6 +46,9 @@ impl Topic {
     /// A consumer left; its cursor comes along if it had it.
     pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<Lease>) {
         let mut state = self.state.borrow_mut();
+        if lease.is_none() && self.is_cursor_on_its_way(&mut state, key) {
+            return; // Sent to it while it left: it comes back from its shard, and the consumer is gone then.
+        }
         let Some(consumer) = state.consumers.remove(&key) else {
             return;
         };
@@ -71,10 +76,25 @@ impl Topic {
         if last {
             subscription.idle_since_ms = clock::wall_ms();
             subscription.kind = None;
+            subscription.activation = None;
         }
         self.settle_after_leave(&mut state, &consumer, last);
         drop(state);
         self.start_commit();
+    }
+
+    /// Whether a consumer that left without a cursor is lent one: it is marked as leaving then.
+    fn is_cursor_on_its_way(&self, state: &mut State, key: ConsumerKey) -> bool {
+        let Some(consumer) = state.consumers.get_mut(&key) else {
+            return false;
+        };
+        let subscription = state.subscriptions.get(&consumer.subscription);
+        let is_lent = subscription.is_some_and(|subscription| match &subscription.body {
+            Body::Stream(cursor) => cursor.loan().is_some_and(|loan| loan.key == key),
+            Body::Broadcast(_) | Body::Dispatched(_) => false,
+        });
+        consumer.is_leaving |= is_lent;
+        is_lent
     }
 
     /// What a leaving consumer means for those who stay.
@@ -157,6 +177,14 @@ impl Topic {
     /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it.
     pub(super) fn on_returned(&self, key: ConsumerKey, lease: Lease) {
         let mut state = self.state.borrow_mut();
+        if state
+            .consumers
+            .get(&key)
+            .is_some_and(|consumer| consumer.is_leaving)
+        {
+            drop(state);
+            return self.on_detach(key, Some(lease));
+        }
         let Some(mut consumer) = state.consumers.remove(&key) else {
             return;
         };

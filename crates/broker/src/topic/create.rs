@@ -72,6 +72,7 @@ impl Topic {
             sharing: None,
             fenced: false,
             creating: durable,
+            activation: None,
             generation: 0,
             idle_since_ms: clock::wall_ms(),
             sent: Sent::default(),

@@ -210,6 +210,7 @@ pub(super) fn restore(state: &mut State) {
             sharing: None,
             fenced: false,
             creating: false,
+            activation: None,
             generation: 0,
             idle_since_ms: now_ms,
             sent: Sent::default(),

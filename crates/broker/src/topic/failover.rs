@@ -1,14 +1,21 @@
 //! Failover: which consumer is the active one, and handing the cursor over when that changes.
 //!
-//! Who becomes the active one is announced to all consumers of the subscription after the configured delay, as the
-//! reference broker does: a client that was just told SUCCESS may not listen for the announcement yet. A consumer that
-//! joins behind an active one hears at once that it is not.
+//! Whoever becomes the active one, also the first, gets messages and is announced to all consumers of the subscription when
+//! the configured delay has passed, as the reference broker does: consumers come in flocks, and what the first of them got
+//! at once would come again to the one that is chosen when all are there. Consumers that come meanwhile do not put it off;
+//! who is the chosen one at its end is the active one. A consumer that joins and is not chosen hears at once that it is not.
+//!
+//! ```text
+//!   nobody listens ── one is chosen ──► delay ──► lent to the chosen one, announced
+//!         ▲                                              │ another is chosen, or it leaves
+//!         └──────────── its cursor is home ◄─────────────┘ stands down
+//! ```
 
 use pharos_runtime::spawn_local;
 use pharos_types::SubscriptionName;
 
 use super::subscribe::{SubscriptionType, lend};
-use super::subscription::{Body, CursorPlace};
+use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::dispatcher::{Candidate, pick_active};
 use crate::ids::ConsumerKey;
@@ -64,21 +71,34 @@ impl Topic {
                     );
                 }
             }
-            CursorPlace::Home(_) => self.activate_later(name.clone()),
+            CursorPlace::Home(_) => self.activate_later(subscription),
         }
     }
 
     /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
-    fn activate_later(&self, name: SubscriptionName) {
+    fn activate_later(&self, subscription: &mut Subscription) {
         let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
             return;
         };
+        if subscription.activation.is_some() {
+            return;
+        }
+        let number = shard.global_number();
+        subscription.activation = Some(number);
+        let name = subscription.name.clone();
         let delay = shard.shared.options.failover_delay;
         spawn_local(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
-            me.activate(&mut me.state.borrow_mut(), &name);
+            let mut state = me.state.borrow_mut();
+            let is_due = state.subscriptions.get_mut(&name).is_some_and(|subscription| {
+                let is_due = subscription.activation == Some(number);
+                subscription.activation.take_if(|_| is_due).is_some()
+            });
+            if is_due {
+                me.activate(&mut state, &name);
+            }
         });
     }
 
@@ -116,26 +136,6 @@ impl Topic {
             },
         );
         self.announce_active(state, name, chosen);
-    }
-
-    /// Announces the first active consumer, which listens already, once the delay has settled who else joins.
-    pub(super) fn announce_later(&self, name: SubscriptionName, first: ConsumerKey) {
-        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
-            return;
-        };
-        let delay = shard.shared.options.failover_delay;
-        spawn_local(async move {
-            tokio::time::sleep(delay).await;
-            let state = me.state.borrow();
-            // Whoever took over meanwhile was announced when it did.
-            let listens = state
-                .subscriptions
-                .get(&name)
-                .is_some_and(|subscription| subscription.is_lent_to(first));
-            if listens {
-                me.announce_active(&state, &name, first);
-            }
-        });
     }
 
     /// Tells every consumer of the subscription whether it is the one.

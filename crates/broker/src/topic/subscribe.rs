@@ -265,6 +265,7 @@ impl Topic {
                 priority_level: request.priority_level,
                 info: request.info.clone(),
                 flow_at_ms: 0,
+                is_leaving: false,
                 leaving: Vec::new(),
                 sent: Sent::default(),
             },
@@ -303,16 +304,16 @@ impl Topic {
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         self.enlist(state, request, key, name, SubscriptionType::Failover);
         let chosen = self.chosen_active(state, &request.subscription) == Some(key);
-        if chosen && let Some(lease) = self.lend_stream(state, request, key) {
-            let at_once = self
-                .shard()
-                .is_none_or(|shard| shard.shared.options.failover_delay.is_zero());
-            if !at_once {
-                self.announce_later(request.subscription.clone(), key);
-            }
-            return Ok(self.done(state, key, Attach::Listen(lease), at_once.then_some(true)));
+        let at_once = self
+            .shard()
+            .is_some_and(|shard| shard.shared.options.failover_delay.is_zero());
+        if at_once
+            && chosen
+            && let Some(lease) = self.lend_stream(state, request, key)
+        {
+            return Ok(self.done(state, key, Attach::Listen(lease), Some(true)));
         }
-        // Not the one, or the one before it must stand down first: that hands the cursor over, and is announced then.
+        // Not the one, or one to come: more may join, or the one before it must stand down first.
         self.choose_active(state, &request.subscription);
         Ok(self.done(state, key, Attach::Dormant, (!chosen).then_some(false)))
     }

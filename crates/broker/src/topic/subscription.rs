@@ -38,6 +38,8 @@ pub(crate) struct Subscription {
     pub(crate) fenced: bool,
     /// Created, but not yet durable.
     pub(crate) creating: bool,
+    /// Of Failover: which hand-over of the cursor waits for the configured delay, if one does.
+    pub(crate) activation: Option<u64>,
     /// Rises when the body becomes another one, so that a read that was under way knows it is void.
     pub(crate) generation: u64,
     /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
@@ -145,16 +147,6 @@ impl Subscription {
 
     pub(crate) fn is_broadcast(&self) -> bool {
         matches!(self.body, Body::Broadcast(_))
-    }
-
-    /// Whether the one cursor of a stream is with this consumer, and stays there.
-    pub(crate) fn is_lent_to(&self, key: ConsumerKey) -> bool {
-        let Body::Stream(cursor) = &self.body else {
-            return false;
-        };
-        cursor
-            .loan()
-            .is_some_and(|loan| loan.key == key && !loan.recalled)
     }
 
     /// All cursors, with the broadcast name where there is one.

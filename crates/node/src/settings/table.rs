@@ -113,7 +113,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Topics", "delayed_delivery_strict", "isDelayedDeliveryDeliverAtTimeStrict", topics.delayed_delivery_strict,
         "Whether delayed messages always wait for their time, instead of coming up to one tick early when others are dealt."),
     setting!("Topics", "active_consumer_failover_delay", "activeConsumerFailoverDelayTimeMillis", topics.active_consumer_failover_delay,
-        "Failover: pause before another consumer takes over."),
+        "Failover: pause before a consumer becomes the active one, the first as well, so that those who come together are all there when one is chosen."),
     setting!("Topics", "cursor_flush_interval", "managedLedgerCursorPositionFlushSeconds", topics.cursor_flush_interval,
         "How often acknowledged positions are stored; after a crash at most this much is delivered again. When those of Exclusive, Failover and broadcast consumers move on more than 1,000 topics a second and shard, they are stored for 1,000 topics a second, and it takes that much longer."),
     setting!("Topics", "unload_idle_after", "", topics.unload_idle_after,
