@@ -35,6 +35,8 @@ struct World {
     ledger_next: u64,
     /// While set, appends stay queued: the durable tail stands still.
     held: bool,
+    /// While set, appends are refused.
+    overloaded: bool,
     poisoned: Option<Arc<StorageFault>>,
 }
 
@@ -78,6 +80,11 @@ impl MemoryEngine {
         world.ledgers.values_mut().for_each(Ledger::make_durable);
     }
 
+    /// Whether appends are refused for the moment from now on, as an engine does that has taken too much.
+    pub fn overload(&self, is_overloaded: bool) {
+        self.lock().overloaded = is_overloaded;
+    }
+
     /// Fails as a device would: no write ever succeeds again, reads go on.
     pub fn poison(&self, fault: &Arc<StorageFault>) {
         let mut world = self.lock();
@@ -111,6 +118,7 @@ impl MemoryEngine {
                 ledgers,
                 ledger_next: world.ledger_next,
                 held: false,
+                overloaded: false,
                 poisoned: None,
             })),
         }
@@ -320,6 +328,12 @@ impl LedgerWriter for Writer {
             return Err(AppendError::TooLarge {
                 bytes: payload.len(),
                 bytes_max: ENTRY_BYTES_MAX,
+            });
+        }
+        if self.engine.lock().overloaded {
+            return Err(AppendError::Overloaded {
+                ledger: self.id,
+                bytes_max: 0,
             });
         }
         self.while_open(|ledger, held| {

@@ -112,12 +112,8 @@ fn open(engine: &Engine, metadata: &Arc<Memory>, durability: Durability) -> Mana
     .unwrap()
 }
 
-fn open_cursors(log: &ManagedLedger, durability: Durability) -> CursorLog {
-    let options = CursorLogOptions {
-        durability,
-        ..CursorLogOptions::default()
-    };
-    run(CursorLog::open(log, options, 0)).unwrap()
+fn open_cursors(log: &ManagedLedger) -> CursorLog {
+    run(CursorLog::open(log, CursorLogOptions::default(), 0)).unwrap()
 }
 
 fn maintain(log: &mut ManagedLedger) {
@@ -172,41 +168,29 @@ fn a_change_begins_a_new_ledger_at_once_also_when_the_last_one_is_empty() {
 }
 
 #[test]
-fn the_cursor_log_follows_its_topic() {
-    let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
-    let log = open(&engine, &metadata, Durability::Sync);
-    let mut cursors = open_cursors(&log, Durability::Sync);
-    let before: Vec<_> = engine.made.lock().unwrap().keys().copied().collect();
-    let created = |id| Record::SubscriptionCreated {
-        subscription: SubscriptionId(id),
-        name: format!("s{id}"),
-        kind: 0,
-        properties: Default::default(),
-        facts: Vec::new(),
-    };
-    cursors.queue(created(0)).unwrap();
-    let ticket = cursors.commit();
-    maintain_cursors(&mut cursors);
-    run(ticket.durable()).unwrap();
-    let named = |engine: &Engine| {
-        let made = engine.made.lock().unwrap();
-        let newest = made.keys().filter(|id| !before.contains(id)).max().copied();
-        newest.map(|id| (id, made[&id])).unwrap()
-    };
-    assert_eq!(named(&engine).1, Durability::Sync);
-    cursors.set_durability(Durability::Async);
-    maintain_cursors(&mut cursors);
-    let (ledger, durability) = named(&engine);
-    assert_eq!(durability, Durability::Async);
-    cursors.queue(created(1)).unwrap();
-    let ticket = cursors.commit();
-    maintain_cursors(&mut cursors);
-    run(ticket.durable()).unwrap();
-    assert_eq!(named(&engine).0, ledger, "no further roll");
-    // All of it is in the new ledger.
-    drop((log, cursors));
-    let log = open(&engine, &metadata, Durability::Async);
-    assert_eq!(open_cursors(&log, Durability::Async).subscriptions().len(), 2);
+fn cursors_are_synced_whatever_their_topic_is() {
+    for durability in [Durability::Async, Durability::Bypass] {
+        let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
+        let log = open(&engine, &metadata, durability);
+        let mut cursors = open_cursors(&log);
+        let created = Record::SubscriptionCreated {
+            subscription: SubscriptionId(0),
+            name: "s".to_owned(),
+            kind: 0,
+            properties: Default::default(),
+            facts: Vec::new(),
+        };
+        cursors.queue(created).unwrap();
+        let ticket = cursors.commit();
+        maintain_cursors(&mut cursors);
+        run(ticket.durable()).unwrap();
+        let topic = log.ledgers().last().unwrap().id;
+        let made = engine.made.lock().unwrap().clone();
+        let cursor_ledgers: Vec<_> = made.iter().filter(|(id, _)| **id != topic).collect();
+        assert_eq!(made[&topic], durability);
+        assert_eq!(cursor_ledgers.len(), 1);
+        assert_eq!(*cursor_ledgers[0].1, Durability::Sync);
+    }
 }
 
 #[test]
@@ -214,7 +198,7 @@ fn cursors_never_stand_beyond_the_recovered_end() {
     let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
     let mut log = open(&engine, &metadata, Durability::Async);
     // The cursors are on the device, the messages are not.
-    let mut cursors = open_cursors(&log, Durability::Sync);
+    let mut cursors = open_cursors(&log);
     append(&mut log, 100);
     let subscription = SubscriptionId(0);
     let name = Record::SubscriptionCreated {
@@ -245,14 +229,14 @@ fn cursors_never_stand_beyond_the_recovered_end() {
     let mut log = open(&engine, &metadata, Durability::Async);
     *engine.left.lock().unwrap() = None;
     assert_eq!(log.end(), Ordinal(40), "the end was lost");
-    let cursors = open_cursors(&log, Durability::Sync);
+    let cursors = open_cursors(&log);
     let acks = &cursors.cursor(slot).unwrap().acks;
     assert_eq!(acks.acked_to(), Ordinal(40));
     append(&mut log, 60);
     // Also after another start nothing of it counts as acknowledged.
     drop((log, cursors));
     let log = open(&engine, &metadata, Durability::Async);
-    let cursors = open_cursors(&log, Durability::Sync);
+    let cursors = open_cursors(&log);
     let acks = &cursors.cursor(slot).unwrap().acks;
     assert_eq!((acks.acked_to(), acks.backlog(log.end())), (Ordinal(40), 60));
     assert!(!acks.is_acked(Ordinal(80)));

@@ -12,6 +12,8 @@ pub(super) struct Commits {
     running: bool,
     /// Somebody asked for a commit after the one that runs began.
     queued: bool,
+    /// A task will look at the cursor log again.
+    pub(super) comes_again: bool,
 }
 
 impl Topic {

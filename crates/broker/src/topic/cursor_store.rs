@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use pharos_ledger::Durability;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::{self, CursorLog, CursorLogOptions, Record, SubscriptionId};
 use pharos_managed_ledger::{ManagedLedger, OpenError};
@@ -19,16 +19,14 @@ use crate::ids::SlotId;
 /// Subscription kinds as stored; never reuse a number.
 const KIND_ORDINARY: u8 = 0;
 const KIND_BROADCAST: u8 = 1;
+/// How often a cursor log is looked at for which the engine has no room at the moment.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 /// Facts of a cursor whose consumer lost its place.
 const FACTS_DROPPED: &[u8] = &[1];
 
 /// Opens the cursors of a topic whose log was just opened.
-pub(super) async fn open(ledger: &ManagedLedger, durability: Durability) -> Result<CursorLog, OpenError> {
-    let options = CursorLogOptions {
-        durability,
-        ..CursorLogOptions::default()
-    };
-    CursorLog::open(ledger, options, clock::wall_ms()).await
+pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError> {
+    CursorLog::open(ledger, CursorLogOptions::default(), clock::wall_ms()).await
 }
 
 /// A subscription was made.
@@ -119,13 +117,24 @@ impl Topic {
         }
     }
 
-    /// Starts whatever the cursor log wants done (rolling over).
+    /// Starts whatever the cursor log wants done (rolling over), and comes again while it waits for the engine.
     pub(super) fn maintain_cursors(&self, state: &mut State) {
         while let Some(work) = state.cursors.take_maintenance(clock::wall_ms()) {
             let Some(me) = self.me() else { return };
             spawn_local(async move {
                 let done = work.await;
                 me.on_cursors_maintained(done);
+            });
+        }
+        if state.cursors.is_behind() && !std::mem::replace(&mut state.commits.comes_again, true) {
+            let me = self.me.clone();
+            spawn_local(async move {
+                tokio::time::sleep(CATCH_UP_INTERVAL).await;
+                if let Some(me) = me.upgrade() {
+                    let mut state = me.state.borrow_mut();
+                    state.commits.comes_again = false;
+                    me.maintain_cursors(&mut state);
+                }
             });
         }
     }

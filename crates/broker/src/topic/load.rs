@@ -130,7 +130,7 @@ impl Shard {
         )
         .await
         .map_err(|error| open_error(&error))?;
-        let cursors = cursor_store::open(&ledger, durability)
+        let cursors = cursor_store::open(&ledger)
             .await
             .map_err(|error| open_error(&error))?;
         let id = TopicId {
@@ -143,9 +143,8 @@ impl Shard {
         // before.
         let rules_version = self.shared.catalog.policy_version();
         let rules = Rc::new(self.rules_of(name));
-        let (mut ledger, mut cursors) = (ledger, cursors);
+        let mut ledger = ledger;
         ledger.set_durability(rules.durability);
-        cursors.set_durability(rules.durability);
         let mut state = State {
             ledger,
             cursors,

@@ -96,7 +96,6 @@ impl Topic {
             return;
         }
         state.ledger.set_durability(rules.durability);
-        state.cursors.set_durability(rules.durability);
         state.rules = Rc::new(rules);
         let (options, limits) = Self::dispatch_options(&state);
         for subscription in state.subscriptions.values_mut() {

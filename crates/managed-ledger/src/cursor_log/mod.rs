@@ -12,6 +12,12 @@
 //! 3. once the snapshot is durable the info names the new ledger, by compare-and-set;
 //! 4. the old ledger is deleted.
 //!
+//! The ledgers of cursors are synced, however durable the topic's own entries are: the info is, and what it names must not be
+//! less. So is therefore every commit.
+//!
+//! When the engine takes nothing for a while, changes are gathered in the mirror alone, and the log rolls: the snapshot that
+//! follows has them all, and commits made meanwhile wait for it.
+//!
 //! A crash at any point leaves the info naming one ledger that is whole, whichever it is; that is also why a change that is
 //! made between 2 and 4 counts as durable only when it is durable in both, and why step 3 is tried again rather than
 //! given up when its outcome is unknown.
@@ -25,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{Durability, LedgerEngine, StorageFault};
+use pharos_ledger::{LedgerEngine, StorageFault};
 use pharos_types::LedgerId;
 use tokio::sync::{oneshot, watch};
 
@@ -59,10 +65,9 @@ pub struct CursorLogOptions {
     pub roll_factor: u64,
     /// Records are gathered into entries of about this many bytes. Default 1 MiB.
     pub entry_bytes: usize,
-    /// What may be queued and not yet taken by the engine, in bytes. Default 64 MiB.
+    /// What may be queued and not yet taken by the engine, in bytes; beyond it changes are gathered in memory until a new
+    /// ledger takes all of them at once. Default 64 MiB.
     pub queue_bytes_max: usize,
-    /// How durable commits are.
-    pub durability: Durability,
 }
 
 impl Default for CursorLogOptions {
@@ -72,7 +77,6 @@ impl Default for CursorLogOptions {
             roll_factor: 4,
             entry_bytes: 1 << 20,
             queue_bytes_max: 64 << 20,
-            durability: Durability::Sync,
         }
     }
 }
@@ -98,9 +102,6 @@ pub enum QueueError {
         /// Its size.
         bytes: usize,
     },
-    /// Too much is queued and not durable; try again later.
-    #[error("too much is queued for the cursor ledger")]
-    Full,
     /// The cursor ledger failed; reopen the topic.
     #[error("cursor log has failed")]
     Failed(#[source] Arc<StorageFault>),
@@ -118,17 +119,17 @@ pub struct CursorLog {
     /// The ledger that the info names, when this owner opened it for writing. Without one, nothing was queued since the opening,
     /// or a roll is about to make it.
     primary: Option<Target>,
-    /// How durable the ledger that was created last makes its entries.
-    durability: Durability,
     /// The ledger that the info names.
     named: Option<LedgerId>,
     roll: Roll,
     /// The ledger that a roll replaced, and how far it must be durable before it is deleted.
     retired: Option<(LedgerId, Option<DurableAt>)>,
-    /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there.
+    /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there, and until then all that follow.
     is_unwritten: bool,
-    /// Tickets that wait for the first ledger to be named.
+    /// Tickets that wait for the next roll, because what they are for is in no ledger yet.
     waiting: Vec<oneshot::Sender<DurableAt>>,
+    /// Tickets that wait for the roll under way to be named.
+    waiting_copy: Vec<oneshot::Sender<DurableAt>>,
     /// What a snapshot would take, about.
     snapshot_bytes: u64,
     /// A roll that could not begin waits until then.
@@ -148,7 +149,9 @@ impl CursorLog {
         }
         self.mirror.check(&record)?;
         if self.queued_bytes() > self.options.queue_bytes_max {
-            return Err(QueueError::Full);
+            // The engine takes nothing at the moment. Memory holds what all changes from here on come to, and a new ledger's
+            // snapshot will.
+            self.is_unwritten = true;
         }
         let start = self.chunk.len();
         if start == 0 {
@@ -168,9 +171,10 @@ impl CursorLog {
             self.snapshot_bytes += bytes as u64;
         }
         self.mirror.apply(record);
-        if self.primary.is_none() && !matches!(self.roll, Roll::Copying { .. }) {
-            // No ledger to write to: the snapshot that begins it will hold the change.
-            self.chunk.clear();
+        let has_target = self.primary.is_some() || matches!(self.roll, Roll::Copying { .. });
+        if self.is_unwritten || !has_target {
+            // No ledger to write to, or one that lacks an earlier change: the snapshot that begins the next will hold this.
+            self.chunk.truncate(start);
             self.is_unwritten = true;
         } else if self.chunk.len() >= self.options.entry_bytes {
             self.seal_chunk();
@@ -187,21 +191,28 @@ impl CursorLog {
         if let Some(failure) = &*self.failure.borrow() {
             return CommitTicket::failed(failure.clone());
         }
-        if self.primary.is_none() {
-            if !self.is_unwritten && matches!(self.roll, Roll::Idle) {
-                return CommitTicket::at(Vec::new(), self.failure.subscribe());
-            }
+        if self.is_unwritten || self.primary.is_none() {
+            let is_copied = matches!(self.roll, Roll::Copying { .. });
+            let waiting = match (self.is_unwritten, is_copied) {
+                (true, _) => &mut self.waiting,
+                (false, true) => &mut self.waiting_copy,
+                (false, false) => return CommitTicket::at(Vec::new(), self.failure.subscribe()),
+            };
             let (answer, later) = oneshot::channel();
-            self.waiting.push(answer);
+            waiting.push(answer);
             return CommitTicket::later(later, self.failure.subscribe());
         }
         let places = self.targets().map(Target::all).collect();
         CommitTicket::at(places, self.failure.subscribe())
     }
 
-    /// How durable commits are made; the log rolls to a new ledger when that differs from what the present one does.
-    pub fn set_durability(&mut self, durability: Durability) {
-        self.options.durability = durability;
+    /// Whether something waits that only time or the engine brings on: a step to be tried again, records that the engine has
+    /// not taken. The owner asks for [`take_maintenance`](Self::take_maintenance) again a little later.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        let is_due = matches!(self.roll, Roll::Idle) && self.is_roll_due();
+        let waits = matches!(self.roll, Roll::Copying { is_naming: false, .. });
+        !self.is_failed() && (is_due || waits || self.targets().any(|target| target.queued_bytes > 0))
     }
 
     /// The cursors and what they belong to.
@@ -265,8 +276,9 @@ impl CursorLog {
     }
 
     fn fail(&mut self, error: CommitError) {
-        // Tickets that wait for a first ledger see the failure too.
+        // Tickets that wait for a ledger see the failure too.
         self.waiting.clear();
+        self.waiting_copy.clear();
         self.failure.send_if_modified(|failure| {
             let is_first = failure.is_none();
             failure.get_or_insert(error);

@@ -43,7 +43,6 @@ impl CursorLog {
             let mut log = Self {
                 engine,
                 info,
-                durability: options.durability,
                 options,
                 mirror,
                 chunk: Vec::new(),
@@ -53,6 +52,7 @@ impl CursorLog {
                 retired: None,
                 is_unwritten,
                 waiting: Vec::new(),
+                waiting_copy: Vec::new(),
                 snapshot_bytes: 0,
                 retry_at_ms: 0,
                 failure: watch::Sender::new(None),

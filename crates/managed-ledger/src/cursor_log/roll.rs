@@ -16,7 +16,7 @@ const RETRY_MS: u64 = 1_000;
 /// How far a roll has come.
 pub(super) enum Roll {
     Idle,
-    Creating(Durability),
+    Creating,
     /// The snapshot is queued; changes go to both ledgers.
     Copying {
         target: Target,
@@ -82,13 +82,13 @@ impl CursorLog {
         let is_flushed = self.targets().all(|target| target.queued_bytes == 0);
         match &mut self.roll {
             Roll::Idle if is_due => {
-                let durability = self.options.durability;
-                self.roll = Roll::Creating(durability);
+                self.roll = Roll::Creating;
                 let engine = Arc::clone(&self.engine);
-                // Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for the
-                // readers whose positions they are.
+                // Synced whatever the topic is: the info names this ledger, and a name must not outlive what it stands for.
+                // Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for
+                // the readers whose positions they are.
                 let options = CreateOptions {
-                    durability,
+                    durability: Durability::Sync,
                     is_background: true,
                 };
                 Some(Box::pin(async move {
@@ -102,7 +102,7 @@ impl CursorLog {
                 *is_naming = true;
                 Some(self.name_copy())
             }
-            Roll::Idle | Roll::Creating(_) | Roll::Copying { .. } => None,
+            Roll::Idle | Roll::Creating | Roll::Copying { .. } => None,
         }
     }
 
@@ -125,32 +125,28 @@ impl CursorLog {
     }
 
     /// Whether the log has grown enough, or has no ledger for what is queued.
-    fn is_roll_due(&self) -> bool {
+    pub(super) fn is_roll_due(&self) -> bool {
         let Some(primary) = &self.primary else {
             return self.is_unwritten;
         };
-        if self.durability != self.options.durability {
-            return true;
-        }
-        primary.bytes
-            > self
-                .options
-                .roll_bytes_min
-                .max(self.snapshot_bytes * self.options.roll_factor)
+        self.is_unwritten
+            || primary.bytes
+                > self
+                    .options
+                    .roll_bytes_min
+                    .max(self.snapshot_bytes * self.options.roll_factor)
     }
 
     /// Step 2. The open chunk belongs before the snapshot: to the old ledger only.
     fn begin_copy(&mut self, writer: Arc<dyn LedgerWriter>) {
         self.seal_chunk();
-        if let Roll::Creating(durability) = self.roll {
-            self.durability = durability;
-        }
         let mut target = Target::new(writer);
         for entry in self.mirror.snapshot(self.options.entry_bytes) {
             target.push(Bytes::from(entry));
         }
         self.snapshot_bytes = target.bytes;
         self.is_unwritten = false;
+        self.waiting_copy.append(&mut self.waiting);
         self.roll = Roll::Copying {
             target,
             is_naming: false,
@@ -197,7 +193,7 @@ impl CursorLog {
         };
         let old = self.named.replace(target.writer.id());
         self.retired = old.map(|old| (old, self.primary.as_ref().map(Target::all)));
-        for ticket in self.waiting.drain(..) {
+        for ticket in self.waiting_copy.drain(..) {
             // Who gave up waiting is not told.
             let _ = ticket.send(target.all());
         }

@@ -36,7 +36,7 @@ fn tiny() -> CursorLogOptions {
         roll_bytes_min: 60,
         roll_factor: 1,
         entry_bytes: 40,
-        ..CursorLogOptions::default()
+        queue_bytes_max: 120,
     }
 }
 
@@ -356,6 +356,36 @@ fn an_engine_that_fails_is_told_to_everyone() {
     world.log.queue(moved()).unwrap();
     assert!(run(world.log.commit().durable()).is_err());
     assert!(matches!(world.log.queue(moved()), Err(QueueError::Failed(_))));
+}
+
+#[test]
+fn an_engine_that_takes_nothing_for_long_gets_all_of_it_later() {
+    let mut world = World::new(tiny());
+    let (subscription, slot) = world.subscribe("a", AckState::default());
+    world.commit();
+    world.engine.overload(true);
+    for to in 1..=90 {
+        let acks = AckState::new(Ordinal(to));
+        world.log.queue(Record::CursorMoved { slot, acks }).unwrap();
+        drop(world.log.commit());
+        world.maintain();
+    }
+    let joined = world.join(subscription, "late", AckState::new(Ordinal(7)));
+    assert!(world.log.queued_bytes() < 400, "what is queued has an end");
+    let ticket = world.log.commit();
+    let mut ticket = Box::pin(ticket.durable());
+    assert!(ticket.as_mut().now_or_never().is_none());
+    assert!(world.log.is_behind(), "somebody comes again");
+    world.engine.overload(false);
+    world.now_ms += 1_000;
+    world.maintain();
+    run(ticket).unwrap();
+    assert!(!world.log.is_behind());
+    let before = world.state();
+    world.crash();
+    assert_eq!(world.state(), before);
+    assert_eq!(world.log.acks(slot), Some(&AckState::new(Ordinal(90))));
+    assert_eq!(world.log.acks(joined), Some(&AckState::new(Ordinal(7))));
 }
 
 #[test]

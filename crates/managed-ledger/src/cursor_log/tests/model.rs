@@ -16,6 +16,7 @@ enum Step {
     Maintain,
     MaintainOnce,
     Hold(bool),
+    Overload(bool),
     FailWrites(bool),
     Later,
     Crash,
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Maintain),
         8 => Just(Step::MaintainOnce),
         2 => any::<bool>().prop_map(Step::Hold),
+        2 => any::<bool>().prop_map(Step::Overload),
         1 => any::<bool>().prop_map(Step::FailWrites),
         2 => Just(Step::Later),
         2 => Just(Step::Crash),
@@ -153,10 +155,12 @@ impl Model {
             }
             Step::Hold(true) => world.engine.hold(),
             Step::Hold(false) => world.engine.release(),
+            Step::Overload(yes) => world.engine.overload(*yes),
             Step::FailWrites(fails) => world.metadata.fail_writes(fails.then_some("test")),
             Step::Later => world.now_ms += 1_000,
             Step::Crash => {
                 world.metadata.fail_writes(None);
+                world.engine.overload(false);
                 world.crash();
                 self.reopened(world);
             }
@@ -167,6 +171,7 @@ impl Model {
     fn close(&mut self, world: &mut World) {
         world.metadata.fail_writes(None);
         world.engine.release();
+        world.engine.overload(false);
         world.now_ms += 1_000;
         world.maintain();
         let spare = open_topic(&MemoryEngine::new(), &Arc::default());
@@ -191,6 +196,7 @@ proptest! {
             model.poll();
         }
         world.metadata.fail_writes(None);
+        world.engine.overload(false);
         world.crash();
         model.reopened(&world);
         let named: Vec<_> = world.log.named.into_iter().collect();
