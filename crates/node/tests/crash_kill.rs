@@ -309,8 +309,11 @@ async fn a_stopped_broker_forgets_nothing() {
             .iter()
             .enumerate()
             .filter(|(number, _)| *number < 50 || number % 2 == 0);
-        let ids: Vec<_> = acked.map(|(_, message)| message.id.clone()).collect();
-        soon("ACK", consumer.ack_and_wait(AckType::Individual, ids))
+        for (_, message) in acked {
+            consumer.ack(&message.id).await.unwrap();
+        }
+        // An answer that stores nothing, after those are handled.
+        soon("the end of the topic", consumer.last_message_id())
             .await
             .unwrap();
     }

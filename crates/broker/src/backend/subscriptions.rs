@@ -92,8 +92,7 @@ impl Backend {
         let outcome = self.at_home(name, move |topic| async move {
             let to = topic.find_by_time(before_ms).await?;
             topic.expire_to(&subscription, to).await?;
-            topic.settle().await;
-            Ok(())
+            Ok(topic.settle().await?)
         });
         outcome.await
     }
@@ -121,8 +120,7 @@ impl Backend {
                 }
             };
             topic.expire_to(&subscription, to).await?;
-            topic.settle().await;
-            Ok(())
+            Ok(topic.settle().await?)
         });
         outcome.await
     }

@@ -7,7 +7,7 @@ use pharos_runtime::clock;
 
 use super::{HomeMessage, Shard};
 use crate::feed::Progress;
-use crate::ids::TopicId;
+use crate::ids::{ConsumerKey, TopicId};
 
 /// How often the counters of topics are noted.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -105,6 +105,21 @@ impl Shard {
         self.flush_feed(topic);
         // What is sent to a shard arrives in the order in which it was sent. One that is gone hears nothing any more.
         let _ = self.call(topic.home, |_| async {}).await;
+    }
+
+    /// Resolves when what a consumer here has acknowledged so far is durable, as far as its subscription is.
+    ///
+    /// # Errors
+    /// The storage's reason, or that the topic is gone; whether the acknowledgements survive is unknown then.
+    pub async fn settle_acks(&self, topic: TopicId, key: ConsumerKey) -> Result<(), String> {
+        self.flush_feed(topic);
+        let settled = self.call(topic.home, move |home| async move {
+            match home.topics.by_id(topic) {
+                Some(topic) => topic.settle_acks(key).await,
+                None => Err("topic was unloaded".to_owned()),
+            }
+        });
+        settled.await.unwrap_or_else(|gone| Err(gone.to_string()))
     }
 
     /// Lets go of what is old also where nothing new comes.

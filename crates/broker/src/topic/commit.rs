@@ -4,6 +4,8 @@ use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
 use super::Topic;
+use crate::error::CursorError;
+use crate::ids::ConsumerKey;
 
 /// Who waits.
 #[derive(Default)]
@@ -28,6 +30,34 @@ impl Topic {
         receiver
             .await
             .unwrap_or_else(|_| Err("topic was closed".to_owned()))
+    }
+
+    /// Makes what a consumer acknowledged until now durable, where its acknowledgements were heard of.
+    ///
+    /// # Errors
+    /// As for [`commit_cursors`](Self::commit_cursors).
+    pub(crate) async fn settle_acks(&self, key: ConsumerKey) -> Result<(), String> {
+        if self.is_transient() {
+            return Ok(());
+        }
+        let name = {
+            let state = self.state.borrow();
+            let consumer = state.consumers.get(&key);
+            consumer.map(|consumer| consumer.subscription.clone())
+        };
+        if let Some(name) = name {
+            self.flush_dispatched(&name);
+        }
+        self.commit_cursors().await
+    }
+
+    /// Makes all that listeners and dispatchers have acknowledged until now durable.
+    ///
+    /// # Errors
+    /// As for [`commit_cursors`](Self::commit_cursors).
+    pub(crate) async fn settle(&self) -> Result<(), CursorError> {
+        self.hear_listeners().await;
+        self.commit_cursors().await.map_err(CursorError::Storage)
     }
 
     /// Starts writing what is queued in the cursor log, without waiting for it.

@@ -15,6 +15,8 @@ use crate::error::CursorError;
 
 /// Entries that one read of a scan brings.
 const SCAN_ENTRIES: usize = 1000;
+/// How often a skip is begun anew because a consumer came or left in the middle of it.
+const SKIP_TRIES: usize = 3;
 /// Bytes that one read of a scan brings.
 const SCAN_BYTES: usize = 4 << 20;
 
@@ -79,29 +81,30 @@ impl Topic {
             .await
     }
 
-    /// As [`skip_to`](Self::skip_to); resolves when listeners have heard of it.
+    /// As [`skip_to`](Self::skip_to); resolves when listeners have heard of it and it is durable.
     pub(crate) async fn skip_settled(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
-        self.skip_to(name, to)?;
-        self.settle().await;
+        for _ in 0..SKIP_TRIES {
+            self.skip_to(name, to)?;
+            self.settle().await?;
+            // A consumer that left meanwhile took its place with it, as it was.
+            if !self.stands_before(name, to) {
+                break;
+            }
+        }
         Ok(())
     }
 
-    /// Resolves when the shards that listen have handled what was sent to them so far.
-    pub(crate) async fn settle(&self) {
-        let Some(shard) = self.shard() else { return };
-        let count = self.state.borrow().links.len();
-        for to in (0..count).map(super::publish::shard_id) {
-            if self
-                .state
-                .borrow()
-                .links
-                .get(to.index())
-                .is_some_and(|link| link.lent > 0)
-            {
-                // A shard that is gone needs no telling.
-                let _ = shard.call(to, |_| async {}).await;
-            }
-        }
+    /// Whether a durable cursor of a subscription is known to stand before a place.
+    fn stands_before(&self, name: &SubscriptionName, to: Ordinal) -> bool {
+        let state = self.state.borrow();
+        let Some(subscription) = state.subscriptions.get(name) else {
+            return false;
+        };
+        let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
+        slots.any(|id| {
+            let slot = state.slots.get(id);
+            slot.is_some_and(|slot| !slot.dropped && slot.acked_to() < to)
+        })
     }
 
     /// Gives up closed ledgers that nobody needs, now.
@@ -127,7 +130,7 @@ impl Topic {
         for name in names {
             self.skip_to(&name, end)?;
         }
-        self.settle().await;
+        self.settle().await?;
         self.state.borrow_mut().ledger.ask_rollover();
         self.discard();
         Ok(())

@@ -183,7 +183,7 @@ impl Topic {
     }
 
     /// Resolves when what listeners and dispatchers have acknowledged until now is known here.
-    async fn hear_listeners(&self) {
+    pub(super) async fn hear_listeners(&self) {
         self.flush_all();
         let (Some(shard), id) = (self.shard(), self.id) else {
             return;

@@ -1,9 +1,11 @@
 //! ACK and REDELIVER.
 
+use std::rc::Rc;
+
 use pharos_broker::feed;
 use pharos_broker::shard::OwnedAck;
 use pharos_broker::topic::SubscriptionType;
-use pharos_runtime::clock;
+use pharos_runtime::{clock, spawn_local};
 use pharos_wire::ack::Ack;
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::command_ack::AckType;
@@ -13,12 +15,28 @@ use super::consume::position_of;
 use crate::connection::Connection;
 use crate::consumer::{Attached, ConsumerSlot};
 
-/// ACK. For a consumer that listens here it ends here.
-pub(super) fn handle_ack(connection: &Connection, ack: &Ack) {
+/// ACK. For a consumer that listens here it ends here, unless an answer is wanted: that says that the acknowledgement is durable.
+pub(super) fn handle_ack(connection: &Rc<Connection>, ack: &Ack) {
     let refusal = apply(connection, ack);
-    if let Some(request_id) = ack.request_id {
-        connection.send(&answer::ack_response(ack.consumer_id, request_id, refusal));
-    }
+    let Some(request_id) = ack.request_id else {
+        return;
+    };
+    let (id, consumers) = (ack.consumer_id, connection.consumers.borrow());
+    let (None, Some(ConsumerSlot::Ready(consumer))) = (&refusal, consumers.get(&id)) else {
+        return connection.send(&answer::ack_response(id, request_id, refusal));
+    };
+    let (topic, key) = (consumer.topic, consumer.key);
+    let connection = connection.clone();
+    // Counts as a send does, so that a peer cannot have more of them waiting than a connection may.
+    connection.send_began(0);
+    spawn_local(async move {
+        let settled = connection.shard.settle_acks(topic, key).await;
+        let refusal = settled
+            .err()
+            .map(|reason| Refusal::new(ServerError::PersistenceError, reason));
+        connection.send_ended(0);
+        connection.send(&answer::ack_response(id, request_id, refusal));
+    });
 }
 
 fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
