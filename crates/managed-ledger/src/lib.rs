@@ -52,7 +52,7 @@ pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
 pub use ledger::{
     Appended, Entry, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError, MaintenanceEvent,
     ManagedLedger, OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, OpenMode, ReadFirst, ReadTo,
-    delete, exists,
+    delete, exists, forget_cursors,
 };
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, sweep};
 pub use offload_info::{OffloadInfo, OffloadState, OffloadTargetInfo};

@@ -103,7 +103,7 @@ pub(crate) async fn start_broker(
     })
 }
 
-fn open_metadata(path: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
+pub(crate) fn open_metadata(path: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
     let store = Embedded::open(path, &pharos_metadata::Options::default())
         .with_context(|| format!("cannot open the metadata in {}", path.display()))?;
     Ok(Arc::new(store))

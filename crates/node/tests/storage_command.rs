@@ -253,3 +253,27 @@ fn what_is_no_store_is_refused() {
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[tokio::test]
+async fn a_topic_whose_cursors_are_given_up_keeps_its_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await.kill();
+    let before = content(dir.path());
+    let order = ["repair", "--forget-cursors", TOPIC];
+    let asked = storage(dir.path(), &order);
+    assert_eq!(asked.status.code(), Some(1), "{}", text(&asked));
+    assert!(text(&asked).contains("would forget"), "{}", text(&asked));
+    assert!(content(dir.path()) == before, "it only says what it would do");
+    let nobody = storage(dir.path(), &["repair", "--forget-cursors", "nobody"]);
+    assert_eq!(nobody.status.code(), Some(2));
+
+    let done = storage(dir.path(), &[&order[..], &["--yes"]].concat());
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done));
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let options = ConsumerOptions::exclusive("new").from_earliest();
+    let mut consumer = client.subscribe(TOPIC, options).await.unwrap();
+    expect_numbers(&mut consumer, 0..20).await;
+    let path = "/admin/v2/persistent/public/default/notices%20of%20today/subscriptions";
+    assert_eq!(node.ask(path), serde_json::json!(["new"]));
+}

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pharos_ledger::{BoxFuture, LedgerEngine};
 use pharos_metadata::{Expect, MetadataStore, WriteError};
 use pharos_types::LedgerId;
+use prost::Message as _;
 
 use super::maintain::recorded;
 use super::{End, ManagedLedger, Next};
@@ -89,6 +91,31 @@ impl ManagedLedger {
 /// [`InfoError`].
 pub async fn exists(name: &str, metadata: &dyn MetadataStore) -> Result<bool, InfoError> {
     Ok(metadata.get(&info::key_of(name)).await?.is_some())
+}
+
+/// Gives up the cursor log of a managed ledger that nobody has open: it opens without cursors next time. For an operator whose
+/// cursor ledger is damaged and who cannot get it back. Returns the ledger that was named; `None` when none was.
+///
+/// # Errors
+/// [`InfoError`]; `Gone` when there is no such managed ledger.
+pub async fn forget_cursors(name: &str, metadata: &dyn MetadataStore) -> Result<Option<LedgerId>, InfoError> {
+    loop {
+        let Some((mut info, version)) = info::load(metadata, name).await? else {
+            return Err(InfoError::Gone(name.to_owned()));
+        };
+        let Some(forgotten) = info.cursor_ledger.take() else {
+            return Ok(None);
+        };
+        let value = Bytes::from(info.encode_to_vec());
+        match metadata
+            .put(&info::key_of(name), value, Expect::Version(version))
+            .await
+        {
+            Ok(_) => return Ok(Some(LedgerId(forgotten))),
+            Err(WriteError::Conflict { .. }) => {}
+            Err(error) => return Err(InfoError::Write(error)),
+        }
+    }
 }
 
 /// Deletes a managed ledger with its cursors, for good. Its owner must have closed or dropped it. Returns whether it was

@@ -36,7 +36,7 @@ mod tests;
 mod trim;
 
 pub use append::Appended;
-pub use lifecycle::{delete, exists};
+pub use lifecycle::{delete, exists, forget_cursors};
 pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub use offload::{OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, ReadFirst};
 pub use open::OpenMode;

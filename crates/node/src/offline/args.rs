@@ -79,7 +79,13 @@ fn repair() -> Command {
              Whatever is changed is kept as *.before-repair. Without --yes it only says what it would do. Damaged \
              entries are left alone: they answer that they are damaged, the others can be read.",
         )
-        .arg(flag("yes", "Do it"));
+        .arg(flag("yes", "Do it"))
+        .arg(
+            Arg::new("forget-cursors")
+                .long("forget-cursors")
+                .value_name("TOPIC")
+                .help("Only give up the subscriptions of this topic, whose cursor ledger is damaged; its messages stay"),
+        );
     common(command).after_help(AFTER_HELP)
 }
 

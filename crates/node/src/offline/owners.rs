@@ -23,6 +23,8 @@ pub(crate) struct Owner {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
     pub(crate) by_ledger: BTreeMap<u64, Owner>,
+    /// The names under which topics' logs are kept, by topic.
+    names: BTreeMap<String, String>,
     /// What could not be read of it.
     pub(crate) problems: Vec<String>,
     /// The metadata could be read.
@@ -44,7 +46,11 @@ impl Owners {
         for item in items {
             let name = item.key.strip_prefix(INFO_PREFIX).unwrap_or(&item.key);
             match ManagedLedgerInfo::parse(name, &item.value) {
-                Ok(info) => owners.add(&topic_of(name), &info),
+                Ok(info) => {
+                    let topic = topic_of(name);
+                    owners.add(&topic, &info);
+                    owners.names.insert(topic, name.to_owned());
+                }
                 Err(error) => owners.problems.push(error.to_string()),
             }
         }
@@ -81,6 +87,11 @@ impl Owners {
 
     pub(crate) fn get(&self, ledger: u64) -> Option<&Owner> {
         self.by_ledger.get(&ledger)
+    }
+
+    /// The name under which a topic's log is kept.
+    pub(crate) fn name_of(&self, topic: &TopicName) -> Option<String> {
+        self.names.get(&topic.to_string()).cloned()
     }
 
     /// The ledgers of one topic, messages before cursors.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use pharos_storage::offline::{Access, Plan, PlannedAction};
+use pharos_types::TopicName;
 use serde_json::json;
 
 use super::{Asked, EXIT_DAMAGED, print, progress};
@@ -10,6 +11,9 @@ use super::{Asked, EXIT_DAMAGED, print, progress};
 /// Says what would be repaired, and repairs it with `--yes`. Says how the process ends.
 pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
     let yes = asked.matches.get_flag("yes");
+    if let Some(topic) = asked.matches.get_one::<String>("forget-cursors") {
+        return forget_cursors(asked, topic, yes);
+    }
     let offline = asked.open(if yes { Access::Change } else { Access::Look })?;
     let plan = offline.plan(&mut progress())?;
     if !asked.json {
@@ -36,6 +40,44 @@ pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
     }
     let left = !plan.refused.is_empty() || !yes && !plan.actions.is_empty();
     Ok(if left { EXIT_DAMAGED } else { 0 })
+}
+
+/// Makes a topic forget its subscriptions, so that it opens although they cannot be read.
+fn forget_cursors(asked: &Asked<'_>, topic: &str, yes: bool) -> anyhow::Result<u8> {
+    let topic: TopicName = topic.parse()?;
+    // No broker may have them open meanwhile.
+    let _offline = asked.open(if yes { Access::Change } else { Access::Look })?;
+    let owners = asked.owners();
+    anyhow::ensure!(owners.known, "{}", owners.problems.join("; "));
+    let Some(name) = owners.name_of(&topic) else {
+        anyhow::bail!("there is no topic {topic}");
+    };
+    let Some((ledger, _)) = owners
+        .of_topic(&topic)
+        .into_iter()
+        .find(|(_, owner)| owner.cursors)
+    else {
+        print(&format!("nothing to forget: {topic} has no subscriptions\n"))?;
+        return Ok(0);
+    };
+    if !yes {
+        print(&format!(
+            "would forget   the subscriptions of {topic} (ledger {ledger}); its messages stay\n\
+             Nothing was changed. Do it with --yes.\n"
+        ))?;
+        return Ok(EXIT_DAMAGED);
+    }
+    let metadata = crate::broker::open_metadata(&asked.metadata())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        pharos_managed_ledger::forget_cursors(&name, &*metadata).await?;
+        metadata.shutdown().await;
+        anyhow::Ok(())
+    })?;
+    print(&format!(
+        "forgotten      the subscriptions of {topic} (ledger {ledger}); its messages stay\n"
+    ))?;
+    Ok(0)
 }
 
 fn announced(plan: &Plan, yes: bool) -> String {
