@@ -161,7 +161,7 @@ async fn compatibility(
 ) -> ApiResult<(StatusCode, Json<IsCompatibilityResponse>)> {
     policies_of(&admin, topic.namespace())?;
     let schema = schema_of(payload)?;
-    let compatible = match admin.catalog.test_schema(&topic, &schema) {
+    let compatible = match admin.catalog.test_schema(&topic, &schema).await {
         Ok(_) => true,
         Err(SchemaError::Incompatible(_)) => false,
         Err(error) => return Err(error.into()),
@@ -183,7 +183,11 @@ async fn version_of(
     RequiredJson(payload): RequiredJson<PostSchemaPayload>,
 ) -> ApiResult<Json<LongSchemaVersion>> {
     policies_of(&admin, topic.namespace())?;
-    let found = admin.catalog.find_schema(&topic, &schema_of(payload)?);
+    let found = match admin.catalog.find_schema(&topic, &schema_of(payload)?).await {
+        // What is no schema is not there.
+        Err(SchemaError::Invalid(_)) => None,
+        found => found?,
+    };
     Ok(Json(LongSchemaVersion {
         version: found.map_or(-1, version_number),
     }))

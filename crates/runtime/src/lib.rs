@@ -21,4 +21,4 @@ pub use histogram::Histogram;
 pub use many::many;
 pub use pool::Pool;
 pub use shutdown::{Shutdown, ShutdownToken};
-pub use thread::{spawn_local, spawn_shard, stand_back};
+pub use thread::{run_blocking, spawn_local, spawn_shard, stand_back};

@@ -32,6 +32,16 @@ pub fn stand_back() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 5);
 }
 
+/// Runs long CPU work on a thread apart, so that the runtime of the caller goes on meanwhile. `None` when it panicked, or when the
+/// runtime stops first.
+///
+/// The caller bounds how much of it there is at once.
+///
+/// Cancel safety: work that was begun goes on; its result is dropped.
+pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
 /// Spawns a task on the current shard. It ends when it is done, when it panics (logged by the runtime), or with the
 /// shard.
 #[expect(clippy::disallowed_methods, reason = "the door to spawning")]

@@ -53,6 +53,7 @@ impl Catalog {
                 options,
                 state: RwLock::new(state),
                 names: NameLocks::default(),
+                examining: tokio::sync::Semaphore::new(1),
                 topic_events: broadcast::Sender::new(TOPIC_EVENTS),
                 policy_version: AtomicU64::new(0),
                 policy_events: broadcast::Sender::new(POLICY_EVENTS),

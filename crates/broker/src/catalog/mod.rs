@@ -80,6 +80,8 @@ struct Inner {
     state: RwLock<State>,
     /// Who is writing which name.
     names: names::NameLocks,
+    /// Whose turn it is to have large schemas compared.
+    examining: tokio::sync::Semaphore,
     /// Changes of the set of topics, sent while `state` is locked so that they come in the order of the changes.
     topic_events: broadcast::Sender<TopicEvent>,
     /// Rises with each change of policies, after the copy was changed and before it is sent.

@@ -255,7 +255,7 @@ impl Parser {
     ) -> Parsed {
         let element = object.get(member).ok_or(AvroError::Member { of, member })?;
         let (element, value) = self.schema(element, namespace)?;
-        let mut canonical = other_members(object, &[]);
+        let mut canonical = other_members(object, &[member]);
         canonical.insert(member.into(), value);
         let node = match of {
             "array" => Node::Array(element),
@@ -303,7 +303,7 @@ impl Parser {
         let name = text(object, "name").ok_or(wrong("name"))?;
         check_name(name)?;
         let (schema, value) = self.schema(object.get("type").ok_or(wrong("type"))?, namespace)?;
-        let mut canonical = other_members(object, &["doc", "aliases"]);
+        let mut canonical = other_members(object, &["doc", "aliases", "type"]);
         canonical.insert("type".into(), value);
         if canonical.get("order").is_some_and(|order| order == "ascending") {
             canonical.remove("order");
@@ -438,7 +438,7 @@ fn check_name(name: &str) -> Result<(), AvroError> {
 }
 
 /// The start of a text that a peer chose, for an error message.
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     text.chars().take(80).collect()
 }
 

@@ -7,19 +7,26 @@
 //! Two leniencies are those of the reference broker: the names of two records need not match, and a reader's enum may
 //! lack symbols of the writer's (only reading such a value fails).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::avro::{AvroSchema, Field, Naming, Node, NodeId, Primitive};
+use super::avro::{AvroSchema, Field, Naming, Node, NodeId, Primitive, clip};
 use super::types::{SchemaInfo, SchemaType, key_value_sides};
 use super::validate::native_root;
 
-/// How many pairs of types one comparison may visit. Two hostile schemas of some megabytes each could otherwise hold
-/// a shard for minutes; real ones need a few hundred.
-const VISITS_MAX: usize = 200_000;
+/// How many steps one comparison may take: a pair of types, a field or an alias looked at is one. Two hostile schemas of half a
+/// megabyte each could otherwise be compared for hours; real ones need a few hundred.
+const STEPS_MAX: usize = 500_000;
+
+/// How deep one comparison may follow types into types, which bounds its stack. Named types can refer to one another far deeper than
+/// any text is nested.
+const DEPTH_MAX: usize = 200;
+
+/// Characters of a reason that is still prefixed with the fields on the way to it.
+const REASON_CHARS_MAX: usize = 500;
 
 /// Which of the old and the new schema must be able to read the other's data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,7 +249,10 @@ struct Resolution<'a> {
     reader: &'a AvroSchema,
     /// Pairs of records under way or found good; a recursive type meets itself here and is taken for good.
     assumed: HashSet<(NodeId, NodeId)>,
-    visits_left: usize,
+    /// Of the writer's records that were looked at: where each field stands.
+    fields_of: HashMap<NodeId, HashMap<&'a str, usize>>,
+    steps_left: usize,
+    depth: usize,
 }
 
 impl<'a> Resolution<'a> {
@@ -251,7 +261,9 @@ impl<'a> Resolution<'a> {
             writer,
             reader,
             assumed: HashSet::new(),
-            visits_left: VISITS_MAX,
+            fields_of: HashMap::new(),
+            steps_left: STEPS_MAX,
+            depth: 0,
         }
     }
 
@@ -262,30 +274,52 @@ impl<'a> Resolution<'a> {
             })
     }
 
-    fn resolve(&mut self, writer: NodeId, reader: NodeId) -> Result<(), Incompatible> {
-        self.visits_left = self.visits_left.saturating_sub(1);
-        if self.visits_left == 0 {
-            return refuse("the schemas are too intricate to compare");
+    /// Counts steps.
+    fn take_steps(&mut self, steps: usize) -> Result<(), Incompatible> {
+        self.steps_left = self.steps_left.saturating_sub(steps);
+        if self.steps_left == 0 {
+            return refuse(format!(
+                "the schemas are too intricate to compare: more than {STEPS_MAX} steps"
+            ));
         }
-        match (self.writer.node(writer), self.reader.node(reader)) {
+        Ok(())
+    }
+
+    fn resolve(&mut self, writer: NodeId, reader: NodeId) -> Result<(), Incompatible> {
+        self.take_steps(1)?;
+        if self.depth == DEPTH_MAX {
+            // What is deeper is not looked at, in any branch.
+            self.steps_left = 0;
+            return refuse(format!("the types are nested deeper than {DEPTH_MAX}"));
+        }
+        self.depth += 1;
+        let outcome = self.resolve_nodes(writer, reader);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn resolve_nodes(&mut self, writer: NodeId, reader: NodeId) -> Result<(), Incompatible> {
+        let (writers, readers) = (self.writer, self.reader);
+        match (writers.node(writer), readers.node(reader)) {
             (Node::Union(branches), _) => branches
                 .iter()
                 .try_for_each(|branch| self.resolve(*branch, reader)),
             (_, Node::Union(branches)) => self.resolve_into_union(writer, branches),
             (Node::Primitive(w), Node::Primitive(r)) if promotes(*w, *r) => Ok(()),
             (Node::Array(w), Node::Array(r)) | (Node::Map(w), Node::Map(r)) => self.resolve(*w, *r),
-            (Node::Enum { name: w }, Node::Enum { name: r }) => same_name(w, r),
+            (Node::Enum { name: w }, Node::Enum { name: r }) => self.same_name(w, r),
             (Node::Fixed { name: w, bytes }, Node::Fixed { name: r, bytes: want }) => {
-                same_name(w, r)?;
+                self.same_name(w, r)?;
                 if bytes == want {
                     Ok(())
                 } else {
-                    refuse(format!("fixed '{}' changes from {bytes} to {want} bytes", w.full))
+                    let name = clip(&w.full);
+                    refuse(format!("fixed '{name}' changes from {bytes} to {want} bytes"))
                 }
             }
             (Node::Record { fields: w, .. }, Node::Record { fields: r, .. }) => {
                 if self.assumed.insert((writer, reader)) {
-                    let outcome = self.resolve_fields(w, r);
+                    let outcome = self.resolve_fields(writer, w, r);
                     if outcome.is_err() {
                         // A union may still try another branch and come by here again.
                         self.assumed.remove(&(writer, reader));
@@ -300,8 +334,11 @@ impl<'a> Resolution<'a> {
 
     fn resolve_into_union(&mut self, writer: NodeId, branches: &[NodeId]) -> Result<(), Incompatible> {
         for branch in branches {
-            if self.resolve(writer, *branch).is_ok() {
-                return Ok(());
+            match self.resolve(writer, *branch) {
+                Ok(()) => return Ok(()),
+                // Not an answer about this branch: the comparison is over.
+                Err(over) if self.steps_left == 0 => return Err(over),
+                Err(_) => {}
             }
         }
         refuse(format!(
@@ -310,22 +347,61 @@ impl<'a> Resolution<'a> {
         ))
     }
 
-    fn resolve_fields(&mut self, writer: &[Field], reader: &[Field]) -> Result<(), Incompatible> {
+    /// `written`: the fields of the writer's record `writer`.
+    fn resolve_fields(
+        &mut self,
+        writer: NodeId,
+        written: &'a [Field],
+        reader: &'a [Field],
+    ) -> Result<(), Incompatible> {
         for field in reader {
-            let written = writer
-                .iter()
-                .find(|w| w.name == field.name)
-                .or_else(|| writer.iter().find(|w| field.aliases.contains(&w.name)));
-            match written {
-                Some(written) => self.resolve(written.schema, field.schema).map_err(|mismatch| {
-                    let reason = format!("field '{}': {}", field.name, mismatch.reason);
+            self.take_steps(1 + field.aliases.len())?;
+            match self.written(writer, written, field)? {
+                Some(from) => self.resolve(from.schema, field.schema).map_err(|mismatch| {
+                    if mismatch.reason.len() > REASON_CHARS_MAX {
+                        return mismatch;
+                    }
+                    let reason = format!("field '{}': {}", clip(&field.name), mismatch.reason);
                     Incompatible { reason }
                 })?,
                 None if field.has_default => {}
-                None => return refuse(format!("missing required field '{}'", field.name)),
+                None => return refuse(format!("missing required field '{}'", clip(&field.name))),
             }
         }
         Ok(())
+    }
+
+    /// The writer's field that a reader's field takes: of its name, else the first with one of its aliases.
+    fn written(
+        &mut self,
+        writer: NodeId,
+        written: &'a [Field],
+        field: &Field,
+    ) -> Result<Option<&'a Field>, Incompatible> {
+        if !self.fields_of.contains_key(&writer) {
+            self.take_steps(written.len())?;
+        }
+        let places = self.fields_of.entry(writer).or_insert_with(|| {
+            let names = written.iter().enumerate();
+            names.map(|(at, field)| (field.name.as_str(), at)).collect()
+        });
+        let at = places.get(field.name.as_str()).copied().or_else(|| {
+            let aliases = field.aliases.iter();
+            aliases
+                .filter_map(|alias| places.get(alias.as_str()).copied())
+                .min()
+        });
+        Ok(at.and_then(|at| written.get(at)))
+    }
+
+    fn same_name(&mut self, writer: &Naming, reader: &Naming) -> Result<(), Incompatible> {
+        self.take_steps(reader.aliases.len())?;
+        if writer.local() == reader.local() || reader.aliases.contains(&writer.full) {
+            Ok(())
+        } else {
+            let (found, wanted) = (clip(&writer.full), clip(&reader.full));
+            refuse(format!("found '{found}', expecting '{wanted}'"))
+        }
     }
 }
 
@@ -343,23 +419,15 @@ fn promotes(writer: Primitive, reader: Primitive) -> bool {
         )
 }
 
-fn same_name(writer: &Naming, reader: &Naming) -> Result<(), Incompatible> {
-    if writer.local() == reader.local() || reader.aliases.contains(&writer.full) {
-        Ok(())
-    } else {
-        refuse(format!("found '{}', expecting '{}'", writer.full, reader.full))
-    }
-}
-
 fn describe(node: &Node) -> String {
     match node {
         Node::Primitive(primitive) => format!("{primitive:?}").to_lowercase(),
         Node::Array(_) => "array".into(),
         Node::Map(_) => "map".into(),
         Node::Union(_) => "union".into(),
-        Node::Record { name, .. } => format!("record '{}'", name.full),
-        Node::Enum { name } => format!("enum '{}'", name.full),
-        Node::Fixed { name, .. } => format!("fixed '{}'", name.full),
+        Node::Record { name, .. } => format!("record '{}'", clip(&name.full)),
+        Node::Enum { name } => format!("enum '{}'", clip(&name.full)),
+        Node::Fixed { name, .. } => format!("fixed '{}'", clip(&name.full)),
     }
 }
 

@@ -133,14 +133,20 @@ impl History {
             .iter()
             .rev()
             .filter(|entry| entry.schema.kind == schema.kind);
-        let parsed = || AvroSchema::parse(&schema.data).ok();
-        match schema.kind.is_avro_like().then(parsed).flatten() {
-            Some(parsed) => newest_first.find(|entry| {
-                entry.schema.data == schema.data
-                    || AvroSchema::parse(&entry.schema.data).is_ok_and(|old| old == parsed)
-            }),
-            None => newest_first.find(|entry| entry.schema.data == schema.data),
+        // Most clients bring the very bytes that are stored; then nothing needs to be parsed.
+        let same_bytes = newest_first
+            .clone()
+            .find(|entry| entry.schema.data == schema.data);
+        if same_bytes.is_some() || !schema.kind.is_avro_like() {
+            return same_bytes;
         }
+        let parsed = AvroSchema::parse(&schema.data).ok()?;
+        newest_first.find(|entry| AvroSchema::parse(&entry.schema.data).is_ok_and(|old| old == parsed))
+    }
+
+    /// Bytes of all live versions together.
+    pub(in crate::catalog) fn live_bytes(&self) -> usize {
+        self.live().iter().map(|entry| entry.schema.bytes()).sum()
     }
 
     /// The number that the next version gets.

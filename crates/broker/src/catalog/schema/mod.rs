@@ -4,6 +4,7 @@
 
 mod avro;
 mod compat;
+mod examine;
 mod history;
 mod registry;
 mod types;

@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::super::store::StoreError;
 use super::super::{Catalog, keys};
-use super::compat::{Incompatible, SchemaCompatibilityStrategy, check_compatible};
+use super::compat::{Incompatible, SchemaCompatibilityStrategy};
 use super::history::{History, SchemaEntry};
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
-use super::validate::{InvalidSchema, check_size, validate};
+use super::validate::{InvalidSchema, check_size};
 
 /// Why a schema was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -70,9 +70,15 @@ impl Catalog {
     }
 
     /// The version that says the same as `schema`, if there is one.
-    #[must_use]
-    pub fn find_schema(&self, topic: &TopicName, schema: &SchemaInfo) -> Option<SchemaVersion> {
-        self.schema_history(topic).find(schema).map(|entry| entry.version)
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub async fn find_schema(
+        &self,
+        topic: &TopicName,
+        schema: &SchemaInfo,
+    ) -> Result<Option<SchemaVersion>, SchemaError> {
+        self.look_up(self.schema_history(topic), schema).await
     }
 
     /// How the schema of a topic may change: the topic's word, the namespace's, the broker's. System topics take
@@ -142,8 +148,7 @@ impl Catalog {
             let added = self.add_schema(topic, schema, user).await?;
             return Ok(Some(added.version));
         }
-        validate(&schema)?;
-        match self.find_schema(topic, &schema) {
+        match self.find_schema(topic, &schema).await? {
             Some(version) => Ok(Some(version)),
             None => Err(refusal("Schema not found and schema auto updating is disabled.")),
         }
@@ -175,24 +180,22 @@ impl Catalog {
         if history.latest().is_none() {
             return Err(refusal("Topic does not have a schema to check"));
         }
-        validate(&schema)?;
         let strategy = self.schema_strategy(topic).for_consumer();
-        check_compatible(strategy, live(&history), &schema)?;
-        Ok(())
+        self.check_follows(history, &schema, strategy).await
     }
 
     /// Whether `schema` would be accepted now, and under which strategy. For REST.
     ///
     /// # Errors
     /// `Invalid`, `Incompatible`.
-    pub fn test_schema(
+    pub async fn test_schema(
         &self,
         topic: &TopicName,
         schema: &SchemaInfo,
     ) -> Result<SchemaCompatibilityStrategy, SchemaError> {
         let strategy = self.schema_strategy(topic);
-        validate(schema)?;
-        check_compatible(strategy, live(&self.schema_history(topic)), schema)?;
+        self.check_follows(self.schema_history(topic), schema, strategy)
+            .await?;
         Ok(strategy)
     }
 
@@ -243,22 +246,25 @@ impl Catalog {
         strategy: SchemaCompatibilityStrategy,
     ) -> Result<AddedSchema, SchemaError> {
         let schema = schema.as_stored();
-        validate(&schema)?;
         // Most producers bring what is there; they need no turn.
         let same = |version| AddedSchema {
             version,
             is_new: false,
         };
-        if let Some(version) = self.find_schema(topic, &schema) {
+        let before = self.schema_history(topic);
+        if let Some(version) = self.look_up(Arc::clone(&before), &schema).await? {
             return Ok(same(version));
         }
         let id = keys::schema_id(topic);
         let _guard = self.inner.names.take(schema_lock(&id)).await;
         let history = self.schema_history(topic);
-        if let Some(found) = history.find(&schema) {
-            return Ok(same(found.version));
+        if !Arc::ptr_eq(&before, &history)
+            && let Some(version) = self.look_up(Arc::clone(&history), &schema).await?
+        {
+            return Ok(same(version));
         }
-        check_compatible(strategy, live(&history), &schema)?;
+        self.check_follows(Arc::clone(&history), &schema, strategy)
+            .await?;
         let entry = entry_of(&history, schema, user, false);
         let key = keys::schema(&id, entry.version);
         let bytes = entry.encode(&key)?;
@@ -310,10 +316,6 @@ fn schema_lock(id: &str) -> String {
     format!("{}{id}", keys::SCHEMAS)
 }
 
-fn live(history: &History) -> impl DoubleEndedIterator<Item = &SchemaInfo> {
-    history.live().iter().map(|entry| &entry.schema)
-}
-
 /// The next version of a history, stamped now.
 fn entry_of(history: &History, schema: SchemaInfo, user: &str, deleted: bool) -> SchemaEntry {
     SchemaEntry {
@@ -325,7 +327,7 @@ fn entry_of(history: &History, schema: SchemaInfo, user: &str, deleted: bool) ->
     }
 }
 
-fn refusal(reason: &str) -> SchemaError {
+pub(super) fn refusal(reason: &str) -> SchemaError {
     SchemaError::Incompatible(Incompatible {
         reason: reason.to_owned(),
     })

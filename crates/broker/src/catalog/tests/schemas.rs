@@ -88,7 +88,7 @@ async fn the_narrowest_strategy_counts() {
     let name = topic("a");
     add(&catalog, "a", one()).await.unwrap();
     assert_eq!(catalog.schema_strategy(&name), SchemaCompatibilityStrategy::Full);
-    assert!(catalog.test_schema(&name, &other()).is_err());
+    assert!(catalog.test_schema(&name, &other()).await.is_err());
     catalog
         .set_policy(
             &namespace("public/default"),
@@ -97,12 +97,12 @@ async fn the_narrowest_strategy_counts() {
         )
         .await
         .unwrap();
-    catalog.test_schema(&name, &other()).unwrap();
+    catalog.test_schema(&name, &other()).await.unwrap();
     catalog
         .set_topic_policy(&name, "schemaCompatibilityStrategy", json!("ALWAYS_INCOMPATIBLE"))
         .await
         .unwrap();
-    assert!(catalog.test_schema(&name, &two()).is_err());
+    assert!(catalog.test_schema(&name, &two()).await.is_err());
     assert_eq!(
         catalog.schema_strategy(&topic("__change_events")),
         SchemaCompatibilityStrategy::AlwaysCompatible
@@ -225,4 +225,36 @@ async fn one_schema_brought_by_many_is_stored_once() {
     let (a, b, c) = tokio::join!(bring(), bring(), bring());
     assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (0, 0, 0));
     assert_eq!(catalog.schema_history(&topic("a")).live().len(), 1);
+}
+
+#[tokio::test]
+async fn large_schemas_do_not_hold_up_the_thread_that_asks() {
+    use std::future::{Future, poll_fn};
+    use std::task::Poll;
+
+    async fn is_answered_at_once<T>(asked: impl Future<Output = T>) -> bool {
+        let mut asked = std::pin::pin!(asked);
+        poll_fn(|context| Poll::Ready(asked.as_mut().poll(context).is_ready())).await
+    }
+
+    let bench = Bench::new();
+    let catalog = bench.open().await;
+    let wide = |fields: usize| {
+        let fields: Vec<String> = (0..fields)
+            .map(|n| format!(r#"{{"name":"f{n}","type":"int","default":0}}"#))
+            .collect();
+        record(&fields.join(","))
+    };
+    add(&catalog, "a", wide(10)).await.unwrap();
+    assert!(
+        is_answered_at_once(catalog.test_schema(&topic("a"), &wide(11))).await,
+        "a small one is looked at here"
+    );
+    let large = wide(2_000);
+    assert!(
+        !is_answered_at_once(catalog.test_schema(&topic("a"), &large)).await,
+        "a large one is looked at elsewhere"
+    );
+    catalog.test_schema(&topic("a"), &large).await.unwrap();
+    assert_eq!(add(&catalog, "a", large).await.unwrap(), 1);
 }

@@ -142,3 +142,54 @@ fn intricate_schemas_are_refused_in_bounded_time() {
     };
     assert!(!reads(&wide("x"), &wide("y")));
 }
+
+/// A record with so many fields of type int, the names of which begin with `start`.
+fn wide(start: &str, fields: usize, aliases: usize) -> String {
+    let aliases: Vec<String> = (0..aliases).map(|n| format!(r#""z{n}""#)).collect();
+    let aliases = aliases.join(",");
+    let fields: Vec<String> = (0..fields)
+        .map(|n| format!(r#"{{"name":"{start}{n}","type":"int","default":0,"aliases":[{aliases}]}}"#))
+        .collect();
+    record(&fields.join(","))
+}
+
+#[test]
+fn a_comparison_takes_a_bounded_number_of_steps() {
+    // Wide records are compared by name, not each field with each.
+    let (old, new) = (wide("f", 20_000, 0), wide("f", 20_001, 0));
+    assert!(reads(&old, &new));
+    // Every pair of these branches is tried.
+    let union = |start: &str| {
+        let branches: Vec<String> = (0..2_000)
+            .map(|n| format!(r#"{{"type":"enum","name":"{start}{n}","symbols":["A"]}}"#))
+            .collect();
+        record(&format!(r#"{{"name":"u","type":[{}]}}"#, branches.join(",")))
+    };
+    let refused = check_compatible(S::Backward, [&avro(&union("a"))], &avro(&union("b"))).unwrap_err();
+    assert!(refused.reason.len() < 1_000, "{}", refused.reason.len());
+    // Aliases count: 1,000 fields of 1,000 each are a million looks.
+    let (old, new) = (wide("a", 1_000, 0), wide("b", 1_000, 1_000));
+    let refused = check_compatible(S::Backward, [&avro(&old)], &avro(&new)).unwrap_err();
+    assert!(refused.reason.contains("too intricate"), "{}", refused.reason);
+}
+
+#[test]
+fn types_that_refer_ever_deeper_end_the_comparison_and_not_the_stack() {
+    // R0 .. R9999, each with the one before, and read from the last one on by a type that has itself.
+    let chain: Vec<String> = (0..10_000)
+        .map(|n| {
+            let inner = if n == 0 { "null".to_owned() } else { format!("R{}", n - 1) };
+            format!(
+                r#"{{"name":"f{n}","type":{{"type":"record","name":"R{n}","fields":[{{"name":"x","type":["null","{inner}"]}}]}}}}"#
+            )
+            .replace(r#"["null","null"]"#, r#""null""#)
+        })
+        .collect();
+    let writer = record(&chain.join(","));
+    let reader = record(
+        r#"{"name":"f9999","type":{"type":"record","name":"X","fields":[{"name":"x","type":["null","X"],"default":null}]}}"#,
+    );
+    let refused = check_compatible(S::Backward, [&avro(&writer)], &avro(&reader)).unwrap_err();
+    assert!(refused.reason.contains("deeper"), "{}", refused.reason);
+    assert!(refused.reason.len() < 2_000);
+}
