@@ -13,6 +13,7 @@ mod body;
 mod brokers;
 mod bundles;
 mod clusters;
+mod connections;
 mod error;
 mod lookup;
 mod messages;

@@ -1,7 +1,8 @@
 //! Accepting connections and serving them until it is time to stop.
 //!
-//! Owned by one task; connections are its children. Always true: at most [`CONNECTIONS_MAX`] connections are open, and
-//! none waits longer than [`HEADER_TIMEOUT`] for a request, so a silent client holds nothing for ever.
+//! Owned by one task; connections are its children. Always true: about [`CONNECTIONS_MAX`] connections are open at most, none
+//! waits longer than [`HEADER_TIMEOUT`] for a request, and a newcomer gets in whatever silent or slow clients hold
+//! ([`Connections`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,14 +11,22 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use pharos_runtime::ShutdownToken;
+use pharos_runtime::{ShutdownToken, clock};
 
+use crate::connections::{Connections, Place};
+
+/// Connections that are open and not about to close.
 const CONNECTIONS_MAX: usize = 1024;
+/// Those that are about to close, at most.
+const LEAVING_MAX: usize = 128;
+/// How long one that should go may take to finish what it writes.
+const LEAVE_GRACE: Duration = Duration::from_secs(1);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest request line and headers.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -27,15 +36,21 @@ const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Cancel safety: dropping the future closes every connection at once.
 pub async fn serve(listener: TcpListener, router: Router, stop: ShutdownToken) {
     let mut connections = JoinSet::new();
+    let open = Connections::default();
     let mut stopping = stop.clone();
     loop {
         tokio::select! {
             biased;
             () = stopping.triggered() => break,
             Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX + LEAVING_MAX => match accepted {
                 Ok((stream, peer)) => {
-                    connections.spawn(connection(stream, peer, router.clone(), stop.clone()));
+                    match open.enter(CONNECTIONS_MAX, clock::now()) {
+                        Some(place) => {
+                            connections.spawn(connection(stream, peer, place, router.clone(), stop.clone()));
+                        }
+                        None => tracing::debug!(%peer, "an admin connection found no room: all others are busy"),
+                    }
                 }
                 Err(error) => accept_failed(&error).await,
             },
@@ -47,20 +62,43 @@ pub async fn serve(listener: TcpListener, router: Router, stop: ShutdownToken) {
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, mut stop: ShutdownToken) {
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    router: Router,
+    mut stop: ShutdownToken,
+) {
     // Answers are small and written at once; waiting to fill a packet only adds latency.
     let _ = stream.set_nodelay(true);
+    let router = TowerToHyperService::new(router);
+    let requests = place.requests();
+    let service = service_fn(|request| {
+        let busy = requests.begin();
+        let answered = router.call(request);
+        async move {
+            let answer = answered.await;
+            drop(busy);
+            answer
+        }
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = stop.triggered() => {
             served.as_mut().graceful_shutdown();
             served.await
+        }
+        () = place.asked_to_leave() => {
+            tracing::debug!(%peer, "an admin connection is closed to make room");
+            served.as_mut().graceful_shutdown();
+            // One that does not finish in time is cut off.
+            tokio::time::timeout(LEAVE_GRACE, served).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = ended {

@@ -181,3 +181,29 @@ async fn a_body_that_is_too_large_is_refused() {
     .unwrap();
     assert_eq!(&answer, b"HTTP/1.1 413");
 }
+
+/// Connections that say nothing, and some that begin a request and never end it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_house_lets_the_next_one_in() {
+    let door = open_door().await;
+    let address = door.address;
+    let answers = tokio::task::spawn_blocking(move || {
+        let silent: Vec<TcpStream> = (0..1_100)
+            .map(|number| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                if number % 2 == 0 {
+                    stream.write_all(b"GET /admin/v2/brokers/rea").unwrap();
+                }
+                stream
+            })
+            .collect();
+        let answers = [(); 3].map(|()| ask(address, "GET", "/admin/v2/brokers/ready", "").0);
+        drop(silent);
+        answers
+    })
+    .await
+    .unwrap();
+    assert_eq!(answers, [200; 3]);
+    door.shutdown.trigger();
+    door.served.await.unwrap();
+}
