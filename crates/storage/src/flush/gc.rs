@@ -75,13 +75,14 @@ pub(crate) fn remove_files(shared: &Shared, file: &LogFile) -> io::Result<()> {
     forget_name(shared, file)
 }
 
-/// Removes the index of a log whose file has no name as a log any more, and makes that durable.
+/// Makes durable that the file of a log has no name as a log any more, then removes its index.
 fn forget_name(shared: &Shared, file: &LogFile) -> io::Result<()> {
-    // An index without a log is ignored, and removed by the next start.
-    let _ = shared.fs.remove(&file.path.with_extension(INDEX));
     if let Some(dir) = file.path.parent() {
-        // For the room alone: a name that comes back after a crash is a leftover, or a log without anything live.
+        // For the room, and before the index goes: a log that comes back after a crash has nothing live, and one without an
+        // index would be read as a whole to make it again.
         shared.fs.sync_dir(dir)?;
     }
+    // An index without a log is ignored, and removed by the next start.
+    let _ = shared.fs.remove(&file.path.with_extension(INDEX));
     Ok(())
 }

@@ -266,17 +266,23 @@ fn create(shared: &Shared, here: &JournalShared, bytes: u64) -> io::Result<Prepa
     let filled = shared
         .fs
         .open(&temporary, shared.open_how(here.superblock.block_bytes))
-        .and_then(|file| fill(shared, here, &*file, bytes));
-    if let Err(error) = filled {
-        // Best effort: the next start removes what is left.
-        let _ = shared.fs.remove(&temporary);
-        return Err(error);
-    }
-    shared
-        .fs
-        .rename(&temporary, &here.dir.join(file_name(id, SEGMENT)))?;
+        .and_then(|file| fill(shared, here, &*file, bytes).map(|()| file));
+    let file = match filled {
+        Ok(file) => file,
+        Err(error) => {
+            // Best effort: the next start removes what is left.
+            let _ = shared.fs.remove(&temporary);
+            return Err(error);
+        }
+    };
+    let path = here.dir.join(file_name(id, SEGMENT));
+    shared.fs.rename(&temporary, &path)?;
     shared.fs.sync_dir(&here.dir)?;
-    open(shared, here, id, bytes)
+    let salt = here.superblock.salt(id);
+    Ok(Prepared {
+        file: Arc::new(SegmentFile { id, salt, path, file }),
+        bytes,
+    })
 }
 
 fn open(shared: &Shared, here: &JournalShared, id: u32, bytes: u64) -> io::Result<Prepared> {

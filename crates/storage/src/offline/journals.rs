@@ -83,7 +83,7 @@ pub(super) fn open(fs: &dyn Fs, dir: &Dir, mark: Mark, clean: bool) -> Result<Op
         mark,
         clean,
     };
-    let mut used = Vec::new();
+    let (mut used, mut known) = (Vec::new(), Vec::new());
     for id in dir.ids(SEGMENT) {
         let path = dir.path.join(file_name(id, SEGMENT));
         let file = fs
@@ -99,6 +99,7 @@ pub(super) fn open(fs: &dyn Fs, dir: &Dir, mark: Mark, clean: bool) -> Result<Op
         let (header, has_group) =
             scan::peek(&file, u64::from(superblock.block_bytes)).unwrap_or((None, true));
         used.push(header.is_some() || has_group || id <= mark.segment && mark != Mark::default());
+        known.push((id, header, has_group));
         journal.segments.push(Segment {
             file,
             file_bytes,
@@ -107,6 +108,11 @@ pub(super) fn open(fs: &dyn Fs, dir: &Dir, mark: Mark, clean: bool) -> Result<Op
     }
     let count = used.iter().rposition(|used| *used).map_or(0, |last| last + 1);
     journal.prepared = journal.segments.split_off(count);
+    let mut may_be_used = scan::may_be_used(&known).into_iter();
+    let passed_over = journal
+        .segments
+        .extract_if(.., |_| !may_be_used.next().unwrap_or(true));
+    journal.prepared.extend(passed_over);
     Ok(Some(journal))
 }
 
@@ -195,7 +201,7 @@ impl Journal {
         };
         let mut highest = bounds.sequence;
         if last {
-            let swept = scan::find_end(&segment.file, &bounds);
+            let swept = scan::find_end(&segment.file, &bounds).swept;
             self.tell_of_torn(segment, &bounds, swept.end, visitor);
             highest = swept.sequence;
             bounds.end = Some(swept.end);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use pharos_ledger::StorageFault;
-use pharos_runtime::fs::{Fs, OpenHow};
+use pharos_runtime::fs::{Fs, FsFile, OpenHow, is_transient};
 use pharos_types::LedgerId;
 
 use super::rebuild;
@@ -148,7 +148,7 @@ fn open_log(
     log.end = end.end;
     log.index_end = end.index_end;
     log.closed = true;
-    let runs = match read_index(fs, &file, end) {
+    let runs = match read_index(fs, &file, end).map_err(OpenStoreError::io("open", &index_path))? {
         Some(runs) => runs,
         None => {
             tracing::warn!(file = %index_path.display(), "an index is missing or damaged; it is made again from its log");
@@ -163,8 +163,18 @@ fn open_log(
 }
 
 /// All runs of a log, when its index is whole and reaches to the end of the log.
-fn read_index(fs: &dyn Fs, log: &LogFile, end: &LogEnd) -> Option<Vec<IndexRun>> {
-    let file = fs.open(&log.path.with_extension(INDEX), OpenHow::READ).ok()?;
+///
+/// # Errors
+/// When the index may be there and cannot be opened now. To make it again the whole log would be read, which may fail as well.
+fn read_index(fs: &dyn Fs, log: &LogFile, end: &LogEnd) -> io::Result<Option<Vec<IndexRun>>> {
+    match fs.open(&log.path.with_extension(INDEX), OpenHow::READ) {
+        Ok(file) => Ok(runs_in_index(&*file, log, end)),
+        Err(error) if is_transient(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+fn runs_in_index(file: &dyn FsFile, log: &LogFile, end: &LogEnd) -> Option<Vec<IndexRun>> {
     let length = usize::try_from(file.len().ok()?.min(end.index_end)).ok()?;
     let mut bytes = vec![0; length];
     let count = file.read_at(&mut bytes, 0).ok()?;

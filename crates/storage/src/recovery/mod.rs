@@ -4,7 +4,7 @@
 //! 1. lock the directories, read or make `VERSION`, make the names durable, read the checkpoint;
 //! 2. open the entry logs it names, cut what is behind their ends, load or make again their indexes;
 //! 3. replay each journal from its mark into the write cache, flushing when that is full; cut a torn end off the last
-//!    segment, and sync it, because what was found there may only have been in memory;
+//!    segment, write again what nothing says to be synced, and sync it, because it may only have been in memory;
 //! 4. start a new segment in each journal whose header says where the last one ended, and sync it;
 //! 5. only now take back a clean stop's word that the journals hold nothing.
 

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use pharos_ledger::{Sealed, StorageFault};
+use pharos_runtime::fs::AlignedBuf;
 use pharos_runtime::{Nanos, clock};
 use pharos_types::LedgerId;
 
@@ -26,11 +27,15 @@ use crate::flush::Flusher;
 use crate::format::checkpoint::{Mark, durability_from_number};
 use crate::format::names::{SEGMENT, file_name, parse};
 use crate::format::record::{Kind, RecordHeader};
+use crate::format::round_up;
 use crate::format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeader};
 use crate::journal::on_deleted;
 use crate::journal::segments::{Segment, SegmentFile};
 use crate::ledgers::{Damage, Ledger};
 use crate::shared::{Pace, Shared};
+
+/// How much is written again at once, in bytes.
+const REWRITE_BYTES: u64 = 1 << 20;
 
 /// How often the progress is logged, in nanoseconds.
 const TELL_EVERY: u64 = 1_000_000_000;
@@ -185,6 +190,15 @@ impl<'a> Replay<'a> {
             .unwrap_or(0)
             + 1;
         here.supply().segment_next = next;
+        let known: Vec<_> = candidates
+            .iter()
+            .map(|found| (found.file.id, found.header, found.has_group))
+            .collect();
+        let mut used = scan::may_be_used(&known).into_iter();
+        for unused in candidates.extract_if(.., |_| !used.next().unwrap_or(true)) {
+            here.let_go(self.shared, unused.file.id, &unused.file.path, unused.file_bytes)
+                .map_err(OpenStoreError::io("remove", &unused.file.path))?;
+        }
         while let Some(last) = candidates.last() {
             if last.header.is_some()
                 || last.has_group
@@ -248,15 +262,11 @@ impl<'a> Replay<'a> {
         // A segment that is not the last was synced to its end before the next one began, so nothing in it is torn.
         let mut highest = bounds.sequence;
         if next.is_none() {
-            let swept = scan::find_end(&candidate.file, &bounds);
-            highest = swept.sequence;
-            bounds.end = Some(swept.end);
-            // What was found may so far be in the page cache only. Before it is applied: a flush in between may let a log
-            // go because of a deletion that it found.
-            let file = &candidate.file;
-            file.file
-                .sync_data()
-                .map_err(OpenStoreError::io("sync", &file.path))?;
+            let found = scan::find_end(&candidate.file, &bounds);
+            highest = found.swept.sequence;
+            bounds.end = Some(found.swept.end);
+            // Before it is applied: a flush in between may let a log go because of a deletion that it found.
+            make_durable(candidate, &bounds, found.synced)?;
         }
         let swept = self.apply(&candidate.file, &bounds, &mut current);
         ended.previous = SegmentEnd {
@@ -512,4 +522,37 @@ impl<'a> Replay<'a> {
         let by_id: &mut BTreeMap<u32, Segment> = &mut self.shared.journals[number].segments().by_id;
         by_id.insert(candidate.file.id, segment);
     }
+}
+
+/// Makes what was found at the end of the last segment durable, from `from` on.
+///
+/// It is written again, because a sync alone may do nothing: if the process before this one ended with a failed sync, the page
+/// cache has what the device never got, and calls it clean.
+fn make_durable(candidate: &Candidate, bounds: &Bounds, from: u64) -> Result<(), OpenStoreError> {
+    let SegmentFile { file, path, .. } = &*candidate.file;
+    let block = bounds.block_bytes;
+    // A header is durable with the first group that is.
+    let mut at = if from == block && candidate.header.is_some() {
+        0
+    } else {
+        from
+    };
+    let end = round_up(bounds.end.unwrap_or(from), block).min(bounds.file_bytes);
+    let mut piece_bytes = REWRITE_BYTES;
+    let mut buf = AlignedBuf::default();
+    while at < end {
+        let bytes = (end - at).min(piece_bytes);
+        buf.reserve(bytes as usize);
+        let piece = buf.bytes_mut().get_mut(..bytes as usize).unwrap_or_default();
+        if file.read_at(piece, at).is_ok_and(|count| count as u64 == bytes) {
+            file.write_all_at(piece, at)
+                .map_err(OpenStoreError::io("write again", path))?;
+        } else if bytes > block {
+            piece_bytes = block;
+            continue;
+        }
+        // A block that cannot be read is damage, and told as that.
+        at += bytes;
+    }
+    file.sync_data().map_err(OpenStoreError::io("sync", path))
 }

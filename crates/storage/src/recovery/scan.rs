@@ -9,14 +9,17 @@
 //!               │         └ not proven: torn. Cut here; nothing from here on was ever acknowledged.
 //!               └ proven: damage. Reported; what is around it is kept.
 //! ```
+//! What the device cannot read is damage in any case: nobody can say that it was torn.
 
 use std::io;
+
+use pharos_runtime::fs::DIRECT_ALIGN;
 
 use super::window::Window;
 use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
 use crate::format::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::format::round_up;
-use crate::format::segment_header::SegmentHeader;
+use crate::format::segment_header::{NO_SEGMENT, SegmentHeader};
 use crate::journal::segments::SegmentFile;
 
 /// What is known about a segment before it is read.
@@ -72,28 +75,67 @@ pub(crate) struct Swept {
     pub(crate) end: u64,
 }
 
-/// Where the data of the last segment ends: behind its last group, or where a torn write begins. Says also the highest
-/// sequence number seen, torn or not.
-pub(crate) fn find_end(file: &SegmentFile, bounds: &Bounds) -> Swept {
-    let (mut synced, mut bads) = (0, Vec::new());
+/// Where the last segment ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// The highest sequence number seen, torn or not, and where the data ends: behind the last group, or where a torn write
+    /// begins.
+    pub(crate) swept: Swept,
+    /// The first byte behind the last group that a later header calls synced. From here on nothing says that the device has it.
+    pub(crate) synced: u64,
+}
+
+/// Where the data of the last segment ends.
+pub(crate) fn find_end(file: &SegmentFile, bounds: &Bounds) -> End {
+    let (mut synced, mut bads, mut groups) = (0, Vec::new(), Vec::new());
     let mut swept = sweep(file, bounds, &mut |event| match event {
-        Event::End { group, .. } => synced = synced.max(group.synced),
+        Event::End { group, byte_offset } => {
+            synced = synced.max(group.synced);
+            groups.push((group.sequence, byte_offset));
+        }
         Event::Bad(bad) => bads.push(bad),
         Event::Begin { .. } | Event::Record { .. } => {}
     });
     bads.sort_unstable_by_key(|bad| bad.start);
-    if let Some(torn) = bads.iter().find(|bad| bad.sequence > synced) {
+    let block = bounds.block_bytes;
+    let mut unproven = bads.iter().filter(|bad| bad.sequence > synced);
+    if let Some(torn) = unproven.find(|bad| is_readable(file, bad.start, bad.end)) {
         tracing::info!(file = %file.path.display(), byte_offset = torn.start, "cut a torn write");
         swept.end = torn.start;
+    } else {
+        // There may be a group where the next one would begin.
+        let at = round_up(swept.end, block);
+        if at < bounds.file_bytes && !is_readable(file, at, at + block) {
+            swept.end = (at + block).min(bounds.file_bytes);
+        }
     }
-    swept
+    let proven = groups.partition_point(|(sequence, _)| *sequence <= synced);
+    let proven = proven.checked_sub(1).and_then(|last| groups.get(last));
+    End {
+        swept,
+        synced: proven.map_or(bounds.from, |(_, end)| *end),
+    }
+}
+
+/// Whether the device can read each page of a stretch: what [`Window`] takes for zeros where it cannot.
+fn is_readable(file: &SegmentFile, start: u64, end: u64) -> bool {
+    let page = DIRECT_ALIGN as u64;
+    let mut at = start - start % page;
+    while at < end {
+        if let Err(error) = file.read_up_to(at, DIRECT_ALIGN) {
+            tracing::error!(%error, file = %file.path.display(), byte_offset = at, "cannot read");
+            return false;
+        }
+        at += page;
+    }
+    true
 }
 
 /// Tells `visit` of everything in a segment, while a thread reads on.
 pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
     std::thread::scope(|scope| {
         let end = bounds.end.unwrap_or(bounds.file_bytes).min(bounds.file_bytes);
-        let mut window = Window::new(scope, file, bounds.block_bytes, (bounds.from, end));
+        let mut window = Window::new(scope, file, (bounds.from, end));
         sweep_window(&mut window, file, bounds, visit)
     })
 }
@@ -207,4 +249,24 @@ pub(crate) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<S
     let header = SegmentHeader::decode(start.get(..block).unwrap_or_default(), file.id, file.salt);
     let group = GroupHeader::decode(start.get(block..).unwrap_or_default(), file.id, file.salt);
     Ok((header, group.is_some()))
+}
+
+/// Whether each of these segments, given in rising order as id, header and whether a group follows that, may hold something. One
+/// that was prepared and could then not be opened, or whose name could not be made durable, was passed over: the header of a
+/// later one says that it follows one before it.
+pub(crate) fn may_be_used(segments: &[(u32, Option<SegmentHeader>, bool)]) -> Vec<bool> {
+    let mut follows = NO_SEGMENT;
+    let mut used: Vec<bool> = segments
+        .iter()
+        .rev()
+        .map(|(id, header, has_group)| {
+            let passed_over = header.is_none() && !has_group && follows != NO_SEGMENT && follows < *id;
+            if let Some(header) = header {
+                follows = header.previous.segment;
+            }
+            !passed_over
+        })
+        .collect();
+    used.reverse();
+    used
 }

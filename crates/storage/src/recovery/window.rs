@@ -53,7 +53,6 @@ impl Piece {
 #[derive(Clone, Copy, Debug)]
 struct Reader<'a> {
     file: &'a SegmentFile,
-    block_bytes: u64,
     /// Where the next piece begins, and where reading ends.
     at: u64,
     end: u64,
@@ -100,9 +99,8 @@ impl Reader<'_> {
     }
 
     fn read_in_parts(&self, target: &mut [u8]) -> usize {
-        let block = (self.block_bytes as usize).max(DIRECT_ALIGN);
         let mut done = 0;
-        for part in target.chunks_mut(block) {
+        for part in target.chunks_mut(DIRECT_ALIGN) {
             match self.file.file.read_at(part, self.at + done as u64) {
                 Ok(count) if count < part.len() => return done + count,
                 Ok(_) => {}
@@ -140,12 +138,10 @@ impl<'a> Window<'a> {
     pub(super) fn new<'scope>(
         scope: &'scope Scope<'scope, 'a>,
         file: &'a SegmentFile,
-        block_bytes: u64,
         (from, end): (u64, u64),
     ) -> Self {
         let reader = Reader {
             file,
-            block_bytes,
             at: from - from % DIRECT_ALIGN as u64,
             end,
         };
@@ -333,7 +329,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let mut at = 512;
-            let mut window = Window::new(scope, &file, 512, (at, end));
+            let mut window = Window::new(scope, &file, (at, end));
             let mut steps = steps.iter().cycle();
             while at < end {
                 assert_eq!(

@@ -8,6 +8,7 @@ mod directory;
 mod flips;
 mod logs;
 mod offline;
+mod refusals;
 mod space;
 mod spares;
 
