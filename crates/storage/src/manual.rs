@@ -29,6 +29,8 @@ pub struct Manual {
 
 /// Rounds after which something that should come to rest is called stuck.
 const ROUNDS_MAX: usize = 100_000;
+/// Rounds of a call that has no answer after which a second passes.
+const ROUNDS_A_SECOND: usize = 1000;
 
 impl Manual {
     /// As [`Storage::open_with`].
@@ -125,9 +127,13 @@ impl Manual {
     /// When it never ends.
     pub fn run<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = std::pin::pin!(call);
-        for _ in 0..ROUNDS_MAX {
+        for round in 1..ROUNDS_MAX {
             if let Some(answer) = call.as_mut().now_or_never() {
                 return answer;
+            }
+            if round.is_multiple_of(ROUNDS_A_SECOND) {
+                // Whoever was refused something waits before it tries again.
+                self.pass(1_000_000_000);
             }
             for number in 0..self.journals.len() {
                 self.step_journal(number);

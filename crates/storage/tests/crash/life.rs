@@ -7,114 +7,57 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use pharos_ledger::{
-    AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, OpenError, ReadError,
-};
+use pharos_ledger::{AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, OpenError};
 use pharos_runtime::fs::FaultFs;
 use pharos_storage::manual::Manual;
 use pharos_storage::offline::{Access, Offline, OfflineError};
-use pharos_storage::{IoMode, Options, Preallocate, Stats};
+use pharos_storage::{IoMode, Options, Preallocate};
 use pharos_types::{EntryId, LedgerId};
 
-use crate::Random;
 use crate::model::{Expected, Fate, Model};
+use crate::trouble::{self, Trouble};
+use crate::{Done, Random};
 
 const SECOND: u64 = 1_000_000_000;
 
 pub(crate) struct Machine {
-    fs: FaultFs,
+    pub(crate) fs: FaultFs,
     random: Random,
-    model: Model,
-    options: Options,
+    pub(crate) model: Model,
+    pub(crate) options: Options,
     pub(crate) done: Done,
-}
-
-/// What the engine did in all lives together, to see that the test reaches the corners it is for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Done {
-    /// Places where the machine lost power or the process died, each followed by a start and a look at everything.
-    pub(crate) crashes: u64,
-    /// Those in the middle of a change to the disk; the others are between two.
-    pub(crate) within_a_change: u64,
-    pub(crate) within_a_start: u64,
-    pub(crate) within_a_stop: u64,
-    pub(crate) several_journals: u64,
-    pub(crate) bypass_seals: u64,
-    pub(crate) refused_for_space: u64,
-    pub(crate) stats: Stats,
-}
-
-impl Done {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.crashes += other.crashes;
-        self.within_a_change += other.within_a_change;
-        self.within_a_start += other.within_a_start;
-        self.within_a_stop += other.within_a_stop;
-        self.several_journals += other.several_journals;
-        self.bypass_seals += other.bypass_seals;
-        self.refused_for_space += other.refused_for_space;
-        self.add_stats(&other.stats);
-    }
-
-    fn add_stats(&mut self, other: &Stats) {
-        let mine = &mut self.stats;
-        mine.groups += other.groups;
-        mine.segments_removed += other.segments_removed;
-        mine.segments_reused += other.segments_reused;
-        mine.flushes += other.flushes;
-        mine.flushed_bytes += other.flushed_bytes;
-        mine.trimmed_bytes += other.trimmed_bytes;
-        mine.checkpoints += other.checkpoints;
-        mine.logs_removed += other.logs_removed;
-        mine.bytes_moved += other.bytes_moved;
-        mine.reads += other.reads;
-        mine.read_cache_hits += other.read_cache_hits;
-    }
-
-    /// How often each corner was reached.
-    pub(crate) fn reached(&self) -> [(&'static str, u64); 15] {
-        let stats = &self.stats;
-        [
-            ("crash points", self.crashes),
-            ("within a change", self.within_a_change),
-            ("within a start", self.within_a_start),
-            ("within a stop", self.within_a_stop),
-            ("several journals", self.several_journals),
-            ("seals by checkpoint", self.bypass_seals),
-            ("refused for space", self.refused_for_space),
-            ("segments removed", stats.segments_removed),
-            ("segments reused", stats.segments_reused),
-            ("flushes", stats.flushes),
-            ("trimmed before a flush", stats.trimmed_bytes),
-            ("checkpoints", stats.checkpoints),
-            ("logs removed", stats.logs_removed),
-            ("compaction", stats.bytes_moved),
-            ("reads from logs", stats.reads.min(stats.read_cache_hits)),
-        ]
-    }
+    /// What goes wrong besides crashes, full devices and failed syncs; none on a gentle machine.
+    pub(crate) trouble: Option<Trouble>,
+    /// Nothing more is to go wrong.
+    is_quiet: bool,
+    /// The device has lied.
+    pub(crate) tainted: bool,
+    /// Calls that had failed when this life began.
+    failed_before: u64,
 }
 
 /// A running store.
-struct Process {
-    store: Manual,
-    writers: BTreeMap<LedgerId, Arc<dyn LedgerWriter>>,
+pub(crate) struct Process {
+    pub(crate) store: Manual,
+    pub(crate) writers: BTreeMap<LedgerId, Arc<dyn LedgerWriter>>,
 }
 
 /// The process is dead; what it was about to do may or may not have happened.
-struct Died;
+pub(crate) struct Died;
 
-type Alive<T> = Result<T, Died>;
+pub(crate) type Alive<T> = Result<T, Died>;
 
 fn numbered_dirs(name: &str, count: usize) -> Vec<PathBuf> {
     (0..count).map(|n| dir().join(format!("{name}{n}"))).collect()
 }
 
-fn dir() -> PathBuf {
+pub(crate) fn dir() -> PathBuf {
     Path::new("/store").to_owned()
 }
 
 impl Machine {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// `gentle`: with nothing but crashes, full devices and failed syncs.
+    pub(crate) fn new(seed: u64, gentle: bool) -> Self {
         let mut random = Random(seed);
         let direct = random.one_in(4);
         let options = Options {
@@ -150,11 +93,19 @@ impl Machine {
             ..Options::default()
         };
         Self {
-            fs: FaultFs::gentle(seed ^ 0x5eed),
+            fs: if gentle {
+                FaultFs::gentle(seed ^ 0x5eed)
+            } else {
+                FaultFs::new(seed ^ 0x5eed)
+            },
             random,
             model: Model::default(),
             options,
             done: Done::default(),
+            trouble: (!gentle).then(|| Trouble::new(seed)),
+            is_quiet: false,
+            tainted: false,
+            failed_before: 0,
         }
     }
 
@@ -181,6 +132,7 @@ impl Machine {
         self.done.crashes += 1;
         self.done.within_a_change += u64::from(self.fs.is_dead());
         self.done.several_journals += u64::from(self.options.journal_dirs.len() > 1);
+        self.done.ended_by_a_refusal += u64::from(self.has_reason() && !self.fs.is_dead());
         self.model.process_died();
         if self.random.one_in(4) {
             self.fs.restart();
@@ -192,6 +144,7 @@ impl Machine {
 
     /// Whatever happened before: a start without faults finds what the model expects, and everything still works.
     pub(crate) fn final_check(&mut self) {
+        self.is_quiet = true;
         let mut process = self.start().ok().expect("a start without faults");
         self.work(&mut process).ok().expect("work without faults");
         self.stop(&mut process).ok().expect("a stop without faults");
@@ -214,24 +167,34 @@ impl Machine {
     }
 
     /// Opens the store and compares it with the model; what is readable now must stay.
-    fn start(&mut self) -> Alive<Process> {
+    pub(crate) fn start(&mut self) -> Alive<Process> {
         let seen = self.look_from_outside();
+        self.failed_before = trouble::failed(&self.fs.counts());
+        if let Some(trouble) = self.trouble.as_mut().filter(|_| !self.is_quiet) {
+            trouble.start(&self.fs);
+        }
         let store = match Manual::open(self.fs.mount(), &dir(), self.options.clone()) {
             Ok(store) => store,
             Err(_) if self.fs.is_dead() => {
                 self.done.within_a_start += 1;
                 return Err(Died);
             }
+            Err(_) if self.has_reason() => {
+                self.done.starts_refused += 1;
+                return Err(Died);
+            }
             Err(error) => panic!("cannot open: {error} {error:?}"),
         };
+        self.fs.set_handles_max(None);
         let mut process = Process {
             store,
             writers: BTreeMap::new(),
         };
         let stats = process.store.storage.stats();
         assert_eq!(stats.damages, 0, "a crash is not damage");
-        assert_eq!(
-            stats.indexes_rebuilt, 0,
+        // One that the device does not let open is made again.
+        assert!(
+            stats.indexes_rebuilt == 0 || self.has_reason(),
             "an index is durable before it is needed"
         );
         let listed = process
@@ -255,6 +218,9 @@ impl Machine {
                 check_content(&mut process.store, *id, expected, true);
             }
         }
+        if let Some(trouble) = self.trouble.as_mut().filter(|_| !self.is_quiet) {
+            trouble.reads(&self.fs);
+        }
         Ok(process)
     }
 
@@ -272,7 +238,7 @@ impl Machine {
         Some(report.ledgers.iter().map(|(id, _)| *id).collect())
     }
 
-    fn work(&mut self, process: &mut Process) -> Alive<()> {
+    pub(crate) fn work(&mut self, process: &mut Process) -> Alive<()> {
         let worked = self.work_on(process);
         let stats = process.store.storage.stats();
         self.done.add_stats(&stats);
@@ -286,11 +252,26 @@ impl Machine {
             for (id, writer) in &process.writers {
                 self.model.acknowledged(*id, writer.tail().borrow().durable);
             }
-            if self.fs.is_dead() || process.store.storage.stats().poisoned {
+            if self.is_over(process) {
                 return Err(Died);
             }
         }
         Ok(())
+    }
+
+    /// Whether something has failed in this life, so that the store may have, too.
+    fn has_reason(&self) -> bool {
+        self.tainted || trouble::failed(&self.fs.counts()) > self.failed_before
+    }
+
+    /// Whether the process is dead or the store writes no more, for which there must be a reason.
+    fn is_over(&self, process: &Process) -> bool {
+        let poisoned = process.store.storage.stats().poisoned;
+        assert!(
+            !poisoned || self.fs.is_dead() || self.has_reason(),
+            "stopped without a reason"
+        );
+        poisoned || self.fs.is_dead()
     }
 
     fn do_something(&mut self, process: &mut Process) -> Alive<()> {
@@ -349,13 +330,13 @@ impl Machine {
     /// An error is only fine when the disk gave a reason.
     fn outcome<T, E: std::fmt::Debug>(&self, process: &Process, answer: Result<T, E>) -> Alive<T> {
         answer.map_err(|error| {
-            let reason = self.fs.is_dead() || process.store.storage.stats().poisoned;
+            let reason = self.is_over(process) || self.has_reason();
             assert!(reason, "failed without a reason: {error:?}");
             Died
         })
     }
 
-    fn create(&mut self, process: &mut Process) -> Alive<()> {
+    pub(crate) fn create(&mut self, process: &mut Process) -> Alive<()> {
         let durability = match self.random.below(4) {
             0 => Durability::Async,
             1 => Durability::Bypass,
@@ -502,8 +483,13 @@ impl Machine {
         let Some(id) = self.pick_ledger() else {
             return Ok(());
         };
+        let reason = self.is_over(process) || self.has_reason();
         let expected = self.model.ledgers.get_mut(&id).expect("a ledger of the model");
-        check_content(&mut process.store, id, expected, false);
+        let whole = check_content(&mut process.store, id, expected, false);
+        assert!(
+            whole || reason || self.has_reason(),
+            "cannot read without a reason"
+        );
         Ok(())
     }
 
@@ -513,7 +499,8 @@ impl Machine {
         for (id, writer) in &process.writers {
             self.model.acknowledged(*id, writer.tail().borrow().durable);
         }
-        if self.fs.is_dead() || storage.stats().poisoned {
+        // Without room or files what is flushed at a stop stays where it is.
+        if self.is_over(process) || self.has_reason() {
             return Err(Died);
         }
         for id in self.model.ledgers.keys().copied().collect::<Vec<_>>() {
@@ -523,14 +510,15 @@ impl Machine {
     }
 }
 
-/// Reads all of a ledger. After a start (`first_look`) nobody appends to it any more, so what is there is what stays.
-fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, first_look: bool) {
+/// Reads all of a ledger. After a start (`first_look`) nobody appends to it any more, so what is there is what stays. Later a
+/// read may fail; `false` then.
+fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, first_look: bool) -> bool {
     let storage = Arc::clone(&store.storage);
     let mut count = 0;
     loop {
         let found = match store.run(storage.read(id, EntryId(count as u64), 7, 5000)) {
             Ok(found) => found,
-            Err(ReadError::Fault(_)) if !first_look => return,
+            Err(_) if !first_look => return false,
             Err(error) => panic!("ledger {id} cannot be read at {count}: {error}"),
         };
         if found.is_empty() {
@@ -562,4 +550,5 @@ fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, firs
         expected.appended.truncate(count);
         (expected.kept, expected.kept_by_system, expected.seen) = (count, count, count);
     }
+    true
 }

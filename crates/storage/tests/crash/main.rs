@@ -14,13 +14,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod done;
+mod lies;
 mod life;
 mod model;
+mod trouble;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use life::{Done, Machine};
+use done::Done;
+use life::Machine;
 
 /// Seeds in a plain test run; each has [`LIVES`] crash points and one after a clean stop.
 const SEEDS: u64 = 5000;
@@ -68,15 +72,22 @@ fn seeds() -> Range<u64> {
     }
 }
 
+/// Every fourth seed, and those that were found before there was more, run on a device that only loses and tears.
 fn run(seed: u64, tells: bool) -> Done {
-    let mut machine = Machine::new(seed);
+    let mut machine = Machine::new(seed, seed.is_multiple_of(4) || FOUND.contains(&seed));
     if tells {
         machine.tell_steps();
     }
     for _ in 0..LIVES {
         machine.live();
     }
-    machine.final_check();
+    // A lie is the end of what the model knows for sure.
+    if seed % 4 == 1 && !FOUND.contains(&seed) {
+        machine.lied_to();
+    } else {
+        machine.final_check();
+    }
+    trouble::add(&mut machine.done.faults, &machine.fs.counts());
     machine.done
 }
 
