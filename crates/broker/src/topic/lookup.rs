@@ -23,12 +23,19 @@ pub struct LastMessage {
 impl Topic {
     /// The last message that a consumer can get: markers are passed over.
     ///
+    /// # Errors
+    /// `NotAllowed` where nothing is stored; `Storage`.
+    ///
     /// `listening`: how far the consumer has acknowledged, when its shard knows better than we do.
     pub(crate) async fn last_message(
         &self,
         key: Option<ConsumerKey>,
         listening: Option<Ordinal>,
     ) -> Result<LastMessage, CursorError> {
+        if self.is_transient() {
+            let text = "getLastMessageId is not supported on non-persistent topic";
+            return Err(CursorError::NotAllowed(text.to_owned()));
+        }
         let mark_delete = {
             let state = self.state.borrow();
             let acked_to = listening.or_else(|| self.acked_to(&state, key?));

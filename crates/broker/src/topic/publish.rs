@@ -148,7 +148,7 @@ impl Topic {
         );
     }
 
-    fn send_failed(
+    pub(super) fn send_failed(
         &self,
         producer: (ConnectionId, ProducerRef),
         sequence: u64,
@@ -317,7 +317,7 @@ impl Topic {
 }
 
 /// What the topic's rules have against an entry.
-fn against_rules(rules: &Rules, entry: &Publish, now_ms: u64) -> Option<PublishError> {
+pub(super) fn against_rules(rules: &Rules, entry: &Publish, now_ms: u64) -> Option<PublishError> {
     // Pieces of a larger message are small by themselves.
     if rules
         .message_bytes_max

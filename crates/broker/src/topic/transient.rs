@@ -14,6 +14,7 @@ use pharos_runtime::clock;
 use pharos_types::{Domain, Ordinal, Position, SubscriptionName};
 
 use super::dispatched::entry_ref;
+use super::publish::against_rules;
 use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, WINDOW_BYTES};
 use super::subscription::Subscription;
 use super::{State, Topic};
@@ -211,6 +212,16 @@ impl Topic {
             else {
                 return;
             };
+            if let Some(error) = against_rules(&state.rules, &publish, wall_ms) {
+                // Answers leave in the order of the sends.
+                self.send_receipts(std::mem::take(&mut receipts));
+                let (bytes, sequences) = (
+                    publish.payload.len(),
+                    (publish.sequence_id, publish.highest_sequence_id),
+                );
+                self.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+                continue;
+            }
             self.note_accepted(state, &publish, wall_ms);
             receipts.push((
                 connection,
@@ -237,6 +248,11 @@ impl Topic {
                 shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));
             }
         }
+        self.send_receipts(receipts);
+    }
+
+    /// Receipts of one producer.
+    fn send_receipts(&self, receipts: Vec<(ConnectionId, Receipt)>) {
         if let Some((connection, _)) = receipts.first() {
             self.send(connection.shard, Message::Receipts(receipts));
         }
