@@ -71,7 +71,11 @@ fn look_up(connection: &Connection, request: &CommandLookupTopic) -> Result<Brok
         .as_deref()
         .filter(|name| !name.is_empty())
     {
-        let text = format!("no advertised listener is named '{listener}'");
+        // The C++ client and what is built on it look for the name of this exception; without it they try again until
+        // their operation times out.
+        let text = format!(
+            "org.apache.pulsar.broker.PulsarServerException: the broker do not have {listener} listener"
+        );
         return Err(Refusal::new(ServerError::ServiceNotReady, text));
     }
     Ok(BrokerUrls {
