@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// A message id in an answer (`lastMessageId`, `terminate`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +26,9 @@ pub struct MessageIdJson {
 
 /// A place in a topic as clients send it: to create a subscription, to reset one, to expire up to it.
 ///
-/// Absent members mean "earliest": -1 everywhere.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+/// Absent members mean "earliest": -1 everywhere. Read also from the bare words `"earliest"` and `"latest"`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ResetCursorData {
     /// Ledger id; -1 earliest, 9223372036854775807 latest.
     pub ledger_id: i64,
@@ -40,11 +42,23 @@ pub struct ResetCursorData {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub properties: Option<BTreeMap<String, String>>,
     /// Start after this message rather than at it.
-    #[serde(rename = "excluded", alias = "isExcluded")]
     pub excluded: bool,
 }
 
-impl Default for ResetCursorData {
+/// The members of a place.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Members {
+    ledger_id: i64,
+    entry_id: i64,
+    partition_index: i32,
+    batch_index: i32,
+    properties: Option<BTreeMap<String, String>>,
+    #[serde(alias = "isExcluded")]
+    excluded: bool,
+}
+
+impl Default for Members {
     fn default() -> Self {
         Self {
             ledger_id: -1,
@@ -53,6 +67,43 @@ impl Default for ResetCursorData {
             batch_index: -1,
             properties: None,
             excluded: false,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ResetCursorData {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        match value.as_str() {
+            Some("earliest") => return Ok(Self::earliest()),
+            Some("latest") => return Ok(Self::latest()),
+            Some(other) => {
+                return Err(D::Error::custom(format!(
+                    "Invalid value {other} for the position. Allowed values are [latest, earliest]"
+                )));
+            }
+            None => {}
+        }
+        let members = Members::deserialize(value).map_err(D::Error::custom)?;
+        Ok(members.into())
+    }
+}
+
+impl Default for ResetCursorData {
+    fn default() -> Self {
+        Self::from(Members::default())
+    }
+}
+
+impl From<Members> for ResetCursorData {
+    fn from(members: Members) -> Self {
+        Self {
+            ledger_id: members.ledger_id,
+            entry_id: members.entry_id,
+            partition_index: members.partition_index,
+            batch_index: members.batch_index,
+            properties: members.properties,
+            excluded: members.excluded,
         }
     }
 }
@@ -84,5 +135,24 @@ impl ResetCursorData {
     #[must_use]
     pub fn is_latest(&self) -> bool {
         self.ledger_id == i64::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_may_be_a_word() {
+        let of = |text: &str| serde_json::from_str::<ResetCursorData>(text);
+        assert!(of(r#""earliest""#).unwrap().is_earliest() && of("{}").unwrap().is_earliest());
+        assert!(of(r#""latest""#).unwrap().is_latest());
+        let error = of(r#""soon""#).unwrap_err().to_string();
+        assert!(error.contains("Allowed values are [latest, earliest]"), "{error}");
+        let place = of(r#"{"ledgerId":3,"entryId":4,"isExcluded":true}"#).unwrap();
+        assert_eq!(
+            (place.ledger_id, place.entry_id, place.batch_index, place.excluded),
+            (3, 4, -1, true)
+        );
     }
 }

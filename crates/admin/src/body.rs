@@ -1,6 +1,7 @@
 //! Reading requests: JSON bodies and query parameters, with errors as everywhere else.
 //!
-//! The content type is not looked at: tools send JSON under several names, or under none.
+//! The content type is not looked at: tools send JSON under several names, or under none. Numbers and booleans may come
+//! as text ([`lenient`]), because the reference takes them so and clients rely on it.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Number, Value};
 
 use crate::error::ApiError;
 
@@ -57,9 +59,58 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
         if bytes.trim_ascii().is_empty() {
             return Ok(Self(None));
         }
-        serde_json::from_slice(&bytes)
-            .map(Self)
+        let read = match serde_json::from_slice(&bytes) {
+            Ok(read) => Ok(read),
+            // What is no JSON at all fails here again.
+            Err(_) => serde_json::from_slice(&bytes).and_then(lenient),
+        };
+        read.map(Self)
             .map_err(|error| ApiError::bad_request(format!("the body is not what was expected: {error}")))
+    }
+}
+
+/// Reads a value whose numbers and booleans may be written as text, and whose whole numbers as `3.0`.
+///
+/// # Errors
+/// What the value is as it came; it does not fit as text either.
+pub(crate) fn lenient<T: DeserializeOwned>(value: Value) -> Result<T, serde_json::Error> {
+    T::deserialize(&value).or_else(|error| T::deserialize(scalars(value)).map_err(|_| error))
+}
+
+/// The value with every text that is a number or a boolean as that.
+fn scalars(value: Value) -> Value {
+    match value {
+        Value::String(text) => scalar(text),
+        Value::Number(number) => Value::Number(whole(number)),
+        Value::Array(items) => items.into_iter().map(scalars).collect(),
+        Value::Object(members) => {
+            let members = members.into_iter().map(|(name, value)| (name, scalars(value)));
+            Value::Object(members.collect())
+        }
+        other => other,
+    }
+}
+
+fn scalar(text: String) -> Value {
+    let trimmed = text.trim();
+    if let Ok(flag) = trimmed.parse::<bool>() {
+        return flag.into();
+    }
+    if let Ok(number) = trimmed.parse::<i64>() {
+        return number.into();
+    }
+    let number = trimmed.parse::<f64>().ok().and_then(Number::from_f64);
+    number.map_or(Value::String(text), |number| Value::Number(whole(number)))
+}
+
+/// `3.0` as 3; what no double holds exactly stays as it is.
+#[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
+fn whole(number: Number) -> Number {
+    match number.as_f64() {
+        Some(value) if number.is_f64() && value.fract() == 0.0 && value.abs() < 9e15 => {
+            Number::from(value as i64)
+        }
+        _ => number,
     }
 }
 
@@ -90,5 +141,34 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryOf<T> {
         Query::try_from_uri(&parts.uri)
             .map(|Query(query)| Self(query))
             .map_err(|rejection| ApiError::bad_request(rejection.body_text()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pharos_admin_api::{DispatchRate, TenantInfo};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_booleans_may_be_text() {
+        assert!(lenient::<bool>(json!("true")).unwrap());
+        assert_eq!(lenient::<i64>(json!(" -7 ")).unwrap(), -7);
+        assert_eq!(lenient::<i64>(json!(3.0)).unwrap(), 3);
+        assert_eq!(lenient::<String>(json!("3")).unwrap(), "3");
+        let rate: DispatchRate = lenient(json!({
+            "dispatchThrottlingRateInMsg": "5", "relativeToPublishRate": "true", "ratePeriodInSecond": "2"
+        }))
+        .unwrap();
+        assert_eq!(
+            (rate.dispatch_throttling_rate_in_msg, rate.rate_period_in_second),
+            (5, 2)
+        );
+        assert!(rate.relative_to_publish_rate);
+        for wrong in [json!("x"), json!(""), json!(3.5), json!("1e99")] {
+            assert!(lenient::<i64>(wrong.clone()).is_err(), "{wrong}");
+        }
+        assert!(lenient::<TenantInfo>(json!({"adminRoles": "7"})).is_err());
     }
 }

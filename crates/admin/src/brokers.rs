@@ -12,6 +12,7 @@ use pharos_admin_api::{BrokerInfo, InternalConfigurationData};
 use pharos_broker::catalog::ListMode;
 use pharos_types::NamespaceName;
 
+use crate::bundles::{bundle_of, bundles_of};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::each_made;
 use crate::paths::PathParts;
@@ -59,14 +60,25 @@ async fn check_backlog_quotas(State(admin): State<Admin>) -> ApiResult<StatusCod
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Every bundle is here: there is one broker.
-async fn owned_namespaces(State(admin): State<Admin>) -> Json<BTreeMap<String, Value>> {
+/// Every bundle is here: there is one broker. The reference asks for the broker and not for the cluster.
+async fn owned_namespaces(
+    State(admin): State<Admin>,
+    parts: PathParts,
+) -> ApiResult<Json<BTreeMap<String, Value>>> {
+    let broker = parts.get(1);
+    if broker != admin.options.broker_id() {
+        return Err(ApiError::not_found(format!(
+            "Broker id '{broker}' not found in available brokers."
+        )));
+    }
     let status = json!({"broker_assignment": "shared", "is_controlled": false, "is_active": true});
     let mut owned = BTreeMap::new();
     for namespace in all_namespaces(&admin) {
-        owned.insert(format!("{namespace}/0x00000000_0xffffffff"), status.clone());
+        for bundle in bundles_of(&admin.catalog, &namespace) {
+            owned.insert(format!("{namespace}/{bundle}"), status.clone());
+        }
     }
-    Json(owned)
+    Ok(Json(owned))
 }
 
 fn all_namespaces(admin: &Admin) -> Vec<NamespaceName> {
@@ -139,24 +151,22 @@ async fn internal_configuration() -> Json<InternalConfigurationData> {
     })
 }
 
-/// Stats of every topic: namespace → bundle → domain → topic.
+/// Stats of every topic: namespace → bundle → domain → topic. What has no topic is not there.
 async fn all_stats(State(admin): State<Admin>) -> ApiResult<Json<Value>> {
-    let mut namespaces = serde_json::Map::new();
+    let mut namespaces = json!({});
     for namespace in all_namespaces(&admin) {
-        let mut domains = serde_json::Map::new();
         // One that is not found was deleted since it was listed.
         let topics = admin.catalog.topics(&namespace, ListMode::All, false);
         let call = |topic| admin.backend.stats(topic, Default::default());
         each_made(topics, call, |topic, stats| {
-            let of_domain = domains
-                .entry(topic.domain().as_str())
-                .or_insert_with(|| json!({}));
-            if let (Some(topics), Ok(stats)) = (of_domain.as_object_mut(), serde_json::to_value(stats)) {
-                topics.insert(topic.to_string(), stats);
+            if let (Some(bundle), Ok(stats)) =
+                (bundle_of(&admin.catalog, &topic), serde_json::to_value(stats))
+            {
+                let domain = topic.domain().as_str();
+                namespaces[namespace.to_string()][bundle][domain][topic.to_string()] = stats;
             }
         })
         .await?;
-        namespaces.insert(namespace.to_string(), json!({ "0x00000000_0xffffffff": domains }));
     }
-    Ok(Json(Value::Object(namespaces)))
+    Ok(Json(namespaces))
 }

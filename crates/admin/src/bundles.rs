@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, post, put};
+use serde::Deserialize as _;
 
 use pharos_broker::catalog::{Catalog, ListMode};
 use pharos_runtime::many;
@@ -40,6 +41,19 @@ pub(crate) fn bundle_of(catalog: &Catalog, topic: &TopicName) -> Option<String> 
     // The last bundle has its upper border as well.
     let index = upper.unwrap_or(texts.len().checked_sub(2)?);
     Some(format!("{}_{}", texts.get(index)?, texts.get(index + 1)?))
+}
+
+/// All bundles of a namespace, as `0x40000000_0x80000000`.
+pub(crate) fn bundles_of(catalog: &Catalog, name: &NamespaceName) -> Vec<String> {
+    let policies = catalog.policies(name);
+    let borders: Option<Vec<String>> =
+        policies.and_then(|policies| Vec::deserialize(policies.get("bundles")?.get("boundaries")?).ok());
+    let borders = borders.unwrap_or_default();
+    let pair = |pair: &[String]| match pair {
+        [low, high] => Some(format!("{low}_{high}")),
+        _ => None,
+    };
+    borders.windows(2).filter_map(pair).collect()
 }
 
 fn number(border: &str) -> Option<u32> {

@@ -15,6 +15,7 @@ mod bundles;
 mod clusters;
 mod connections;
 mod error;
+mod forced;
 mod lookup;
 mod messages;
 mod metrics;

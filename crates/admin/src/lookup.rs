@@ -1,13 +1,16 @@
 //! Lookups over HTTP, for clients with an `http://` service URL.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::routing::get;
 use axum::{Json, Router};
 
 use pharos_admin_api::LookupData;
+use serde::Deserialize;
 
+use crate::body::QueryOf;
 use crate::bundles::bundle_of;
-use crate::error::ApiResult;
+use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::state::Admin;
@@ -19,10 +22,31 @@ pub(crate) fn routes() -> Router<Admin> {
         .route(&format!("{topic}/bundle"), get(bundle))
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListenerQuery {
+    #[serde(default)]
+    listener_name: Option<String>,
+}
+
 /// Who serves a topic: this broker, there is no other. As with the binary lookup, a topic that does not exist is
 /// answered too, as long as it may be made; making it is left to the producer or consumer.
-async fn lookup(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<LookupData>> {
+async fn lookup(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    QueryOf(query): QueryOf<ListenerQuery>,
+    headers: HeaderMap,
+) -> ApiResult<Json<LookupData>> {
     policies_of(&admin, topic.namespace())?;
+    let header = headers
+        .get("x-pulsar-listenername")
+        .and_then(|name| name.to_str().ok());
+    let listener = query.listener_name.as_deref().or(header);
+    if let Some(name) = listener.filter(|name| !name.is_empty()) {
+        return Err(ApiError::not_found(format!(
+            "the broker do not have {name} listener"
+        )));
+    }
     // The base of a partitioned topic and partitions not yet made have no record; only plain names can be missing.
     if admin.catalog.partitioned_topic(&topic.base()).is_none() && !admin.catalog.topic_exists(&topic) {
         admin.catalog.partitioned_metadata(&topic, true).await?;

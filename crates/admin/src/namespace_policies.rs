@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Router<Admin> {
 }
 
 fn methods(policy: &'static Policy) -> MethodRouter<Admin> {
-    let router = get(move |state, path| read(policy, state, path))
+    let router = get(move |state, path, query| read(policy, state, path, query))
         .delete(move |state, path| remove(policy, state, path));
     match policy.set {
         Method::Post => router.post(move |state, path, body| set(policy, state, path, body)),
@@ -42,11 +42,18 @@ fn methods(policy: &'static Policy) -> MethodRouter<Admin> {
     }
 }
 
+#[derive(Deserialize)]
+struct ReadQuery {
+    #[serde(default)]
+    applied: bool,
+}
+
 /// The value, or 204 when it is not set.
 async fn read(
     policy: &Policy,
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
+    QueryOf(query): QueryOf<ReadQuery>,
 ) -> ApiResult<Response> {
     let policies = policies_of(&admin, &name)?;
     let value = policies.get(policy.member);
@@ -54,16 +61,52 @@ async fn read(
         Place::Whole => value,
         Place::ByCluster => value.and_then(|clusters| clusters.get(&admin.options.cluster_name)),
     };
-    match (value, policy.member) {
-        (Some(value), _) => Ok(Json(value.clone()).into_response()),
-        // Clients take these for plain values and stumble over an empty answer.
-        (None, "schema_compatibility_strategy") => Ok(Json(json!("UNDEFINED")).into_response()),
-        (None, "schema_validation_enforced" | "encryption_required") => {
-            Ok(Json(json!(false)).into_response())
-        }
-        (None, "subscription_auth_mode") => Ok(Json(json!("None")).into_response()),
-        (None, "offload_threshold" | "offload_threshold_in_seconds") => Ok(Json(json!(-1)).into_response()),
-        (None, _) => Ok(StatusCode::NO_CONTENT.into_response()),
+    if let Some(value) = value {
+        return Ok(Json(value.clone()).into_response());
+    }
+    let options = admin.catalog.options();
+    let value = match policy.member {
+        // The reference says so of these two whether it is asked for what holds or not.
+        "max_topics_per_namespace" => Some(json!(0)),
+        "dispatcherPauseOnAckStatePersistentEnabled" => Some(json!(false)),
+        "schema_validation_enforced" if query.applied => Some(json!(options.schema_validation_enforced)),
+        member => unset(&admin).remove(member).filter(|value| !value.is_object()),
+    };
+    Ok(match value {
+        Some(value) => Json(value).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
+}
+
+/// What the policies of a namespace say that are never absent, where nobody said anything. Clients take these for plain
+/// values and stumble over an empty answer.
+pub(crate) fn unset(admin: &Admin) -> Map<String, Value> {
+    let members = json!({
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "allowed_clusters": [],
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": false,
+        "encryption_required": false,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "is_allow_auto_update_schema": admin.catalog.options().allow_auto_update_schema,
+        "schema_validation_enforced": false,
+        "subscription_types_enabled": [],
+        "properties": {},
+        "migrated": false,
+    });
+    match members {
+        Value::Object(members) => members,
+        _ => Map::new(),
     }
 }
 
@@ -75,12 +118,7 @@ async fn set(
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
     let value = (policy.check)(value).map_err(|error| worded(error, policy.namespace_path))?;
-    if policy.member == "persistence" {
-        check_copies(&value, admin.backend.default_policy("persistence").as_ref())?;
-    } else {
-        check_enforced(policy.member, admin.backend.enforced_namespace_policies(), &value)?;
-    }
-    check_local(&admin, policy, &value)?;
+    check_acted_on(&admin, policy.member, &value)?;
     if policy.member == RETENTION {
         let policies = policies_of(&admin, &name)?;
         let quotas: Map<String, Value> = policies.get_as(QUOTAS).unwrap_or_default();
@@ -93,24 +131,20 @@ async fn set(
     store(&admin, policy, &name, value).await
 }
 
-/// A namespace can be told to be replicated only to this cluster: nothing replicates yet.
-fn check_local(admin: &Admin, policy: &Policy, value: &Value) -> ApiResult<()> {
-    let elsewhere = |cluster: &Value| cluster.as_str() != Some(admin.options.cluster_name.as_str());
-    let clusters = value
-        .as_array()
-        .filter(|_| policy.member == "replication_clusters");
-    match clusters.and_then(|clusters| clusters.iter().find(|cluster| elsewhere(cluster))) {
-        Some(cluster)
-            if cluster
-                .as_str()
-                .is_some_and(|name| admin.catalog.cluster(name).is_some()) =>
-        {
-            Err(ApiError::not_implemented(
-                "replication between clusters is not available in this release",
-            ))
-        }
-        _ => Ok(()),
+/// Refuses a value that nothing would act on.
+fn check_acted_on(admin: &Admin, member: &str, value: &Value) -> ApiResult<()> {
+    match member {
+        "persistence" => check_copies(value, admin.backend.default_policy(member).as_ref()),
+        // It may live where it does.
+        "allowed_clusters" if is_only(value, &admin.options.cluster_name) => Ok(()),
+        _ => check_enforced(member, admin.backend.enforced_namespace_policies(), value),
     }
+}
+
+/// Whether it is a list of this name and no other.
+fn is_only(value: &Value, name: &str) -> bool {
+    let mut items = value.as_array().into_iter().flatten();
+    items.all(|item| item.as_str() == Some(name))
 }
 
 async fn remove(
@@ -229,42 +263,58 @@ async fn change_quota(
 /// What of the policies that a new namespace comes with is kept. Tools send every policy they know at its default, so
 /// what is not acted on and off is dropped; what is not acted on and on is refused.
 pub(crate) fn keep_enforced(admin: &Admin, members: Map<String, Value>) -> ApiResult<Map<String, Value>> {
-    let enforced = admin.backend.enforced_namespace_policies();
     let mut kept = Map::new();
     for (member, value) in members {
-        let known = POLICIES
-            .iter()
-            .find(|policy| policy.member == member && policy.place == Place::Whole);
-        if member == QUOTAS && enforced.contains(&QUOTAS) {
-            let quotas = value.as_object().cloned().unwrap_or_default();
-            let checked = quotas
-                .into_iter()
-                .map(|(kind, quota)| Ok((kind, backlog_quota(quota)?)));
-            let checked: ApiResult<Map<String, Value>> = checked.collect();
-            kept.insert(member, Value::Object(checked?));
-        } else if enforced.contains(&member.as_str()) {
-            let value = match known {
-                Some(policy) if !value.is_null() => (policy.check)(value)?,
-                _ => value,
-            };
-            if !value.is_null() {
-                offload::check(admin, &member, &value)?;
-            }
+        if let Some(value) = keep(admin, &member, value)? {
             kept.insert(member, value);
-        } else if !is_off(&value) && !is_harmless(&member) {
-            return Err(ApiError::not_implemented(format!(
-                "policy {member} is not enforced in this release, so a namespace cannot be made with it"
-            )));
         }
     }
     Ok(kept)
 }
 
-/// Members that tools send with a default that looks like a wish: copies of an entry (there is one), who may do what
-/// (everybody), how often latency is sampled.
-fn is_harmless(member: &str) -> bool {
-    matches!(
-        member,
-        "persistence" | "auth_policies" | "latency_stats_sample_rate" | "deleted" | "migrated"
-    )
+fn keep(admin: &Admin, member: &str, value: Value) -> ApiResult<Option<Value>> {
+    if value.is_null() || is_own_cluster(admin, member, &value) {
+        return Ok(None);
+    }
+    let enforced = admin.backend.enforced_namespace_policies();
+    let is_acted_on = enforced.contains(&member) || matches!(member, "persistence" | "allowed_clusters");
+    if !is_acted_on {
+        return match is_off(&value) {
+            true => Ok(None),
+            false => Err(ApiError::not_implemented(format!(
+                "policy {member} is not enforced in this release, so a namespace cannot be made with it"
+            ))),
+        };
+    }
+    if member == QUOTAS {
+        return each_member(value, backlog_quota).map(Some);
+    }
+    let known = POLICIES.iter().find(|policy| policy.member == member);
+    let value = match known {
+        Some(policy) if policy.place == Place::ByCluster => each_member(value, policy.check)?,
+        Some(policy) => {
+            let value = (policy.check)(value).map_err(|error| worded(error, policy.namespace_path))?;
+            check_acted_on(admin, member, &value)?;
+            value
+        }
+        None => value,
+    };
+    offload::check(admin, member, &value)?;
+    Ok(Some(value))
+}
+
+/// Checks every value of an object.
+fn each_member(value: Value, check: impl Fn(Value) -> ApiResult<Value>) -> ApiResult<Value> {
+    let Value::Object(members) = value else {
+        return Err(ApiError::bad_request("an object is expected"));
+    };
+    let checked = members.into_iter().map(|(name, value)| Ok((name, check(value)?)));
+    checked
+        .collect::<ApiResult<Map<String, Value>>>()
+        .map(Value::Object)
+}
+
+/// `pulsar-admin` says with every new namespace which cluster may delete it, and there is one.
+fn is_own_cluster(admin: &Admin, member: &str, value: &Value) -> bool {
+    member == "clusterThatCanDeleteNamespace" && value.as_str() == Some(admin.options.cluster_name.as_str())
 }

@@ -1,4 +1,5 @@
-//! Namespaces: making, listing, deleting, their topics, bundles and properties. Policies are next door.
+//! Namespaces: making, listing, deleting, their topics, bundles and properties. Policies are next door, and so is deleting by
+//! force.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use pharos_types::{NamespaceName, TopicName};
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::bundles::{clear, unload_all};
 use crate::error::{ApiError, ApiResult};
+use crate::forced::delete_with_topics;
 use crate::namespace_policies;
 use crate::paths::{NamespacePath, PathParts};
 use crate::state::Admin;
@@ -29,6 +31,11 @@ pub(crate) fn routes() -> Router<Admin> {
         .route(&at("/topics"), get(topics))
         .route(&at("/bundles"), get(bundles))
         .route(&at("/permissions"), get(permissions))
+        .route(&at("/permissions/subscription"), get(permissions))
+        .route(
+            &at("/permissions/{role}"),
+            post(no_authorization).delete(no_authorization),
+        )
         .route(&at("/unload"), put(unload))
         .route(&at("/clearBacklog"), post(clear_backlog))
         .route(&at("/clearBacklog/{subscription}"), post(clear_backlog))
@@ -59,11 +66,9 @@ pub(crate) fn policies_of(admin: &Admin, name: &NamespaceName) -> ApiResult<std:
 
 async fn read(State(admin): State<Admin>, NamespacePath(name): NamespacePath) -> ApiResult<Json<Value>> {
     let policies = policies_of(&admin, &name)?;
-    let mut members = policies.members().clone();
-    // Tools read this member without asking whether it is there.
-    let nobody =
-        serde_json::json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}});
-    members.entry("auth_policies").or_insert(nobody);
+    // Tools read these members without asking whether they are there.
+    let mut members = namespace_policies::unset(&admin);
+    members.extend(policies.members().clone());
     Ok(Json(Value::Object(members)))
 }
 
@@ -98,11 +103,10 @@ async fn remove(
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     if query.force {
-        return Err(ApiError::not_allowed(
-            "Broker doesn't allow forced deletion of namespaces",
-        ));
+        delete_with_topics(&admin, &name).await?;
+    } else {
+        admin.catalog.delete_namespace(&name).await?;
     }
-    admin.catalog.delete_namespace(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -147,6 +151,11 @@ async fn permissions(
 ) -> ApiResult<Json<Value>> {
     policies_of(&admin, &name)?;
     Ok(Json(Value::Object(Map::new())))
+}
+
+/// Nothing can be granted to or taken from anybody.
+pub(crate) async fn no_authorization() -> ApiError {
+    ApiError::not_implemented("Authorization is not enabled")
 }
 
 async fn unload(State(admin): State<Admin>, NamespacePath(name): NamespacePath) -> ApiResult<StatusCode> {

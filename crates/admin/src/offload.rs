@@ -14,7 +14,7 @@ use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData};
 use pharos_broker::catalog::Policies;
 use pharos_types::{EntryId, LedgerId, Position, TopicName};
 
-use crate::body::RequiredJson;
+use crate::body::{RequiredJson, lenient};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::partitions::single;
@@ -99,7 +99,13 @@ async fn remove_policies(
 /// Checks the shape of the policy that holds all, and drops what it does not say.
 pub(crate) fn policies(value: Value) -> ApiResult<Value> {
     let invalid = |error| ApiError::bad_request(format!("offload policies: {error}"));
-    OffloadPolicies::deserialize(&value).map_err(invalid)?;
+    let value = match OffloadPolicies::deserialize(&value) {
+        Ok(_) => value,
+        // Numbers as text: what is kept is what they were read as.
+        Err(_) => lenient::<OffloadPolicies>(value)
+            .and_then(serde_json::to_value)
+            .map_err(invalid)?,
+    };
     let Value::Object(members) = value else {
         return Err(ApiError::precondition("the offload policies must be specified"));
     };
@@ -112,8 +118,8 @@ pub(crate) fn policies(value: Value) -> ApiResult<Value> {
 
 /// Seconds, or -1 for never.
 pub(crate) fn seconds(value: Value) -> ApiResult<Value> {
-    match value.as_i64() {
-        Some(seconds) if seconds >= -1 => Ok(value),
+    match lenient::<i64>(value) {
+        Ok(seconds) if seconds >= -1 => Ok(seconds.into()),
         _ => Err(ApiError::precondition(
             "Invalid value for offloadThresholdInSecond",
         )),

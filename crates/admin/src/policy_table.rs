@@ -14,6 +14,7 @@ use pharos_admin_api::{
 };
 use pharos_broker::catalog::schema::SchemaCompatibilityStrategy;
 
+use crate::body::lenient;
 use crate::error::{ApiError, ApiResult};
 use crate::offload;
 
@@ -170,7 +171,7 @@ pub(crate) fn check_copies(value: &Value, own: Option<&Value>) -> ApiResult<()> 
     if fits || is_off(value) {
         return Ok(());
     }
-    Err(ApiError::not_implemented(
+    Err(ApiError::precondition(
         "this broker keeps one copy of each message and stores positions once per cursor_flush_interval: the policy persistence can only say 1, 1, 1 and a rate that is not lower",
     ))
 }
@@ -181,7 +182,7 @@ pub(crate) fn worded(error: ApiError, path: &str) -> ApiError {
         return error;
     }
     let reason = match path {
-        "messageTTL" => "Invalid value for message TTL".to_owned(),
+        "messageTTL" => "Invalid value for message TTL, message TTL must >= 0".to_owned(),
         "subscriptionExpirationTime" => "Invalid value for subscription expiration time".to_owned(),
         other => format!("{other} must be 0 or more"),
     };
@@ -198,7 +199,7 @@ fn invalid(error: &serde_json::Error) -> ApiError {
 }
 
 fn parse<T: DeserializeOwned>(value: Value) -> ApiResult<T> {
-    serde_json::from_value(value).map_err(|error| invalid(&error))
+    lenient(value).map_err(|error| invalid(&error))
 }
 
 fn shape<T: DeserializeOwned + serde::Serialize>(value: Value) -> ApiResult<Value> {
@@ -273,9 +274,8 @@ fn persistence(value: Value) -> ApiResult<Value> {
         policy.bookkeeper_ack_quorum,
     );
     if ack <= 0 || write < ack || ensemble < write {
-        let reason = format!(
-            "Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack}), all > 0, does not hold"
-        );
+        let reason =
+            format!("Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack})");
         return Err(ApiError::bad_request(reason));
     }
     shape::<PersistencePolicies>(value)

@@ -18,6 +18,10 @@ pub struct AdminOptions {
     pub settings: Vec<(String, String)>,
     /// Whether the metrics page shows single topics.
     pub topic_metrics: bool,
+    /// Whether a namespace may be deleted together with its topics.
+    pub force_delete_namespace: bool,
+    /// Whether a tenant may be deleted together with its namespaces; needs the other as well when it has some.
+    pub force_delete_tenant: bool,
 }
 
 impl AdminOptions {

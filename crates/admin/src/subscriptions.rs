@@ -17,7 +17,7 @@ use pharos_types::{Position, SubscriptionName, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
-use crate::namespaces::check_properties;
+use crate::namespaces::{check_properties, policies_of};
 use crate::partitions::{Target, single, target};
 use crate::paths::{PathParts, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
@@ -107,14 +107,15 @@ async fn create(
     }
     let data = data.unwrap_or_else(ResetCursorData::latest);
     let place = place(&data)?;
+    let properties = data.properties.unwrap_or_default();
+    check_properties(Holder::Subscription, &properties)?;
+    make_topic(&admin, &topic).await?;
     let target = target(&admin, &topic);
     if target.is_partitioned && matches!(place, Place::At { .. }) {
         return Err(ApiError::not_allowed(
             "a position belongs to one partition; name the partition",
         ));
     }
-    let properties = data.properties.unwrap_or_default();
-    check_properties(Holder::Subscription, &properties)?;
     // On a partitioned topic an earlier attempt may have got half way; it is finished rather than refused.
     let (mut made, mut conflict) = (false, None);
     let call = |topic| {
@@ -136,6 +137,21 @@ async fn create(
         Some(error) if !made => Err(error.into()),
         _ => Ok(StatusCode::NO_CONTENT),
     }
+}
+
+/// A subscription makes its topic, where clients may do that: partitions that are on record and not made yet, a
+/// partitioned topic, or a plain one.
+async fn make_topic(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
+    policies_of(admin, topic.namespace())?;
+    let missing = |error: ApiError| match error.status {
+        StatusCode::NOT_FOUND => ApiError::precondition("Topic does not exist and cannot be auto-created"),
+        _ => error,
+    };
+    let metadata = admin.catalog.partitioned_metadata(topic, true).await;
+    metadata.map_err(|error| missing(error.into()))?;
+    let make = |topic: TopicName| async move { admin.catalog.ensure_topic(&topic, true).await.map(drop) };
+    let made = many(target(admin, topic).topics, make, identity).await;
+    made.map_err(|error| missing(error.into()))
 }
 
 async fn remove(

@@ -9,6 +9,7 @@ use pharos_admin_api::TenantInfo;
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
+use crate::forced::delete_with_namespaces;
 use crate::paths::PathParts;
 use crate::state::Admin;
 
@@ -59,7 +60,7 @@ fn with_clusters(info: TenantInfo) -> ApiResult<TenantInfo> {
         .iter()
         .all(|cluster| cluster.trim().is_empty())
     {
-        return Err(ApiError::precondition("Clusters can not be empty"));
+        return Err(ApiError::precondition("Clusters cannot be empty or blank"));
     }
     Ok(info)
 }
@@ -70,10 +71,9 @@ async fn remove(
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     if query.force {
-        return Err(ApiError::not_allowed(
-            "Broker doesn't allow forced deletion of tenants",
-        ));
+        delete_with_namespaces(&admin, parts.get(0)).await?;
+    } else {
+        admin.catalog.delete_tenant(parts.get(0)).await?;
     }
-    admin.catalog.delete_tenant(parts.get(0)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -20,6 +20,7 @@ use crate::policy_table::{
     Method, POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, retention_exceeds, worded,
 };
 use crate::state::Admin;
+use crate::topics::known;
 
 /// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
 pub(crate) fn routes(base: &str) -> Router<Admin> {
@@ -99,11 +100,43 @@ async fn read(
         if policy.topic_path == "schemaCompatibilityStrategy" {
             return Ok(Json(json!(admin.catalog.schema_strategy(&topic))).into_response());
         }
-        if let Some(value) = admin.backend.default_policy(policy.topic_path) {
+        let of_broker = admin.backend.default_policy(policy.topic_path);
+        if let Some(value) = of_broker.or_else(|| unlimited(&admin, policy.topic_path)) {
             return Ok(Json(value).into_response());
         }
     }
+    // Clients take these two for plain values.
+    if matches!(
+        policy.topic_path,
+        "schemaValidationEnforced" | "dispatcherPauseOnAckStatePersistent"
+    ) {
+        return Ok(Json(json!(false)).into_response());
+    }
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What holds of a policy that is set nowhere and that the settings have no word on: nothing is limited, deduplicated,
+/// filtered or compacted.
+fn unlimited(admin: &Admin, path: &str) -> Option<Value> {
+    let options = admin.catalog.options();
+    let value = match path {
+        "autoSubscriptionCreation" => {
+            json!({"allowAutoSubscriptionCreation": options.allow_auto_subscription_creation})
+        }
+        "schemaValidationEnforced" => json!(options.schema_validation_enforced),
+        "compactionThreshold" => json!(0),
+        "deduplicationEnabled" => json!(false),
+        "entryFilters" => json!({"entryFilterNames": ""}),
+        "dispatchRate" | "subscriptionDispatchRate" | "replicatorDispatchRate" => json!({
+            "dispatchThrottlingRateInMsg": 0,
+            "dispatchThrottlingRateInByte": 0,
+            "relativeToPublishRate": false,
+            "ratePeriodInSecond": 1,
+        }),
+        "subscribeRate" => json!({"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 30}),
+        _ => return None,
+    };
+    Some(value)
 }
 
 /// What the namespace of a topic says about a policy.
@@ -147,10 +180,10 @@ async fn set(
     let value = in_query.map(Value::from).or(body);
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
     let value = (policy.check)(value).map_err(|error| worded(error, policy.topic_path))?;
-    if policy.topic_path == "persistence" {
-        check_copies(&value, admin.backend.default_policy("persistence").as_ref())?;
-    } else {
-        check_enforced(policy.topic_path, admin.backend.enforced_topic_policies(), &value)?;
+    match policy.topic_path {
+        "persistence" => check_copies(&value, admin.backend.default_policy("persistence").as_ref())?,
+        REPLICATION => check_replication(&admin, &topic, &value)?,
+        path => check_enforced(path, admin.backend.enforced_topic_policies(), &value)?,
     }
     crate::offload::check(&admin, policy.topic_path, &value)?;
     if policy.topic_path == RETENTION {
@@ -177,19 +210,20 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Policies can be set on a topic that exists, or on a partitioned topic.
-fn known(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
-    policies_of(admin, topic.namespace())?;
-    let base = topic.base();
-    if admin.catalog.topic_exists(topic) || admin.catalog.partitioned_topic(&base).is_some() {
-        Ok(())
-    } else {
-        Err(ApiError::not_found(format!("Topic {topic} not found")))
+/// A topic can say that it is on this cluster, where it is anyway, and on no other.
+fn check_replication(admin: &Admin, topic: &TopicName, value: &Value) -> ApiResult<()> {
+    let clusters = Vec::<String>::deserialize(value).unwrap_or_default();
+    if !clusters.contains(&admin.options.cluster_name) {
+        return Err(ApiError::precondition(
+            "Can not remove local cluster from the local topic-level replication clusters policy",
+        ));
     }
+    Ok(admin.catalog.check_topic_clusters(topic.namespace(), &clusters)?)
 }
 
 const QUOTAS: &str = "backlogQuota";
 const RETENTION: &str = "retention";
+const REPLICATION: &str = "replication";
 
 fn quotas_of(admin: &Admin, topic: &TopicName, is_global: bool) -> Map<String, Value> {
     let policies = admin.catalog.topic_policies(topic);

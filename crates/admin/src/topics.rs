@@ -20,7 +20,7 @@ use pharos_types::{Domain, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};
-use crate::namespaces::{check_properties, policies_of};
+use crate::namespaces::{check_properties, no_authorization, policies_of};
 use crate::partitions::{single, target};
 use crate::paths::{NamespacePath, PathParts, TopicPath};
 use crate::state::Admin;
@@ -62,7 +62,15 @@ pub(crate) fn routes(base: &str) -> Router<Admin> {
             get(properties).put(set_properties).delete(remove_property),
         )
         .route(&at("/permissions"), get(permissions))
+        .route(
+            &at("/permissions/{role}"),
+            post(no_authorization).delete(no_authorization),
+        )
         .route(&at("/compaction"), get(compaction_status).put(compact))
+        .route(
+            &at("/shadowTopics"),
+            get(shadow_topics).put(no_shadows).delete(no_shadows),
+        )
 }
 
 #[derive(Deserialize)]
@@ -114,7 +122,7 @@ async fn create(
     OptionalJson(properties): OptionalJson<Properties>,
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
-    check_properties(Holder::Topic, &properties)?;
+    check_topic_properties(&properties)?;
     admin.backend.create_topic(topic, properties).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -184,7 +192,7 @@ async fn create_partitioned(
         number => (number, Properties::new()),
     };
     let count = partition_number(count)?;
-    check_properties(Holder::Topic, &properties)?;
+    check_topic_properties(&properties)?;
     admin
         .backend
         .create_partitioned(topic, count, properties, query.create_local_topic_only)
@@ -356,7 +364,7 @@ async fn set_properties(
     TopicPath(topic): TopicPath,
     RequiredJson(properties): RequiredJson<Properties>,
 ) -> ApiResult<StatusCode> {
-    check_properties(Holder::Topic, &properties)?;
+    check_topic_properties(&properties)?;
     admin
         .catalog
         .update_topic_properties(&topic, properties, &[])
@@ -383,7 +391,7 @@ async fn remove_property(
 
 /// Nobody is granted anything: there is no authorization yet, everybody may do everything.
 async fn permissions(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<Value>> {
-    policies_of(&admin, topic.namespace())?;
+    known(&admin, &topic)?;
     Ok(Json(serde_json::json!({})))
 }
 
@@ -391,10 +399,51 @@ async fn compaction_status(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
 ) -> ApiResult<Json<Value>> {
-    policies_of(&admin, topic.namespace())?;
+    stored_only(&topic, "Compaction")?;
+    known(&admin, &topic)?;
     Ok(Json(serde_json::json!({"status": "NOT_RUN", "lastError": ""})))
 }
 
-async fn compact() -> ApiError {
-    ApiError::not_implemented("topic compaction is not available in this release")
+async fn compact(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    stored_only(&topic, "Compaction")?;
+    known(&admin, &topic)?;
+    Err(ApiError::not_implemented(
+        "topic compaction is not available in this release",
+    ))
+}
+
+/// No topic has shadows.
+async fn shadow_topics(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    known(&admin, &topic)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn no_shadows(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+    known(&admin, &topic)?;
+    Err(no_shadow())
+}
+
+fn no_shadow() -> ApiError {
+    ApiError::not_implemented("shadow topics are not available in this release")
+}
+
+/// The property by which tools make a topic the shadow of another.
+const SHADOW_SOURCE: &str = "PULSAR.SHADOW_SOURCE";
+
+/// Refuses properties that the broker acts on and does not understand, or would have to act on and does not.
+fn check_topic_properties(properties: &Properties) -> ApiResult<()> {
+    if properties.contains_key(SHADOW_SOURCE) {
+        return Err(no_shadow());
+    }
+    check_properties(Holder::Topic, properties)
+}
+
+/// Refuses a topic that does not exist, partitioned or not.
+pub(crate) fn known(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
+    policies_of(admin, topic.namespace())?;
+    if admin.catalog.topic_exists(topic) || admin.catalog.partitioned_topic(&topic.base()).is_some() {
+        Ok(())
+    } else {
+        Err(ApiError::not_found(format!("Topic {topic} not found")))
+    }
 }

@@ -101,6 +101,8 @@ fn admin(effective: &Effective, broker: &RunningBroker, host: &str, http_address
             .map(|row| (row.key.to_owned(), (row.get)(settings)))
             .collect(),
         topic_metrics: settings.metrics.topics,
+        force_delete_namespace: settings.topics.force_delete_namespace_allowed,
+        force_delete_tenant: settings.topics.force_delete_tenant_allowed,
     };
     Admin::new(Arc::clone(&broker.admin), broker.admin.catalog().clone(), options)
 }

@@ -29,6 +29,11 @@ struct Door {
 }
 
 async fn open_door() -> Door {
+    open_door_that(false).await
+}
+
+/// One that deletes by force, or does not.
+async fn open_door_that(forced: bool) -> Door {
     let catalog = Catalog::open(Arc::new(Memory::new()), CatalogOptions::default())
         .await
         .unwrap();
@@ -41,6 +46,8 @@ async fn open_door() -> Door {
         http_url: "http://127.0.0.1:8080".into(),
         settings: vec![("shards".into(), "2".into())],
         topic_metrics: true,
+        force_delete_namespace: forced,
+        force_delete_tenant: forced,
     };
     let shutdown = Shutdown::default();
     let router = router(Admin::new(broker, catalog, options));
@@ -131,7 +138,7 @@ async fn every_story_goes_as_told() {
         let story = std::fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         // Each story has a broker of its own, so they can be read alone.
-        let door = open_door().await;
+        let door = open_door_that(name.starts_with("forced")).await;
         let address = door.address;
         tokio::task::spawn_blocking(move || tell(address, &name, &story))
             .await

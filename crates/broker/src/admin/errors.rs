@@ -51,7 +51,11 @@ impl From<NamespaceError> for AdminError {
         match error {
             NamespaceError::NotFound | NamespaceError::TenantNotFound => Self::NotFound(reason),
             NamespaceError::AlreadyExists | NamespaceError::NotEmpty => Self::Conflict(reason),
-            NamespaceError::ClusterNotAllowed(_) => Self::Forbidden(reason),
+            NamespaceError::ClusterNotAllowed { .. } | NamespaceError::UnknownCluster(_) => {
+                Self::Forbidden(reason)
+            }
+            NamespaceError::NoCluster => Self::Precondition(reason),
+            NamespaceError::Replication(_) => Self::NotImplemented(reason),
             NamespaceError::InvalidBundles => Self::Invalid(reason),
             NamespaceError::Reserved(_) => Self::NotAllowed(reason),
             NamespaceError::Store(error) => error.into(),

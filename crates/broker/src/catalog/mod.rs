@@ -52,7 +52,7 @@ pub use clusters::ClusterError;
 pub use ensure::{EnsureTopicError, PartitionedMetadataError};
 pub use list::{ListMode, PatternError, TopicListing, TopicPattern};
 pub use load::OpenCatalogError;
-pub use namespaces::{BUNDLES_MAX, NamespaceError};
+pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::{AutoTopicType, CatalogOptions};
 pub use partitions::PartitionedTopicError;
 pub use policies::Policies;
@@ -138,7 +138,7 @@ struct Namespace {
     /// Topic creations under way; while there are any the namespace cannot be deleted.
     creating: usize,
     /// A deletion is under way; no topic creation may begin.
-    deleting: bool,
+    deleting: u32,
 }
 
 impl Namespace {
@@ -150,13 +150,13 @@ impl Namespace {
             partitioned: BTreeMap::new(),
             topic_policies: BTreeMap::new(),
             creating: 0,
-            deleting: false,
+            deleting: 0,
         }
     }
 
     /// Whether topics may not be made here because the namespace is on its way out.
     fn is_leaving(&self) -> bool {
-        self.deleting || self.policies.value.is_deleted()
+        self.deleting > 0 || self.policies.value.is_deleted()
     }
 }
 

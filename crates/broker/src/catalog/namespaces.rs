@@ -24,9 +24,23 @@ pub enum NamespaceError {
     /// There is one of that name.
     #[error("Namespace already exists")]
     AlreadyExists,
-    /// It names a cluster that its tenant may not use, or that is not known.
-    #[error("Cluster {0} is not allowed for the tenant")]
-    ClusterNotAllowed(String),
+    /// It names a cluster that its tenant may not use.
+    #[error("Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{tenant}]")]
+    ClusterNotAllowed {
+        /// The cluster.
+        cluster: String,
+        /// The tenant.
+        tenant: String,
+    },
+    /// It names a cluster that is not known.
+    #[error("Invalid cluster id: {0}")]
+    UnknownCluster(String),
+    /// It names no cluster to be on.
+    #[error("ClusterIds should not be null or empty")]
+    NoCluster,
+    /// It names a cluster other than this one; nothing copies messages there.
+    #[error("replication to other clusters ({0}) is not available in this release")]
+    Replication(String),
     /// It still has topics.
     #[error("Cannot delete non empty namespace")]
     NotEmpty,
@@ -81,7 +95,7 @@ impl Catalog {
     /// filled in.
     ///
     /// # Errors
-    /// `TenantNotFound`, `ClusterNotAllowed`, `AlreadyExists`, `Store`.
+    /// `TenantNotFound`, `ClusterNotAllowed`, `Replication`, `AlreadyExists`, `InvalidBundles`, `Store`.
     pub async fn create_namespace(
         &self,
         name: &NamespaceName,
@@ -113,7 +127,8 @@ impl Catalog {
     /// Sets one policy to the value that REST carries; null removes it. Other changes at the same time are kept.
     ///
     /// # Errors
-    /// `NotFound`, `ClusterNotAllowed` for `replication_clusters`, `Reserved`, `Store`.
+    /// `NotFound`, `Reserved`, `Store`; for `replication_clusters` also `NoCluster`, `UnknownCluster`, `ClusterNotAllowed`,
+    /// `Replication`.
     pub async fn set_policy(
         &self,
         name: &NamespaceName,
@@ -136,7 +151,7 @@ impl Catalog {
     /// Changes policies as one step: `change` may be called twice and must then do the same.
     ///
     /// # Errors
-    /// `NotFound`, `ClusterNotAllowed`, `Reserved`, `Store`.
+    /// As [`set_policy`](Self::set_policy).
     pub async fn update_policies(
         &self,
         name: &NamespaceName,
@@ -159,7 +174,9 @@ impl Catalog {
                 let clusters = policies.replication_clusters();
                 change(&mut policies);
                 // Only a change is checked: a cluster that was withdrawn later must not block every other policy.
-                if policies.replication_clusters() != clusters {
+                let wanted = policies.replication_clusters();
+                if wanted != clusters {
+                    self.check_known(&wanted)?;
                     self.check_replication(name, &policies)?;
                 }
                 Ok(policies)
@@ -170,6 +187,24 @@ impl Catalog {
         }
         self.tell_policies(PolicyEvent::Namespace(name.clone()));
         Ok(())
+    }
+
+    /// Lets nothing new be made in a namespace whose topics are about to be deleted, until the answer is dropped. What is being
+    /// made at this moment may still appear.
+    ///
+    /// # Errors
+    /// `NotFound`, `Reserved`.
+    pub fn begin_delete_namespace<'a>(
+        &'a self,
+        name: &'a NamespaceName,
+    ) -> Result<Leaving<'a>, NamespaceError> {
+        if self.is_heartbeat(name) {
+            return Err(NamespaceError::Reserved(name.clone()));
+        }
+        let mut state = self.write();
+        let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
+        namespace.deleting += 1;
+        Ok(Leaving { catalog: self, name })
     }
 
     /// Deletes a namespace without topics of users; its system topics' records go with it. Whoever forces deletes
@@ -190,7 +225,7 @@ impl Catalog {
             if namespace.creating > 0 || topics().any(|topic| !topic.is_system()) {
                 return Err(NamespaceError::NotEmpty);
             }
-            namespace.deleting = true;
+            namespace.deleting += 1;
             let mut leftovers: Vec<String> = namespace.topics.keys().map(keys::topic).collect();
             leftovers.extend(namespace.partitioned.keys().map(keys::partitioned));
             leftovers.extend(namespace.topic_policies.keys().map(keys::topic_policies));
@@ -234,18 +269,55 @@ impl Catalog {
         let state = self.read();
         let tenant = state.tenants.get(name.tenant());
         let tenant = tenant.ok_or(NamespaceError::TenantNotFound)?;
-        for cluster in policies.replication_clusters() {
-            let is_allowed = tenant.value.allowed_clusters.contains(&cluster);
-            if !is_allowed || !state.clusters.contains_key(&cluster) {
-                return Err(NamespaceError::ClusterNotAllowed(cluster));
+        let clusters = policies.replication_clusters();
+        for cluster in &clusters {
+            let is_allowed = tenant.value.allowed_clusters.contains(cluster);
+            if !is_allowed || !state.clusters.contains_key(cluster) {
+                return Err(NamespaceError::ClusterNotAllowed {
+                    cluster: cluster.clone(),
+                    tenant: name.tenant().to_owned(),
+                });
             }
         }
-        Ok(())
+        let own = &self.inner.options.cluster_name;
+        match clusters.into_iter().find(|cluster| cluster != own) {
+            Some(other) => Err(NamespaceError::Replication(other)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a namespace may be moved to these clusters as far as their names go.
+    fn check_known(&self, clusters: &[String]) -> Result<(), NamespaceError> {
+        if clusters.is_empty() {
+            return Err(NamespaceError::NoCluster);
+        }
+        let state = self.read();
+        let unknown = clusters
+            .iter()
+            .find(|cluster| !state.clusters.contains_key(*cluster));
+        unknown.map_or(Ok(()), |cluster| {
+            Err(NamespaceError::UnknownCluster(cluster.clone()))
+        })
+    }
+
+    /// Whether a topic of this namespace may name these clusters as those it is on.
+    ///
+    /// # Errors
+    /// `TenantNotFound`, `UnknownCluster`, `ClusterNotAllowed`, `Replication`.
+    pub fn check_topic_clusters(
+        &self,
+        name: &NamespaceName,
+        clusters: &[String],
+    ) -> Result<(), NamespaceError> {
+        self.check_known(clusters)?;
+        let mut policies = Policies::default();
+        policies.set("replication_clusters", json!(clusters));
+        self.check_replication(name, &policies)
     }
 }
 
-/// Takes `deleting` back when a deletion ends, however it ends.
-struct Leaving<'a> {
+/// A namespace that is being deleted: nothing new is made in it until this is dropped.
+pub struct Leaving<'a> {
     catalog: &'a Catalog,
     name: &'a NamespaceName,
 }
@@ -253,7 +325,7 @@ struct Leaving<'a> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(namespace) = self.catalog.write().namespaces.get_mut(self.name) {
-            namespace.deleting = false;
+            namespace.deleting = namespace.deleting.saturating_sub(1);
         }
     }
 }

@@ -92,6 +92,10 @@ pub struct TopicSettings {
     pub default_num_partitions: u32,
     /// Subscriptions made on first use.
     pub allow_auto_subscription_creation: bool,
+    /// Namespaces deleted together with their topics.
+    pub force_delete_namespace_allowed: bool,
+    /// Tenants deleted together with their namespaces.
+    pub force_delete_tenant_allowed: bool,
     /// Unacknowledged messages of a consumer; 0 any.
     pub max_unacked_messages_per_consumer: u32,
     /// Unacknowledged messages of a subscription; 0 any.
@@ -173,6 +177,8 @@ impl Default for Settings {
                 allow_auto_topic_creation_type: TopicType::NonPartitioned,
                 default_num_partitions: 1,
                 allow_auto_subscription_creation: true,
+                force_delete_namespace_allowed: false,
+                force_delete_tenant_allowed: false,
                 max_unacked_messages_per_consumer: 50_000,
                 max_unacked_messages_per_subscription: 200_000,
                 delayed_delivery_tick_time: Duration::from_secs(1),

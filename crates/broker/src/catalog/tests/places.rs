@@ -139,7 +139,7 @@ async fn namespaces_keep_their_policies() {
     ));
     assert!(matches!(
         create("public/x", Policies::first(&["mars"], 4)).await,
-        Err(NamespaceError::ClusterNotAllowed(_))
+        Err(NamespaceError::ClusterNotAllowed { .. })
     ));
     let mut crowded = Policies::default();
     crowded.set("bundles", json!({"numBundles": 4_000_000_000_u32}));

@@ -1,0 +1,70 @@
+//! Deleting by force: a namespace with its topics, a tenant with its namespaces.
+//!
+//! Off unless the settings say otherwise. Topics go by the same way as one by one, with their producers and consumers
+//! disconnected. Whoever gives up in the middle leaves a namespace with fewer topics; asking again goes on.
+
+use std::convert::identity;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use pharos_broker::admin::AdminError;
+use pharos_broker::catalog::{ListMode, NamespaceError};
+use pharos_runtime::many;
+use pharos_types::{Domain, NamespaceName, TopicName};
+
+use crate::error::{ApiError, ApiResult};
+use crate::state::Admin;
+
+/// How often the topics of a namespace are listed again, and the pause before: what was being made when the deletion began
+/// appears within that.
+const ROUNDS_MAX: u32 = 50;
+const ROUND_PAUSE: Duration = Duration::from_millis(100);
+
+/// Deletes a namespace and everything in it.
+pub(crate) async fn delete_with_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<()> {
+    if !admin.options.force_delete_namespace {
+        return Err(ApiError::not_allowed(
+            "Broker doesn't allow forced deletion of namespaces",
+        ));
+    }
+    let _leaving = admin.catalog.begin_delete_namespace(name)?;
+    for round in 1.. {
+        delete_topics(admin, name).await?;
+        match admin.catalog.delete_namespace(name).await {
+            Err(NamespaceError::NotEmpty) if round < ROUNDS_MAX => tokio::time::sleep(ROUND_PAUSE).await,
+            outcome => return Ok(outcome?),
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a tenant and all its namespaces.
+pub(crate) async fn delete_with_namespaces(admin: &Admin, tenant: &str) -> ApiResult<()> {
+    if !admin.options.force_delete_tenant {
+        return Err(ApiError::not_allowed(
+            "Broker doesn't allow forced deletion of tenants",
+        ));
+    }
+    for name in admin.catalog.namespaces_of(tenant) {
+        delete_with_topics(admin, &name).await?;
+    }
+    admin.catalog.delete_tenant(tenant).await?;
+    Ok(())
+}
+
+/// Deletes what is in a namespace now. What is gone meanwhile is fine.
+async fn delete_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<()> {
+    let gone = |outcome: Result<(), AdminError>| match outcome {
+        Err(AdminError::NotFound(_)) => Ok(()),
+        outcome => outcome,
+    };
+    let mut whole: Vec<TopicName> = Vec::new();
+    for domain in [Domain::Persistent, Domain::NonPersistent] {
+        whole.extend(admin.catalog.partitioned_topics(name, domain));
+    }
+    let delete = |topic| admin.backend.delete_partitioned(topic, true).map(gone);
+    many(whole, delete, identity).await?;
+    let topics = admin.catalog.topics(name, ListMode::All, true);
+    let delete = |topic| admin.backend.delete_topic(topic, true).map(gone);
+    Ok(many(topics, delete, identity).await?)
+}
