@@ -250,6 +250,49 @@ async fn seeks_and_redeliveries_of_nonsense_end_at_a_message() {
     node.assert_alive();
 }
 
+/// Connections that send nearly all of a large frame and then nothing more.
+#[tokio::test]
+async fn large_frames_that_do_not_end_share_bounded_room() {
+    const CONNECTIONS: usize = 80;
+    const BYTES: usize = 4_900_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]);
+    let mut bystander = Bystander::new(&node).await;
+    let before = node.resident_bytes();
+    let mut begun = tokio::task::JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let mut raw = node.rogue().await;
+        begun.spawn(async move {
+            let mut bytes = vec![7; BYTES];
+            bytes[..4].copy_from_slice(&5_000_000_u32.to_be_bytes());
+            bytes[4..8].copy_from_slice(&100_u32.to_be_bytes());
+            // It waits for ever where the broker does not take it.
+            drop(raw.write(&bytes).await);
+            std::future::pending::<()>().await;
+        });
+    }
+    until("there is no more room", || {
+        (node.resident_bytes() > before + (110 << 20)).then_some(())
+    })
+    .await;
+    for _ in 0..30 {
+        bystander.is_served().await;
+    }
+    let grown = node.resident_bytes() - before;
+    assert!(
+        grown < 230 << 20,
+        "{grown} bytes for frames that have not arrived"
+    );
+    begun.abort_all();
+    until("the room is free again", || {
+        let page = node.page("/metrics");
+        (figure(&page, "pulsar_active_connections", None) == 1).then_some(())
+    })
+    .await;
+    bystander.is_served().await;
+    node.assert_alive();
+}
+
 #[tokio::test]
 async fn what_is_begun_and_given_up_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();

@@ -232,6 +232,55 @@ async fn transactions_are_not_allowed() {
     node.assert_alive();
 }
 
+#[tokio::test]
+async fn an_acknowledgement_of_more_messages_than_a_batch_has_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]);
+    let mut raw = node.rogue().await;
+    raw.send(request::subscribe("t", "s", SubType::Exclusive, 1, 10))
+        .await
+        .unwrap();
+    expect_success(&mut raw, 10).await;
+    raw.send(request::flow(1, 10)).await.unwrap();
+    produce_on(&mut raw, "t", 1).await;
+    raw.send_with_payload(request::send(1, 0, 1), &entry("alone"))
+        .await
+        .unwrap();
+    let id = loop {
+        match next(&mut raw).await {
+            Command::Message(message) => break message.message_id,
+            Command::SendReceipt(_) => {}
+            other => panic!("expected MESSAGE, got {other:?}"),
+        }
+    };
+    // (words of the set, whether it is taken)
+    for (words, is_taken) in [(8_192, false), (17, false), (1, true)] {
+        let part = MessageIdData {
+            ack_set: vec![-1; words],
+            ..id.clone()
+        };
+        let ack = Ack {
+            request_id: Some(words as u64),
+            ..Ack::new(1, AckType::Individual, part)
+        };
+        raw.send(Command::Ack(ack)).await.unwrap();
+        let answer = loop {
+            match next(&mut raw).await {
+                Command::AckResponse(answer) => break answer,
+                Command::SendReceipt(_) => {}
+                other => panic!("expected ACK_RESPONSE, got {other:?}"),
+            }
+        };
+        let found = answer.error.map(|_| answer.error());
+        assert_eq!(
+            found,
+            (!is_taken).then_some(ServerError::NotAllowedError),
+            "{words}"
+        );
+    }
+    node.assert_alive();
+}
+
 /// SUBSCRIBE to `t`, changed at will.
 fn subscribe(request_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> CommandSubscribe {
     let mut command = request::subscribe("t", "s", SubType::Shared, request_id, request_id);

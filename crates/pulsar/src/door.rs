@@ -10,10 +10,12 @@ use std::time::Duration;
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
 use pharos_runtime::{ShutdownToken, spawn_local};
+use pharos_wire::frame::frame_bytes_max;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::balance::Balance;
 use crate::newcomer::Newcomer;
+use crate::partial::PartialFrames;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 8192;
@@ -44,6 +46,8 @@ pub struct Door {
     accepted: AtomicU64,
     /// How many connections each shard has.
     pub(crate) balance: Arc<Balance>,
+    /// Room for large frames that have not arrived whole.
+    pub(crate) partial_frames: PartialFrames,
 }
 
 impl Door {
@@ -73,6 +77,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
         local_address,
         accepted: AtomicU64::new(0),
         balance: Balance::new(broker.shard_count()),
+        partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
     });
     let interval = options.keep_alive_interval;
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval)));

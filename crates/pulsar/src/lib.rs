@@ -17,6 +17,7 @@ mod groups;
 mod handlers;
 mod newcomer;
 mod outbound;
+mod partial;
 mod producer;
 mod reader;
 mod refusal;

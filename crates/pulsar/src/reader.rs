@@ -2,7 +2,8 @@
 //!
 //! An idle connection holds no read buffer: it borrows one when there is something to read, and in a burst a large one
 //! ([`chunks`]). A payload is a slice of the buffer it was read into; a small one is copied out, because keeping it in the
-//! cache would keep the whole buffer.
+//! cache would keep the whole buffer. What is left of a large frame is read with room from an account of all connections
+//! ([`crate::partial`]).
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -16,6 +17,7 @@ use tokio::net::tcp::OwnedReadHalf;
 
 use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_broker::shard::Publish;
+use pharos_runtime::clock;
 use pharos_wire::Frame;
 use pharos_wire::frame::{self, FrameError};
 
@@ -24,6 +26,7 @@ use crate::chunks;
 use crate::connection::Connection;
 use crate::handlers;
 use crate::newcomer;
+use crate::partial::{FrameRoom, SMALL_FRAME_BYTES};
 use crate::spare;
 
 /// The first read of a burst.
@@ -38,6 +41,8 @@ const CHUNK_READ_BYTES_MIN: usize = 64 << 10;
 const CHUNK_FRAME_BYTES_MAX: usize = chunks::CHUNK_BYTES / 2;
 /// Payloads below this size are copied out of a buffer that is much larger.
 const COPY_BYTES_MAX: usize = 4 << 10;
+/// How often it is looked at whether a large frame takes too long.
+const FRAME_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Frames handled before other connections of the shard get their turn.
 const FRAMES_PER_TURN: usize = 512;
 
@@ -122,6 +127,8 @@ struct Input {
     is_chunk: bool,
     /// Full reads one after the other: how often the next one is doubled.
     doubled: u32,
+    /// For the large frame that the buffer begins with.
+    frame_room: Option<FrameRoom>,
 }
 
 impl Drop for Input {
@@ -164,11 +171,15 @@ impl Input {
         stream: &mut OwnedReadHalf,
         frame_bytes_max: usize,
     ) -> Next {
-        if !wait_readable(connection, stream).await {
+        if !self.wait_readable(connection, stream).await || !self.reserve(connection).await {
             return Next::Close;
         }
         if connection.is_saturated() && !wait_for_room(connection).await {
             return Next::Close;
+        }
+        if self.doubled > 0 && connection.door.partial_frames.is_short() {
+            // What a read brings of the next frame has no room yet.
+            self.doubled = 0;
         }
         self.make_room();
         let room = (self.buffer.capacity() - self.buffer.len()).min(READ_BYTES_MAX);
@@ -180,6 +191,10 @@ impl Input {
             Some(Ok(0) | Err(_)) => Next::Close,
             Some(Ok(bytes)) => {
                 connection.heard();
+                let is_whole = |room: &FrameRoom| self.buffer.len() >= room.frame_bytes;
+                if self.frame_room.as_ref().is_some_and(is_whole) {
+                    self.frame_room = None;
+                }
                 let next = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
                 if bytes == room {
                     self.doubled = (self.doubled + 1).min(DOUBLINGS_MAX);
@@ -189,6 +204,41 @@ impl Input {
                 next
             }
         }
+    }
+
+    /// Waits until there is something to read. Returns false when the connection is over, or its large frame takes too long.
+    async fn wait_readable(&self, connection: &Connection, stream: &OwnedReadHalf) -> bool {
+        let Some(room) = &self.frame_room else {
+            return wait_readable(connection, stream).await;
+        };
+        loop {
+            let readable = wait_readable(connection, stream);
+            if let Ok(readable) = tokio::time::timeout(FRAME_LOOK_INTERVAL, readable).await {
+                return readable;
+            }
+            if connection.door.partial_frames.is_overdue(room, clock::now()) {
+                tracing::warn!(peer = %connection.address, frame_bytes = room.frame_bytes, arrived = self.buffer.len(),
+                    "closing a connection that keeps room for a frame others wait for");
+                return false;
+            }
+        }
+    }
+
+    /// Takes room for the rest of a large frame. Returns false when the connection closed meanwhile.
+    async fn reserve(&mut self, connection: &Connection) -> bool {
+        let frame_bytes = self.buffer.len() + frame::missing_bytes(&self.buffer);
+        if self.buffer.len() < 4 || frame_bytes <= SMALL_FRAME_BYTES || self.frame_room.is_some() {
+            return true;
+        }
+        let mut reserving = pin!(connection.door.partial_frames.reserve(frame_bytes));
+        self.frame_room = poll_fn(|context| {
+            if connection.is_closed() {
+                return Poll::Ready(None);
+            }
+            reserving.as_mut().poll(context)
+        })
+        .await;
+        self.frame_room.is_some()
     }
 
     /// Room for the next read.

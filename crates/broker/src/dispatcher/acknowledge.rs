@@ -16,8 +16,12 @@ impl Dispatcher {
     }
 
     /// Some indexes of a batch are acknowledged. `remaining`: the wire's `ack_set`, bit set = not yet; it is combined (AND) with
-    /// what is known, and when nothing remains the entry is acknowledged.
+    /// what is known, and when nothing remains the entry is acknowledged. A set that is longer than any batch dealt so far changes
+    /// nothing.
     pub fn ack_batch(&mut self, ordinal: Ordinal, remaining: &[i64]) -> Acked {
+        if !self.largest_batch.allows(remaining.len()) {
+            return self.after_ack(ordinal, AckOutcome::Unchanged);
+        }
         let outcome = self.acks.ack_batch(ordinal, remaining);
         self.after_ack(ordinal, outcome)
     }

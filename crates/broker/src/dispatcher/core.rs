@@ -12,6 +12,7 @@ use super::pending::{Pending, PendingEntry};
 use super::replay::{Group, Place, Replay};
 use super::round_robin::RoundRobin;
 use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, Limits, Options};
+use crate::entry::LargestBatch;
 
 /// Deals the entries of one subscription to its consumers. See the module for how it is driven.
 ///
@@ -63,6 +64,8 @@ pub struct Dispatcher {
     pub(super) is_blocked: bool,
     /// Average messages of an entry, to turn permits into entries.
     pub(super) messages_per_entry: f64,
+    /// Of the entries that were dealt.
+    pub(super) largest_batch: LargestBatch,
 }
 
 /// What differs between the kinds.
@@ -116,6 +119,7 @@ impl Dispatcher {
             unacked: 0,
             is_blocked: false,
             messages_per_entry: 1.0,
+            largest_batch: LargestBatch::default(),
             acks,
         }
     }

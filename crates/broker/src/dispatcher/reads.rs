@@ -257,6 +257,7 @@ impl Dispatcher {
         let messages = ack_set
             .as_deref()
             .map_or(count, |words| count_ones(words).min(count));
+        self.largest_batch.note(count);
         self.messages_per_entry += (f64::from(count) - self.messages_per_entry) / 16.0;
         self.pending.insert(
             ordinal,

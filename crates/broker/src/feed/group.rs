@@ -276,6 +276,7 @@ impl Group {
         let ordinal = entry.ordinal;
         state.served = ordinal;
         self.feed.on_prepared(entry);
+        self.feed.note_batch(entry.facts.message_count);
         sink.begin(entry, self.feed.partition);
         while cohort.has_next() {
             if !sink.has_room() {
@@ -398,16 +399,16 @@ impl Seat {
         self.group.add_permits(self.index, permits)
     }
 
-    /// Acknowledgements, see [`Feed::ack`].
+    /// Acknowledgements. Returns how many were ignored because they name more messages than any batch delivered here has.
     pub fn ack(
         &self,
         acks: &mut dyn Iterator<Item = super::Ack<'_>>,
         cumulative: bool,
         now: pharos_runtime::Nanos,
-    ) {
+    ) -> usize {
         self.group
             .feed
-            .ack(&self.group, self.index, acks, cumulative, now);
+            .ack(&self.group, self.index, acks, cumulative, now)
     }
 
     /// Delivers again from the first entry that is not acknowledged.

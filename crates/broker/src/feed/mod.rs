@@ -46,7 +46,7 @@ pub use newest::Newest;
 pub use timeline::FeedStages;
 pub use window::Found;
 
-use crate::entry::FeedEntry;
+use crate::entry::{FeedEntry, LargestBatch};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::shard::OwnedAck;
 use pages::Pages;
@@ -128,6 +128,8 @@ pub struct Feed {
     /// Places to read at, and who waits for that.
     asked: RefCell<BTreeMap<Ordinal, Asked>>,
     due: RefCell<Due>,
+    /// Of the entries that were delivered here.
+    largest_batch: Cell<LargestBatch>,
     timeline: RefCell<Timeline>,
 }
 
@@ -150,6 +152,7 @@ impl Feed {
             dirty: RefCell::default(),
             asked: RefCell::default(),
             due: RefCell::default(),
+            largest_batch: Cell::default(),
             timeline: RefCell::default(),
         })
     }
@@ -287,7 +290,8 @@ impl Feed {
         Progress { moved }
     }
 
-    /// Acknowledges messages of one listener. Ids that do not exist (trimmed, never written) change nothing.
+    /// Acknowledges messages of one listener. Ids that do not exist (trimmed, never written) change nothing, nor do sets of batch
+    /// indexes that are longer than any batch delivered here; returns how many of those there were.
     fn ack(
         &self,
         group: &Rc<Group>,
@@ -295,15 +299,20 @@ impl Feed {
         acks: &mut dyn Iterator<Item = Ack<'_>>,
         cumulative: bool,
         now: Nanos,
-    ) {
+    ) -> usize {
         let tail = self.tail();
         let table = self.table.borrow();
         let mut timeline = self.timeline.borrow_mut();
+        let (largest_batch, mut too_long) = (self.largest_batch.get(), 0);
         self.change(group, index, |state| {
             for ack in acks {
                 let Some(ordinal) = existing(&table, ack.position, tail, cumulative) else {
                     continue;
                 };
+                if !largest_batch.allows(ack.remaining.len()) {
+                    too_long += 1;
+                    continue;
+                }
                 timeline.acknowledged(ordinal, now);
                 match (cumulative, ack.remaining) {
                     (false, []) => state.ack(ordinal),
@@ -313,6 +322,14 @@ impl Feed {
                 };
             }
         });
+        too_long
+    }
+
+    /// An entry of so many messages is delivered.
+    pub(crate) fn note_batch(&self, messages: u32) {
+        let mut largest = self.largest_batch.get();
+        largest.note(messages);
+        self.largest_batch.set(largest);
     }
 
     /// As [`Seat::skip_to`], for the topic's home, which knows consumers by key.
@@ -335,7 +352,7 @@ impl Feed {
                 position: ack.position,
                 remaining: &ack.remaining,
             });
-            self.ack(&group, index, &mut acks, cumulative, clock::now());
+            let _ = self.ack(&group, index, &mut acks, cumulative, clock::now());
         }
     }
 

@@ -70,7 +70,14 @@ fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
                 position: position_of(id.ledger_id, id.entry_id),
                 remaining: &id.ack_set,
             });
-            seat.ack(&mut acks, cumulative, clock::now());
+            let too_long = seat.ack(&mut acks, cumulative, clock::now());
+            if too_long > 0 {
+                tracing::debug!(peer = %connection.address, too_long, "acknowledgements of more messages than a batch has are ignored");
+                return Some(Refusal::new(
+                    ServerError::NotAllowedError,
+                    "the acknowledgement names more messages than any batch delivered here has",
+                ));
+            }
         }
         Attached::Dormant { .. } | Attached::Dispatched { .. } => {
             let acks = ack

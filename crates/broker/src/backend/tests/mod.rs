@@ -329,7 +329,7 @@ impl Client {
                     position,
                     remaining: &[],
                 }];
-                seat.ack(&mut acks.into_iter(), false, clock::now());
+                assert_eq!(seat.ack(&mut acks.into_iter(), false, clock::now()), 0);
             }
             None => {
                 let ack = OwnedAck {
