@@ -28,7 +28,7 @@ struct Node {
 impl Node {
     fn open(dir: &Path) -> Self {
         std::fs::create_dir_all(dir.join("ledgers")).unwrap();
-        let metadata = Embedded::open(&dir.join("metadata.redb"), &pharos_metadata::Options::default());
+        let metadata = Embedded::open(&dir.join("metadata"), &pharos_metadata::Options::default());
         let engine = Storage::open(&dir.join("ledgers"), pharos_storage::Options::default());
         Self {
             engine: engine.unwrap(),
@@ -102,7 +102,7 @@ async fn commit(cursors: &mut CursorLog) {
 
 /// The directory as a process killed at a quiet moment leaves it.
 fn killed(from: &Path, to: &Path) {
-    for dir in ["", "ledgers/journal", "ledgers/ledgers"] {
+    for dir in ["metadata", "ledgers/journal", "ledgers/ledgers"] {
         std::fs::create_dir_all(to.join(dir)).unwrap();
         for entry in std::fs::read_dir(from.join(dir)).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_file() {

@@ -1,5 +1,6 @@
 //! What can go wrong, one enum per operation.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Version;
@@ -43,9 +44,32 @@ pub enum OpenError {
         /// The number this release writes.
         known: u64,
     },
-    /// The file is damaged or cannot be read.
+    /// Something in it was answered once and cannot be read any more.
+    #[error("metadata store is damaged: {} at {byte_offset}: {what}", .file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        byte_offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// It cannot be read or written.
     #[error("cannot open metadata store")]
     Fault(#[source] Arc<Fault>),
+}
+
+impl OpenError {
+    pub(crate) fn io(what: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        Self::Fault(Fault::new(what, format!("{}: {error}", path.display())))
+    }
+
+    pub(crate) fn copy(path: &Path, error: &impl std::fmt::Display) -> Self {
+        Self::Fault(Fault::new(
+            "write metadata store",
+            format!("{}: {error}", path.display()),
+        ))
+    }
 }
 
 /// Why something could not be read.
@@ -81,7 +105,11 @@ pub enum WriteError {
         /// What is there now.
         current: Option<Version>,
     },
-    /// The backend failed or was shut down; whether the write happened is unknown.
+    /// The device is full; nothing was written. What needs less room than before is accepted all the same.
+    #[error("no room for metadata")]
+    NoSpace(#[source] Arc<Fault>),
+    /// The backend failed or was shut down; whether the write happened is unknown. Unless the store says that it no longer
+    /// accepts writes ([`crate::MetadataStore::fault`]), the next one may succeed.
     #[error("cannot write metadata")]
     Fault(#[source] Arc<Fault>),
 }

@@ -8,7 +8,8 @@
 //! 1. A write that returned `Ok` is durable and seen by every later read.
 //! 2. A write whose expectation does not hold changes nothing and says what is there.
 //! 3. While a key exists its version is different after every put, and rises.
-//! 4. A watch reports the changes of one key in their order, after they are durable, or says `Lagged`.
+//! 4. A write that failed with `NoSpace` changed nothing; one that failed otherwise may take effect until the next start.
+//! 5. A watch reports the changes of one key in their order, after they are durable, or says `Lagged`.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -27,6 +28,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -38,7 +40,7 @@ mod key;
 mod memory;
 mod watch;
 
-pub use embedded::{Embedded, Options};
+pub use embedded::{Embedded, Flaw, Look, Manual, Options};
 pub use error::{Fault, OpenError, ReadError, WriteError};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::Memory;
@@ -112,7 +114,8 @@ pub trait MetadataStore: Send + Sync {
     /// new version. Waits while the backend's queue is full.
     ///
     /// # Errors
-    /// [`WriteError::Conflict`]: read again and decide. [`WriteError::Fault`]: whether it was written is unknown.
+    /// [`WriteError::Conflict`]: read again and decide. [`WriteError::NoSpace`]: nothing was written; deletes and smaller values
+    /// still have room. [`WriteError::Fault`]: whether it was written is unknown.
     fn put(&self, key: &str, value: Bytes, expect: Expect) -> BoxFuture<'_, Result<Version, WriteError>>;
 
     /// Deletes `key` when `expect` holds; durable when the future resolves. Returns whether it was there.
@@ -135,6 +138,12 @@ pub trait MetadataStore: Send + Sync {
 
     /// Changes from now on of keys that begin with `prefix`. Watch first, then scan, so that none is missed.
     fn watch(&self, prefix: &str) -> Watch;
+
+    /// Why no later write will succeed, or `None` while one may. A write that found no room, or that failed for another cause that
+    /// may go away, is not one of those.
+    fn fault(&self) -> Option<Arc<Fault>> {
+        None
+    }
 
     /// Finishes what is queued and stops; watches end. Later calls fail with `Fault`.
     fn shutdown(&self) -> BoxFuture<'_, ()>;

@@ -154,6 +154,11 @@ impl MetadataStore for Memory {
         self.watchers.watch(prefix)
     }
 
+    fn fault(&self) -> Option<Arc<Fault>> {
+        let state = self.lock();
+        state.write_fault.clone()
+    }
+
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.lock().ended = true;

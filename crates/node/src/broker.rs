@@ -4,7 +4,7 @@
 //! way round.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -76,7 +76,7 @@ pub(crate) async fn start_broker(
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let storage = Storage::open(dir, storage_options(settings))
         .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
-    let metadata = open_metadata(&dir.join("metadata.redb"))?;
+    let metadata = open_metadata(dir)?;
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
         .await
         .context("cannot load tenants, namespaces and topics")?;
@@ -103,10 +103,25 @@ pub(crate) async fn start_broker(
     })
 }
 
-pub(crate) fn open_metadata(path: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
-    let store = Embedded::open(path, &pharos_metadata::Options::default())
-        .with_context(|| format!("cannot open the metadata in {}", path.display()))?;
+pub(crate) fn open_metadata(data_dir: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
+    let dir = metadata_dir(data_dir);
+    let options = pharos_metadata::Options {
+        format_1: Some(metadata_format_1(data_dir)),
+        ..pharos_metadata::Options::default()
+    };
+    let store = Embedded::open(&dir, &options)
+        .with_context(|| format!("cannot open the metadata in {}", dir.display()))?;
     Ok(Arc::new(store))
+}
+
+/// Where the metadata is.
+pub(crate) fn metadata_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("metadata")
+}
+
+/// Where releases before this format had it.
+pub(crate) fn metadata_format_1(data_dir: &Path) -> PathBuf {
+    data_dir.join("metadata.redb")
 }
 
 fn open_door(broker: &Broker, settings: &Settings, host: &str) -> anyhow::Result<Arc<Door>> {

@@ -191,14 +191,30 @@ async fn a_ledger_that_a_topic_names_and_nobody_has_is_reported() {
     filled(&data).await.stop();
     Node::start(&other, &[]).stop();
     // The metadata of one broker next to the ledgers of another.
-    std::fs::copy(data.join("metadata.redb"), other.join("metadata.redb")).unwrap();
+    for copy in ["copy-1", "copy-2"] {
+        let place = Path::new("metadata").join(copy);
+        std::fs::copy(data.join(&place), other.join(&place)).unwrap();
+    }
     let report = json(&other, &["check"], 1);
     assert!(
         report["absent"].to_string().contains("is not in the store"),
         "{report}"
     );
-    std::fs::remove_file(other.join("metadata.redb")).unwrap();
-    let report = json(&other, &["check"], 0);
+    for copy in ["copy-1", "copy-2"] {
+        std::fs::remove_file(other.join("metadata").join(copy)).unwrap();
+    }
+    let checked = storage(&data, &["check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    for copy in ["copy-1", "copy-2"] {
+        std::fs::remove_file(data.join("metadata").join(copy)).unwrap();
+    }
+    let checked = text(&storage(&data, &["check"]));
+    assert!(
+        checked.starts_with("does not open") && checked.contains("metadata store is missing"),
+        "{checked}"
+    );
+    let report = json(&data, &["check"], 1);
+    assert!(report["metadata"]["refusal"].is_string(), "{report}");
     assert!(
         report["notes"][0]
             .as_str()
@@ -206,6 +222,69 @@ async fn a_ledger_that_a_topic_names_and_nobody_has_is_reported() {
             .contains("topics cannot be told"),
         "{report}"
     );
+}
+
+/// Where a copy of the metadata has something in it.
+fn used_bytes(copy: &Path) -> usize {
+    let bytes = std::fs::read(copy).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+/// Damage in one copy is told and harmless; damage in both is told by place, and no broker starts on it.
+#[tokio::test]
+async fn flipped_bytes_of_the_metadata_are_harmless_or_refused_and_nothing_panics() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path();
+    filled(data).await.kill();
+    let copies = ["copy-1", "copy-2"].map(|copy| data.join("metadata").join(copy));
+    let whole = copies.each_ref().map(|copy| std::fs::read(copy).unwrap());
+    let used = used_bytes(&copies[0]).min(used_bytes(&copies[1]));
+    let mut refused = 0;
+    for (turn, at) in (0..used).step_by(used / 40).enumerate() {
+        let hurt: &[usize] = [&[0][..], &[1], &[0, 1]][turn % 3];
+        for number in hurt {
+            flip(&copies[*number], at);
+        }
+        let what = format!("byte {at} of {hurt:?}");
+        let checked = storage(data, &["check"]);
+        let said = text(&checked);
+        assert!(
+            checked.stderr.is_empty(),
+            "{what}: {}",
+            String::from_utf8_lossy(&checked.stderr)
+        );
+        match checked.status.code() {
+            Some(0) => {
+                assert!(said.ends_with("nothing is lost\n"), "{what}: {said}");
+                if turn % 4 == 0 {
+                    reads_all(data).await;
+                }
+            }
+            Some(1) => {
+                refused += 1;
+                assert_eq!(hurt.len(), 2, "{what}: {said}");
+                assert!(
+                    said.starts_with("does not open") && said.contains("/metadata/copy-"),
+                    "{what}: {said}"
+                );
+                assert!(said.ends_with("data is damaged or missing\n"), "{what}: {said}");
+                let broker = support::refused(data);
+                assert_eq!(broker.status.code(), Some(1), "{what}");
+                let log = String::from_utf8_lossy(&broker.stderr).into_owned();
+                assert!(
+                    log.contains("metadata store is damaged") && !log.contains("panicked"),
+                    "{what}: {log}"
+                );
+                let left = json(data, &["repair"], 1);
+                assert!(left["left_alone"].to_string().contains("metadata"), "{left}");
+            }
+            code => panic!("{what}: {code:?} {said}"),
+        }
+        for (copy, bytes) in copies.iter().zip(&whole) {
+            std::fs::write(copy, bytes).unwrap();
+        }
+    }
+    assert!(refused > 2, "{refused}");
 }
 
 #[tokio::test]

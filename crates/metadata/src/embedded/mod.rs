@@ -1,30 +1,45 @@
-//! The store in one file of the data directory: a redb database behind two plain threads.
+//! The store in a directory of its own: everything in memory, two copies of it on the device, one thread that writes.
 //!
 //! ```text
-//!  put, delete ─► bounded queue ─► metadata-write: drain, one transaction, one durable commit ─► answer all, tell watches
-//!  get, list, scan ─► bounded queue ─► metadata-read: one snapshot per drained group ─► answer
+//!  put, delete ─► bounded queue ─► metadata-write: drain, one group to both copies ─► answer all, tell watches
+//!  get, list, scan ─► memory
 //! ```
+//! Group commit makes ten thousand topic creations cost tens of groups, not ten thousand. Why two copies:
+//! `docs/adr/0008-metadata-in-our-own-log.md`; what is in them: `docs/formats/metadata.md`.
 //!
-//! Group commit makes ten thousand topic creations cost tens of commits, not ten thousand. Reads have their own thread
-//! because a shard must not wait for a device, and because a scan must not delay a commit.
-//!
-//! Owned by `node`, which shuts it down last. Always true: an answer `Ok` follows the durable commit; a failed commit
-//! fails everyone in its group and is final: later writes fail with the same fault until restart, reads go on.
+//! Owned by `node`, which shuts it down last. Always true: an answer `Ok` follows the sync of both copies, and only then is the
+//! change seen. A write that failed leaves no trace and the next one may succeed; a sync that failed is final: later writes fail
+//! with the same fault until restart, reads go on.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use redb::{Database, DatabaseError, ReadableDatabase, StorageError, TableDefinition};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use pharos_runtime::fs::{Fs, RealFs};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-mod peek;
-mod reader;
+mod copy;
+mod format;
+mod log;
+mod look;
+mod manual;
+mod migrate;
+mod recover;
+mod redb;
+mod state;
+mod survey;
 mod writer;
 
-use reader::{Read, Reader};
-use writer::{Change, Write, Writer};
+pub use look::Look;
+pub use manual::Manual;
+pub use survey::Flaw;
+
+use log::Log;
+use recover::Recovered;
+use state::State;
+use writer::{Answer, Write, Writer};
 
 use crate::key::{check_read, check_write};
 use crate::watch::Watchers;
@@ -33,171 +48,220 @@ use crate::{
     WriteError,
 };
 
-/// Key → version (8 bytes, big-endian) and value.
-const ITEMS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("items");
-/// Facts about the store itself.
-const STORE: TableDefinition<'static, &str, u64> = TableDefinition::new("store");
-/// In [`STORE`]: the layout of these two tables.
-const FORMAT: &str = "format";
-/// In [`STORE`]: the last version given out.
-const REVISION: &str = "revision";
-/// The layout this release writes.
-const FORMAT_KNOWN: u64 = 1;
-
-/// Operations that may wait for each thread.
+/// Changes that may wait for the thread that writes.
 const QUEUE: usize = 4_096;
-/// Bytes of keys and values that may wait for the write thread.
+/// Bytes of keys and values that may wait for it.
 const QUEUE_BYTES: usize = 16 << 20;
+/// The file that is locked while a store has the directory open.
+const LOCK: &str = "LOCK";
 
-/// How the store keeps its file.
+/// How the store keeps its files.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Pages kept in memory, in bytes. Default 2 MiB: infos are small and read once per topic load.
-    pub cache_bytes: usize,
+    /// Room that each copy keeps for what must go on when the device is full, in bytes. At least 16 KiB; default 512 KiB.
+    pub reserve_bytes: u64,
+    /// The file of a store of format 1. It is taken over when the directory holds no store yet, and renamed.
+    pub format_1: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 2 << 20 }
+        Self {
+            reserve_bytes: 512 << 10,
+            format_1: None,
+        }
     }
 }
 
-/// A [`MetadataStore`] in one file. Dropping it finishes what is queued, like `shutdown`, but blocks.
+/// A [`MetadataStore`] in one directory. Dropping it finishes what is queued, like `shutdown`, but blocks.
 #[derive(Debug)]
 pub struct Embedded {
-    path: PathBuf,
-    /// `None` after shutdown. Locks are held to clone or take a sender only.
+    dir: PathBuf,
+    shared: Arc<Shared>,
+    /// `None` after shutdown. The lock is held to clone or take the sender only.
     writes: Mutex<Option<mpsc::Sender<Write>>>,
-    reads: Mutex<Option<mpsc::Sender<Read>>>,
-    /// Bounds the bytes that wait for the write thread.
+    /// Bounds the bytes that wait for the writer.
     write_bytes: Arc<Semaphore>,
     watchers: Arc<Watchers>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Closed when the writer is gone.
+    ended: watch::Receiver<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the store and its writer have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    /// The lock is held for one read, or to apply a group that is durable.
+    state: RwLock<State>,
+    /// Why nothing is written any more.
+    fault: Mutex<Option<Arc<Fault>>>,
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fault(&self) -> Option<Arc<Fault>> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The first reason stays.
+    fn fail(&self, fault: Arc<Fault>) {
+        let mut slot = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.get_or_insert(fault);
+    }
+}
+
+/// A store and its writer, before it is decided who runs it.
+struct Parts {
+    store: Embedded,
+    writer: Writer,
 }
 
 impl Embedded {
-    /// Opens or creates the store in the file `path`, whose directory must exist. Blocks for some milliseconds.
+    /// Opens or creates the store in the directory `dir`, which is made when it is not there. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] when someone has it open; [`OpenError::UnknownFormat`] for another release's file.
-    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        let name = || path.display().to_string();
-        let fault = |what: &'static str, cause: &dyn std::fmt::Display| {
-            OpenError::Fault(Fault::new(what, format!("{}: {cause}", path.display())))
-        };
-        let is_new = !path.exists();
-        let database = Database::builder()
-            .set_cache_size(options.cache_bytes)
-            .create(path);
-        let database = database.map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { path: name() },
-            DatabaseError::Storage(StorageError::Io(error))
-                if error.kind() == std::io::ErrorKind::WouldBlock =>
-            {
-                OpenError::InUse { path: name() }
-            }
-            other => fault("open metadata store", &other),
-        })?;
-        if is_new {
-            sync_directory(path).map_err(|error| fault("sync directory of metadata store", &error))?;
-        }
-        let (format, revision) = prepare(&database).map_err(|error| fault("read metadata store", &error))?;
-        if format != FORMAT_KNOWN {
-            return Err(OpenError::UnknownFormat {
-                path: name(),
-                found: format,
-                known: FORMAT_KNOWN,
-            });
-        }
-        Self::start(path, database, revision).map_err(|error| fault("start metadata threads", &error))
+    /// [`OpenError::InUse`] when someone has it open; [`OpenError::UnknownFormat`] for another release's; `Damaged` when
+    /// something that was answered is in neither copy.
+    pub fn open(dir: &Path, options: &Options) -> Result<Self, OpenError> {
+        Self::open_with(Arc::new(RealFs), dir, options)
     }
 
-    fn start(path: &Path, database: Database, revision: u64) -> std::io::Result<Self> {
-        let database = Arc::new(database);
+    /// As [`open`](Self::open), on this file system.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(fs: Arc<dyn Fs>, dir: &Path, options: &Options) -> Result<Self, OpenError> {
+        let Parts { mut store, writer } = Self::open_parts(&*fs, dir, options)?;
+        let thread = std::thread::Builder::new()
+            .name("metadata-write".to_owned())
+            .stack_size(512 << 10);
+        let thread = thread.spawn(move || writer.run());
+        let thread = thread.map_err(|error| OpenError::io("start a thread for", dir, &error))?;
+        store.thread = Mutex::new(Some(thread));
+        Ok(store)
+    }
+
+    fn open_parts(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<Parts, OpenError> {
+        let reserve = options.reserve_bytes.max(16 << 10);
+        let io = |what: &'static str| move |error| OpenError::io(what, dir, &error);
+        fs.create_dir_all(dir).map_err(io("create"))?;
+        let lock = fs.lock(&dir.join(LOCK)).map_err(io("lock"))?;
+        let lock = lock.ok_or_else(|| OpenError::InUse {
+            path: dir.display().to_string(),
+        })?;
+        // Names that are seen may not be durable yet.
+        fs.sync_dir(dir).map_err(io("sync"))?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            fs.sync_dir(parent).map_err(io("sync"))?;
+        }
+        let found = recover::read(fs, dir)?;
+        let is_new = found.is_none();
+        let recovered = migrate::take_over(fs, options.format_1.as_deref(), found)?;
+        if let Some(recovered) = recovered.as_ref().filter(|_| is_new) {
+            let keys = recovered.state.len();
+            tracing::info!(keys, "taking over the metadata of an older release");
+        }
+        let recovered = recovered.unwrap_or_else(new_store);
+        for flaw in &recovered.flaws {
+            tell(flaw);
+        }
+        let log = Log::open(fs, dir, &recovered, reserve)?;
+        if let Some(file) = &options.format_1 {
+            migrate::finish(fs, file)?;
+        }
+        let shared = Arc::new(Shared {
+            state: RwLock::new(recovered.state),
+            fault: Mutex::default(),
+        });
         let watchers = Arc::new(Watchers::new());
-        let (writes, write_queue) = mpsc::channel(QUEUE);
-        let (reads, read_queue) = mpsc::channel(QUEUE);
-        let reader = Reader::new(Arc::clone(&database), read_queue);
-        let writer = Writer::new(database, write_queue, Arc::clone(&watchers), revision);
-        let thread = |name: &str| {
-            std::thread::Builder::new()
-                .name(name.to_owned())
-                .stack_size(512 << 10)
-        };
-        let threads = vec![
-            thread("metadata-read").spawn(move || reader.run())?,
-            thread("metadata-write").spawn(move || writer.run())?,
-        ];
-        Ok(Self {
-            path: path.to_owned(),
+        let (writes, queue) = mpsc::channel(QUEUE);
+        let (ending, ended) = watch::channel(());
+        let writer = Writer::new(
+            queue,
+            Arc::clone(&watchers),
+            Arc::clone(&shared),
+            log,
+            lock,
+            ending,
+        );
+        let store = Self {
+            dir: dir.to_owned(),
+            shared,
             writes: Mutex::new(Some(writes)),
-            reads: Mutex::new(Some(reads)),
             write_bytes: Arc::new(Semaphore::new(QUEUE_BYTES)),
             watchers,
-            threads: Mutex::new(threads),
-        })
+            ended,
+            thread: Mutex::default(),
+        };
+        Ok(Parts { store, writer })
     }
 
-    /// The file.
+    /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.dir
     }
 
-    /// Queues one change and waits for its group's commit.
-    async fn write(
-        &self,
-        key: String,
-        change: Change,
-        expect: Expect,
-    ) -> Result<(Version, bool), WriteError> {
-        let value_bytes = match &change {
-            Change::Put(value) => value.as_ref(),
-            Change::Delete => &[],
-        };
+    /// Queues one change and waits for its group.
+    async fn change(&self, key: String, value: Option<Bytes>, expect: Expect) -> Answer {
+        let value_bytes = value.as_deref().unwrap_or_default();
         check_write(&key, value_bytes)?;
         // Both bounds are far below u32 and below the semaphore's size.
         let weight = (key.len() + value_bytes.len() + 64) as u32;
         let permit = Arc::clone(&self.write_bytes).acquire_many_owned(weight).await;
         let permit = permit.map_err(|_| WriteError::Fault(ended()))?;
-        let writes = sender(&self.writes).ok_or_else(|| WriteError::Fault(ended()))?;
+        let writes = self.sender().ok_or_else(|| WriteError::Fault(ended()))?;
         let (answer, answered) = oneshot::channel();
         let write = Write {
             key,
-            change,
+            value,
             expect,
             answer,
             _permit: permit,
         };
         writes.send(write).await.map_err(|_| WriteError::Fault(ended()))?;
+        // Or the writer would never see the end of its queue.
+        drop(writes);
         answered.await.map_err(|_| WriteError::Fault(ended()))?
     }
 
-    /// Queues one read and waits for its answer.
-    async fn read<T>(
-        &self,
-        read: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> Read,
-    ) -> Result<T, ReadError> {
-        let reads = sender(&self.reads).ok_or_else(|| ReadError::Fault(ended()))?;
-        let (answer, answered) = oneshot::channel();
-        reads
-            .send(read(answer))
-            .await
-            .map_err(|_| ReadError::Fault(ended()))?;
-        answered.await.map_err(|_| ReadError::Fault(ended()))?
+    fn sender(&self) -> Option<mpsc::Sender<Write>> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Closes the queues; the threads finish them and end.
-    fn close_queues(&self) -> Vec<JoinHandle<()>> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, ReadError> {
+        let open = self
+            .writes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some();
+        if open {
+            Ok(read(&self.shared.read()))
+        } else {
+            Err(ReadError::Fault(ended()))
+        }
+    }
+
+    /// The writer finishes its queue and ends.
+    fn close_queue(&self) {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        join(self.close_queues());
+        self.close_queue();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the metadata thread panicked");
+        }
         self.watchers.end();
     }
 }
@@ -207,65 +271,54 @@ impl MetadataStore for Embedded {
         let key = key.to_owned();
         Box::pin(async move {
             check_read(&key)?;
-            self.read(|answer| Read::Get { key, answer }).await
+            self.read(|state| state.versioned(&key))
         })
     }
 
     fn put(&self, key: &str, value: Bytes, expect: Expect) -> BoxFuture<'_, Result<Version, WriteError>> {
         let key = key.to_owned();
-        Box::pin(async move { Ok(self.write(key, Change::Put(value), expect).await?.0) })
+        Box::pin(async move { Ok(self.change(key, Some(value), expect).await?.0) })
     }
 
     fn delete(&self, key: &str, expect: Expect) -> BoxFuture<'_, Result<bool, WriteError>> {
         let key = key.to_owned();
-        Box::pin(async move { Ok(self.write(key, Change::Delete, expect).await?.1) })
+        Box::pin(async move { Ok(self.change(key, None, expect).await?.1) })
     }
 
     fn list(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<String>, ReadError>> {
         let prefix = prefix.to_owned();
-        Box::pin(self.read(move |answer| Read::List { prefix, answer }))
+        Box::pin(async move { self.read(|state| state.list(&prefix)) })
     }
 
     fn scan(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<Item>, ReadError>> {
         let prefix = prefix.to_owned();
-        Box::pin(self.read(move |answer| Read::Scan { prefix, answer }))
+        Box::pin(async move { self.read(|state| state.scan(&prefix)) })
     }
 
     fn watch(&self, prefix: &str) -> Watch {
         self.watchers.watch(prefix)
     }
 
+    fn fault(&self) -> Option<Arc<Fault>> {
+        self.shared.fault()
+    }
+
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let threads = self.close_queues();
-            if threads.is_empty() {
-                return;
-            }
-            // The last commit and the close of the file block: a thread of its own waits for them.
-            let (done, all_done) = oneshot::channel();
-            let waiter = std::thread::Builder::new().name("metadata-stop".to_owned());
-            let waiter = waiter.spawn(move || {
-                join(threads);
-                let _ = done.send(());
-            });
-            match waiter {
-                Ok(_) => all_done.await.unwrap_or_default(),
-                Err(error) => tracing::error!(%error, "cannot wait for the metadata threads"),
-            }
+            self.close_queue();
+            // An error says that the writer is gone.
+            while self.ended.clone().changed().await.is_ok() {}
             self.watchers.end();
         })
     }
 }
 
-fn sender<T>(slot: &Mutex<Option<mpsc::Sender<T>>>) -> Option<mpsc::Sender<T>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-fn join(threads: Vec<JoinHandle<()>>) {
-    for thread in threads {
-        if thread.join().is_err() {
-            tracing::error!("a metadata thread panicked");
-        }
+fn tell(flaw: &Flaw) {
+    let (file, at, what) = (flaw.file.display(), flaw.byte_offset, &flaw.what);
+    if flaw.by_crash {
+        tracing::info!(%file, at, what, "a copy of the metadata was not finished; it is written again");
+    } else {
+        tracing::error!(%file, at, what, "a copy of the metadata is damaged; the other one has everything; it is written again");
     }
 }
 
@@ -273,25 +326,16 @@ fn ended() -> Arc<Fault> {
     Fault::new("use the metadata store", "it was shut down")
 }
 
-/// Makes the two tables of a new file. Returns format and revision.
-fn prepare(database: &Database) -> Result<(u64, u64), redb::Error> {
-    let snapshot = database.begin_read()?;
-    if let Ok(store) = snapshot.open_table(STORE) {
-        let fact = |key| store.get(key).map(|fact| fact.map_or(0, |fact| fact.value()));
-        return Ok((fact(FORMAT)?, fact(REVISION)?));
-    }
-    drop(snapshot);
-    let transaction = database.begin_write()?;
-    transaction.open_table(ITEMS)?;
-    transaction.open_table(STORE)?.insert(FORMAT, FORMAT_KNOWN)?;
-    transaction.commit()?;
-    Ok((FORMAT_KNOWN, 0))
-}
-
-/// A created file is durable only once its directory is.
-fn sync_directory(path: &Path) -> std::io::Result<()> {
-    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => std::fs::File::open(parent)?.sync_all(),
-        None => std::fs::File::open(".")?.sync_all(),
+/// A store that holds nothing yet, with an id of its own.
+fn new_store() -> Recovered {
+    Recovered {
+        state: State::default(),
+        // The standard library's hasher is seeded by the system, which is all the randomness this needs.
+        store_id: RandomState::new().build_hasher().finish(),
+        generation: 0,
+        epoch: 0,
+        ledgers_from: 0,
+        copies: Vec::new(),
+        flaws: Vec::new(),
     }
 }

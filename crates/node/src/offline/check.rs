@@ -23,21 +23,26 @@ struct Absent {
 pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
     let offline = asked.open(Access::Look)?;
     let report = offline.check(&mut progress())?;
-    let owners = asked.owners();
+    let metadata = asked.metadata();
+    let owners = Owners::of(&metadata);
+    let has_ledgers = !report.ledgers.is_empty();
     let absent = if report.complete {
         absent(&report, &owners)
     } else {
         Vec::new()
     };
-    let clean = report.is_clean() && absent.is_empty();
+    let clean = report.is_clean() && absent.is_empty() && metadata.refusal(has_ledgers).is_none();
     let code = match (report.complete, clean) {
         (false, _) => EXIT_UNCHECKED,
         (true, false) => EXIT_DAMAGED,
         (true, true) => 0,
     };
     if asked.json {
-        print(&format!("{:#}\n", in_json(&report, &owners, &absent, code)))?;
+        let mut all = in_json(&report, &owners, &absent, code);
+        all["metadata"] = metadata.in_json(has_ledgers);
+        print(&format!("{all:#}\n"))?;
     } else {
+        print(&metadata.in_text(has_ledgers))?;
         print(&in_text(&report, &owners, &absent, code))?;
     }
     Ok(code)

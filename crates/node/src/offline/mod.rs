@@ -4,7 +4,6 @@
 //! together with what the engine says here (`owners`).
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
@@ -16,11 +15,13 @@ use crate::settings::Effective;
 mod args;
 mod check;
 mod inspect;
+mod metadata;
 mod owners;
 mod repair;
 mod text;
 
 pub(crate) use args::command;
+use metadata::Metadata;
 use owners::Owners;
 
 /// Data is damaged or missing, or a repair has something left to do.
@@ -50,11 +51,11 @@ impl Asked<'_> {
 
     /// Whose ledgers are whose. Without metadata everything else still works.
     fn owners(&self) -> Owners {
-        Owners::read(&self.metadata())
+        Owners::of(&self.metadata())
     }
 
-    fn metadata(&self) -> PathBuf {
-        self.effective.settings.data_dir.join("metadata.redb")
+    fn metadata(&self) -> Metadata {
+        Metadata::look(&self.effective.settings.data_dir)
     }
 }
 

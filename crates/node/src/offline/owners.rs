@@ -1,11 +1,11 @@
 //! Whose ledgers are whose, by the metadata of a stopped broker.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use pharos_managed_ledger::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
-use pharos_metadata::Embedded;
 use pharos_types::TopicName;
+
+use super::metadata::Metadata;
 
 /// What a ledger is to a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,19 +32,25 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    pub(crate) fn read(metadata: &Path) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         let mut owners = Self::default();
-        let items = match Embedded::peek(metadata, INFO_PREFIX) {
-            Ok(items) => items,
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                owners.problems.push(format!("topics cannot be told: {error:#}"));
+        let look = match metadata {
+            Metadata::Whole(look) => look,
+            Metadata::Missing(_) => {
+                let problem = "topics cannot be told: there is no metadata store";
+                owners.problems.push(problem.to_owned());
+                return owners;
+            }
+            Metadata::Refused(error) => {
+                owners.problems.push(format!("topics cannot be told: {error}"));
                 return owners;
             }
         };
         owners.known = true;
-        for item in items {
-            let name = item.key.strip_prefix(INFO_PREFIX).unwrap_or(&item.key);
+        for item in &look.items {
+            let Some(name) = item.key.strip_prefix(INFO_PREFIX) else {
+                continue;
+            };
             match ManagedLedgerInfo::parse(name, &item.value) {
                 Ok(info) => {
                     let topic = topic_of(name);

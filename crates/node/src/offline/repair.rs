@@ -1,8 +1,9 @@
 //! `pharos storage repair`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
-use pharos_storage::offline::{Access, Plan, PlannedAction};
+use pharos_storage::offline::{Access, Plan, PlannedAction, Refusal};
 use pharos_types::TopicName;
 use serde_json::json;
 
@@ -15,7 +16,17 @@ pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
         return forget_cursors(asked, topic, yes);
     }
     let offline = asked.open(if yes { Access::Change } else { Access::Look })?;
-    let plan = offline.plan(&mut progress())?;
+    let mut plan = offline.plan(&mut progress())?;
+    // The engine's repair knows nothing of the metadata; what a broker can put right there it does at its start.
+    let has_ledgers = offline
+        .overview(&mut progress())
+        .is_ok_and(|overview| overview.ledgers().next().is_some());
+    if let Some(why) = asked.metadata().refusal(has_ledgers) {
+        plan.refused.push(Refusal {
+            file: PathBuf::new(),
+            why: format!("{why}; only a copy of the metadata directory helps"),
+        });
+    }
     if !asked.json {
         print(&announced(&plan, yes))?;
     }
@@ -67,7 +78,7 @@ fn forget_cursors(asked: &Asked<'_>, topic: &str, yes: bool) -> anyhow::Result<u
         ))?;
         return Ok(EXIT_DAMAGED);
     }
-    let metadata = crate::broker::open_metadata(&asked.metadata())?;
+    let metadata = crate::broker::open_metadata(&asked.effective.settings.data_dir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
         pharos_managed_ledger::forget_cursors(&name, &*metadata).await?;

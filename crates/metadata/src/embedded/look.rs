@@ -1,0 +1,43 @@
+//! Looking at a store that nobody has open, without changing it.
+
+use std::path::Path;
+
+use pharos_runtime::fs::Fs;
+
+use super::survey::Flaw;
+use super::{Embedded, migrate, recover};
+use crate::{Item, OpenError};
+
+/// What a store holds, and what is not as it should be in its files.
+#[derive(Debug)]
+pub struct Look {
+    /// The id it was made with.
+    pub store_id: u64,
+    /// All keys with their values, in byte order.
+    pub items: Vec<Item>,
+    /// Places where one copy is not whole; the other one has what it lacks.
+    pub flaws: Vec<Flaw>,
+    /// It is one of format 1, which the next start takes over.
+    pub format_1: bool,
+}
+
+impl Embedded {
+    /// What the store in `dir` holds, or the one of format 1; `None` when there is neither. Takes no lock and changes nothing: the
+    /// caller makes sure that nobody has it open. Blocks for as long as reading it takes.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) that say that the store cannot be used as it is.
+    pub fn look(fs: &dyn Fs, dir: &Path, format_1: Option<&Path>) -> Result<Option<Look>, OpenError> {
+        let found = recover::read(fs, dir)?;
+        let is_new = found.is_none();
+        let Some(store) = migrate::take_over(fs, format_1, found)? else {
+            return Ok(None);
+        };
+        Ok(Some(Look {
+            store_id: store.store_id,
+            items: store.state.scan(""),
+            flaws: store.flaws,
+            format_1: is_new,
+        }))
+    }
+}
