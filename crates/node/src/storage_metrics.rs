@@ -7,7 +7,7 @@ use pharos_storage::Stats;
 pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
     use MetricKind::{Counter, Gauge};
     #[rustfmt::skip]
-    let rows: [(&'static str, &'static str, MetricKind, u64); 35] = [
+    let rows: [(&'static str, &'static str, MetricKind, u64); 37] = [
         ("pharos_storage_written_bytes_total", "Bytes handed to the device by the journals, padding included.", Counter, stats.bytes_written),
         ("pharos_storage_payload_bytes_total", "Message bytes that became durable.", Counter, stats.payload_bytes),
         ("pharos_storage_entries_total", "Entries that became durable.", Counter, stats.entries),
@@ -16,6 +16,7 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         ("pharos_storage_throttled_milliseconds_total", "Time that journals waited for room in the write cache.", Counter, stats.throttled_nanos / 1_000_000),
         ("pharos_storage_segments_removed_total", "Journal segments that were no longer needed.", Counter, stats.segments_removed),
         ("pharos_storage_segments_reused_total", "Journal segments made of the file of an old one, which saves filling a new one.", Counter, stats.segments_reused),
+        ("pharos_storage_reserves_used_total", "Times that room kept back for a full device was used.", Counter, stats.reserves_used),
         ("pharos_storage_flushes_total", "Halves of the write cache written to the entry logs.", Counter, stats.flushes),
         ("pharos_storage_flushed_bytes_total", "Bytes written to the entry logs by flushes.", Counter, stats.flushed_bytes),
         ("pharos_storage_trimmed_bytes_total", "Bytes dropped from the write cache because their ledger was deleted first.", Counter, stats.trimmed_bytes),
@@ -42,6 +43,7 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         ("pharos_storage_queued_bytes", "Their bytes.", Gauge, stats.queued_bytes),
         ("pharos_storage_reads_queued", "Reads that wait for the device.", Gauge, stats.reads_queued),
         ("pharos_storage_no_space", "1 while appends are refused for want of space.", Gauge, u64::from(stats.no_space)),
+        ("pharos_storage_not_ready", "1 while appends are refused or wait, for whatever reason; `/admin/v2/brokers/ready` says which.", Gauge, u64::from(stats.not_ready)),
         ("pharos_storage_poisoned", "1 when nothing is written any more; a person must look.", Gauge, u64::from(stats.poisoned)),
     ];
     rows.into_iter()

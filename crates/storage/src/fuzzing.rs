@@ -284,6 +284,8 @@ fn options() -> Options {
     Options {
         block_bytes: BLOCK as u32,
         io: IoMode::Buffered,
+        journal_reserve_bytes: 0,
+        ledger_reserve_bytes: 0,
         segment_bytes_first: 16 << 10,
         segment_bytes: 32 << 10,
         entry_bytes_max: 8 << 10,

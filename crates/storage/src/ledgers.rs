@@ -27,6 +27,8 @@ pub(crate) enum Phase {
     Closed,
     /// Nobody: it was recovered or deleted, or found at a start.
     Fenced,
+    /// Nobody: what was queued for it was given up.
+    GivenUp,
 }
 
 pub(crate) type SealAnswer = oneshot::Sender<Result<Sealed, Arc<StorageFault>>>;
@@ -80,6 +82,8 @@ pub(crate) struct LedgerState {
     pub(crate) runs: Runs,
     /// While a writer may watch.
     pub(crate) tail: Option<watch::Sender<Tail>>,
+    /// Why what was queued for it was given up.
+    pub(crate) given_up: Option<Arc<StorageFault>>,
     /// Found at a start: damage may have hidden entries behind the last known one.
     pub(crate) end_unknown: Option<Arc<StorageFault>>,
     /// Found at a start: what has hidden entries in the middle.
@@ -133,6 +137,7 @@ impl Ledger {
                 named_by: 0,
                 runs: Runs::default(),
                 tail,
+                given_up: None,
                 end_unknown: None,
                 hidden_by: None,
             }),
@@ -172,6 +177,13 @@ impl LedgerState {
             Phase::Open => None,
             Phase::Closed => Some(AppendError::Closed { ledger }),
             Phase::Fenced => Some(AppendError::Fenced { ledger }),
+            Phase::GivenUp => Some(match &self.given_up {
+                Some(fault) => AppendError::GivenUp {
+                    ledger,
+                    fault: Arc::clone(fault),
+                },
+                None => AppendError::Closed { ledger },
+            }),
         }
     }
 
@@ -220,13 +232,28 @@ impl LedgerState {
         }
     }
 
-    /// Nothing will ever be written again.
-    pub(crate) fn on_failed(&mut self, fault: &Arc<StorageFault>) {
+    /// The seal that is queued will not be written; another may be asked for.
+    pub(crate) fn on_seal_failed(&mut self, fault: &Arc<StorageFault>) {
         self.seal_queued = false;
         self.seal_by_checkpoint = false;
         for waiter in self.seal_waiters.drain(..) {
             let _ = waiter.send(Err(Arc::clone(fault)));
         }
+    }
+
+    /// What is queued behind the readable end will not be written. The ledger takes no more, and can be recovered.
+    pub(crate) fn give_up(&mut self, fault: &Arc<StorageFault>) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::GivenUp;
+        }
+        self.entry_next = self.end;
+        self.given_up = Some(Arc::clone(fault));
+        self.on_failed(fault);
+    }
+
+    /// Nothing will ever be written again.
+    pub(crate) fn on_failed(&mut self, fault: &Arc<StorageFault>) {
+        self.on_seal_failed(fault);
         if let Some(tail) = &self.tail {
             tail.send_modify(|tail| {
                 tail.failed.get_or_insert_with(|| Arc::clone(fault));

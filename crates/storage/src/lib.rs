@@ -48,6 +48,7 @@ mod queue;
 mod read;
 mod recovery;
 mod removals;
+mod reserve;
 mod runs;
 mod shared;
 mod stats;

@@ -73,6 +73,14 @@ pub struct Options {
     /// How many files of old segments of full size are kept to be written again, also over a stop, which saves filling new
     /// ones. They go when entry logs have no room. Default 2.
     pub spare_segments: usize,
+    /// What each journal directory keeps back for deletions on a full device, in bytes; 0: nothing. Default 4 MiB.
+    pub journal_reserve_bytes: u64,
+    /// What each ledger directory keeps back for flushes and checkpoints on a full device, in bytes; 0: nothing. Default
+    /// 16 MiB.
+    pub ledger_reserve_bytes: u64,
+    /// How long appends that were queued when the device was found full wait for room before they are given up, with their
+    /// ledgers. Default 3 s.
+    pub space_patience: Duration,
     /// Both halves of the write cache together, in bytes; taken only while needed. Default 256 MiB.
     pub write_cache_bytes: u64,
     /// An entry is flushed to the logs when it has been in memory for this long. Default 60 s.
@@ -128,6 +136,9 @@ impl Default for Options {
             journal_bytes_max: 2 << 30,
             journal_backups: 0,
             spare_segments: 2,
+            journal_reserve_bytes: 4 << 20,
+            ledger_reserve_bytes: 16 << 20,
+            space_patience: Duration::from_secs(3),
             write_cache_bytes: 256 << 20,
             flush_interval: Duration::from_secs(60),
             flush_bytes_per_s: 0,
@@ -190,6 +201,10 @@ impl Options {
         }
         if self.entry_bytes_max > 16 << 20 || self.group_bytes_max > 1 << 28 {
             return wrong("entry_bytes_max is at most 16 MiB, group_bytes_max at most 256 MiB");
+        }
+        let reserves = [self.journal_reserve_bytes, self.ledger_reserve_bytes];
+        if reserves.iter().any(|bytes| !bytes.is_multiple_of(4096)) {
+            return wrong("journal_reserve_bytes and ledger_reserve_bytes must be multiples of 4096");
         }
         if self.group_bytes_max < 8 * self.block_bytes as usize || self.group_entries_max == 0 {
             return wrong("group_bytes_max is at least 8 blocks, group_entries_max at least 1");

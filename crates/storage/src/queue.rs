@@ -61,9 +61,9 @@ impl Op {
         }
     }
 
-    /// Whether it adds no entry, so that it may use the reserve at the end of a segment.
-    pub(crate) fn is_fact(&self) -> bool {
-        !matches!(self, Self::Entry { .. })
+    /// Whether it is an entry of a ledger whose appends are not urgent.
+    pub(crate) fn is_background(&self) -> bool {
+        matches!(self, Self::Entry { ledger, .. } if ledger.is_background)
     }
 }
 
@@ -90,10 +90,23 @@ struct State {
     no_flush_space: bool,
     /// Bytes that entries may still take in the segment being written.
     room: usize,
+    /// The same for entries of background ledgers while others are refused.
+    background_room: usize,
+    /// And in the journal's reserve.
+    reserve_room: usize,
     /// Somebody wants the journal thread to look around.
     rung: bool,
     /// The journal thread sleeps.
     sleeping: bool,
+}
+
+/// What the active segment of a journal has left, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    /// For entries.
+    pub(crate) entries: usize,
+    /// For entries of background ledgers while others are refused for want of space.
+    pub(crate) background: usize,
 }
 
 /// The queue.
@@ -119,7 +132,11 @@ impl Queue {
         if let Some(fault) = &state.closed {
             return Err(NotQueued::Poisoned(Arc::clone(fault)));
         }
-        if state.no_flush_space || state.no_space && state.bytes + bytes > state.room {
+        let is_full = state.no_flush_space || state.no_space && state.bytes + bytes > state.room;
+        // Places of consumers: without them nothing that was read could ever go.
+        let is_vital =
+            || op.is_background() && state.bytes + bytes <= state.background_room + state.reserve_room;
+        if is_full && !is_vital() {
             return Err(NotQueued::NoSpace);
         }
         // One entry is always taken, so that a small bound cannot lock out a large entry for ever.
@@ -177,12 +194,18 @@ impl Queue {
         std::mem::take(&mut self.lock().ops)
     }
 
-    /// The journal is done with some ops, and has `room` bytes left for entries.
-    pub(crate) fn finished(&self, count: usize, bytes: usize, room: usize) {
+    /// The journal is done with some ops.
+    pub(crate) fn finished(&self, count: usize, bytes: usize, room: Room) {
         let mut state = self.lock();
         state.count = state.count.saturating_sub(count);
         state.bytes = state.bytes.saturating_sub(bytes);
-        state.room = room;
+        state.room = room.entries;
+        state.background_room = room.background;
+    }
+
+    /// Says how much of the journal's reserve entries of background ledgers may take.
+    pub(crate) fn set_reserve_room(&self, bytes: usize) {
+        self.lock().reserve_room = bytes;
     }
 
     /// Closes the queue; the first reason wins.

@@ -1,6 +1,6 @@
 //! What all parts of one open store share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use pharos_ledger::StorageFault;
+use pharos_runtime::Nanos;
 use pharos_runtime::fs::{Fs, FsLock, OpenHow};
 use pharos_types::LedgerId;
 
@@ -26,6 +27,7 @@ use crate::read::flights::Flights;
 use crate::read::pace::Pacer;
 use crate::read::places::Places;
 use crate::read::queue::ReadQueue;
+use crate::reserve::Reserve;
 use crate::runs::Run;
 use crate::stats::Counters;
 
@@ -39,6 +41,10 @@ pub(crate) struct JournalShared {
     supply: Mutex<Supply>,
     /// The journal stands still until the next segment comes.
     pub(crate) supply_urgent: AtomicBool,
+    /// Room for deletions on a full device.
+    pub(crate) reserve: Reserve,
+    /// The journal has facts to write and no room but that.
+    pub(crate) reserve_wanted: AtomicBool,
     /// Wakes the preparer.
     pub(crate) bell: Bell,
     /// It will never write again.
@@ -75,6 +81,8 @@ impl Supply {
 pub(crate) struct Prepared {
     pub(crate) file: Arc<SegmentFile>,
     pub(crate) bytes: u64,
+    /// It was the reserve: for facts, and a little that helps to get to them.
+    pub(crate) is_reserve: bool,
 }
 
 /// One directory of entry logs.
@@ -83,6 +91,8 @@ pub(crate) struct LedgerDir {
     pub(crate) path: PathBuf,
     pub(crate) superblock: Superblock,
     logs: Mutex<Logs>,
+    /// Room for flushes and checkpoints on a full device.
+    pub(crate) reserve: Reserve,
     pub(crate) reads: ReadQueue,
     pub(crate) flights: Flights,
     pub(crate) pacer: Pacer,
@@ -147,6 +157,8 @@ pub(crate) struct Shared {
     /// Bytes of journal groups that the start replayed.
     pub(crate) replayed_bytes: AtomicU64,
     poison: OnceLock<Arc<StorageFault>>,
+    /// By part of the store what keeps it from going on at the moment.
+    troubles: Mutex<BTreeMap<Part, Trouble>>,
     /// Somebody wants the store to end.
     pub(crate) stop_wanted: AtomicBool,
     /// Preparers' threads that have not ended.
@@ -162,6 +174,25 @@ pub(crate) struct FoundDir {
     pub(crate) path: PathBuf,
     pub(crate) superblock: Superblock,
 }
+
+/// A part of the store that may have to wait for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// A journal's preparer, by its number.
+    Preparer(usize),
+    Flusher,
+}
+
+/// What a part of the store waits for.
+#[derive(Debug)]
+struct Trouble {
+    fault: Arc<StorageFault>,
+    /// When it was told in the log.
+    told_at: Nanos,
+}
+
+/// A trouble that lasts is told in the log this often.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Everything that [`Shared`] starts from.
 pub(crate) struct Parts {
@@ -188,6 +219,8 @@ impl Shared {
             segments: Mutex::default(),
             supply: Mutex::default(),
             supply_urgent: AtomicBool::new(false),
+            reserve: Reserve::default(),
+            reserve_wanted: AtomicBool::new(false),
             bell: Bell::default(),
             stopped: AtomicBool::new(false),
         };
@@ -195,6 +228,7 @@ impl Shared {
             path: found.path,
             superblock: found.superblock,
             logs: Mutex::new(logs),
+            reserve: Reserve::default(),
             reads: ReadQueue::new(options.read_queue),
             flights: Flights::default(),
             pacer: Pacer::default(),
@@ -225,6 +259,7 @@ impl Shared {
             indexes_rebuilt: AtomicU64::new(0),
             replayed_bytes: AtomicU64::new(0),
             poison: OnceLock::new(),
+            troubles: Mutex::default(),
             stop_wanted: AtomicBool::new(false),
             preparers: AtomicUsize::new(0),
             stopped: watch::channel(false).0,
@@ -346,6 +381,45 @@ impl Shared {
         self.ring_all();
     }
 
+    /// A part of the store met something that passes, and tries again.
+    pub(crate) fn note_trouble(&self, part: Part, fault: &Arc<StorageFault>, now: Nanos) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        let every = TOLD_EVERY.as_nanos() as u64;
+        let is_news = troubles
+            .get(&part)
+            .is_none_or(|known| now.since(known.told_at) >= every);
+        if is_news {
+            tracing::warn!(%fault, "storage has to wait, and tries again");
+            let fault = Arc::clone(fault);
+            troubles.insert(part, Trouble { fault, told_at: now });
+        }
+    }
+
+    /// A part of the store goes on.
+    pub(crate) fn end_trouble(&self, part: Part) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(trouble) = troubles.remove(&part) {
+            tracing::info!(was = %trouble.fault, "storage goes on");
+        }
+    }
+
+    /// Why appends are refused or wait now: a fault that is final, no room, or a trouble that passes. `None`: they are taken.
+    pub(crate) fn why_not_ready(&self) -> Option<Arc<StorageFault>> {
+        if let Some(fault) = self.poison() {
+            return Some(Arc::clone(fault));
+        }
+        let full = |journal: &&JournalShared| journal.queue.refuses_for_space();
+        if let Some(journal) = self.journals.iter().find(full) {
+            let what = match journal.queue.lacks_flush_space() {
+                true => "write entry logs".to_owned(),
+                false => format!("make room in {}", journal.dir.display()),
+            };
+            return Some(StorageFault::transient(what, "no space left on the device"));
+        }
+        let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.values().next().map(|trouble| Arc::clone(&trouble.fault))
+    }
+
     /// Everybody who sleeps looks around.
     pub(crate) fn ring_all(&self) {
         for journal in &self.journals {
@@ -386,6 +460,11 @@ impl Shared {
 impl JournalShared {
     pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is a reserve to go on in.
+    pub(crate) fn has_reserve(&self, options: &Options) -> bool {
+        options.journal_reserve_bytes > 0 && self.reserve.is_whole()
     }
 
     /// Length of the file of a segment in use or prepared; 0 when it is neither.

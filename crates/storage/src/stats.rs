@@ -13,6 +13,7 @@ pub(crate) struct Counters {
     pub(crate) throttled_nanos: AtomicU64,
     pub(crate) segments_removed: AtomicU64,
     pub(crate) segments_reused: AtomicU64,
+    pub(crate) reserves_used: AtomicU64,
     pub(crate) flushes: AtomicU64,
     pub(crate) flushed_bytes: AtomicU64,
     pub(crate) trimmed_bytes: AtomicU64,
@@ -49,6 +50,8 @@ pub struct Stats {
     pub segments_removed: u64,
     /// Of these, files written again as new segments.
     pub segments_reused: u64,
+    /// How often room that is kept back for a full device was used.
+    pub reserves_used: u64,
     /// Halves of the write cache written to the entry logs.
     pub flushes: u64,
     /// Record bytes written by flushes.
@@ -103,6 +106,8 @@ pub struct Stats {
     pub no_space: bool,
     /// Whether nothing is written any more.
     pub poisoned: bool,
+    /// Whether appends are refused or wait, for whatever reason.
+    pub not_ready: bool,
 }
 
 impl Stats {
@@ -122,6 +127,7 @@ impl Stats {
             throttled_nanos: get(&counters.throttled_nanos),
             segments_removed: get(&counters.segments_removed),
             segments_reused: get(&counters.segments_reused),
+            reserves_used: get(&counters.reserves_used),
             flushes: get(&counters.flushes),
             flushed_bytes: get(&counters.flushed_bytes),
             trimmed_bytes: get(&counters.trimmed_bytes),
@@ -145,6 +151,7 @@ impl Stats {
             replayed_bytes: get(&shared.replayed_bytes),
             ledgers: shared.ledgers.count() as u64,
             poisoned: shared.poison().is_some(),
+            not_ready: shared.why_not_ready().is_some(),
             ..Self::default()
         };
         for journal in &shared.journals {

@@ -143,6 +143,24 @@ impl Storage {
         Stats::of(&self.shared)
     }
 
+    /// Why appends are refused, or wait, at this moment: a final fault, or one that passes
+    /// ([`StorageFault::is_transient`]). `None`: they are taken.
+    #[must_use]
+    pub fn why_not_ready(&self) -> Option<Arc<StorageFault>> {
+        self.shared.why_not_ready()
+    }
+
+    /// Files that the engine has open now.
+    #[must_use]
+    pub fn open_files(&self) -> u64 {
+        let segments = |journal: &crate::shared::JournalShared| 1 + journal.segments().by_id.len();
+        let journals: usize = self.shared.journals.iter().map(segments).sum();
+        // Of the logs being written the index is open too, and each directory has a lock.
+        let dirs = 0..self.shared.dirs.len();
+        let logs: usize = dirs.map(|dir| 2 + self.shared.logs(dir).by_id.len()).sum();
+        (journals + logs) as u64
+    }
+
     fn begin_stop(&self) {
         self.shared.stop_wanted.store(true, Ordering::Release);
         let fault = StorageFault::new("storage", "was shut down");
@@ -221,7 +239,7 @@ impl Storage {
             tracing::error!(ledger = id.0, entries = state.end, %fault, "recovered as what is left of it");
             state.end_unknown = None;
         }
-        if state.phase == Phase::Open {
+        if matches!(state.phase, Phase::Open | Phase::GivenUp) {
             state.phase = Phase::Fenced;
         }
         let answered = queue_seal(&self.shared, &ledger, &mut state).map_err(OpenError::Fault)?;
@@ -308,7 +326,8 @@ impl LedgerEngine for Storage {
             match answered.await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(Refused::Poisoned(fault))) => Err(DeleteError::Poisoned(fault)),
-                Ok(Err(Refused::NoSpace)) | Err(_) => Err(DeleteError::Poisoned(gone("delete"))),
+                Ok(Err(Refused::NoSpace)) => Err(DeleteError::NoSpace),
+                Err(_) => Err(DeleteError::Poisoned(gone("delete"))),
             }
         }
         .boxed()

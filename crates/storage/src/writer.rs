@@ -99,8 +99,9 @@ impl LedgerWriter for Writer {
             let ledger = self.ledger.id;
             let answered = {
                 let mut state = self.ledger.lock();
-                if state.phase == Phase::Fenced {
-                    return Err(AppendError::Fenced { ledger });
+                if let (Phase::Fenced | Phase::GivenUp, Some(refusal)) = (state.phase, state.refusal(ledger))
+                {
+                    return Err(refusal);
                 }
                 state.phase = Phase::Closed;
                 if state.sealed.is_some() {
@@ -111,6 +112,7 @@ impl LedgerWriter for Writer {
             match answered.await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(_)) if self.ledger.lock().deleted => Err(AppendError::Fenced { ledger }),
+                Ok(Err(fault)) if fault.is_transient() => Err(AppendError::GivenUp { ledger, fault }),
                 Ok(Err(fault)) => Err(AppendError::Poisoned(fault)),
                 Err(_) => Err(AppendError::Poisoned(StorageFault::new(
                     "close",

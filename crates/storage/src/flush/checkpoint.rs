@@ -54,7 +54,7 @@ impl Flusher {
             Ok(()) => Ok(()),
             // Only the check for lost directories is the weaker for it.
             Err(Trouble::NoSpace) => Ok(()),
-            Err(Trouble::Fault(fault)) => {
+            Err(Trouble::Later(fault) | Trouble::Fault(fault)) => {
                 let dir = self
                     .shared
                     .dirs

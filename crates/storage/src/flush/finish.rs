@@ -45,8 +45,8 @@ impl Flusher {
         if self.shared.preparers.load(Ordering::Acquire) > 0 {
             return Pace::Wait(None);
         }
-        tracing::warn!("no space left to write what is in memory; the next start replays the journals");
-        let fault = StorageFault::new("seal", "no space left to write the entries before the stop");
+        tracing::warn!("what is in memory cannot be written now; the next start replays the journals");
+        let fault = StorageFault::transient("seal", "nothing more could be written before the stop");
         for ledger in self.sealing.drain(..).chain(self.shared.parked().drain(..)) {
             ledger.lock().on_failed(&fault);
         }

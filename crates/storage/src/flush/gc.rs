@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use pharos_runtime::Nanos;
+use pharos_runtime::fs::is_transient;
 
 use super::Flusher;
 use crate::format::log_header::LOG_DATA_AT;
@@ -77,10 +78,13 @@ pub(crate) fn remove_files(shared: &Shared, file: &LogFile) -> io::Result<()> {
 
 /// Makes durable that the file of a log has no name as a log any more, then removes its index.
 fn forget_name(shared: &Shared, file: &LogFile) -> io::Result<()> {
-    if let Some(dir) = file.path.parent() {
-        // For the room, and before the index goes: a log that comes back after a crash has nothing live, and one without an
-        // index would be read as a whole to make it again.
-        shared.fs.sync_dir(dir)?;
+    // For the room, and before the index goes: a log that comes back after a crash has nothing live, and one without an
+    // index would be read as a whole to make it again.
+    match file.path.parent().map(|dir| shared.fs.sync_dir(dir)) {
+        // The index stays then, without a log, until the next start.
+        Some(Err(error)) if is_transient(&error) => return Ok(()),
+        Some(Err(error)) => return Err(error),
+        Some(Ok(())) | None => {}
     }
     // An index without a log is ignored, and removed by the next start.
     let _ = shared.fs.remove(&file.path.with_extension(INDEX));

@@ -138,6 +138,23 @@ impl LogWriter {
         Ok(())
     }
 
+    /// Reserves room for so many bytes of records, as far as they go into the current log.
+    pub(super) fn make_room(&mut self, bytes: u64) -> io::Result<()> {
+        self.buf.reserve(write_bytes(&self.shared));
+        if self.current.is_none() {
+            self.create()?;
+        }
+        let limit = self.shared.options.entry_log_bytes;
+        let end = round_up((self.position() + bytes).min(limit), 4096);
+        if let Some(current) = &mut self.current
+            && end > current.allocated
+        {
+            current.file.file.allocate(end)?;
+            current.allocated = end;
+        }
+        Ok(())
+    }
+
     fn end_run(&mut self) {
         if let Some(run) = self.run.take()
             && let Some(current) = &mut self.current
@@ -224,7 +241,12 @@ impl LogWriter {
         });
         let index = shared
             .fs
-            .open(&dir.path.join(file_name(id, INDEX)), OpenHow::CREATE)?;
+            .open(&dir.path.join(file_name(id, INDEX)), OpenHow::CREATE);
+        if index.is_err() {
+            // Best effort: the next start removes what no checkpoint names.
+            let _ = shared.fs.remove(&file.path);
+        }
+        let index = index?;
         shared
             .logs(self.dir)
             .by_id

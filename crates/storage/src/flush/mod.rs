@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use pharos_ledger::StorageFault;
-use pharos_runtime::fs::is_no_space;
+use pharos_runtime::fs::{is_no_space, is_transient};
 use pharos_runtime::{Nanos, clock};
 
 use crate::cache::{Progress, Swapped};
@@ -34,7 +34,7 @@ use crate::ledgers::Ledger;
 use crate::logs::LogFile;
 use crate::removals::Removals;
 use crate::runs::Run;
-use crate::shared::{BUFFERS_KEPT, Pace, Shared};
+use crate::shared::{BUFFERS_KEPT, Pace, Part, Shared};
 use crate::stats::bump;
 
 mod checkpoint;
@@ -42,6 +42,7 @@ mod compact;
 mod finish;
 pub(crate) mod gc;
 mod log_writer;
+mod room;
 mod share;
 mod tempo;
 
@@ -49,9 +50,6 @@ pub(crate) use checkpoint::store as store_checkpoint;
 use log_writer::LogWriter;
 use share::Share;
 use tempo::Rests;
-
-/// How long to wait before trying again what found no room.
-const RETRY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(crate) struct Flusher {
@@ -68,6 +66,10 @@ pub(crate) struct Flusher {
     compaction: compact::Compactor,
     removals: Removals<LogFile>,
     retry_at: Option<Nanos>,
+    /// Reserves that are not there are looked after then.
+    reserve_at: Nanos,
+    /// How often the end has met something that passes.
+    end_tries: u32,
     /// It has a thread to itself, which may sleep.
     is_alone: bool,
     /// Directories are flushed by threads of their own.
@@ -89,6 +91,8 @@ struct Work {
 /// What went wrong in a step.
 enum Trouble {
     NoSpace,
+    /// It passes: the same again, later.
+    Later(Arc<StorageFault>),
     Fault(Arc<StorageFault>),
 }
 
@@ -96,6 +100,8 @@ impl Trouble {
     fn of(what: String, error: io::Error) -> Self {
         if is_no_space(&error) {
             Self::NoSpace
+        } else if is_transient(&error) {
+            Self::Later(StorageFault::transient(what, error))
         } else {
             Self::Fault(StorageFault::new(what, error))
         }
@@ -117,6 +123,8 @@ impl Flusher {
             compaction: compact::Compactor::default(),
             removals: Removals::default(),
             retry_at: None,
+            reserve_at: Nanos::default(),
+            end_tries: 0,
             is_alone: false,
             is_parallel: false,
             finished: false,
@@ -148,7 +156,11 @@ impl Flusher {
             self.retry_at = None;
         }
         match self.try_step(now) {
-            Ok(pace) => pace,
+            Ok(pace) => {
+                self.shared.end_trouble(Part::Flusher);
+                pace
+            }
+            Err(Trouble::Later(fault)) => self.on_refused(&fault, now),
             Err(Trouble::Fault(fault)) => {
                 self.shared.set_poison(fault);
                 Pace::Again
@@ -162,7 +174,7 @@ impl Flusher {
         if let Some(work) = self.work.take() {
             self.worked_at = now;
             self.work = self.advance(work)?;
-            if self.work.is_none() {
+            if self.work.is_none() && self.are_reserves_whole() {
                 self.set_no_space(false);
             }
             return Ok(Pace::Again);
@@ -181,10 +193,15 @@ impl Flusher {
         if self.remove_one_log(now) {
             return Ok(Pace::Again);
         }
+        let reserves = self.keep_reserves(now)?;
+        if reserves == Pace::Again {
+            return Ok(Pace::Again);
+        }
         let compaction = self.step_compaction(now)?;
         if compaction == Pace::Again {
             return Ok(Pace::Again);
         }
+        let compaction = compaction.sooner(reserves);
         let pace = compaction.sooner(Pace::Wait(removals)).sooner(self.rest(now));
         Ok(pace.sooner(Pace::Wait(self.until_flush(now))))
     }
@@ -225,6 +242,7 @@ impl Flusher {
             || !shared.parked().is_empty()
             || self.until_flush(now) == Some(Duration::ZERO)
             || shared.is_journal_long()
+            || self.would_free_segments()
     }
 
     /// How long until the oldest entry in memory is old enough.
@@ -376,38 +394,6 @@ impl Flusher {
             }
         }
     }
-
-    fn set_no_space(&self, no_space: bool) {
-        for journal in &self.shared.journals {
-            if journal.queue.set_no_flush_space(no_space) {
-                // The preparer has spares to give up, or may go on.
-                journal.bell.ring();
-            }
-        }
-    }
-
-    fn on_no_space(&mut self, now: Nanos) -> Pace {
-        if self.shared.is_stopping() {
-            return self.give_up();
-        }
-        let refused = self.shared.journals.iter().any(|j| j.queue.refuses_for_space());
-        if self.work.is_some() && !refused {
-            tracing::warn!("no space left for entry logs: appends are refused until there is");
-        }
-        self.set_no_space(self.work.is_some());
-        self.retry_at = Some(Nanos(now.0 + RETRY.as_nanos() as u64));
-        Pace::Again
-    }
-
-    /// While there is no room for more, old logs still go.
-    fn step_without_room(&mut self, now: Nanos, retry_at: Nanos) -> Pace {
-        let begun = self.remove_one_log(now);
-        if self.removals.finish(&*self.shared.fs) || begun {
-            self.retry_at = None;
-            return Pace::Again;
-        }
-        Pace::Wait(Some(Duration::from_nanos(retry_at.since(now).max(1))))
-    }
 }
 
 /// Adds runs of a locked ledger and counts them as live, and what they replace as dead.
@@ -432,7 +418,7 @@ pub(crate) fn add_runs<'a>(
 /// Of two outcomes the one that matters more: a fault, then a lack of room.
 fn worse(one: Result<(), Trouble>, other: Result<(), Trouble>) -> Result<(), Trouble> {
     match (&one, &other) {
-        (Ok(()), _) | (Err(Trouble::NoSpace), Err(Trouble::Fault(_))) => other,
+        (Ok(()), _) | (Err(Trouble::NoSpace | Trouble::Later(_)), Err(Trouble::Fault(_))) => other,
         _ => one,
     }
 }

@@ -19,7 +19,8 @@ use pharos_types::LedgerId;
 use super::log_writer::{LogWriter, Written};
 use super::tempo::{Rests, Tempo};
 use super::{Trouble, add_runs};
-use crate::chunk::Chunk;
+use crate::chunk::{CachedEntry, Chunk};
+use crate::format::record::record_bytes;
 use crate::ledgers::Ledger;
 use crate::shared::Shared;
 use crate::stats::bump;
@@ -32,6 +33,8 @@ pub(super) struct Share {
     ledgers: Vec<Arc<Ledger>>,
     /// How many of them are pushed.
     pushed: usize,
+    /// Room for all of them was made, or is not known to be short.
+    has_room: bool,
     done: bool,
     tempo: Tempo,
 }
@@ -55,6 +58,7 @@ impl Share {
             shared: Arc::clone(shared),
             epoch,
             pushed: 0,
+            has_room: false,
             done: ledgers.is_empty(),
             ledgers,
             tempo: Tempo::new(Arc::clone(shared), rests, began, bytes),
@@ -69,6 +73,16 @@ impl Share {
     /// Pushes one ledger's entries, or finishes. On an error it begins again with the next step.
     pub(super) fn step(&mut self, writer: &mut LogWriter) -> Result<(), Trouble> {
         let stepped = match self.ledgers.get(self.pushed) {
+            Some(_) if self.pushed == 0 && !self.has_room => {
+                let is_short = self.shared.journals.iter().any(|j| j.queue.refuses_for_space());
+                let made = match is_short {
+                    // Found out before it is written, because what is written then would be for nothing.
+                    true => writer.make_room(self.record_bytes()),
+                    false => Ok(()),
+                };
+                self.has_room = made.is_ok();
+                made.map_err(|error| ("make room in", error))
+            }
             Some(ledger) => {
                 self.pushed += 1;
                 let pushed = push_ledger(writer, ledger, self.epoch, &mut self.tempo);
@@ -86,10 +100,23 @@ impl Share {
         stepped.map_err(|(what, error)| {
             writer.abort();
             self.pushed = 0;
+            self.has_room = false;
             self.tempo.restart();
             let path = self.shared.dirs[writer.dir()].path.display();
             Trouble::of(format!("{what} an entry log in {path}"), error)
         })
+    }
+
+    /// What its entries take in a log.
+    fn record_bytes(&self) -> u64 {
+        let of_ledger = |ledger: &Arc<Ledger>| {
+            let state = ledger.lock();
+            let pieces = &state.chunks[half(self.epoch)].pieces;
+            let entries = pieces.iter().flat_map(|piece| &piece.entries);
+            let bytes = |entry: &CachedEntry| record_bytes(entry.payload.len()) as u64;
+            entries.map(bytes).sum::<u64>()
+        };
+        self.ledgers.iter().map(of_ledger).sum()
     }
 
     /// All of it, unless the store is poisoned meanwhile.

@@ -9,6 +9,11 @@ pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
 /// A checkpoint that is being written.
 pub(crate) const CHECKPOINT_TMP: &str = "CHECKPOINT.tmp";
 
+/// Room kept back for a full device.
+pub(crate) const RESERVE: &str = "RESERVE";
+/// The same before it has its room.
+pub(crate) const RESERVE_TMP: &str = "RESERVE.tmp";
+
 /// A journal segment.
 pub(crate) const SEGMENT: &str = "seg";
 /// The file of an old segment, to be written again.

@@ -27,11 +27,12 @@ use crate::format::group::GROUP_HEADER_BYTES;
 use crate::format::round_up;
 use crate::format::segment_header::{SegmentEnd, SegmentHeader};
 use crate::options::RESERVE_BLOCKS;
-use crate::queue::{Op, Refused};
+use crate::queue::{Op, Refused, Room};
 use crate::shared::{JournalShared, Prepared, Shared};
 use crate::stats::bump;
 
 mod fill;
+mod give_up;
 pub(crate) mod group;
 mod idle;
 pub(crate) mod prepare;
@@ -86,6 +87,8 @@ pub(crate) struct Journal {
     worked_at: Nanos,
     /// For how many it was.
     company: Company,
+    /// Since when entries wait for room on a full device.
+    short_since: Option<Nanos>,
     /// Per ledger what a group adds; kept for its memory.
     touched: HashMap<LedgerId, publish::Touched>,
 }
@@ -100,6 +103,8 @@ struct Active {
     header_unsynced: bool,
     /// The preparer is told when less room than this is left; that was done when it is 0.
     tell_at_room: u64,
+    /// It was the reserve.
+    is_reserve: bool,
 }
 
 /// An op of a group and the checksum of its body.
@@ -152,6 +157,7 @@ impl Journal {
             dirty_since: None,
             worked_at: Nanos::default(),
             company: Company::Alone,
+            short_since: None,
             touched: HashMap::new(),
         }
     }
@@ -197,7 +203,10 @@ impl Journal {
             return self.on_idle(now);
         }
         match self.select() {
-            Selected::Group(group) => self.commit(group, now)?,
+            Selected::Group(group) => {
+                self.short_since = None;
+                self.commit(group, now)?;
+            }
             Selected::Nothing => {}
             Selected::Stop => return self.on_stop(now),
             Selected::NoRoom => return self.on_no_room(now),
@@ -224,10 +233,29 @@ impl Journal {
         self.shared.block_bytes() * RESERVE_BLOCKS as usize
     }
 
-    /// Bytes left in the active segment for entries, with a group header allowed for.
-    fn entries_room(&self) -> usize {
-        self.room()
-            .saturating_sub(self.reserve_bytes() + GROUP_HEADER_BYTES)
+    /// Bytes of the active segment that entries may take.
+    fn entries_limit(&self) -> usize {
+        match &self.active {
+            Some(active) if active.is_reserve => 0,
+            _ => self.room().saturating_sub(self.reserve_bytes()),
+        }
+    }
+
+    /// Bytes that entries of background ledgers, and new ledgers, may take while others are refused: the rest is for deletions.
+    fn background_limit(&self) -> usize {
+        let kept = match &self.active {
+            Some(active) if active.is_reserve => usize::try_from(active.file_bytes / 2).unwrap_or(usize::MAX),
+            _ => self.reserve_bytes() / 2,
+        };
+        self.room().saturating_sub(kept)
+    }
+
+    /// What the active segment has left, with a group header allowed for.
+    fn rooms(&self) -> Room {
+        Room {
+            entries: self.entries_limit().saturating_sub(GROUP_HEADER_BYTES),
+            background: self.background_limit().saturating_sub(GROUP_HEADER_BYTES),
+        }
     }
 
     /// Writes and, where anybody asked for that, syncs one group; then lets its effects appear.
@@ -249,9 +277,9 @@ impl Journal {
             bump(&self.shared.urgent_groups, 1);
             self.shared.last_urgent.store(now.0, Ordering::Relaxed);
         }
-        let room = self.entries_room();
-        self.here().queue.finished(count, bytes, room);
-        self.tell_preparer(room as u64);
+        let rooms = self.rooms();
+        self.here().queue.finished(count, bytes, rooms);
+        self.tell_preparer(rooms.entries as u64);
         self.ask_for_flush();
         Ok(())
     }
@@ -351,15 +379,24 @@ impl Journal {
         let here = &self.shared.journals[self.number];
         here.segments().by_id.insert(prepared.file.id, segment);
         here.supply_urgent.store(false, Ordering::Release);
-        here.supply().wanted = Some(self.shared.options.segment_bytes_after(prepared.bytes));
+        if prepared.is_reserve {
+            tracing::warn!(dir = %here.dir.display(), "no space left: the journal goes on in its reserve");
+            bump(&self.shared.counters.reserves_used, 1);
+        } else {
+            here.supply().wanted = Some(self.shared.options.segment_bytes_after(prepared.bytes));
+        }
         self.active = Some(Active {
             file: prepared.file,
             file_bytes: prepared.bytes,
             end: block as u64,
             header_unsynced: true,
-            tell_at_room: prepare::enough_room(prepared.bytes),
+            tell_at_room: match prepared.is_reserve {
+                true => 0,
+                false => prepare::enough_room(prepared.bytes),
+            },
+            is_reserve: prepared.is_reserve,
         });
-        here.queue.finished(0, 0, self.entries_room());
+        here.queue.finished(0, 0, self.rooms());
         here.bell.ring();
         Ok(())
     }
@@ -395,7 +432,7 @@ impl Journal {
             return;
         };
         while let Some(op) = self.pending.pop_front() {
-            self.here().queue.finished(1, op.record_bytes(), 0);
+            self.here().queue.finished(1, op.record_bytes(), Room::default());
             match op {
                 Op::Create { done, .. } | Op::Delete { done, .. } => {
                     let _ = done.send(Err(Refused::Poisoned(Arc::clone(&fault))));

@@ -15,15 +15,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pharos_ledger::StorageFault;
-use pharos_runtime::fs::is_no_space;
+use pharos_runtime::fs::{FsFile, is_no_space, is_transient};
 use pharos_runtime::{Nanos, clock};
 
 use super::fill::fill;
 use super::segments::SegmentFile;
-use super::spares::is_full;
+use super::spares::{Spare, is_full};
 use crate::format::names::{SEGMENT, file_name};
 use crate::removals::Removals;
-use crate::shared::{JournalShared, Pace, Prepared, Shared};
+use crate::shared::{JournalShared, Pace, Part, Prepared, Shared};
 use crate::stats::bump;
 
 /// How long to wait before trying again what the system refused.
@@ -35,6 +35,8 @@ pub(crate) struct Preparer {
     number: usize,
     /// Old segments that do not become spares.
     removals: Removals<SegmentFile>,
+    /// Names of old segments were taken away, and that is not yet durable.
+    unsynced: bool,
 }
 
 impl Preparer {
@@ -43,6 +45,7 @@ impl Preparer {
             shared,
             number,
             removals: Removals::default(),
+            unsynced: false,
         }
     }
 
@@ -59,12 +62,21 @@ impl Preparer {
         if self.shared.poison().is_some() {
             return Pace::Wait(None);
         }
+        if self.unsynced {
+            match self.shared.fs.sync_dir(&self.here().dir) {
+                Ok(()) => self.unsynced = false,
+                Err(error) => {
+                    let what = format!("sync {}", self.here().dir.display());
+                    return self.on_refused(what, error, now);
+                }
+            }
+        }
         // What nobody needs goes before a spare does.
         let removals = self.step_removals(now);
-        if removals == Pace::Again {
+        if removals == Pace::Again || self.hand_out_reserve(now) {
             return Pace::Again;
         }
-        let pace = self.prepare();
+        let pace = self.prepare(now);
         if pace == Pace::Again || self.trim_one(now) || self.here().give_up_spare(&self.shared) {
             return Pace::Again;
         }
@@ -83,8 +95,58 @@ impl Preparer {
         Pace::Wait(self.removals.step(&*shared.fs, &shared.options, now))
     }
 
+    /// Makes the reserve the next segment when the journal has no other room for what must go. `true`: it did.
+    fn hand_out_reserve(&self, now: Nanos) -> bool {
+        let here = self.here();
+        if !here.reserve_wanted.load(Ordering::Acquire) {
+            return false;
+        }
+        let is_there = here.has_reserve(&self.shared.options);
+        if here.supply().prepared.is_some() || !here.queue.refuses_for_space() || !is_there {
+            here.reserve_wanted.store(false, Ordering::Release);
+            here.queue.ring();
+            return false;
+        }
+        let id = next_id(here);
+        let path = here.dir.join(file_name(id, SEGMENT));
+        let bytes = self.shared.options.journal_reserve_bytes;
+        here.queue.set_reserve_room(0);
+        let became = here.reserve.become_file(&*self.shared.fs, &here.dir, &path);
+        match became.and_then(|()| open(&self.shared, here, id, bytes)) {
+            Ok(prepared) => {
+                here.supply().prepared = Some(Prepared {
+                    is_reserve: true,
+                    ..prepared
+                });
+            }
+            Err(error) => {
+                // Best effort: a segment without a header is room, and goes with the next start.
+                let _ = self.shared.fs.remove(&path);
+                let what = format!("use the reserve in {}", here.dir.display());
+                self.on_refused(what, error, now);
+            }
+        }
+        here.reserve_wanted.store(false, Ordering::Release);
+        here.queue.ring();
+        true
+    }
+
+    /// Keeps room back for deletions, if that is not so.
+    fn keep_reserve(&self) -> io::Result<()> {
+        let here = self.here();
+        if here.reserve.is_whole() {
+            return Ok(());
+        }
+        let bytes = self.shared.options.journal_reserve_bytes;
+        let how = self.shared.open_how(here.superblock.block_bytes);
+        let fill = |file: &dyn FsFile| fill(&self.shared, here, file, bytes);
+        here.reserve.keep(&*self.shared.fs, &here.dir, how, fill)?;
+        here.queue.set_reserve_room(reserve_room(&self.shared));
+        Ok(())
+    }
+
     /// Prepares the next segment if the journal wants one. `Wait` says when to try again.
-    fn prepare(&self) -> Pace {
+    fn prepare(&self, now: Nanos) -> Pace {
         let Some(wanted) = self.here().supply().wanted else {
             return Pace::Wait(None);
         };
@@ -92,11 +154,13 @@ impl Preparer {
         // or it has room again, which it needs first.
         let here = self.here();
         let is_urgent = here.supply_urgent.load(Ordering::Acquire);
-        if !is_urgent && (here.queue.lacks_flush_space() || self.may_come_back(wanted)) {
+        if here.queue.lacks_flush_space() || !is_urgent && self.may_come_back(wanted) {
             return Pace::Wait(None);
         }
-        match self.prepare_sized(wanted) {
+        // First what deletions may need: entries have all the rest.
+        match self.keep_reserve().and_then(|()| self.prepare_sized(wanted)) {
             Ok(prepared) => {
+                self.shared.end_trouble(Part::Preparer(self.number));
                 let here = self.here();
                 let mut supply = here.supply();
                 supply.prepared = Some(prepared);
@@ -118,10 +182,20 @@ impl Preparer {
             }
             Err(error) => {
                 let what = format!("prepare a segment in {}", self.here().dir.display());
-                self.shared.set_poison(StorageFault::new(what, error));
-                Pace::Again
+                self.on_refused(what, error, now)
             }
         }
+    }
+
+    /// What passes is tried again, anything else is final.
+    fn on_refused(&self, what: String, error: io::Error, now: Nanos) -> Pace {
+        if is_transient(&error) {
+            let fault = StorageFault::transient(what, error);
+            self.shared.note_trouble(Part::Preparer(self.number), &fault, now);
+            return Pace::Wait(Some(RETRY));
+        }
+        self.shared.set_poison(StorageFault::new(what, error));
+        Pace::Again
     }
 
     /// Whether no spare would do but the file of an old segment may become one in time: some are not needed any more once
@@ -162,9 +236,21 @@ impl Preparer {
                 }
                 renamed => renamed?,
             }
-            self.shared.fs.sync_dir(&here.dir)?;
-            bump(&self.shared.counters.segments_reused, 1);
-            return open(&self.shared, here, id, spare.bytes);
+            let opened = self
+                .shared
+                .fs
+                .sync_dir(&here.dir)
+                .and_then(|()| open(&self.shared, here, id, spare.bytes));
+            if opened.is_err() {
+                // Still a spare, whatever it is called now: the next try gives it the next id.
+                here.supply().spares.push_front(Spare {
+                    path: to,
+                    bytes: spare.bytes,
+                });
+            } else {
+                bump(&self.shared.counters.segments_reused, 1);
+            }
+            return opened;
         }
         let smallest = self.shared.options.segment_bytes_after(0);
         match create(&self.shared, here, wanted) {
@@ -190,17 +276,22 @@ impl Preparer {
         let gone = if damaged {
             self.keep_damaged(&file)
         } else {
-            // Synced before it gets shorter, and for the room: a segment that comes back after a crash lies before the mark
-            // and goes again.
             self.let_go(&file, file_bytes, now)
-                .and_then(|()| self.shared.fs.sync_dir(&self.here().dir))
         };
+        // Before it gets shorter, and for the room: a segment that comes back after a crash lies before the mark and goes again.
+        self.unsynced |= gone.is_ok();
         let here = self.here();
         let mut segments = here.segments();
         match gone {
             Ok(()) => {
                 segments.by_id.remove(&file.id);
                 bump(&self.shared.counters.segments_removed, 1);
+            }
+            Err(error) if is_transient(&error) => {
+                drop(segments);
+                let what = format!("remove {}", file.path.display());
+                self.on_refused(what, error, now);
+                return false;
             }
             Err(error) => {
                 tracing::warn!(%error, path = %file.path.display(), "cannot remove an old journal segment");
@@ -225,8 +316,7 @@ impl Preparer {
     fn keep_damaged(&self, file: &SegmentFile) -> io::Result<()> {
         let dir = &self.here().dir;
         let to = dir.join(file_name(file.id, "damaged"));
-        self.shared.fs.rename(&file.path, &to)?;
-        self.shared.fs.sync_dir(dir)
+        self.shared.fs.rename(&file.path, &to)
     }
 }
 
@@ -253,6 +343,12 @@ pub(crate) fn prepare_first(shared: &Shared, number: usize) -> io::Result<Prepar
     create(shared, &shared.journals[number], bytes)
 }
 
+/// How much of a journal's reserve entries of background ledgers may take: the header and half of it are not for them.
+pub(crate) fn reserve_room(shared: &Shared) -> usize {
+    let bytes = usize::try_from(shared.options.journal_reserve_bytes / 2).unwrap_or(0);
+    bytes.saturating_sub(2 * shared.block_bytes())
+}
+
 fn next_id(here: &JournalShared) -> u32 {
     let mut supply = here.supply();
     let id = supply.segment_next;
@@ -276,12 +372,18 @@ fn create(shared: &Shared, here: &JournalShared, bytes: u64) -> io::Result<Prepa
         }
     };
     let path = here.dir.join(file_name(id, SEGMENT));
-    shared.fs.rename(&temporary, &path)?;
-    shared.fs.sync_dir(&here.dir)?;
+    let renamed = shared.fs.rename(&temporary, &path);
+    if let Err(error) = renamed.and_then(|()| shared.fs.sync_dir(&here.dir)) {
+        // As above; without a header it is room under either name.
+        let _ = shared.fs.remove(&temporary);
+        let _ = shared.fs.remove(&path);
+        return Err(error);
+    }
     let salt = here.superblock.salt(id);
     Ok(Prepared {
         file: Arc::new(SegmentFile { id, salt, path, file }),
         bytes,
+        is_reserve: false,
     })
 }
 
@@ -294,5 +396,6 @@ fn open(shared: &Shared, here: &JournalShared, id: u32, bytes: u64) -> io::Resul
     Ok(Prepared {
         file: Arc::new(SegmentFile { id, salt, path, file }),
         bytes,
+        is_reserve: false,
     })
 }

@@ -16,6 +16,46 @@ use crate::chunk;
 use crate::format::group::GROUP_HEADER_BYTES;
 use crate::queue::{Op, Refused};
 
+/// How many bytes of a group each kind of op may use.
+struct Limits {
+    facts: usize,
+    entries: usize,
+    /// For entries of background ledgers and new ledgers.
+    background: usize,
+    /// Entries are refused for want of space.
+    is_short: bool,
+}
+
+impl Limits {
+    fn of(journal: &Journal) -> Self {
+        Self {
+            facts: journal.room().saturating_sub(journal.shared.block_bytes()),
+            entries: journal.entries_limit(),
+            background: journal.background_limit(),
+            is_short: journal.here().queue.refuses_for_space(),
+        }
+    }
+
+    fn for_op(&self, op: &Op) -> usize {
+        match op {
+            Op::Entry { ledger, .. } if self.is_short && ledger.is_background => self.background,
+            Op::Entry { .. } => self.entries,
+            Op::Create { .. } if self.is_short => self.background,
+            Op::Create { .. } | Op::Seal { .. } | Op::Delete { .. } | Op::Stop => self.facts,
+        }
+    }
+}
+
+/// What goes although entries wait.
+#[derive(Debug, Default)]
+struct Facts {
+    group: Vec<Placed>,
+    /// Some did not fit into the active segment.
+    lack_room: bool,
+    /// And some were told so.
+    refused: bool,
+}
+
 pub(super) enum Selected {
     Group(Vec<Placed>),
     /// Everything looked at was obsolete or waits elsewhere.
@@ -30,9 +70,7 @@ pub(super) enum Selected {
 impl Journal {
     /// Takes from `pending` what makes up the next group.
     pub(super) fn select(&mut self) -> Selected {
-        let room = self.room();
-        let facts_room = room.saturating_sub(self.shared.block_bytes());
-        let entries_room = room.saturating_sub(self.reserve_bytes());
+        let limits = Limits::of(self);
         let mut cache_room = self.shared.cache.room();
         let mut group: Vec<Placed> = Vec::new();
         let mut bytes = GROUP_HEADER_BYTES;
@@ -61,8 +99,7 @@ impl Journal {
                 };
             }
             let need = journal_bytes(op);
-            let limit = if op.is_fact() { facts_room } else { entries_room };
-            if need > 0 && bytes + need > limit {
+            if need > 0 && bytes + need > limits.for_op(op) {
                 return group_or(group, Selected::Full);
             }
             let options = &self.shared.options;
@@ -87,7 +124,7 @@ impl Journal {
         if obsolete && let Some(op) = self.pending.pop_front() {
             let bytes = op.record_bytes();
             self.answer_obsolete(op);
-            self.here().queue.finished(1, bytes, self.entries_room());
+            self.here().queue.finished(1, bytes, self.rooms());
         }
         obsolete
     }
@@ -109,7 +146,7 @@ impl Journal {
             self.shared.flush_bell.ring();
             if let Some(op) = self.pending.pop_front() {
                 let bytes = op.record_bytes();
-                self.here().queue.finished(1, bytes, self.entries_room());
+                self.here().queue.finished(1, bytes, self.rooms());
             }
         }
         waits
@@ -117,7 +154,7 @@ impl Journal {
 
     /// The first pending op needs a segment that is not there.
     pub(super) fn on_no_segment(&mut self, now: Nanos) -> Result<Step, Arc<StorageFault>> {
-        if !self.here().queue.has_no_space() {
+        if !self.here().queue.refuses_for_space() {
             // The preparer is at it and rings when it is ready; it need not fill the file to its end first.
             self.here().supply_urgent.store(true, Ordering::Release);
             return Ok(Step::NoSegment);
@@ -133,65 +170,88 @@ impl Journal {
     }
 
     fn pass_facts(&mut self, now: Nanos, stalled: Step) -> Result<Step, Arc<StorageFault>> {
-        let stopping = self.pending.iter().any(|op| matches!(op, Op::Stop));
-        if stopping && self.here().queue.refuses_for_space() {
-            // Nobody will wait for room any more; what is queued was never acknowledged.
-            return Err(StorageFault::new("stop", "no space left for what was queued"));
+        let gave_up = self.here().queue.refuses_for_space() && self.give_up_waiting(now);
+        let facts = self.select_facts();
+        if !facts.group.is_empty() {
+            self.commit(facts.group, now)?;
+            return Ok(Step::Worked);
         }
-        let group = self.select_facts();
-        if group.is_empty() {
-            return Ok(stalled);
+        if facts.lack_room && self.take_reserve()? || gave_up || facts.refused {
+            return Ok(Step::Worked);
         }
-        self.commit(group, now)?;
-        Ok(Step::Worked)
+        Ok(stalled)
     }
 
-    fn select_facts(&mut self) -> Vec<Placed> {
-        let room = self.room().saturating_sub(self.shared.block_bytes());
-        let refuses = self.here().queue.refuses_for_space();
+    /// Goes on in the reserve, or asks for it. `true`: the journal is in it.
+    fn take_reserve(&mut self) -> Result<bool, Arc<StorageFault>> {
+        let prepared = self.here().supply().prepared.take();
+        if let Some(prepared) = prepared {
+            self.roll(prepared)?;
+            return Ok(true);
+        }
+        let here = self.here();
+        here.reserve_wanted.store(true, Ordering::Release);
+        here.bell.ring();
+        Ok(false)
+    }
+
+    /// What goes although entries wait.
+    fn select_facts(&mut self) -> Facts {
+        let limits = Limits::of(self);
+        let here = &self.shared.journals[self.number];
+        // With neither a reserve nor a segment to come, who waits must be told.
+        let is_last =
+            limits.is_short && !here.has_reserve(&self.shared.options) && here.supply().prepared.is_none();
         let deleted = self.ledgers_to_delete();
         // Ledgers with an entry that waits: their later facts wait behind it.
         let mut waiting = HashSet::new();
         let mut kept = VecDeque::new();
-        let mut group = Vec::new();
+        let mut facts = Facts::default();
         let mut bytes = GROUP_HEADER_BYTES;
         let (mut dropped, mut dropped_bytes) = (0, 0);
         for op in std::mem::take(&mut self.pending) {
             let op_bytes = op.record_bytes();
-            let fits = bytes + op_bytes <= room;
-            match op {
-                Op::Entry { ref ledger, .. } if deleted.contains(&ledger.id) => {
+            let fits = bytes + op_bytes <= limits.for_op(&op);
+            let goes = match &op {
+                Op::Entry { ledger, .. } if deleted.contains(&ledger.id) => {
                     dropped += 1;
                     dropped_bytes += op_bytes;
+                    continue;
                 }
-                Op::Entry { ref ledger, .. } => {
-                    waiting.insert(ledger.id);
-                    kept.push_back(op);
+                Op::Entry { ledger, .. } => {
+                    let vital = limits.is_short && op.is_background() && !waiting.contains(&ledger.id);
+                    facts.lack_room |= vital && !fits;
+                    if !(vital && fits) {
+                        waiting.insert(ledger.id);
+                    }
+                    vital && fits
                 }
-                Op::Create { done, .. } if refuses => {
-                    let _ = done.send(Err(Refused::NoSpace));
-                    dropped += 1;
-                    dropped_bytes += op_bytes;
+                Op::Stop => false,
+                Op::Seal { ledger, .. } if ledger.durability == Durability::Bypass => false,
+                Op::Seal { ledger, .. } | Op::Delete { ledger, .. } if waiting.contains(&ledger.id) => false,
+                Op::Create { .. } | Op::Seal { .. } | Op::Delete { .. } if fits => true,
+                Op::Create { .. } | Op::Seal { .. } | Op::Delete { .. } => {
+                    facts.lack_room = true;
+                    if is_last {
+                        dropped += 1;
+                        dropped_bytes += op_bytes;
+                        facts.refused = true;
+                        refuse_for_space(op);
+                        continue;
+                    }
+                    false
                 }
-                Op::Seal { ref ledger, .. } if ledger.durability == Durability::Bypass => kept.push_back(op),
-                Op::Create { .. } if fits => {
-                    bytes += op_bytes;
-                    group.push(Placed { op, crc: 0 });
-                }
-                Op::Seal { ref ledger, .. } | Op::Delete { ref ledger, .. }
-                    if fits && !waiting.contains(&ledger.id) =>
-                {
-                    bytes += op_bytes;
-                    group.push(Placed { op, crc: 0 });
-                }
-                Op::Create { .. } | Op::Seal { .. } | Op::Delete { .. } | Op::Stop => kept.push_back(op),
+            };
+            if goes {
+                bytes += op_bytes;
+                facts.group.push(Placed { op, crc: 0 });
+            } else {
+                kept.push_back(op);
             }
         }
         self.pending = kept;
-        self.here()
-            .queue
-            .finished(dropped, dropped_bytes, self.entries_room());
-        group
+        self.here().queue.finished(dropped, dropped_bytes, self.rooms());
+        facts
     }
 
     fn ledgers_to_delete(&self) -> HashSet<pharos_types::LedgerId> {
@@ -201,6 +261,23 @@ impl Journal {
         });
         deletes.collect()
     }
+}
+
+/// Answers a fact for which there is no room, nor will be soon.
+fn refuse_for_space(op: Op) {
+    match op {
+        Op::Create { done, .. } | Op::Delete { done, .. } => {
+            // Who gave up waiting does not mind.
+            let _ = done.send(Err(Refused::NoSpace));
+        }
+        Op::Seal { ledger, .. } => ledger.lock().on_seal_failed(&no_space("seal a ledger")),
+        Op::Entry { .. } | Op::Stop => {}
+    }
+}
+
+/// The device is full, which passes.
+pub(super) fn no_space(what: &str) -> Arc<StorageFault> {
+    StorageFault::transient(what, "no space left on the device")
 }
 
 fn group_or(group: Vec<Placed>, otherwise: Selected) -> Selected {

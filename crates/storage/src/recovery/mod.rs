@@ -20,7 +20,7 @@ use crate::format::checkpoint::{Checkpoint, Mark};
 use crate::format::names::{CHECKPOINT, LOG, SEGMENT, parse};
 use crate::format::segment_header::NO_SEGMENT;
 use crate::journal::Journal;
-use crate::journal::prepare::{Preparer, prepare_first};
+use crate::journal::prepare::{self, Preparer, prepare_first};
 use crate::ledgers::{Damage, Ledgers};
 use crate::shared::{Parts, Shared};
 use crate::{OpenStoreError, Options};
@@ -70,6 +70,7 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
             first_dir(&shared),
         ))?;
     }
+    adopt_reserves(&shared);
     let mut flusher = Flusher::new(Arc::clone(&shared));
     let mut replay = Replay::new(&shared, &mut flusher);
     let mut ends = Vec::new();
@@ -101,6 +102,22 @@ pub(crate) fn open(fs: Arc<dyn Fs>, base: &Path, options: Options) -> Result<Ope
         preparers,
         flusher,
     })
+}
+
+/// What earlier runs kept back. What is missing is made later: entries come first at a start.
+fn adopt_reserves(shared: &Shared) {
+    let options = &shared.options;
+    for journal in &shared.journals {
+        let reserve = &journal.reserve;
+        reserve.adopt(&*shared.fs, &journal.dir, options.journal_reserve_bytes);
+        if journal.has_reserve(options) {
+            journal.queue.set_reserve_room(prepare::reserve_room(shared));
+        }
+    }
+    for dir in &shared.dirs {
+        dir.reserve
+            .adopt(&*shared.fs, &dir.path, options.ledger_reserve_bytes);
+    }
 }
 
 fn first_dir(shared: &Shared) -> std::path::PathBuf {

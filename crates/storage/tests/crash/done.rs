@@ -54,6 +54,7 @@ impl Done {
         mine.groups += other.groups;
         mine.segments_removed += other.segments_removed;
         mine.segments_reused += other.segments_reused;
+        mine.reserves_used += other.reserves_used;
         mine.flushes += other.flushes;
         mine.flushed_bytes += other.flushed_bytes;
         mine.trimmed_bytes += other.trimmed_bytes;
@@ -77,6 +78,7 @@ impl Done {
             ("refused for space", self.refused_for_space),
             ("segments removed", stats.segments_removed),
             ("segments reused", stats.segments_reused),
+            ("reserves used", stats.reserves_used),
             ("flushes", stats.flushes),
             ("trimmed before a flush", stats.trimmed_bytes),
             ("checkpoints", stats.checkpoints),

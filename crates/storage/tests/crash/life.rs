@@ -79,6 +79,8 @@ impl Machine {
             journal_backups: random.below(2),
             // Like the removals below not drawn, so that seeds go on to mean what they meant.
             spare_segments: (seed % 3) as usize,
+            journal_reserve_bytes: [0, 16 << 10, 24 << 10][(seed % 3) as usize],
+            ledger_reserve_bytes: [0, 8 << 10, 40 << 10][(seed / 3 % 3) as usize],
             write_cache_bytes: 4 << 10 << random.below(5),
             flush_interval: Duration::from_secs(3),
             entry_log_bytes: 16 << 10 << random.below(3),

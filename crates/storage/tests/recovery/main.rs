@@ -6,6 +6,7 @@
 mod cases;
 mod directory;
 mod flips;
+mod full;
 mod logs;
 mod offline;
 mod refusals;
@@ -61,6 +62,9 @@ pub(crate) fn options() -> Options {
         segment_bytes: 32 << 10,
         entry_bytes_max: 8 << 10,
         preallocate: Preallocate::Reserve,
+        // What the reserves are for is tested where they are asked for (`full`).
+        journal_reserve_bytes: 0,
+        ledger_reserve_bytes: 0,
         compact_bytes_per_s: u64::MAX,
         write_cache_bytes: 1 << 20,
         entry_log_bytes: 64 << 10,

@@ -10,9 +10,25 @@ use pharos_storage::Options;
 
 use crate::{Store, options, payload};
 
+/// With room kept back, as every store has it.
+pub(crate) fn keeping() -> Options {
+    Options {
+        journal_reserve_bytes: 8 << 10,
+        ledger_reserve_bytes: 16 << 10,
+        ..options()
+    }
+}
+
+/// A store whose reserves are there.
+pub(crate) fn store_with(options: Options) -> Store {
+    let mut store = Store::open_with(FaultFs::new(1), options);
+    store.manual.settle();
+    store
+}
+
 #[test]
 fn a_full_device_refuses_appends_until_something_is_deleted() {
-    let mut store = Store::new();
+    let mut store = store_with(keeping());
     let (large, kept) = (store.create(), store.create());
     while store.manual.storage.stats().segments < 3 {
         store.append(&*large, 4000);
@@ -44,13 +60,13 @@ fn a_full_device_refuses_appends_until_something_is_deleted() {
         store.append(&*kept, 3000);
     }
     assert!(!store.manual.storage.stats().poisoned);
-    let mut store = store.restart();
+    let mut store = Store::open_with(store.kill(), keeping());
     assert_eq!(store.recover(kept.id()).unwrap().entry_count, count + 3);
 }
 
 #[test]
 fn what_was_queued_when_the_device_filled_up_waits_for_room() {
-    let mut store = Store::new();
+    let mut store = store_with(keeping());
     let writer = store.create();
     store.manual.settle();
     store.fs.set_bytes_max(Some(store.fs.bytes()));
@@ -63,6 +79,7 @@ fn what_was_queued_when_the_device_filled_up_waits_for_room() {
     assert!((1..12).contains(&stuck), "{stuck}");
     assert!(writer.tail().borrow().failed.is_none());
     store.fs.set_bytes_max(None);
+    store.manual.pass(1_000_000_000);
     store.manual.settle();
     assert_eq!(writer.tail().borrow().durable, 12);
     for entry in 0..12 {
@@ -75,7 +92,7 @@ fn what_was_queued_when_the_device_filled_up_waits_for_room() {
 
 #[test]
 fn a_stop_on_a_full_device_does_not_hang() {
-    let mut store = Store::new();
+    let mut store = store_with(keeping());
     let writer = store.create();
     store.manual.settle();
     store.fs.set_bytes_max(Some(store.fs.bytes()));
@@ -85,26 +102,29 @@ fn a_stop_on_a_full_device_does_not_hang() {
     store.manual.settle();
     let durable = writer.tail().borrow().durable;
     let fs = store.stop();
-    let mut store = Store::open(fs);
+    let mut store = Store::open_with(fs, keeping());
     assert_eq!(store.recover(writer.id()).unwrap().entry_count, durable);
 }
 
 #[test]
 fn a_store_opens_on_a_full_device_and_recovers_when_there_is_room() {
-    let mut store = Store::new();
+    let mut store = store_with(keeping());
     let writer = store.create();
     store.append(&*writer, 100);
     let id = writer.id();
     let fs = store.stop();
     fs.set_bytes_max(Some(fs.bytes()));
-    let mut store = Store::open(fs);
+    let mut store = Store::open_with(fs, keeping());
     assert_eq!(store.read(id, 0).unwrap().unwrap(), payload(id, 0, 100));
-    let storage = Arc::clone(&store.manual.storage);
-    let created = store.manual.run(storage.create(CreateOptions::default()));
-    assert!(matches!(created.err(), Some(CreateError::NoSpace)));
-    store.fs.set_bytes_max(None);
-    store.manual.settle();
+    // What was kept back is enough to open a topic, whose log can then be read; nothing can be published.
     assert_eq!(store.recover(id).unwrap().entry_count, 1);
+    let other = store.create();
+    let refused = other.append(payload(other.id(), 0, 100));
+    assert!(matches!(refused, Err(AppendError::NoSpace { .. })), "{refused:?}");
+    store.fs.set_bytes_max(None);
+    store.manual.pass(1_000_000_000);
+    store.manual.settle();
+    store.append(&*other, 100);
     let writer = store.create();
     store.append(&*writer, 100);
 }
@@ -113,9 +133,9 @@ fn a_store_opens_on_a_full_device_and_recovers_when_there_is_room() {
 fn a_full_write_cache_holds_appends_back_and_lets_facts_pass() {
     let small = Options {
         write_cache_bytes: 32 << 10,
-        ..options()
+        ..keeping()
     };
-    let mut store = Store::open_with(FaultFs::new(1), small);
+    let mut store = store_with(small);
     let (writer, other) = (store.create(), store.create());
     for entry in 0..40 {
         writer.append(payload(writer.id(), entry, 2000)).unwrap();
@@ -166,9 +186,9 @@ fn a_full_write_cache_holds_appends_back_and_lets_facts_pass() {
 fn a_ledger_directory_without_room_refuses_appends_and_recovers() {
     let small = Options {
         write_cache_bytes: 32 << 10,
-        ..options()
+        ..keeping()
     };
-    let mut store = Store::open_with(FaultFs::new(1), small);
+    let mut store = store_with(small);
     let (large, kept) = (store.create(), store.create());
     for _ in 0..30 {
         store.append(&*large, 3000);
@@ -197,6 +217,6 @@ fn a_ledger_directory_without_room_refuses_appends_and_recovers() {
     assert!(acknowledged <= count);
     store.append(&*kept, 3000);
     store.fs.set_bytes_max(None);
-    let mut store = store.restart();
+    let mut store = Store::open_with(store.kill(), keeping());
     assert_eq!(store.recover(kept.id()).unwrap().entry_count, count + 1);
 }
