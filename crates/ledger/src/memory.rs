@@ -37,6 +37,7 @@ struct World {
     held: bool,
     /// While set, appends are refused.
     overloaded: bool,
+    full: bool,
     poisoned: Option<Arc<StorageFault>>,
 }
 
@@ -85,6 +86,11 @@ impl MemoryEngine {
         self.lock().overloaded = is_overloaded;
     }
 
+    /// Whether appends and new ledgers are refused for want of room from now on.
+    pub fn fill(&self, is_full: bool) {
+        self.lock().full = is_full;
+    }
+
     /// Fails as a device would: no write ever succeeds again, reads go on.
     pub fn poison(&self, fault: &Arc<StorageFault>) {
         let mut world = self.lock();
@@ -119,6 +125,7 @@ impl MemoryEngine {
                 ledger_next: world.ledger_next,
                 held: false,
                 overloaded: false,
+                full: false,
                 poisoned: None,
             })),
         }
@@ -132,6 +139,9 @@ impl MemoryEngine {
         let mut world = self.lock();
         if let Some(fault) = &world.poisoned {
             return Err(CreateError::Poisoned(Arc::clone(fault)));
+        }
+        if world.full {
+            return Err(CreateError::NoSpace);
         }
         let id = LedgerId(world.ledger_next);
         world.ledger_next += 1;
@@ -329,6 +339,9 @@ impl LedgerWriter for Writer {
                 bytes: payload.len(),
                 bytes_max: ENTRY_BYTES_MAX,
             });
+        }
+        if self.engine.lock().full {
+            return Err(AppendError::NoSpace { ledger: self.id });
         }
         if self.engine.lock().overloaded {
             return Err(AppendError::Overloaded {

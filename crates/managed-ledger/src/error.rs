@@ -143,7 +143,22 @@ pub enum CommitError {
     /// The engine takes no more at this moment, so an opening or closing gave up; try again.
     #[error("too much is queued in the engine")]
     Overloaded,
+    /// The device has no room. What was queued is stored when it has.
+    #[error("no space left to store it")]
+    NoSpace,
     /// The cursor log was dropped first.
     #[error("cursor log was closed")]
     Closed,
+}
+
+impl CommitError {
+    /// Whether the cursor log goes on by itself, and stores what was queued, when the cause is gone.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::NoSpace | Self::Overloaded | Self::Info(InfoError::Write(_)) => true,
+            Self::Create(error) => error.is_transient(),
+            Self::Failed(_) | Self::Append(_) | Self::Info(_) | Self::Closed => false,
+        }
+    }
 }

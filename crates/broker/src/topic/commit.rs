@@ -81,13 +81,16 @@ impl Topic {
                     me.maintain_cursors(&mut state);
                     taken
                 };
-                let outcome = ticket
-                    .durable()
-                    .await
-                    .map_err(|error| super::publish::chain(&error));
-                if let Err(reason) = &outcome {
-                    tracing::error!(topic = %me.name, reason, "cannot store cursors");
-                }
+                let outcome = ticket.durable().await.map_err(|error| {
+                    let reason = super::publish::chain(&error);
+                    if error.is_transient() {
+                        // The store says what it lacks; here it would be said for each topic, every second.
+                        tracing::debug!(topic = %me.name, reason, "cursors are stored later");
+                    } else {
+                        tracing::error!(topic = %me.name, reason, "cannot store cursors");
+                    }
+                    reason
+                });
                 for waiter in waiting {
                     // A waiter that left does not mind.
                     let _ = waiter.send(outcome.clone());

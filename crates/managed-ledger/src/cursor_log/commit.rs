@@ -17,6 +17,8 @@ pub(super) struct Target {
     /// Entries that it has not; bounded by `queue_bytes_max`.
     queue: VecDeque<Bytes>,
     pub(super) queued_bytes: usize,
+    /// The engine has no room for the first of them.
+    pub(super) is_short: bool,
     /// Bytes of all entries, queued ones included.
     pub(super) bytes: u64,
 }
@@ -42,7 +44,7 @@ enum Place {
     /// In each of these ledgers.
     At(Vec<DurableAt>),
     /// The first ledger of this owner is yet to be named; it will say where to wait.
-    Later(oneshot::Receiver<DurableAt>),
+    Later(oneshot::Receiver<Result<DurableAt, CommitError>>),
 }
 
 impl CommitTicket {
@@ -58,7 +60,7 @@ impl CommitTicket {
     }
 
     pub(super) fn later(
-        place: oneshot::Receiver<DurableAt>,
+        place: oneshot::Receiver<Result<DurableAt, CommitError>>,
         failure: watch::Receiver<Option<CommitError>>,
     ) -> Self {
         Self(Ok(Pending {
@@ -71,7 +73,8 @@ impl CommitTicket {
     /// meanwhile.
     ///
     /// # Errors
-    /// [`CommitError`]: whether the records survive is unknown; reopen the topic.
+    /// [`CommitError`]: whether the records survive is unknown. Where that passes ([`CommitError::is_transient`]) the log goes on,
+    /// and the records are stored when it can; otherwise reopen the topic.
     ///
     /// Cancel safety: dropping the future does not withdraw the records.
     pub async fn durable(self) -> Result<(), CommitError> {
@@ -91,7 +94,7 @@ impl Place {
         let places = match self {
             Self::At(places) => places,
             Self::Later(place) => match place.await {
-                Ok(place) => vec![place],
+                Ok(place) => vec![place?],
                 // The log failed or was dropped: the other branch says which.
                 Err(_) => return std::future::pending().await,
             },
@@ -128,6 +131,7 @@ impl Target {
             appended: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
+            is_short: false,
             bytes: 0,
         }
     }
@@ -140,10 +144,15 @@ impl Target {
 
     /// Gives the queue to the engine. What the engine cannot take at this moment stays.
     pub(super) fn flush(&mut self) -> Result<(), AppendError> {
+        self.is_short = false;
         while let Some(entry) = self.queue.front() {
             match self.writer.append(entry.clone()) {
                 Ok(id) => assert_eq!(id.0, self.appended, "the engine's entry ids are dense"),
-                Err(AppendError::Overloaded { .. } | AppendError::NoSpace { .. }) => return Ok(()),
+                Err(AppendError::Overloaded { .. }) => return Ok(()),
+                Err(AppendError::NoSpace { .. }) => {
+                    self.is_short = true;
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
             self.appended += 1;

@@ -107,6 +107,9 @@ pub enum QueueError {
     Failed(#[source] Arc<StorageFault>),
 }
 
+/// Hears where its records will be durable, or why that is not known yet.
+type Waiter = oneshot::Sender<Result<DurableAt, CommitError>>;
+
 /// All cursors of one topic. See the module.
 pub struct CursorLog {
     engine: Arc<dyn LedgerEngine>,
@@ -127,9 +130,9 @@ pub struct CursorLog {
     /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there, and until then all that follow.
     is_unwritten: bool,
     /// Tickets that wait for the next roll, because what they are for is in no ledger yet.
-    waiting: Vec<oneshot::Sender<DurableAt>>,
+    waiting: Vec<Waiter>,
     /// Tickets that wait for the roll under way to be named.
-    waiting_copy: Vec<oneshot::Sender<DurableAt>>,
+    waiting_copy: Vec<Waiter>,
     /// What a snapshot would take, about.
     snapshot_bytes: u64,
     /// A roll that could not begin waits until then.
@@ -201,6 +204,10 @@ impl CursorLog {
             let (answer, later) = oneshot::channel();
             waiting.push(answer);
             return CommitTicket::later(later, self.failure.subscribe());
+        }
+        if self.targets().any(|target| target.is_short) {
+            // They stay queued; whoever asked is not to wait until somebody makes room.
+            return CommitTicket::failed(CommitError::NoSpace);
         }
         let places = self.targets().map(Target::all).collect();
         CommitTicket::at(places, self.failure.subscribe())

@@ -116,11 +116,21 @@ impl CursorLog {
             Done::Created(Err(error)) => {
                 self.roll = Roll::Idle;
                 self.retry_at_ms = now_ms + RETRY_MS;
-                RollEvent::Retrying(error.into())
+                let error = CommitError::from(error);
+                self.tell_waiting(&error);
+                RollEvent::Retrying(error)
             }
             Done::Named(Ok(())) => self.on_named(),
             Done::Named(Err(error)) => self.on_not_named(error, now_ms),
             Done::Retired => RollEvent::Nothing,
+        }
+    }
+
+    /// There is no ledger for what was queued, and another try comes later: whoever waits hears of that now.
+    fn tell_waiting(&mut self, error: &CommitError) {
+        for waiter in self.waiting.drain(..).chain(self.waiting_copy.drain(..)) {
+            // Who gave up waiting does not mind.
+            let _ = waiter.send(Err(error.clone()));
         }
     }
 
@@ -195,7 +205,7 @@ impl CursorLog {
         self.retired = old.map(|old| (old, self.primary.as_ref().map(Target::all)));
         for ticket in self.waiting_copy.drain(..) {
             // Who gave up waiting is not told.
-            let _ = ticket.send(target.all());
+            let _ = ticket.send(Ok(target.all()));
         }
         self.primary = Some(target);
         RollEvent::Rolled

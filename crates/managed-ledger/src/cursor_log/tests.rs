@@ -260,6 +260,29 @@ fn queued_records_do_not_survive_and_committed_ones_wait_for_the_device() {
 }
 
 #[test]
+fn whoever_waits_for_a_full_device_is_told_and_the_records_are_stored_when_it_has_room() {
+    for is_first in [true, false] {
+        let mut world = World::new(CursorLogOptions::default());
+        if !is_first {
+            world.subscribe("before", AckState::default());
+            world.commit();
+        }
+        world.engine.fill(true);
+        let (subscription, _) = world.subscribe("a", AckState::default());
+        let ticket = world.log.commit();
+        world.maintain();
+        let error = ticket.durable().now_or_never().unwrap().unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        world.engine.fill(false);
+        world.now_ms += 10_000;
+        world.maintain();
+        world.commit();
+        world.crash();
+        assert!(world.log.subscription(subscription).is_some());
+    }
+}
+
+#[test]
 fn the_log_rolls_and_the_old_ledger_goes() {
     let mut world = World::new(tiny());
     let (_, slot) = world.subscribe("a", AckState::default());
