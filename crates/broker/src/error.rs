@@ -21,6 +21,9 @@ pub enum TopicError {
     /// The name and the partitioned metadata disagree, or the kind of topic is not served.
     #[error("{0}")]
     NotAllowed(String),
+    /// It has producers or consumers.
+    #[error("Topic has active producers/subscriptions")]
+    InUse,
     /// It is being closed or deleted; try again.
     #[error("topic {0} is being closed")]
     Closing(String),

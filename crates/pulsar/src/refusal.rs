@@ -8,7 +8,7 @@ use pharos_wire::proto::ServerError;
 pub(crate) fn of_topic(error: &TopicError) -> Refusal {
     let code = match error {
         TopicError::NotFound(_) | TopicError::NoNamespace(_) => ServerError::TopicNotFound,
-        TopicError::NotAllowed(_) => ServerError::NotAllowedError,
+        TopicError::NotAllowed(_) | TopicError::InUse => ServerError::NotAllowedError,
         TopicError::Closing(_) | TopicError::Gone(_) => ServerError::ServiceNotReady,
         TopicError::Metadata(_) => ServerError::MetadataError,
         TopicError::Storage(_) => ServerError::PersistenceError,

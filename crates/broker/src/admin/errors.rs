@@ -72,6 +72,7 @@ impl From<TopicError> for AdminError {
             }
             TopicError::AlreadyExists => Self::Conflict(reason),
             TopicError::NotAPartition(_) | TopicError::NotAllowed(_) => Self::Precondition(reason),
+            TopicError::Deleting(_) => Self::Unavailable(reason),
             TopicError::Store(error) => error.into(),
         }
     }
@@ -88,6 +89,7 @@ impl From<PartitionedTopicError> for AdminError {
             PartitionedTopicError::OutOfRange { .. } => Self::NotAcceptable(reason),
             PartitionedTopicError::Fewer { .. } => Self::Unprocessable(reason),
             PartitionedTopicError::NotAllowed(_) => Self::Precondition(reason),
+            PartitionedTopicError::Deleting(_) => Self::Unavailable(reason),
             PartitionedTopicError::Store(error) => error.into(),
         }
     }
@@ -114,6 +116,7 @@ impl From<EnsureTopicError> for AdminError {
             | EnsureTopicError::NamespaceNotFound
             | EnsureTopicError::TenantNotFound => Self::NotFound(reason),
             EnsureTopicError::NotAllowed(_) => Self::Precondition(reason),
+            EnsureTopicError::Deleting(_) => Self::Unavailable(reason),
             EnsureTopicError::Store(error) => error.into(),
         }
     }
@@ -125,6 +128,7 @@ impl From<SchemaError> for AdminError {
         match error {
             SchemaError::Invalid(_) => Self::Unprocessable(reason),
             SchemaError::Incompatible(_) => Self::Conflict(reason),
+            SchemaError::Deleting(_) => Self::Unavailable(reason),
             SchemaError::Store(error) => error.into(),
         }
     }

@@ -14,7 +14,7 @@ impl From<TopicError> for AdminError {
         let reason = error.to_string();
         match error {
             TopicError::NotFound(_) | TopicError::NoNamespace(_) => Self::NotFound(reason),
-            TopicError::NotAllowed(_) => Self::Precondition(reason),
+            TopicError::NotAllowed(_) | TopicError::InUse => Self::Precondition(reason),
             TopicError::Closing(_) | TopicError::Gone(_) => Self::Unavailable(reason),
             TopicError::Metadata(_) | TopicError::Storage(_) => Self::Internal(reason),
         }

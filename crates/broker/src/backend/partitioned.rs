@@ -9,8 +9,8 @@ use pharos_types::{Domain, SubscriptionName, TopicName};
 use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError};
 use crate::catalog::PartitionedTopicError;
-use crate::error::CursorError;
-use crate::topic::{DurableSubscription, StartAt};
+use crate::error::{CursorError, TopicError};
+use crate::topic::{DeleteTurn, DurableSubscription, StartAt};
 
 impl Backend {
     pub(super) async fn create_partitioned(
@@ -90,18 +90,28 @@ impl Backend {
         outcome.await
     }
 
+    /// Every partition is held before the mark is set: if one is in use, all are there as before.
     pub(super) async fn delete_partitioned(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
         let Some(whole) = self.catalog().partitioned_topic(&name) else {
             return Err(PartitionedTopicError::NotPartitioned(name).into());
         };
-        let partitions = |count: u32| (0..count).map(|index| name.with_partition(index));
-        if !force {
-            let check = |partition| async move { self.check_idle(&partition).await };
-            many(partitions(whole.partitions), check, identity).await?;
-        }
-        let count = self.catalog().begin_delete_partitioned(&name).await?;
-        let made = partitions(count).filter(|partition| self.catalog().topic_exists(partition));
-        many(made, |partition| self.delete_at_home(partition), identity).await?;
+        let partitions = (0..whole.partitions).map(|index| name.with_partition(index));
+        let mut held = Vec::new();
+        let hold = |partition| self.hold_for_delete(partition, force);
+        many(partitions, hold, |turn| {
+            held.push(turn?);
+            Ok::<_, AdminError>(())
+        })
+        .await?;
+        self.catalog().begin_delete_partitioned(&name).await?;
+        let delete = |turn: DeleteTurn| async move {
+            match turn.delete().await {
+                // It was never made.
+                Ok(()) | Err(TopicError::NotFound(_)) => Ok(()),
+                Err(error) => Err(AdminError::from(error)),
+            }
+        };
+        many(held, delete, identity).await?;
         Ok(self.catalog().delete_partitioned(&name).await?)
     }
 }

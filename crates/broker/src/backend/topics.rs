@@ -6,6 +6,7 @@ use pharos_types::TopicName;
 
 use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError, LastMessage};
+use crate::topic::{DeleteIf, DeleteTurn};
 
 impl Backend {
     pub(super) async fn create_topic(
@@ -19,34 +20,28 @@ impl Backend {
     }
 
     pub(super) async fn delete_topic(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
-        self.check_exists(&name)?;
-        if !force {
-            self.check_idle(&name).await?;
+        // One whose deletion was begun and failed is gone on with.
+        if !self.catalog().has_record(&name) {
+            self.check_exists(&name)?;
         }
-        self.delete_at_home(name).await
+        let (home, when) = (self.broker.shared.home_of(&name), condition(force));
+        let outcome = self.broker.call(
+            home,
+            move |shard| async move { shard.delete_topic(&name, when).await },
+        );
+        Ok(outcome.await??)
     }
 
-    /// Refuses a topic that somebody is on. One that is not loaded has nobody.
-    pub(super) async fn check_idle(&self, name: &TopicName) -> Result<(), AdminError> {
-        let home = self.broker.shared.home_of(name);
-        let asked = name.clone();
-        let in_use = self.broker.call(home, move |shard| async move {
-            shard.loaded(&asked).is_some_and(|topic| topic.is_in_use())
+    /// Holds a topic for its deletion, if nobody is on it or `force` is set.
+    pub(super) async fn hold_for_delete(
+        &self,
+        name: TopicName,
+        force: bool,
+    ) -> Result<DeleteTurn, AdminError> {
+        let (home, when) = (self.broker.shared.home_of(&name), condition(force));
+        let outcome = self.broker.call(home, move |shard| async move {
+            shard.hold_for_delete(&name, when).await
         });
-        if in_use.await? {
-            return Err(AdminError::Precondition(
-                "Topic has active producers/subscriptions".to_owned(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Deletes data and record of a topic.
-    pub(super) async fn delete_at_home(&self, name: TopicName) -> Result<(), AdminError> {
-        let home = self.broker.shared.home_of(&name);
-        let outcome = self
-            .broker
-            .call(home, move |shard| async move { shard.delete_topic(&name).await });
         Ok(outcome.await??)
     }
 
@@ -82,5 +77,12 @@ impl Backend {
             })
         });
         outcome.await
+    }
+}
+
+fn condition(force: bool) -> DeleteIf {
+    match force {
+        true => DeleteIf::Always,
+        false => DeleteIf::Unused,
     }
 }

@@ -20,6 +20,9 @@ pub enum EnsureTopicError {
     /// No such tenant.
     #[error("Tenant not found")]
     TenantNotFound,
+    /// It is being deleted; try again.
+    #[error("Topic {0} is being deleted")]
+    Deleting(TopicName),
     /// The name contradicts the partitions that are on record, or a limit is in the way.
     #[error("{0}")]
     NotAllowed(String),
@@ -43,6 +46,7 @@ impl From<TopicError> for EnsureTopicError {
             TopicError::TopicNotFound(name) => Self::TopicNotFound(name),
             TopicError::NamespaceNotFound => Self::NamespaceNotFound,
             TopicError::TenantNotFound => Self::TenantNotFound,
+            TopicError::Deleting(name) => Self::Deleting(name),
             TopicError::NotAPartition(reason) | TopicError::NotAllowed(reason) => Self::NotAllowed(reason),
             // Only a partitioned topic of that name can stand in the way of a topic that does not exist.
             error @ TopicError::AlreadyExists => Self::NotAllowed(error.to_string()),
@@ -115,6 +119,9 @@ impl Catalog {
         {
             let state = self.read();
             let namespace = state.namespace(name)?;
+            if namespace.is_deleting(name) {
+                return Err(EnsureTopicError::Deleting(name.clone()));
+            }
             if !self.is_heartbeat(name.namespace()) {
                 namespace
                     .check_partition(name)
@@ -194,9 +201,14 @@ impl Catalog {
 
     fn look(&self, namespace: &Namespace, name: &TopicName) -> Look {
         match namespace.partitioned.get(name) {
-            Some(whole) if whole.value.deleted => return Look::Gone,
+            Some(_) if namespace.is_deleting(name) => return Look::Gone,
             Some(whole) => return Look::Partitioned(whole.value.partitions),
-            None if namespace.has_topic(name) => return Look::Plain,
+            // One that is being deleted will be made again by whoever is told so.
+            None if namespace.has_record(name)
+                && (name.partition().is_none() || !namespace.is_deleting(&name.base())) =>
+            {
+                return Look::Plain;
+            }
             None => {}
         }
         let is_partition = name.partition().is_some();

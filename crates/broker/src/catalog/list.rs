@@ -101,6 +101,7 @@ impl Catalog {
                 ListMode::All => true,
             })
             .filter(|topic| include_system || !topic.is_system())
+            .filter(|topic| !namespace.is_deleting(topic))
             .cloned()
             .collect()
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use pharos_admin_api::{ClusterData, TenantInfo};
+use pharos_admin_api::{ClusterData, PartitionedTopicMetadata, TenantInfo};
 use pharos_metadata::{Item, MetadataStore, Version};
 use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
@@ -11,11 +11,12 @@ use std::sync::atomic::AtomicU64;
 use tokio::sync::broadcast;
 use tracing::warn;
 
+use super::deleting::Deleting;
 use super::names::NameLocks;
 use super::store::{StoreError, decode};
 use super::{
-    Catalog, CatalogOptions, Inner, Namespace, POLICY_EVENTS, Policies, Record, State, TOPIC_EVENTS, keys,
-    schema,
+    Catalog, CatalogOptions, Inner, Namespace, POLICY_EVENTS, Policies, Record, State, TOPIC_EVENTS,
+    TopicRecord, keys, schema,
 };
 
 /// Why a catalog could not be opened.
@@ -151,14 +152,20 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Sta
             .or_insert_with(|| Namespace::new(unstored));
     }
     for item in store.scan(keys::PARTITIONED).await? {
-        let value = record(&item)?;
+        let value: Record<PartitionedTopicMetadata> = record(&item)?;
         if let Some((topic, namespace)) = home(&mut state, keys::PARTITIONED, &item.key) {
+            if value.value.deleted {
+                namespace.deletions.insert(topic.clone(), Deleting::Marked);
+            }
             namespace.partitioned.insert(topic, value);
         }
     }
     for item in store.scan(keys::TOPICS).await? {
-        let value = record(&item)?;
+        let value: Record<TopicRecord> = record(&item)?;
         if let Some((topic, namespace)) = home(&mut state, keys::TOPICS, &item.key) {
+            if value.value.deleting {
+                namespace.deletions.insert(topic.clone(), Deleting::Marked);
+            }
             namespace.topics.insert(topic, value);
         }
     }

@@ -32,6 +32,7 @@ use pharos_types::{NamespaceName, TopicName};
 use tokio::sync::broadcast;
 
 mod clusters;
+mod deleting;
 mod ensure;
 mod keys;
 mod list;
@@ -49,6 +50,7 @@ mod topics;
 mod watcher;
 
 pub use clusters::ClusterError;
+pub use deleting::Unfinished;
 pub use ensure::{EnsureTopicError, PartitionedMetadataError};
 pub use list::{ListMode, PatternError, TopicListing, TopicPattern};
 pub use load::OpenCatalogError;
@@ -135,6 +137,8 @@ struct Namespace {
     partitioned: BTreeMap<TopicName, Record<PartitionedTopicMetadata>>,
     /// Policies of single topics, by base name.
     topic_policies: BTreeMap<TopicName, Record<TopicPolicies>>,
+    /// Topics and partitioned topics on their way out.
+    deletions: BTreeMap<TopicName, deleting::Deleting>,
     /// Topic creations under way; while there are any the namespace cannot be deleted.
     creating: usize,
     /// A deletion is under way; no topic creation may begin.
@@ -149,6 +153,7 @@ impl Namespace {
             loaded: BTreeSet::new(),
             partitioned: BTreeMap::new(),
             topic_policies: BTreeMap::new(),
+            deletions: BTreeMap::new(),
             creating: 0,
             deleting: 0,
         }

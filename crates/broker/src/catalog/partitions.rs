@@ -5,7 +5,7 @@
 //!
 //! Deletion has two steps, because the partitions' data goes in between: [`Catalog::begin_delete_partitioned`] marks the
 //! metadata (no partition can be loaded or made any more), [`Catalog::delete_partitioned`] forgets it. A crash in
-//! between leaves the mark, and deleting again finishes.
+//! between leaves the mark, and the next start finishes (`deleting`).
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -53,6 +53,9 @@ pub enum PartitionedTopicError {
         /// How many were asked for.
         wanted: u32,
     },
+    /// It is being deleted; try again.
+    #[error("Topic {0} is being deleted")]
+    Deleting(TopicName),
     /// The name is itself that of a partition, or the namespace or the topic is on its way out.
     #[error("{0}")]
     NotAllowed(String),
@@ -76,6 +79,7 @@ impl From<TopicError> for PartitionedTopicError {
             TopicError::NamespaceNotFound => Self::NamespaceNotFound,
             TopicError::TenantNotFound => Self::TenantNotFound,
             TopicError::AlreadyExists => Self::AlreadyExists,
+            TopicError::Deleting(name) => Self::Deleting(name),
             TopicError::Store(error) => Self::Store(error),
             error @ (TopicError::TopicNotFound(_)
             | TopicError::NotAPartition(_)
@@ -100,7 +104,10 @@ impl Catalog {
             return Vec::new();
         };
         let names = namespace.partitioned.keys();
-        names.filter(|name| name.domain() == domain).cloned().collect()
+        names
+            .filter(|name| name.domain() == domain && !namespace.is_deleting(name))
+            .cloned()
+            .collect()
     }
 
     /// Partitions on record that do not exist as topics.
@@ -139,6 +146,9 @@ impl Catalog {
         {
             let state = self.read();
             let namespace = state.namespace(name)?;
+            if namespace.is_deleting(name) {
+                return Err(PartitionedTopicError::Deleting(name.clone()));
+            }
             if namespace.has_topic(name) || namespace.partitioned.contains_key(name) {
                 return Err(PartitionedTopicError::AlreadyExists);
             }
@@ -194,8 +204,7 @@ impl Catalog {
         let _guard = self.inner.names.take(keys::topic(name)).await;
         self.change_partitioned(name, |whole| {
             if whole.deleted {
-                let reason = format!("{name} is being deleted");
-                return Err(PartitionedTopicError::NotAllowed(reason));
+                return Err(PartitionedTopicError::Deleting(name.clone()));
             }
             if partitions < whole.partitions {
                 return Err(PartitionedTopicError::Fewer {
@@ -214,10 +223,24 @@ impl Catalog {
     /// partitions there are.
     ///
     /// # Errors
-    /// `NotPartitioned`, `Store`.
+    /// `NotPartitioned`; `Store`, after which it is as it was, or [in doubt](Self::is_deleting).
     pub async fn begin_delete_partitioned(&self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
         let _guard = self.inner.names.take(keys::topic(name)).await;
-        self.mark_deleted(name).await
+        self.mark_deleted(name, |_| true)
+            .await
+            .map(Option::unwrap_or_default)
+    }
+
+    /// As [`Self::begin_delete_partitioned`], unless a partition exists. Says whether it was begun.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn begin_delete_unmade(&self, name: &TopicName) -> Result<bool, PartitionedTopicError> {
+        let _guard = self.inner.names.take(keys::topic(name)).await;
+        // From here on none can be made, and one that is being made is given up.
+        let is_unmade =
+            |partitions| !(0..partitions).any(|index| self.has_record(&name.with_partition(index)));
+        Ok(self.mark_deleted(name, is_unmade).await?.is_some())
     }
 
     /// Last step of deletion: forgets the metadata, what is left of the partitions' records, the schemas and the
@@ -227,10 +250,10 @@ impl Catalog {
     /// `NotPartitioned`, `Store`; then it is still marked and this can be called again.
     pub async fn delete_partitioned(&self, name: &TopicName) -> Result<(), PartitionedTopicError> {
         let _guard = self.inner.names.take(keys::topic(name)).await;
-        let partitions = self.mark_deleted(name).await?;
+        let partitions = self.mark_deleted(name, |_| true).await?.unwrap_or_default();
         let names: Vec<TopicName> = (0..partitions)
             .map(|index| name.with_partition(index))
-            .filter(|name| self.topic_exists(name))
+            .filter(|name| self.has_record(name))
             .collect();
         for batch in names.chunks(BATCH) {
             let deletions = batch.iter().map(|name| self.delete_topic(name));
@@ -246,22 +269,45 @@ impl Catalog {
         self.store_delete(&keys::partitioned(name)).await?;
         if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
             namespace.partitioned.remove(name);
+            namespace.deletions.remove(name);
         }
         Ok(())
     }
 
-    async fn mark_deleted(&self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
-        let known = self.partitioned_record(name);
-        if let Some(known) = known.filter(|known| known.value.deleted) {
-            return Ok(known.value.partitions);
+    /// Closes the name to everybody, and marks it if `may`, asked with the number of partitions, says so. `None` when
+    /// it does not. The name is held by the caller.
+    async fn mark_deleted(
+        &self,
+        name: &TopicName,
+        may: impl Fn(u32) -> bool,
+    ) -> Result<Option<u32>, PartitionedTopicError> {
+        let known = self
+            .partitioned_topic(name)
+            .ok_or_else(|| PartitionedTopicError::NotPartitioned(name.clone()))?;
+        if known.deleted {
+            return Ok(Some(known.partitions));
         }
-        let record = self
-            .change_partitioned(name, |whole| {
-                whole.deleted = true;
-                Ok::<_, PartitionedTopicError>(())
-            })
-            .await?;
-        Ok(record.value.partitions)
+        let asked = self.ask_deletion(name);
+        if !may(known.partitions) {
+            std::mem::forget(asked);
+            self.end_deletion(name);
+            return Ok(None);
+        }
+        let marked = self.change_partitioned(name, |whole| {
+            whole.deleted = true;
+            Ok::<_, PartitionedTopicError>(())
+        });
+        match marked.await {
+            Ok(record) => {
+                std::mem::forget(asked);
+                self.marked(name);
+                Ok(Some(record.value.partitions))
+            }
+            Err(error) => {
+                self.unask_deletion(name, asked).await;
+                Err(error)
+            }
+        }
     }
 
     /// Changes the properties of a partitioned topic. Its name is held by the caller.
@@ -308,7 +354,7 @@ impl Catalog {
         namespace.partitioned.get(name).cloned()
     }
 
-    fn put_partitioned(&self, name: &TopicName, record: Record<PartitionedTopicMetadata>) {
+    pub(super) fn put_partitioned(&self, name: &TopicName, record: Record<PartitionedTopicMetadata>) {
         if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
             namespace.partitioned.insert(name.clone(), record);
         }

@@ -30,6 +30,9 @@ pub enum TopicError {
     /// A partition name that does not fit the partitioned topic.
     #[error("{0}")]
     NotAPartition(String),
+    /// It is being deleted; try again.
+    #[error("Topic {0} is being deleted")]
+    Deleting(TopicName),
     /// A rule or limit is in the way.
     #[error("{0}")]
     NotAllowed(String),
@@ -44,6 +47,9 @@ pub enum TopicError {
 pub struct TopicRecord {
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
+    /// Its deletion was begun: whoever finds this goes on with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
     /// What its makers noted about it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
@@ -57,6 +63,14 @@ impl Catalog {
         let state = self.read();
         let namespace = state.namespaces.get(name.namespace());
         namespace.is_some_and(|namespace| namespace.has_topic(name))
+    }
+
+    /// Whether there is a topic of that name, also while it is being deleted.
+    #[must_use]
+    pub fn has_record(&self, name: &TopicName) -> bool {
+        let state = self.read();
+        let namespace = state.namespaces.get(name.namespace());
+        namespace.is_some_and(|namespace| namespace.has_record(name))
     }
 
     /// The record of a persistent topic.
@@ -85,8 +99,8 @@ impl Catalog {
         }
     }
 
-    /// Forgets a topic; its data and cursors must be gone already. Unless it is a partition, its schemas and policies go
-    /// with it.
+    /// Last step of deleting a topic: forgets it; its data and cursors must be gone already. Unless it is a partition, its
+    /// schemas and policies go with it.
     ///
     /// # Errors
     /// `TopicNotFound`; `NotAllowed` for a partitioned topic; `Store`.
@@ -99,7 +113,7 @@ impl Catalog {
             if namespace.partitioned.contains_key(name) {
                 return Err(TopicError::NotAllowed(format!("{name} is a partitioned topic")));
             }
-            if !namespace.has_topic(name) {
+            if !namespace.has_record(name) {
                 return Err(TopicError::TopicNotFound(name.clone()));
             }
         }
@@ -200,6 +214,7 @@ impl Catalog {
         }
         let record = TopicRecord {
             created_ms: pharos_runtime::clock::wall_ms(),
+            deleting: false,
             properties,
         };
         let (record, is_new) = match self.store_create(&key, record).await? {
@@ -211,7 +226,7 @@ impl Catalog {
         }
         // The partitioned topic went away while its partition was being written.
         self.store_delete(&key).await?;
-        Err(TopicError::TopicNotFound(name.clone()))
+        Err(TopicError::Deleting(name.clone()))
     }
 
     /// Checks that `name` may be made and holds its namespace; `None` when it exists.
@@ -219,6 +234,9 @@ impl Catalog {
         let exempt = self.is_heartbeat(name.namespace());
         let mut state = self.write();
         let namespace = state.namespace_mut(name)?;
+        if namespace.is_deleting(name) {
+            return Err(TopicError::Deleting(name.clone()));
+        }
         if namespace.has_topic(name) {
             return Ok(None);
         }
@@ -280,7 +298,7 @@ impl Catalog {
         let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
             return false;
         };
-        if !exempt && namespace.check_partition(name).is_err() {
+        if !exempt && (namespace.is_deleting(name) || namespace.check_partition(name).is_err()) {
             return false;
         }
         if namespace.topics.insert(name.clone(), record).is_none() {
@@ -295,7 +313,8 @@ impl Catalog {
             return;
         };
         namespace.loaded.remove(name);
-        if namespace.topics.remove(name).is_some() {
+        let was_told = namespace.deletions.remove(name).is_some();
+        if namespace.topics.remove(name).is_some() && !was_told {
             self.tell(TopicEvent::Deleted(name.clone()));
         }
     }
@@ -316,7 +335,13 @@ impl Drop for Announced<'_> {
 }
 
 impl Namespace {
+    /// Whether a topic exists and is not being deleted.
     pub(super) fn has_topic(&self, name: &TopicName) -> bool {
+        self.has_record(name) && !self.is_deleting(name)
+    }
+
+    /// Whether there is a topic of that name, also while it is being deleted.
+    pub(super) fn has_record(&self, name: &TopicName) -> bool {
         match name.domain() {
             Domain::Persistent => self.topics.contains_key(name),
             Domain::NonPersistent => self.loaded.contains(name),
@@ -373,7 +398,7 @@ impl State {
             .ok_or(Homeless::Namespace)
     }
 
-    fn topic_mut(&mut self, topic: &TopicName) -> Option<&mut Record<TopicRecord>> {
+    pub(super) fn topic_mut(&mut self, topic: &TopicName) -> Option<&mut Record<TopicRecord>> {
         self.namespaces.get_mut(topic.namespace())?.topics.get_mut(topic)
     }
 

@@ -114,6 +114,7 @@ impl Shard {
             spawn_local(shard.clone().run_upkeep(what));
         }
         spawn_local(shard.clone().run_policies());
+        spawn_local(shard.clone().run_unfinished());
         spawn_local(shard.clone().run_samples());
         if id == ShardId(0) {
             spawn_local(shard.clone().run_sweeps());

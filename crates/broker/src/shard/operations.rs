@@ -36,6 +36,14 @@ impl Shard {
             .map_err(topic_error)
     }
 
+    /// A topic that its client made sure of. If it is gone, it was deleted since: the client comes again, and makes it.
+    async fn ensured_topic(self: &Rc<Self>, name: &TopicName) -> Result<Rc<Topic>, TopicError> {
+        match self.topic(name, Access::Existing).await {
+            Err(TopicError::NotFound(name)) => Err(TopicError::Closing(name)),
+            outcome => outcome,
+        }
+    }
+
     /// Attaches a producer.
     ///
     /// # Errors
@@ -47,7 +55,7 @@ impl Shard {
     ) -> Result<(TopicId, ProducerGrant), ProducerError> {
         let name = topic.clone();
         self.call(self.home_of(topic), move |shard| async move {
-            let topic = shard.topic(&name, Access::Existing).await?;
+            let topic = shard.ensured_topic(&name).await?;
             let grant = topic.add_producer(request).await?;
             Ok((topic.id, grant))
         })
@@ -60,7 +68,7 @@ impl Shard {
     /// [`SubscribeError`].
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscribed, SubscribeError> {
         self.call(self.home_of(&request.topic), move |shard| async move {
-            let topic = shard.topic(&request.topic, Access::Existing).await?;
+            let topic = shard.ensured_topic(&request.topic).await?;
             topic.subscribe(request).await
         })
         .await?
@@ -78,7 +86,7 @@ impl Shard {
         let allowed = self.shared.catalog.may_create_subscription(topic);
         let topic_name = topic.clone();
         self.call(self.home_of(topic), move |shard| async move {
-            let topic = shard.topic(&topic_name, Access::Existing).await?;
+            let topic = shard.ensured_topic(&topic_name).await?;
             topic.ensure_subscription(name, allowed).await
         })
         .await?
@@ -91,7 +99,7 @@ impl Shard {
     pub async fn is_idle(&self, topic: &TopicName) -> Result<bool, TopicError> {
         let name = topic.clone();
         self.call(self.home_of(topic), move |shard| async move {
-            let topic = shard.topic(&name, Access::Existing).await?;
+            let topic = shard.ensured_topic(&name).await?;
             Ok(topic.is_idle())
         })
         .await?
@@ -242,6 +250,7 @@ pub(crate) fn topic_error(error: EnsureTopicError) -> TopicError {
         EnsureTopicError::NamespaceNotFound | EnsureTopicError::TenantNotFound => {
             TopicError::NoNamespace(error.to_string())
         }
+        EnsureTopicError::Deleting(name) => TopicError::Closing(name.to_string()),
         EnsureTopicError::NotAllowed(reason) => TopicError::NotAllowed(reason),
         EnsureTopicError::Store(error) => TopicError::Metadata(error.to_string()),
     }

@@ -3,26 +3,35 @@
 use pharos_runtime::clock;
 use pharos_types::{Domain, TopicName};
 
+use super::delete::{DeleteIf, is_in_use, partitioned_error};
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
+use crate::catalog::PartitionedTopicError;
 use crate::error::TopicError;
 use crate::rules::InactiveMode;
 use crate::shard::Shard;
 
 impl Topic {
-    /// Notes whether somebody uses the topic. Returns true, and refuses everybody from then on, when nobody did for as long
-    /// as the rules ask and retention does not keep it either.
-    fn give_up_if_unused(&self, now_ms: u64) -> bool {
+    /// Notes whether somebody uses the topic. Returns true when nobody did for as long as the rules ask and retention does
+    /// not keep it either.
+    fn is_to_be_given_up(&self, now_ms: u64) -> bool {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let Some(rule) = state.rules.inactive else {
             return false;
         };
-        if state.closing {
-            return false;
-        }
         if is_used(state, rule.mode) {
             state.last_used_ms = now_ms;
+        }
+        !state.closing && self.is_given_up(state, now_ms)
+    }
+
+    /// Whether nobody uses the topic and nobody did for as long as the rules ask.
+    pub(super) fn is_given_up(&self, state: &State, now_ms: u64) -> bool {
+        let Some(rule) = state.rules.inactive else {
+            return false;
+        };
+        if is_used(state, rule.mode) {
             return false;
         }
         let unused_ms = now_ms.saturating_sub(state.last_used_ms);
@@ -31,18 +40,13 @@ impl Topic {
             None => true,
             Some(kept_ms) => unused_ms < kept_ms,
         };
-        if unused_ms < after_ms || is_retained {
-            return false;
-        }
-        // From here on whoever comes is told to try again, and finds a topic that is new.
-        state.closing = true;
-        true
+        unused_ms >= after_ms && !is_retained
     }
 }
 
 /// Whether a topic counts as used.
 fn is_used(state: &State, mode: InactiveMode) -> bool {
-    if state.producers.len() > 0 || state.producers.waiting_len() > 0 || !state.consumers.is_empty() {
+    if is_in_use(state) {
         return true;
     }
     let mut subscriptions = state.subscriptions.values();
@@ -67,16 +71,25 @@ fn has_backlog(state: &State, subscription: &Subscription) -> bool {
 impl Shard {
     /// Deletes a topic that nobody used for long enough; one that stores nothing is let go.
     pub(crate) async fn give_up_unused(self: &std::rc::Rc<Self>, topic: &Topic) {
-        if !topic.give_up_if_unused(clock::wall_ms()) {
+        if !topic.is_to_be_given_up(clock::wall_ms()) {
             return;
         }
         let name = topic.name.clone();
-        tracing::info!(topic = %name, "deleting a topic that nobody uses");
         if name.domain() == Domain::NonPersistent {
-            return self.unload(&name).await;
+            if let Ok(held) = self.hold_to_delete(&name, DeleteIf::Inactive(topic.id)).await {
+                topic.close().await;
+                self.shared.catalog.note_unloaded(&name);
+                drop(held);
+            }
+            return;
         }
-        let deleted = match self.delete_topic(&name).await {
-            Ok(()) => self.give_up_partitioned(&name).await,
+        let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.id)).await {
+            Ok(()) => {
+                tracing::info!(topic = %name, "deleted a topic that nobody used");
+                self.give_up_partitioned(&name).await
+            }
+            // Somebody came to it meanwhile, or it is another one.
+            Err(TopicError::InUse | TopicError::Closing(_)) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = deleted {
@@ -91,15 +104,13 @@ impl Shard {
         if partition.partition().is_none() || !self.shared.options.delete_inactive_partitioned {
             return Ok(());
         }
-        let Some(whole) = catalog.partitioned_topic(&base) else {
-            return Ok(());
-        };
-        let is_left = |index| catalog.topic_exists(&base.with_partition(index));
-        if (0..whole.partitions).any(is_left) {
+        if catalog.partitioned_topic(&base).is_none() {
             return Ok(());
         }
-        let failed = |error: crate::catalog::PartitionedTopicError| TopicError::Metadata(error.to_string());
-        catalog.begin_delete_partitioned(&base).await.map_err(failed)?;
-        catalog.delete_partitioned(&base).await.map_err(failed)
+        match catalog.begin_delete_unmade(&base).await {
+            Ok(true) => catalog.delete_partitioned(&base).await.map_err(partitioned_error),
+            Ok(false) | Err(PartitionedTopicError::NotPartitioned(_)) => Ok(()),
+            Err(error) => Err(partitioned_error(error)),
+        }
     }
 }

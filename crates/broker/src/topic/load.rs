@@ -36,16 +36,16 @@ pub enum Access {
 /// The topics whose home a shard is.
 #[derive(Default)]
 pub(crate) struct Topics {
-    by_name: RefCell<HashMap<TopicName, Place>>,
-    by_id: RefCell<HashMap<TopicId, Rc<Topic>>>,
+    pub(super) by_name: RefCell<HashMap<TopicName, Place>>,
+    pub(super) by_id: RefCell<HashMap<TopicId, Rc<Topic>>>,
     /// Unloaded because nobody used them.
     pub(super) resting: RefCell<Resting>,
 }
 
-type Waiters = Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>;
+pub(super) type Waiters = Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>;
 
-enum Place {
-    /// Being loaded, or let go because nobody used it; these wait.
+pub(super) enum Place {
+    /// Being loaded, let go or deleted; these wait.
     Loading(Waiters),
     Loaded(Rc<Topic>),
 }
@@ -66,8 +66,12 @@ impl Topics {
         self.by_id.borrow().values().cloned().collect()
     }
 
+    /// Takes out this topic, and no other of its name.
     fn remove(&self, topic: &Topic) {
-        self.by_name.borrow_mut().remove(&topic.name);
+        let mut by_name = self.by_name.borrow_mut();
+        if matches!(by_name.get(&topic.name), Some(Place::Loaded(it)) if it.id == topic.id) {
+            by_name.remove(&topic.name);
+        }
         self.by_id.borrow_mut().remove(&topic.id);
     }
 }
@@ -184,7 +188,7 @@ impl Shard {
     }
 
     /// Where a topic keeps what it knows: a non-persistent one for as long as it is loaded only.
-    fn stores_of(&self, name: &TopicName) -> (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) {
+    pub(super) fn stores_of(&self, name: &TopicName) -> (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) {
         match name.domain() {
             Domain::Persistent => (self.shared.engine.clone(), self.shared.metadata.clone()),
             Domain::NonPersistent => (Arc::new(MemoryEngine::new()), Arc::new(Memory::new())),
@@ -194,22 +198,25 @@ impl Shard {
     /// Closes a loaded topic; it loads again when somebody asks for it. A non-persistent one does not exist any more,
     /// until somebody makes it again by using it.
     pub(crate) async fn unload(self: &Rc<Self>, name: &TopicName) {
-        self.close_topic(name).await;
-        self.shared.catalog.note_unloaded(name);
-    }
-
-    async fn close_topic(self: &Rc<Self>, name: &TopicName) {
-        self.topics.resting.borrow_mut().remove(name);
-        // Not in the middle of somebody's loading it or of its being let go.
-        let settled = self.topics.settled(name);
-        let topic = match settled {
-            Settled::Loaded(topic) => Some(topic),
-            Settled::NotLoaded => None,
-            Settled::Later(receiver) => receiver.await.ok().and_then(Result::ok),
+        // Refused only by a topic that a stop is closing.
+        let Ok(held) = self.hold(name, |_, _| Ok(())).await else {
+            return;
         };
-        if let Some(topic) = topic {
+        if let Some(topic) = held.topic() {
             topic.close().await;
-            self.topics.remove(&topic);
+        }
+        self.shared.catalog.note_unloaded(name);
+        let waiters = held.let_go();
+        if waiters.is_empty() {
+            return;
+        }
+        let again = match name.domain() {
+            Domain::Persistent => self.topic(name, Access::Existing).await,
+            Domain::NonPersistent => Err(TopicError::Closing(name.to_string())),
+        };
+        for waiter in waiters {
+            // Whoever no longer waits does not mind.
+            let _ = waiter.send(again.clone());
         }
     }
 
@@ -239,24 +246,6 @@ impl Shard {
             let _ = finished.await;
         }
     }
-
-    /// Deletes a topic: its clients are closed, its log, cursors and records go.
-    pub(crate) async fn delete_topic(self: &Rc<Self>, name: &TopicName) -> Result<(), TopicError> {
-        self.close_topic(name).await;
-        if name.domain() == Domain::Persistent {
-            let (engine, metadata) = self.stores_of(name);
-            pharos_managed_ledger::delete(&storage_name(name), engine, &*metadata)
-                .await
-                .map(drop)
-                .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
-            self.sweep_soon();
-        }
-        self.shared
-            .catalog
-            .delete_topic(name)
-            .await
-            .map_err(|error| TopicError::Metadata(error.to_string()))
-    }
 }
 
 enum Joined {
@@ -264,26 +253,7 @@ enum Joined {
     Later(oneshot::Receiver<Result<Rc<Topic>, TopicError>>),
 }
 
-enum Settled {
-    Loaded(Rc<Topic>),
-    NotLoaded,
-    Later(oneshot::Receiver<Result<Rc<Topic>, TopicError>>),
-}
-
 impl Topics {
-    /// Whether a topic is loaded, or how to hear of it when that is being decided.
-    fn settled(&self, name: &TopicName) -> Settled {
-        match self.by_name.borrow_mut().get_mut(name) {
-            Some(Place::Loaded(topic)) => Settled::Loaded(topic.clone()),
-            Some(Place::Loading(waiters)) => {
-                let (sender, receiver) = oneshot::channel();
-                waiters.push(sender);
-                Settled::Later(receiver)
-            }
-            None => Settled::NotLoaded,
-        }
-    }
-
     /// From now on whoever asks for the topic waits; `false` when it is not the one that is loaded.
     pub(super) fn begin_rest(&self, topic: &Rc<Topic>) -> bool {
         let mut by_name = self.by_name.borrow_mut();

@@ -236,12 +236,6 @@ impl Topic {
             .map(|s| s.properties.clone())
             .ok_or_else(|| missing(name))
     }
-
-    /// Whether producers, or consumers, are attached.
-    pub(crate) fn is_in_use(&self) -> bool {
-        let state = self.state.borrow();
-        state.producers.len() > 0 || !state.consumers.is_empty()
-    }
 }
 
 /// The place after `count` entries that are not acknowledged.

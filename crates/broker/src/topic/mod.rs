@@ -15,10 +15,12 @@ mod consumers;
 mod create;
 mod cursor_store;
 mod cursors;
+mod delete;
 mod dispatched;
 mod expiry;
 mod failover;
 mod figures;
+mod hold;
 mod inactive;
 mod limits;
 mod load;
@@ -50,6 +52,7 @@ use pharos_runtime::Histogram;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
 pub use consumers::ConsumerInfo;
+pub(crate) use delete::{DeleteIf, DeleteTurn};
 pub(crate) use figures::{
     AckFigures, ConsumerFigures, CursorFigures, ListenerFigures, LogFigures, ProducerFigures,
     SubscriptionFigures, TopicFigures, Wanted,

@@ -137,6 +137,20 @@ impl Topic {
     /// Refuses everything from now on, closes clients, and makes log and cursors durable. Afterwards the topic can be
     /// loaded again.
     pub(crate) async fn close(&self) {
+        self.close_clients().await;
+        self.stop_offload().await;
+        self.flush_all();
+        if let Err(error) = self.commit_cursors().await {
+            tracing::error!(topic = %self.name, error, "cursors could not be stored at close");
+        }
+        // What is appended becomes durable; the log itself is simply let go: the next opening finds its end.
+        while self.state.borrow().fault.is_none() && !self.state.borrow().pending.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Refuses everything from now on; resolves when consumers are gone.
+    pub(super) async fn close_clients(&self) {
         let leaving: Vec<_> = {
             let mut state = self.state.borrow_mut();
             state.closing = true;
@@ -148,16 +162,8 @@ impl Topic {
                 .collect()
         };
         for leaving in leaving {
+            // Resolved by being dropped: the consumer is gone.
             let _ = leaving.await;
-        }
-        self.stop_offload().await;
-        self.flush_all();
-        if let Err(error) = self.commit_cursors().await {
-            tracing::error!(topic = %self.name, error, "cursors could not be stored at close");
-        }
-        // What is appended becomes durable; the log itself is simply let go: the next opening finds its end.
-        while self.state.borrow().fault.is_none() && !self.state.borrow().pending.is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

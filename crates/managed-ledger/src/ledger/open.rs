@@ -88,6 +88,9 @@ impl ManagedLedger {
                         .await?,
                 ),
             };
+            if let (Some(writer), Expect::Absent) = (&writer, &expect) {
+                info.writer_epoch = first_epoch(writer.id());
+            }
             if let Some(writer) = &writer {
                 let last = info.ledgers.last().map(|row| row.ledger_id);
                 if last >= Some(writer.id().0) {
@@ -171,6 +174,13 @@ impl ManagedLedger {
             failure: None,
         }
     }
+}
+
+/// The epoch of the first owner of a new managed ledger: beyond those of all owners of an earlier one of the same name, so
+/// that what they have under way finds out that it is over. Ledger ids rise for ever.
+fn first_epoch(first: LedgerId) -> u64 {
+    const OPENINGS_MAX: u64 = 1 << 24;
+    first.0.saturating_mul(OPENINGS_MAX).min(u64::MAX / 2) + 1
 }
 
 /// The info names a ledger that the engine has yet to give out: the two are not of one store.

@@ -322,6 +322,7 @@ pub(super) fn handle_close_producer(connection: &Connection, request: &CommandCl
 pub(super) fn of_schema(error: SchemaError) -> Refusal {
     let code = match &error {
         SchemaError::Store(_) => ServerError::MetadataError,
+        SchemaError::Deleting(_) => ServerError::ServiceNotReady,
         _ => ServerError::IncompatibleSchema,
     };
     Refusal::new(code, error.to_string())

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::Memory;
+use pharos_metadata::{Memory, MetadataStore};
 use pharos_runtime::clock;
 use pharos_types::Position;
 use pharos_wire::message::encode_entry;
@@ -18,19 +19,23 @@ use pharos_wire::proto::MessageMetadata;
 use super::*;
 use crate::broker::{Threads, start};
 use crate::catalog::CatalogOptions;
+use crate::dispatcher::KeySharedSpec;
 use crate::entry::{EntryFacts, FeedEntry};
+use crate::error::{ProducerError, SubscribeError};
 use crate::feed::{Ack, DeliverySink, Recipient, Seat};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 use crate::options::Options;
 use crate::shard::{Outlet, OutletEvent, OwnedAck, Publish, Pumped, Receipt, Shard};
 use crate::topic::{
-    AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, StartAt, SubscribeRequest,
-    SubscriptionType,
+    AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
+    SubscribeRequest, SubscriptionType,
 };
 
 mod clients;
+mod deletes;
 mod dispatched;
 mod log;
+mod mortal;
 mod newest;
 mod subscriptions;
 mod topics;
@@ -53,7 +58,15 @@ impl Bench {
 
     /// With other settings.
     async fn with(engine: MemoryEngine, change: impl FnOnce(&mut Options)) -> Self {
-        let (engine, metadata) = (Arc::new(engine), Arc::new(Memory::new()));
+        Self::on_stores(Arc::new(engine), Arc::new(Memory::new()), change).await
+    }
+
+    /// On stores that outlive it.
+    async fn on_stores(
+        engine: Arc<dyn LedgerEngine>,
+        metadata: Arc<dyn MetadataStore>,
+        change: impl FnOnce(&mut Options),
+    ) -> Self {
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
             .await
             .unwrap();
@@ -237,6 +250,20 @@ impl Client {
     }
 
     async fn produce(&self, name: &TopicName) -> (TopicId, ProducerKey) {
+        self.try_produce(name).await.unwrap()
+    }
+
+    async fn try_produce(&self, name: &TopicName) -> Result<(TopicId, ProducerKey), ProducerError> {
+        let granted = self.try_produce_as(name, AccessMode::Shared, None).await?;
+        Ok((granted.0, granted.1.key))
+    }
+
+    async fn try_produce_as(
+        &self,
+        name: &TopicName,
+        access_mode: AccessMode,
+        topic_epoch: Option<u64>,
+    ) -> Result<(TopicId, ProducerGrant), ProducerError> {
         let request = ProducerRequest {
             encrypted: false,
             connection: self.connection.borrow().unwrap(),
@@ -244,15 +271,14 @@ impl Client {
             name: None,
             epoch: 0,
             user_provided_name: false,
-            access_mode: AccessMode::Shared,
-            topic_epoch: None,
+            access_mode,
+            topic_epoch,
             info: ProducerInfo {
                 address: "/10.0.0.1:1".into(),
                 ..ProducerInfo::default()
             },
         };
-        let (topic, grant) = self.shard.add_producer(name, request).await.unwrap();
-        (topic, grant.key)
+        self.shard.add_producer(name, request).await
     }
 
     fn publish(&self, topic: TopicId, key: ProducerKey, sends: Vec<Publish>) {
@@ -261,6 +287,15 @@ impl Client {
     }
 
     async fn subscribe(&self, name: &TopicName, wish: Wish) {
+        self.try_subscribe(name, wish, None).await.unwrap();
+    }
+
+    async fn try_subscribe(
+        &self,
+        name: &TopicName,
+        wish: Wish,
+        key_shared: Option<KeySharedSpec>,
+    ) -> Result<(), SubscribeError> {
         let request = SubscribeRequest {
             topic: name.clone(),
             subscription: subscription(wish.subscription),
@@ -274,7 +309,7 @@ impl Client {
             rewind_to_ms: None,
             may_create: true,
             properties: Vec::new(),
-            key_shared: None,
+            key_shared,
             info: Arc::new(ConsumerInfo {
                 address: "/10.0.0.2:2".into(),
                 client_version: "test".into(),
@@ -282,7 +317,7 @@ impl Client {
                 metadata: Vec::new(),
             }),
         };
-        let done = self.shard.subscribe(request).await.unwrap();
+        let done = self.shard.subscribe(request).await?;
         let connection = self.connection.borrow().unwrap();
         let topic = done.seed.topic;
         let seat = match done.attach {
@@ -304,6 +339,7 @@ impl Client {
             seat,
         });
         self.shard.wake_outlet(connection);
+        Ok(())
     }
 
     /// Grants a listener more permits.

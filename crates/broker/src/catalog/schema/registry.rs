@@ -28,6 +28,9 @@ pub enum SchemaError {
     /// It may not follow the ones that are there (409 in REST).
     #[error(transparent)]
     Incompatible(#[from] Incompatible),
+    /// Its topic is being deleted; try again.
+    #[error("Topic {0} is being deleted")]
+    Deleting(TopicName),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -257,6 +260,10 @@ impl Catalog {
         }
         let id = keys::schema_id(topic);
         let _guard = self.inner.names.take(schema_lock(&id)).await;
+        if self.is_deleting(topic) {
+            // It would be taken away with the topic, or be left to a later one of the name.
+            return Err(SchemaError::Deleting(topic.clone()));
+        }
         let history = self.schema_history(topic);
         if !Arc::ptr_eq(&before, &history)
             && let Some(version) = self.look_up(Arc::clone(&history), &schema).await?

@@ -125,12 +125,12 @@ async fn a_deletion_in_two_steps_lets_no_partition_slip_back() {
     for index in [0, 1] {
         assert!(matches!(
             catalog.ensure_topic(&name.with_partition(index), true).await,
-            Err(EnsureTopicError::NotAllowed(_))
+            Err(EnsureTopicError::Deleting(_))
         ));
     }
     assert!(matches!(
         catalog.grow_partitioned(&name, 5).await,
-        Err(PartitionedTopicError::NotAllowed(_))
+        Err(PartitionedTopicError::Deleting(_))
     ));
     // A restart in between keeps the mark.
     let again = bench.open().await;

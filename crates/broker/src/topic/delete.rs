@@ -1,0 +1,237 @@
+//! Deleting a topic: decided at one moment, marked durably, then carried out to the end, over a crash if it must.
+//!
+//! 1. The name is held: whoever comes from now on waits (`hold`).
+//! 2. The mark is stored (`catalog::deleting`). If it is refused the topic is there as before.
+//! 3. Producers and consumers are closed, the log and the cursors go, then schemas, policies and the record.
+//!
+//! What fails or crashes after step 2 is gone on with by [`Shard::run_unfinished`], which begins with every start.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::{Domain, TopicName};
+use tokio::sync::oneshot;
+
+use super::hold::Held;
+use super::load::storage_name;
+use super::{State, Topic};
+use crate::catalog::{self, PartitionedTopicError, Unfinished};
+use crate::error::{Gone, TopicError};
+use crate::ids::TopicId;
+use crate::shard::Shard;
+
+/// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
+const UNFINISHED_INTERVAL: Duration = Duration::from_secs(1);
+const UNFINISHED_INTERVAL_MAX: Duration = Duration::from_secs(30);
+
+/// When a topic is deleted although it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeleteIf {
+    /// Whoever is on it is closed.
+    Always,
+    /// No producer and no consumer is on it.
+    Unused,
+    /// It is this one, and nobody has used it for as long as the rules ask.
+    Inactive(TopicId),
+}
+
+/// A topic that is held to be deleted. Dropped, it is there as before.
+pub(crate) struct DeleteTurn {
+    go: oneshot::Sender<()>,
+    outcome: oneshot::Receiver<Result<(), TopicError>>,
+}
+
+impl DeleteTurn {
+    /// Deletes it.
+    ///
+    /// # Errors
+    /// As [`Shard::delete_topic`].
+    pub(crate) async fn delete(self) -> Result<(), TopicError> {
+        // Whoever held it is gone: the outcome says so.
+        let _ = self.go.send(());
+        self.outcome.await.map_err(|_| Gone)?
+    }
+}
+
+impl Shard {
+    /// Deletes a topic: its clients are closed, its log, cursors and records go.
+    ///
+    /// # Errors
+    /// `InUse`, `NotFound`: nothing was done. `Metadata`, `Storage`: it is there as before, or will be gone once the stores
+    /// do their part.
+    pub(crate) async fn delete_topic(
+        self: &Rc<Self>,
+        name: &TopicName,
+        when: DeleteIf,
+    ) -> Result<(), TopicError> {
+        let held = self.hold_to_delete(name, when).await?;
+        self.delete_held(held).await
+    }
+
+    /// Holds a topic that may be deleted, for a decision that follows.
+    ///
+    /// # Errors
+    /// `InUse`.
+    pub(crate) async fn hold_for_delete(
+        self: &Rc<Self>,
+        name: &TopicName,
+        when: DeleteIf,
+    ) -> Result<DeleteTurn, TopicError> {
+        let held = self.hold_to_delete(name, when).await?;
+        let ((go, decided), (done, outcome)) = (oneshot::channel(), oneshot::channel());
+        let shard = self.clone();
+        spawn_local(async move {
+            match decided.await {
+                // Nobody waits for the answer any more: the work is done all the same.
+                Ok(()) => drop(done.send(shard.delete_held(held).await)),
+                Err(_) => held.reopen(),
+            }
+        });
+        Ok(DeleteTurn { go, outcome })
+    }
+
+    pub(super) async fn hold_to_delete(
+        self: &Rc<Self>,
+        name: &TopicName,
+        when: DeleteIf,
+    ) -> Result<Held, TopicError> {
+        let now_ms = clock::wall_ms();
+        self.hold(name, |topic, state| {
+            let may = match when {
+                DeleteIf::Always => true,
+                DeleteIf::Unused => !is_in_use(state),
+                DeleteIf::Inactive(id) => topic.id == id && topic.is_given_up(state, now_ms),
+            };
+            if may { Ok(()) } else { Err(TopicError::InUse) }
+        })
+        .await
+    }
+
+    async fn delete_held(self: &Rc<Self>, held: Held) -> Result<(), TopicError> {
+        let catalog = &self.shared.catalog;
+        let name = held.name().clone();
+        if let Err(error) = catalog.begin_delete(&name).await {
+            if !catalog.is_deleting(&name) {
+                held.reopen();
+            } else if let Some(topic) = held.topic() {
+                // In doubt: nothing may be acknowledged that the mark would condemn.
+                topic.close().await;
+            }
+            return Err(delete_error(error));
+        }
+        if let Some(topic) = held.topic() {
+            topic.close_for_good().await;
+        }
+        if name.domain() == Domain::Persistent {
+            let (engine, metadata) = self.stores_of(&name);
+            pharos_managed_ledger::delete(&storage_name(&name), engine, &*metadata)
+                .await
+                .map(drop)
+                .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+            self.sweep_soon();
+        }
+        catalog.delete_topic(&name).await.map_err(delete_error)
+    }
+
+    /// Goes on with deletions that were begun, at the start and whenever one has failed, for as long as the shard lives.
+    pub(crate) async fn run_unfinished(self: Rc<Self>) {
+        let mut pause = UNFINISHED_INTERVAL;
+        loop {
+            let mut has_failed = false;
+            for unfinished in self.shared.catalog.unfinished_deletes() {
+                has_failed |= !self.finish(unfinished).await;
+            }
+            pause = match has_failed {
+                true => (pause * 2).min(UNFINISHED_INTERVAL_MAX),
+                false => UNFINISHED_INTERVAL,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Goes on with one; false when it fails again.
+    async fn finish(self: &Rc<Self>, unfinished: Unfinished) -> bool {
+        let catalog = &self.shared.catalog;
+        let (Unfinished::Topic(name) | Unfinished::Partitioned(name) | Unfinished::InDoubt(name)) =
+            &unfinished;
+        if self.home_of(name) != self.id {
+            return true;
+        }
+        let outcome = match &unfinished {
+            Unfinished::Topic(name) => self.delete_topic(name, DeleteIf::Always).await,
+            Unfinished::Partitioned(name) => self.finish_partitioned(name).await,
+            Unfinished::InDoubt(name) => {
+                let settled = catalog.settle_delete(name).await;
+                settled.map_err(|error| TopicError::Metadata(error.to_string()))
+            }
+        };
+        match outcome {
+            Ok(()) => tracing::info!(topic = %name, "a deletion that was not finished is at its end"),
+            // Whoever was at it has finished it meanwhile.
+            Err(TopicError::NotFound(_)) => {}
+            Err(error) => {
+                tracing::warn!(topic = %name, %error, "a deletion cannot be finished yet");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Deletes the partitions of a partitioned topic that is marked, and then its metadata.
+    pub(crate) async fn finish_partitioned(&self, name: &TopicName) -> Result<(), TopicError> {
+        let catalog = &self.shared.catalog;
+        let count = catalog
+            .partitioned_topic(name)
+            .map_or(0, |whole| whole.partitions);
+        for partition in (0..count).map(|index| name.with_partition(index)) {
+            if !catalog.has_record(&partition) {
+                continue;
+            }
+            let deleted = self.call(self.home_of(&partition), move |shard| async move {
+                shard.delete_topic(&partition, DeleteIf::Always).await
+            });
+            match deleted.await? {
+                Ok(()) | Err(TopicError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        catalog.delete_partitioned(name).await.map_err(partitioned_error)
+    }
+}
+
+/// Whether producers, or consumers, are attached or wait to be.
+pub(super) fn is_in_use(state: &State) -> bool {
+    state.producers.len() > 0 || state.producers.waiting_len() > 0 || !state.consumers.is_empty()
+}
+
+fn delete_error(error: catalog::TopicError) -> TopicError {
+    match error {
+        catalog::TopicError::TopicNotFound(name) => TopicError::NotFound(name.to_string()),
+        catalog::TopicError::NamespaceNotFound | catalog::TopicError::TenantNotFound => {
+            TopicError::NoNamespace(error.to_string())
+        }
+        catalog::TopicError::NotAllowed(reason) | catalog::TopicError::NotAPartition(reason) => {
+            TopicError::NotAllowed(reason)
+        }
+        catalog::TopicError::Deleting(name) => TopicError::Closing(name.to_string()),
+        catalog::TopicError::AlreadyExists | catalog::TopicError::Store(_) => {
+            TopicError::Metadata(error.to_string())
+        }
+    }
+}
+
+pub(super) fn partitioned_error(error: PartitionedTopicError) -> TopicError {
+    match error {
+        PartitionedTopicError::NotPartitioned(name) => TopicError::NotFound(name.to_string()),
+        error => TopicError::Metadata(error.to_string()),
+    }
+}
+
+impl Topic {
+    /// Closes clients before the log goes: nothing of what is appended or acknowledged matters any more.
+    async fn close_for_good(&self) {
+        self.close_clients().await;
+        self.stop_offload().await;
+    }
+}
