@@ -45,7 +45,7 @@ impl Backend {
                 .await?;
             if !remaining.is_empty() {
                 topic
-                    .reset(&subscription, SeekTo::Place { at, remaining }, None)
+                    .reset(&subscription, SeekTo::Place { at, remaining })
                     .await?;
             }
             Ok(())
@@ -62,7 +62,7 @@ impl Backend {
         let outcome = self.at_home(name, move |topic| async move {
             let (at, remaining) = resolve(&topic, place).await?;
             Ok(topic
-                .reset(&subscription, SeekTo::Place { at, remaining }, None)
+                .reset(&subscription, SeekTo::Place { at, remaining })
                 .await?)
         });
         outcome.await
@@ -75,9 +75,7 @@ impl Backend {
         timestamp_ms: u64,
     ) -> Result<(), AdminError> {
         let outcome = self.at_home(name, move |topic| async move {
-            Ok(topic
-                .reset(&subscription, SeekTo::Time(timestamp_ms), None)
-                .await?)
+            Ok(topic.reset(&subscription, SeekTo::Time(timestamp_ms)).await?)
         });
         outcome.await
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::SubscriptionName;
+use tokio::sync::oneshot;
 
 use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, lend};
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace};
@@ -28,6 +29,9 @@ impl Topic {
             .into();
         self.ensure_member(state, request, &name, named);
         self.note_turn(state, request, &name, turn)?;
+        if let Some(moved) = place_moved(state, &request.subscription, &name) {
+            return Ok(Step::Wait(vec![moved]));
+        }
         if let Some(old) = self.member_holder(state, &request.subscription, &name) {
             // The same name again: the older connection's consumer is closed, and its place comes over.
             let leaving = self.close_and_wait(state, old);
@@ -57,6 +61,23 @@ impl Topic {
         self.lend(state, request.connection.shard);
         self.enlist(state, request, key, name, SubscriptionType::Broadcast);
         Ok(self.done(state, key, Attach::Listen(lease), None))
+    }
+
+    /// Gives up the place of a broadcast name, if nobody has it.
+    pub(super) fn forget_place(&self, subscription: &SubscriptionName, name: &str) {
+        let mut state = self.state.borrow_mut();
+        let subscription = state.subscriptions.get_mut(subscription);
+        let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
+            return;
+        };
+        let is_lent = |member: &BroadcastMember| member.cursor.loan().is_some();
+        if body.members.get(name).is_some_and(is_lent) {
+            return;
+        }
+        let gone = body.members.remove(name);
+        if let Some(slot) = gone.and_then(|member| member.cursor.slot) {
+            self.forget_slot(&mut state, slot);
+        }
     }
 
     /// Notes that this request is the newest for the place of a name, if there is one; refuses it when it is not.
@@ -143,4 +164,19 @@ impl Topic {
             body.members.insert(name.clone(), member);
         }
     }
+}
+
+/// When the place of a name is being moved: what resolves, by being dropped, when that is done.
+fn place_moved(
+    state: &mut State,
+    subscription: &SubscriptionName,
+    name: &Arc<str>,
+) -> Option<oneshot::Receiver<()>> {
+    let subscription = state.subscriptions.get_mut(subscription)?;
+    let Body::Broadcast(body) = &mut subscription.body else {
+        return None;
+    };
+    let (sender, receiver) = oneshot::channel();
+    body.moving.get_mut(name)?.push(sender);
+    Some(receiver)
 }

@@ -109,7 +109,7 @@ impl Topic {
     }
 
     /// The last consumer left: the cursor of a dispatched subscription rests at home; a non-durable one is gone.
-    fn rest(&self, state: &mut State, name: &SubscriptionName) {
+    pub(super) fn rest(&self, state: &mut State, name: &SubscriptionName) {
         let Some(subscription) = state.subscriptions.get_mut(name) else {
             return;
         };

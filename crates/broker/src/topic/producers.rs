@@ -1,8 +1,11 @@
 //! Who may write to a topic, and under which name: access modes, name conflicts, the topic epoch.
 
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
 use super::{State, Topic};
@@ -120,8 +123,10 @@ pub(crate) struct Producers {
     waiting: VecDeque<Waiting>,
     /// The topic epoch, which rises with each exclusive holder; `None` until there was one.
     epoch: Option<u64>,
-    /// It is not stored yet.
-    epoch_changed: bool,
+    /// The one that is stored. Nobody is told of a later one.
+    epoch_stored: Option<u64>,
+    /// Who stores it has this: one after the other, so that an older one never follows a newer.
+    epoch_turn: Rc<tokio::sync::Mutex<()>>,
 }
 
 /// A conflict that may resolve itself when the other side turns out to be dead.
@@ -134,8 +139,10 @@ pub(super) enum Admission {
 impl Producers {
     /// No producers yet, on a topic with these stored properties.
     pub(crate) fn new(properties: &std::collections::BTreeMap<String, String>) -> Self {
+        let epoch = properties.get(EPOCH_PROPERTY).and_then(|text| text.parse().ok());
         Self {
-            epoch: properties.get(EPOCH_PROPERTY).and_then(|text| text.parse().ok()),
+            epoch,
+            epoch_stored: epoch,
             ..Self::default()
         }
     }
@@ -179,7 +186,10 @@ impl Topic {
             let admission = self.admit(&mut self.state.borrow_mut(), &request)?;
             match admission {
                 Admission::Granted(grant) => {
-                    self.persist_epoch().await?;
+                    if let Err(error) = self.store_epoch().await {
+                        self.on_close_producer(grant.key);
+                        return Err(error);
+                    }
                     return Ok(grant);
                 }
                 Admission::AskHolder(holder, refusal) => {
@@ -304,20 +314,63 @@ impl Topic {
         }
     }
 
-    /// A new topic epoch is a promise to later exclusive producers: it is stored before it is handed out.
-    async fn persist_epoch(&self) -> Result<(), ProducerError> {
-        let save = {
-            let mut state = self.state.borrow_mut();
-            let Some(epoch) = state.producers.epoch.filter(|_| state.producers.epoch_changed) else {
+    /// A topic epoch is a promise to whoever holds it: it is stored before anybody is told of it.
+    ///
+    /// # Errors
+    /// `Storage`; whether it is stored is unknown, and the next one to need it stores it again.
+    async fn store_epoch(&self) -> Result<(), ProducerError> {
+        let turn = self.state.borrow().producers.epoch_turn.clone();
+        let _turn = turn.lock().await;
+        let (epoch, save) = {
+            let state = self.state.borrow();
+            let Some(epoch) = state.producers.epoch else {
                 return Ok(());
             };
-            state.producers.epoch_changed = false;
-            state
-                .ledger
-                .set_properties(vec![(EPOCH_PROPERTY.to_owned(), Some(epoch.to_string()))])
+            if state.producers.epoch_stored == Some(epoch) {
+                return Ok(());
+            }
+            let property = (EPOCH_PROPERTY.to_owned(), Some(epoch.to_string()));
+            (epoch, state.ledger.set_properties(vec![property]))
         };
         save.await
-            .map_err(|error| ProducerError::Storage(super::publish::chain(&error)))
+            .map_err(|error| ProducerError::Storage(super::publish::chain(&error)))?;
+        self.state.borrow_mut().producers.epoch_stored = Some(epoch);
+        Ok(())
+    }
+
+    /// Gives exclusive access to the next in line, if nobody has it.
+    fn pass_turn(&self, state: &mut State) {
+        if state.producers.len() > 0 || state.closing {
+            return;
+        }
+        let Some(me) = self.me() else { return };
+        // The next in line, unless it is gone itself.
+        while let Some(Waiting { producer, turn }) = state.producers.waiting.pop_front() {
+            if turn.is_closed() {
+                continue;
+            }
+            let epoch = next_epoch(state, None);
+            let key = producer.key;
+            attach(state, producer, Some(epoch));
+            spawn_local(async move { me.announce_turn(key, epoch, turn).await });
+            return;
+        }
+    }
+
+    /// Tells a producer that its turn has come, as soon as its epoch is stored. It was promised the turn, so a store that
+    /// fails is asked again for as long as the producer holds it.
+    async fn announce_turn(&self, key: ProducerKey, epoch: u64, turn: oneshot::Sender<u64>) {
+        while let Err(error) = self.store_epoch().await {
+            tracing::warn!(topic = %self.name, %error, "the next exclusive producer waits for its epoch to be stored");
+            tokio::time::sleep(EPOCH_RETRY).await;
+            let mut state = self.state.borrow_mut();
+            if state.producers.get_mut(key).is_none() {
+                return;
+            }
+        }
+        if turn.send(epoch).is_err() {
+            self.on_close_producer(key);
+        }
     }
 
     /// Asks the connection that holds something exclusive whether its peer still answers; closes it when not.
@@ -345,14 +398,7 @@ impl Topic {
         }
         // Most topics have few, and then none for long.
         state.producers.attached.shrink_to_fit();
-        // The next in line for exclusive access, unless it is gone itself.
-        while let Some(Waiting { producer, turn }) = state.producers.waiting.pop_front() {
-            let epoch = next_epoch(&mut state, None);
-            if turn.send(epoch).is_ok() {
-                attach(&mut state, producer, Some(epoch));
-                break;
-            }
-        }
+        self.pass_turn(&mut state);
     }
 
     /// Closes every producer; their clients connect again.
@@ -394,6 +440,9 @@ fn attach(state: &mut State, producer: Producer, topic_epoch: Option<u64>) -> Pr
 
 const EPOCH_PROPERTY: &str = "pulsar.topicEpoch";
 
+/// An epoch that could not be stored for a producer that was promised its turn is stored again after this.
+const EPOCH_RETRY: Duration = Duration::from_secs(1);
+
 fn topic_epoch(state: &State) -> Option<u64> {
     state.producers.epoch
 }
@@ -408,6 +457,5 @@ fn next_epoch(state: &mut State, held: Option<u64>) -> u64 {
     }
     let next = now.map_or(0, |now| now + 1);
     state.producers.epoch = Some(next);
-    state.producers.epoch_changed = true;
     next
 }

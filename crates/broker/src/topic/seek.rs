@@ -1,5 +1,7 @@
 //! Moving cursors on request: seek, reset, skip, expire; and deleting subscriptions.
 
+use std::sync::Arc;
+
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
@@ -28,31 +30,55 @@ pub enum SeekTo {
 }
 
 impl Topic {
-    /// Moves the cursor that a consumer reads by.
+    /// Moves the cursor that a consumer reads by: of broadcast its own, whatever the others do; else the subscription's.
     pub(crate) async fn seek_consumer(&self, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
-        let (name, member) = {
+        let (name, member, is_broadcast) = {
             let state = self.state.borrow();
             let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
-            (consumer.subscription.clone(), consumer.name.clone())
+            let subscription = state.subscriptions.get(&consumer.subscription);
+            let is_broadcast = subscription.is_some_and(|subscription| subscription.is_broadcast());
+            (consumer.subscription.clone(), consumer.name.clone(), is_broadcast)
         };
-        let is_broadcast = self
-            .state
-            .borrow()
-            .subscriptions
-            .get(&name)
-            .is_some_and(|s| s.is_broadcast());
-        let only = is_broadcast.then_some((key, member));
-        self.reset(&name, to, only).await
+        match is_broadcast {
+            true => self.move_member(&name, key, member, to).await,
+            false => self.reset(&name, to).await,
+        }
     }
 
-    /// Moves all cursors of a subscription, or those of one broadcast consumer. The consumers concerned are closed
-    /// first and come back by themselves.
-    pub(crate) async fn reset(
+    /// Moves the place of one broadcast consumer, which is closed first and comes back by itself. Who comes for the place
+    /// meanwhile waits.
+    async fn move_member(
         &self,
         name: &SubscriptionName,
+        key: ConsumerKey,
+        member: Arc<str>,
         to: SeekTo,
-        only: Option<(ConsumerKey, std::sync::Arc<str>)>,
     ) -> Result<(), CursorError> {
+        {
+            let mut state = self.state.borrow_mut();
+            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let Body::Broadcast(body) = &mut subscription.body else {
+                return Err(missing(name));
+            };
+            if subscription.fenced || body.moving.contains_key(&member) {
+                return Err(CursorError::Busy(
+                    "another reset of the consumer is running".to_owned(),
+                ));
+            }
+            body.moving.insert(member.clone(), Vec::new());
+        }
+        let outcome = self.reset_fenced(name, to, Some((key, member.clone()))).await;
+        let mut state = self.state.borrow_mut();
+        if let Some(subscription) = state.subscriptions.get_mut(name)
+            && let Body::Broadcast(body) = &mut subscription.body
+        {
+            body.moving.remove(&member);
+        }
+        outcome
+    }
+
+    /// Moves all cursors of a subscription. Its consumers are closed first and come back by themselves.
+    pub(crate) async fn reset(&self, name: &SubscriptionName, to: SeekTo) -> Result<(), CursorError> {
         {
             let mut state = self.state.borrow_mut();
             let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
@@ -62,7 +88,7 @@ impl Topic {
                 ));
             }
         }
-        let outcome = self.reset_fenced(name, to, only).await;
+        let outcome = self.reset_fenced(name, to, None).await;
         if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name) {
             subscription.fenced = false;
         }
@@ -73,7 +99,7 @@ impl Topic {
         &self,
         name: &SubscriptionName,
         to: SeekTo,
-        only: Option<(ConsumerKey, std::sync::Arc<str>)>,
+        only: Option<(ConsumerKey, Arc<str>)>,
     ) -> Result<(), CursorError> {
         let (place, remaining) = match to {
             SeekTo::Place { at, remaining } => (self.start_of(&self.state.borrow(), at), remaining),
@@ -108,7 +134,7 @@ impl Topic {
         &self,
         state: &mut State,
         name: &SubscriptionName,
-        only: Option<std::sync::Arc<str>>,
+        only: Option<Arc<str>>,
         acks: &AckState,
     ) {
         let Some(subscription) = state.subscriptions.get_mut(name) else {
@@ -254,7 +280,7 @@ impl Topic {
     }
 
     /// Takes a subscription without consumers out, with its places and records.
-    fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
+    pub(super) fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
         let Some(subscription) = state.subscriptions.remove(name) else {
             return;
         };
@@ -293,11 +319,26 @@ impl Topic {
             let start = self.start_of(&state, start);
             self.insert_subscription(&mut state, &name, true, broadcast, start, properties);
         }
-        self.commit_cursors().await.map_err(CursorError::Storage)?;
-        if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(&name) {
-            subscription.creating = false;
+        if let Err(reason) = self.commit_cursors().await {
+            self.forget_unfinished(&name);
+            return Err(CursorError::Storage(reason));
         }
+        self.created(&name);
         Ok(())
+    }
+
+    /// Takes a subscription back that could not be made durable, unless somebody else came to it: it is theirs then.
+    pub(super) fn forget_unfinished(&self, name: &SubscriptionName) {
+        let mut state = self.state.borrow_mut();
+        let is_unfinished =
+            |subscription: &super::Subscription| subscription.creating && subscription.consumers.is_empty();
+        if state
+            .subscriptions
+            .get(name)
+            .is_some_and(|subscription| is_unfinished(subscription))
+        {
+            self.forget_subscription(&mut state, name);
+        }
     }
 
     /// Makes sure that a durable subscription exists, created at the first entry.
@@ -306,7 +347,17 @@ impl Topic {
         name: SubscriptionName,
         allowed: bool,
     ) -> Result<(), SubscribeError> {
-        if self.state.borrow().subscriptions.contains_key(&name) {
+        let known = self
+            .state
+            .borrow()
+            .subscriptions
+            .get(&name)
+            .map(|known| known.creating);
+        if let Some(creating) = known {
+            if creating {
+                // Somebody else makes it: what is answered is durable all the same.
+                self.commit_cursors().await.map_err(SubscribeError::Storage)?;
+            }
             return Ok(());
         }
         if !allowed {

@@ -144,12 +144,18 @@ impl Topic {
         let turn = self.consumer_key();
         loop {
             self.catch_up_rules();
-            let step = self.try_subscribe(&mut self.state.borrow_mut(), &request, turn)?;
+            let (step, had_place) = {
+                let mut state = self.state.borrow_mut();
+                let had_place = has_place(&state, &request);
+                (self.try_subscribe(&mut state, &request, turn)?, had_place)
+            };
             match step {
                 Step::Done(done) => {
-                    let creating = self.is_creating(&request.subscription);
-                    if creating {
-                        self.commit_cursors().await.map_err(SubscribeError::Storage)?;
+                    if self.is_creating(&request.subscription) {
+                        if let Err(reason) = self.commit_cursors().await {
+                            self.give_back(&request, *done, had_place);
+                            return Err(SubscribeError::Storage(reason));
+                        }
                         self.created(&request.subscription);
                     }
                     return Ok(*done);
@@ -192,7 +198,21 @@ impl Topic {
             .is_some_and(|s| s.creating || s.is_broadcast())
     }
 
-    fn created(&self, name: &SubscriptionName) {
+    /// Takes back what a request was given that could not be made durable: the consumer, the place of its name if that was
+    /// new, and the subscription if that was.
+    fn give_back(&self, request: &SubscribeRequest, done: Subscribed, had_place: bool) {
+        let lease = match done.attach {
+            Attach::Listen(lease) => Some(lease),
+            Attach::Dormant | Attach::Dispatched => None,
+        };
+        self.on_detach(done.key, lease);
+        self.forget_unfinished(&request.subscription);
+        if let Some(name) = request.consumer_name.as_deref().filter(|_| !had_place) {
+            self.forget_place(&request.subscription, name);
+        }
+    }
+
+    pub(super) fn created(&self, name: &SubscriptionName) {
         if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name) {
             subscription.creating = false;
         }
@@ -224,13 +244,34 @@ impl Topic {
         if self.is_transient() {
             return self.attach_transient(state, request, kind);
         }
-        match kind {
+        let step = match kind {
             SubscriptionType::Exclusive => self.attach_exclusive(state, request),
             SubscriptionType::Failover => self.attach_failover(state, request),
             SubscriptionType::Broadcast => self.attach_broadcast(state, request, turn),
             SubscriptionType::Shared | SubscriptionType::KeyShared => {
                 self.attach_dispatched(state, request, kind)
             }
+        };
+        if step.is_err() {
+            self.undo_attach(state, &request.subscription, exists);
+        }
+        step
+    }
+
+    /// Nobody was attached after all: the subscription is as it was before, or not there if it was not.
+    fn undo_attach(&self, state: &mut State, name: &SubscriptionName, existed: bool) {
+        let is_empty = |subscription: &Subscription| subscription.consumers.is_empty();
+        if !state
+            .subscriptions
+            .get(name)
+            .is_some_and(|subscription| is_empty(subscription))
+        {
+            return;
+        }
+        if existed {
+            self.rest(state, name);
+        } else {
+            self.forget_subscription(state, name);
         }
     }
 
@@ -439,6 +480,18 @@ pub(super) fn lend(
         acks,
         durable,
         sent: Sent::default(),
+    })
+}
+
+/// Whether the name of a broadcast consumer has a place.
+fn has_place(state: &State, request: &SubscribeRequest) -> bool {
+    let Some(name) = request.consumer_name.as_deref() else {
+        return false;
+    };
+    let subscription = state.subscriptions.get(&request.subscription);
+    subscription.is_some_and(|subscription| match &subscription.body {
+        Body::Broadcast(body) => body.members.contains_key(name),
+        Body::Stream(_) | Body::Dispatched(_) => false,
     })
 }
 

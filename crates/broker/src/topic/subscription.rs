@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::SubscriptionName;
+use tokio::sync::oneshot;
 
 use super::expiry::Expired;
 use super::subscribe::SubscriptionType;
@@ -85,6 +86,8 @@ pub(crate) struct Loan {
 #[derive(Default)]
 pub(crate) struct BroadcastBody {
     pub(crate) members: HashMap<Arc<str>, BroadcastMember>,
+    /// Names whose place is being moved, and who waits to take it; resolved by being dropped.
+    pub(crate) moving: HashMap<Arc<str>, Vec<oneshot::Sender<()>>>,
 }
 
 /// One name on a broadcast subscription.

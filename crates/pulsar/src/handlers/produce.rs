@@ -110,6 +110,11 @@ async fn create(
             .await
             .map_err(|error| refusal::of_subscribe(&error))?;
     }
+    if connection.is_closed() {
+        // It would take the topic from somebody who is there. Nobody hears the answer.
+        let text = "the connection was closed while the producer came";
+        return Err(Refusal::new(ServerError::ServiceNotReady, text));
+    }
     let access_mode = match request.producer_access_mode() {
         ProducerAccessMode::Shared => AccessMode::Shared,
         ProducerAccessMode::Exclusive => AccessMode::Exclusive,

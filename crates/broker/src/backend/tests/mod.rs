@@ -34,6 +34,7 @@ use crate::topic::{
 mod clients;
 mod deletes;
 mod dispatched;
+mod grants;
 mod log;
 mod mortal;
 mod newest;
