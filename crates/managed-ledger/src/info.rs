@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
+use pharos_types::LedgerId;
 use prost::Message;
 
 use crate::offload_info::{OffloadInfo, OffloadTargetInfo};
@@ -59,6 +60,9 @@ pub struct ManagedLedgerInfo {
     /// Where they went.
     #[prost(message, repeated, tag = "10")]
     pub offload_targets: Vec<OffloadTargetInfo>,
+    /// Ledgers that were given up and may still be in the engine.
+    #[prost(uint64, repeated, tag = "11")]
+    pub deleting: Vec<u64>,
 }
 
 /// One ledger of the chain.
@@ -167,6 +171,23 @@ impl ManagedLedgerInfo {
             .chain(self.cursor_ledger)
     }
 
+    /// Ledgers that may be in the engine and that nobody will ever read there again.
+    pub fn dead_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        let named: BTreeSet<u64> = self.ledger_ids().collect();
+        let offloaded = self.offloads.iter();
+        let offloaded = offloaded.filter(|row| row.local_deleted && row.is_complete());
+        let all = self.deleting.iter().copied();
+        all.chain(offloaded.map(|row| row.ledger_id))
+            .filter(move |ledger| !named.contains(ledger))
+    }
+
+    /// Notes that a ledger is to be deleted, in the step that takes its name away.
+    pub(crate) fn give_up(&mut self, ledger: u64) {
+        if !self.deleting.contains(&ledger) {
+            self.deleting.push(ledger);
+        }
+    }
+
     /// Writes the layout number that fits the content. To be called before it is stored.
     pub(crate) fn settle_format(&mut self) {
         self.format = match self.offloads.is_empty() {
@@ -208,6 +229,8 @@ pub(crate) struct InfoHandle {
     writer_epoch: u64,
     /// The newest that was read or written. Locked for a copy only, never over an await.
     seen: Mutex<(ManagedLedgerInfo, Version)>,
+    /// Ledgers that are deleted and still noted; the next change takes the notes away. Locked as `seen` is, and before it.
+    deleted: Mutex<Vec<u64>>,
 }
 
 impl InfoHandle {
@@ -222,7 +245,22 @@ impl InfoHandle {
             name: name.to_owned(),
             writer_epoch: info.writer_epoch,
             seen: Mutex::new((info, version)),
+            deleted: Mutex::default(),
         }
+    }
+
+    /// Notes that a ledger that was given up is gone from the engine. Stored with the next change: deleting it again does no harm.
+    pub(crate) fn note_deleted(&self, ledger: LedgerId) {
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        deleted.push(ledger.0);
+    }
+
+    fn forget_deleted(&self, info: &mut ManagedLedgerInfo) {
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        info.deleting.retain(|ledger| !deleted.contains(ledger));
+        // What the stored info no longer lists need not be known either.
+        let listed = self.lock().0.deleting.clone();
+        deleted.retain(|ledger| listed.contains(ledger));
     }
 
     /// The newest info that is known to be stored.
@@ -245,6 +283,7 @@ impl InfoHandle {
             if info == before {
                 return Ok(());
             }
+            self.forget_deleted(&mut info);
             info.settle_format();
             let value = Bytes::from(info.encode_to_vec());
             match self

@@ -3,7 +3,7 @@
 //! - [`ManagedLedger`] appends, reads, rolls over and trims; one per topic, owned by one task.
 //! - [`cursor::AckState`] is what one cursor has acknowledged.
 //! - [`CursorLog`] keeps all cursors of a topic, however many, in one group-committed ledger.
-//! - [`orphans()`] finds ledgers that nobody names, at start.
+//! - [`Leftovers`] deletes at start what a crash kept from being deleted; [`orphans()`] finds ledgers that nobody names.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,6 +29,7 @@
 pub mod cursor;
 pub mod cursor_log;
 mod ledger;
+mod leftovers;
 mod table;
 
 mod cache;
@@ -54,6 +55,7 @@ pub use ledger::{
     ManagedLedger, OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, OpenMode, ReadFirst, ReadTo,
     delete, exists, forget_cursors,
 };
+pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, sweep};
 pub use offload_info::{OffloadInfo, OffloadState, OffloadTargetInfo};
 pub use options::{Options, Retention};

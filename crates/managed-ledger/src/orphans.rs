@@ -19,9 +19,10 @@ pub enum OrphanError {
     Info(#[from] InfoError),
 }
 
-/// The ledgers of `engine` that neither a managed ledger nor its cursor log names.
+/// The ledgers of `engine` that neither a managed ledger nor its cursor log names. That alone is no reason to delete one: see
+/// [`Leftovers`](crate::Leftovers).
 ///
-/// Only right at start, before the first managed ledger is opened: later a ledger may be created and not yet named. Only
+/// Only right while no managed ledger is open: otherwise a ledger may be created and not yet named. Only
 /// for an engine that nobody else uses, such as the embedded one. Schemas or other facts that get ledgers of their own must be
 /// added here first.
 ///

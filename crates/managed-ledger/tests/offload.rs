@@ -12,8 +12,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::{
-    INFO_PREFIX, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo, OffloadPolicy, OffloadStatus, OpenMode,
-    Options, ReadError, ReadFirst, Retention, orphans, sweep,
+    INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo, OffloadPolicy, OffloadStatus,
+    OpenMode, Options, ReadError, ReadFirst, Retention, orphans, sweep,
 };
 use pharos_metadata::{Memory, MetadataStore};
 use pharos_offload::{Offloader, drivers};
@@ -477,7 +477,15 @@ fn kill_at(nth: usize, death: Death) -> bool {
             ..world
         };
         // As the node does at its start.
+        let mut left = Leftovers::find(&world.engine, &*world.metadata).await.unwrap();
+        left.clean_up(&world.engine, &*world.metadata).await.unwrap();
+        // A ledger that was made and not named in time is not condemned by anybody, and holds nothing.
         for orphan in orphans(&world.engine, &*world.metadata).await.unwrap() {
+            assert_eq!(
+                world.engine.recover(orphan).await.unwrap().entry_count,
+                0,
+                "kill {nth} {death:?}"
+            );
             world.engine.delete(orphan).await.unwrap();
         }
         sweep(&*world.metadata, &*world.offloader).await.unwrap();

@@ -20,6 +20,7 @@ use pharos_metadata::{Embedded, MetadataStore};
 use pharos_pulsar::Door;
 use pharos_storage::{IoMode, Storage};
 use pharos_types::NamespaceName;
+use tokio::task::JoinSet;
 
 use crate::settings::{
     ByteSize, InactiveMode, Limit, QuotaPolicy, Settings, StorageIo, StorageSync, TopicType,
@@ -42,13 +43,16 @@ pub(crate) struct RunningBroker {
     threads: Threads,
     storage: Arc<Storage>,
     metadata: Arc<dyn MetadataStore>,
+    /// What goes on beside it.
+    tasks: JoinSet<()>,
 }
 
 impl RunningBroker {
     /// Stops accepting, closes clients properly, makes everything durable, releases the data directory.
     ///
     /// Cancel safety: dropped half way it leaves threads running; the process must exit then.
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(mut self) {
+        self.tasks.shutdown().await;
         self.broker.drain().await;
         // Joining threads blocks, and the caller must stay able to give up.
         let threads = self.threads;
@@ -80,6 +84,10 @@ pub(crate) async fn start_broker(
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
         .await
         .context("cannot load tenants, namespaces and topics")?;
+    let mut tasks = JoinSet::new();
+    let leftovers = crate::leftovers::begin(storage.clone(), metadata.clone(), &mut tasks)
+        .await
+        .context("cannot tell which ledgers an earlier run has deleted")?;
     let offloader = crate::offload::start(&settings.offload)?;
     let mut options = broker_options(settings);
     options.managed_ledger.offloader = Some(offloader.clone());
@@ -90,6 +98,7 @@ pub(crate) async fn start_broker(
     let families = Box::new(move || {
         let mut families = storage_metrics::families(&engine.stats());
         families.extend(crate::offload::families(offloader.stats()));
+        families.extend(leftovers.families());
         families
     });
     Ok(RunningBroker {
@@ -100,6 +109,7 @@ pub(crate) async fn start_broker(
         threads,
         storage,
         metadata,
+        tasks,
     })
 }
 

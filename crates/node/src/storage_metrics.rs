@@ -52,7 +52,7 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the page has floating point only")]
-fn family(name: &'static str, help: &'static str, kind: MetricKind, value: u64) -> MetricFamily {
+pub(crate) fn family(name: &'static str, help: &'static str, kind: MetricKind, value: u64) -> MetricFamily {
     MetricFamily {
         name,
         help,

@@ -176,7 +176,13 @@ impl CursorLog {
                     place.reached().await?;
                 }
                 let cursor_ledger = copy.map(|copy| copy.0);
-                Ok(info.update(|info| info.cursor_ledger = cursor_ledger).await?)
+                let name = |info: &mut crate::info::ManagedLedgerInfo| {
+                    let before = std::mem::replace(&mut info.cursor_ledger, cursor_ledger);
+                    if let Some(before) = before.filter(|before| Some(*before) != cursor_ledger) {
+                        info.give_up(before);
+                    }
+                };
+                Ok(info.update(name).await?)
             };
             RollDone(Done::Named(named.await))
         })
@@ -185,14 +191,16 @@ impl CursorLog {
     /// Step 4: the old ledger goes, once nobody waits for anything in it any more.
     fn retire(&mut self) -> Option<BoxFuture<'static, RollDone>> {
         let (old, place) = self.retired.take()?;
-        let engine = Arc::clone(&self.engine);
+        let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
         Some(Box::pin(async move {
             if let Some(place) = place {
                 // A ledger that failed is deleted all the same.
                 let _ = place.reached().await;
             }
-            // What cannot be deleted now, the clean-up at start finds.
-            let _ = engine.delete(old).await;
+            // What cannot be deleted now, the next opening or start does: it is noted.
+            if engine.delete(old).await.is_ok() {
+                info.note_deleted(old);
+            }
             RollDone(Done::Retired)
         }))
     }

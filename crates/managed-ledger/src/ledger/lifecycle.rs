@@ -12,6 +12,7 @@ use super::maintain::recorded;
 use super::{End, ManagedLedger, Next};
 use crate::error::{CloseError, DeleteError};
 use crate::info::{self, InfoError, LedgerInfo};
+use crate::leftovers;
 use crate::offload_garbage;
 use crate::table::LedgerRow;
 
@@ -76,9 +77,11 @@ impl ManagedLedger {
                 }
             }
             info.ledgers.retain(|row| !empty.contains(&row.ledger_id));
+            empty.iter().for_each(|ledger| info.give_up(*ledger));
         };
         self.info.update(change).await?;
         for ledger in empty {
+            // What cannot be deleted now is noted, and the next opening does it.
             let _ = self.engine.delete(LedgerId(ledger)).await;
         }
         Ok(())
@@ -121,7 +124,8 @@ pub async fn forget_cursors(name: &str, metadata: &dyn MetadataStore) -> Result<
 /// Deletes a managed ledger with its cursors, for good. Its owner must have closed or dropped it. Returns whether it was
 /// there.
 ///
-/// The info goes first, in one step: a crash leaves either everything or ledgers that nobody names.
+/// A note of its ledgers comes first, then the info goes, in one step, then they do: a crash leaves either everything, or what
+/// [`Leftovers`](crate::Leftovers) deletes.
 ///
 /// # Errors
 /// [`DeleteError`].
@@ -135,13 +139,18 @@ pub async fn delete(
             return Ok(false);
         };
         offload_garbage::note(metadata, name, &info).await?;
+        let note = leftovers::note(metadata, name, &info).await?;
         match metadata
             .delete(&info::key_of(name), Expect::Version(version))
             .await
         {
             Ok(_) => {
-                for ledger in info.ledger_ids() {
+                for ledger in info.ledger_ids().chain(info.dead_ids()) {
                     engine.delete(LedgerId(ledger)).await?;
+                }
+                if let Some(note) = note {
+                    // One that stays is worked off at the next start: nothing is left to do for it.
+                    let _ = metadata.delete(&note, Expect::Any).await;
                 }
                 return Ok(true);
             }

@@ -322,13 +322,18 @@ impl ManagedLedger {
                 let change = |info: &mut crate::info::ManagedLedgerInfo| {
                     info.terminated = true;
                     info.ledgers.retain(|row| Some(LedgerId(row.ledger_id)) != spare);
+                    if let Some(spare) = spare {
+                        info.give_up(spare.0);
+                    }
                     if let Some(row) = info.row_mut(last.ledger_id) {
                         *row = last;
                     }
                 };
                 info.update(change).await?;
-                if let Some(spare) = spare {
-                    let _ = engine.delete(spare).await;
+                if let Some(spare) = spare
+                    && engine.delete(spare).await.is_ok()
+                {
+                    info.note_deleted(spare);
                 }
                 Ok(())
             };

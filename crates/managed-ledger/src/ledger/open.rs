@@ -76,6 +76,8 @@ impl ManagedLedger {
                 expect,
                 empty,
             } = recovered;
+            empty.iter().for_each(|ledger| info.give_up(ledger.0));
+            let given_up: Vec<_> = info.dead_ids().map(LedgerId).collect();
             info.writer_epoch += 1;
             let writer = match info.terminated {
                 true => None,
@@ -107,11 +109,13 @@ impl ManagedLedger {
             let value = Bytes::from(info.encode_to_vec());
             match metadata.put(&info::key_of(name), value, expect).await {
                 Ok(version) => {
-                    // Nobody names them any more. What cannot be deleted now, the clean-up at start finds.
-                    for ledger in empty {
-                        let _ = engine.delete(ledger).await;
-                    }
                     let info = Arc::new(InfoHandle::new(metadata, name, info, version));
+                    // Nobody names them any more. What cannot be deleted now, the next opening or start does.
+                    for ledger in given_up {
+                        if engine.delete(ledger).await.is_ok() {
+                            info.note_deleted(ledger);
+                        }
+                    }
                     return Ok(Self::with(name, engine, info, options, writer, now_ms));
                 }
                 Err(WriteError::Conflict { .. }) => {

@@ -1,7 +1,7 @@
 //! Trimming: whole closed ledgers go once every cursor is past them and retention does not keep them.
 //!
-//! Order: first the info forgets them, then the engine deletes them. A crash in between leaves ledgers that nobody names,
-//! which [`crate::orphans()`] finds; the other order would leave names of ledgers that are gone.
+//! Order: first the info gives them up, then the engine deletes them. A crash in between leaves ledgers that the next opening or
+//! [`crate::Leftovers`] deletes; the other order would leave names of ledgers that are gone.
 
 use pharos_ledger::LedgerEngine;
 use pharos_types::{LedgerId, Ordinal};
@@ -60,11 +60,13 @@ pub(super) async fn run(
 ) -> Result<(), MaintenanceError> {
     let forget = |info: &mut crate::info::ManagedLedgerInfo| {
         info.ledgers.retain(|row| row.ledger_id >= keep.0);
+        delete.iter().for_each(|ledger| info.give_up(ledger.0));
         info.first_ordinal = info.first_ordinal.max(first.0);
     };
     info.update(forget).await?;
     for ledger in delete {
         engine.delete(*ledger).await?;
+        info.note_deleted(*ledger);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use pharos_storage::offline::{Access, Effect, Finding, LostEntries, Remedy, Report};
 use serde_json::{Value, json};
 
-use super::owners::Owners;
+use super::owners::{Owners, Unnamed};
 use super::{Asked, EXIT_DAMAGED, EXIT_UNCHECKED, print, progress, text};
 
 /// The most lines of one kind in a text report.
@@ -146,6 +146,15 @@ fn in_text(report: &Report, owners: &Owners, absent: &[Absent], code: u8) -> Str
                      before that is decided (storage.salvage)\n")
         }),
     );
+    let unnamed = report.ledgers.iter();
+    let unnamed = unnamed.filter_map(|(id, entries)| Some((id, entries, owners.unnamed(id.0)?)));
+    limited(
+        &mut out,
+        unnamed.map(|(id, entries, why)| {
+            let entries = text::count(*entries, "entry");
+            format!("unnamed        ledger {id} with {entries}: {}\n", why.word())
+        }),
+    );
     if report.findings_left_out > 0 {
         let _ = writeln!(
             out,
@@ -276,8 +285,13 @@ fn in_json(report: &Report, owners: &Owners, absent: &[Absent], code: u8) -> Val
     let unknown_ends = unknown_ends.map(|id| json!({ "topic": topic(id.0), "ledger": id.0 }));
     let absent = absent.iter();
     let absent = absent.map(|one| json!({ "topic": one.topic, "ledger": one.ledger, "what": one.what }));
+    let unnamed = report.ledgers.iter().filter_map(|(id, entries)| {
+        let why = owners.unnamed(id.0)?;
+        Some(json!({ "ledger": id.0, "entries": entries, "given_up": why == Unnamed::GivenUp }))
+    });
     let totals = &report.totals;
     json!({
+        "unnamed": unnamed.collect::<Vec<_>>(),
         "verdict": verdict(code),
         "complete": report.complete,
         "lost": lost.collect::<Vec<_>>(),

@@ -142,10 +142,25 @@ fn overview_text(overview: &Overview<'_>, owners: &Owners) -> String {
         text::size(totals.bytes),
         totals.entries_lost,
     );
+    let (unnamed, bytes) = unnamed(overview, owners);
+    if unnamed > 0 {
+        let (unnamed, bytes) = (text::count(unnamed, "ledger"), text::size(bytes));
+        let _ = writeln!(
+            out,
+            "{unnamed} with {bytes} that no topic names; pharos storage check lists them"
+        );
+    }
     for problem in &owners.problems {
         let _ = writeln!(out, "note: {problem}");
     }
     out
+}
+
+/// How many ledgers no topic names, and their bytes.
+fn unnamed(overview: &Overview<'_>, owners: &Owners) -> (u64, u64) {
+    let views = overview.ledgers();
+    let unnamed = views.filter(|view| owners.unnamed(view.id.0).is_some());
+    unnamed.fold((0, 0), |(count, bytes), view| (count + 1, bytes + view.bytes))
 }
 
 fn journals_text(overview: &Overview<'_>) -> String {

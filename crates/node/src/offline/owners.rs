@@ -1,8 +1,10 @@
 //! Whose ledgers are whose, by the metadata of a stopped broker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pharos_managed_ledger::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
+use pharos_managed_ledger::{
+    INFO_PREFIX, LEDGER_GARBAGE_PREFIX, LedgerInfo, ManagedLedgerInfo, noted_ledgers,
+};
 use pharos_types::TopicName;
 
 use super::metadata::Metadata;
@@ -19,12 +21,32 @@ pub(crate) struct Owner {
     pub(crate) may_be_gone: bool,
 }
 
+/// A ledger that no topic names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    /// Its topic gave it up; the next start deletes it.
+    GivenUp,
+    /// Nobody knows why; it is left alone.
+    Stays,
+}
+
+impl Unnamed {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::GivenUp => "given up; the next start deletes it",
+            Self::Stays => "no topic names it; it is left alone",
+        }
+    }
+}
+
 /// All ledgers that topics name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
     pub(crate) by_ledger: BTreeMap<u64, Owner>,
     /// The names under which topics' logs are kept, by topic.
     names: BTreeMap<String, String>,
+    /// Ledgers that were given up: the next start deletes those that are still there.
+    dead: BTreeSet<u64>,
     /// What could not be read of it.
     pub(crate) problems: Vec<String>,
     /// The metadata could be read.
@@ -48,6 +70,9 @@ impl Owners {
         };
         owners.known = true;
         for item in &look.items {
+            if item.key.starts_with(LEDGER_GARBAGE_PREFIX) {
+                owners.dead.extend(noted_ledgers(&item.value));
+            }
             let Some(name) = item.key.strip_prefix(INFO_PREFIX) else {
                 continue;
             };
@@ -55,6 +80,7 @@ impl Owners {
                 Ok(info) => {
                     let topic = topic_of(name);
                     owners.add(&topic, &info);
+                    owners.dead.extend(info.dead_ids());
                     owners.names.insert(topic, name.to_owned());
                 }
                 Err(error) => owners.problems.push(error.to_string()),
@@ -93,6 +119,17 @@ impl Owners {
 
     pub(crate) fn get(&self, ledger: u64) -> Option<&Owner> {
         self.by_ledger.get(&ledger)
+    }
+
+    /// What a ledger is when no topic names it; `None` when one does, or when nobody can say.
+    pub(crate) fn unnamed(&self, ledger: u64) -> Option<Unnamed> {
+        if !self.known || !self.problems.is_empty() || self.by_ledger.contains_key(&ledger) {
+            return None;
+        }
+        Some(match self.dead.contains(&ledger) {
+            true => Unnamed::GivenUp,
+            false => Unnamed::Stays,
+        })
     }
 
     /// The name under which a topic's log is kept.
