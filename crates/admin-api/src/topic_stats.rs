@@ -123,8 +123,6 @@ pub struct SubscriptionStats {
     pub msg_rate_redeliver: f64,
     /// Messages acknowledged a second.
     pub message_ack_rate: f64,
-    /// Chunked messages sent a second.
-    pub chunked_message_rate: f64,
     /// Entries not yet acknowledged. Of a broadcast subscription: of its slowest consumer.
     pub msg_backlog: u64,
     /// Their bytes; -1 when not asked for.
@@ -178,10 +176,6 @@ pub struct SubscriptionStats {
     pub consumers_after_mark_delete_position: BTreeMap<String, String>,
     /// Key_Shared: hashes on their way from one consumer to another.
     pub draining_hashes_count: u32,
-    /// How many have arrived.
-    pub draining_hashes_cleared_total: u64,
-    /// Messages that hold them up.
-    pub draining_hashes_unacked_messages: u64,
     /// Holes in acknowledged ranges.
     pub non_contiguous_deleted_messages_ranges: u64,
     /// Their size when stored.
@@ -264,8 +258,6 @@ pub struct ConsumerStats {
     pub msg_rate_redeliver: f64,
     /// Messages acknowledged a second.
     pub message_ack_rate: f64,
-    /// Chunked messages sent a second.
-    pub chunked_message_rate: f64,
     /// Its name.
     pub consumer_name: String,
     /// Messages it will still take.
@@ -279,12 +271,6 @@ pub struct ConsumerStats {
     /// Where reading stood when it joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_position_when_joining: Option<String>,
-    /// Key_Shared: hashes it is giving away.
-    pub draining_hashes_count: u32,
-    /// How many it has given away.
-    pub draining_hashes_cleared_total: u64,
-    /// Messages that hold them up.
-    pub draining_hashes_unacked_messages: u64,
     /// The hashes themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_hashes: Option<Vec<DrainingHash>>,
@@ -301,12 +287,8 @@ pub struct ConsumerStats {
     pub last_acked_timestamp: i64,
     /// When it was last sent a message.
     pub last_consumed_timestamp: i64,
-    /// When it was sent its first message.
-    pub first_messages_sent_timestamp: i64,
     /// When it last gave permits.
     pub last_consumed_flow_timestamp: i64,
-    /// When it first gave permits.
-    pub first_consumed_flow_timestamp: i64,
     /// Key_Shared: its ranges as `[start, end]` pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_hash_range_arrays: Option<Vec<[u32; 2]>>,
@@ -335,12 +317,8 @@ pub struct PublisherStats {
     pub msg_throughput_in: f64,
     /// Mean size of a message.
     pub average_msg_size: f64,
-    /// Chunked messages a second.
-    pub chunked_message_rate: f64,
     /// Its number on its connection.
     pub producer_id: u64,
-    /// Whether the client makes producers for partitions when it needs them.
-    pub supports_partial_producer: bool,
     /// Its name.
     pub producer_name: String,
     /// `/host:port` of the client.

@@ -114,6 +114,7 @@ pub(crate) fn add_topic(total: &mut TopicStats, part: &TopicStats) {
     if total.deduplication_status.is_empty() {
         total.deduplication_status.clone_from(&part.deduplication_status);
     }
+    total.msg_drop_rate = sum_of(total.msg_drop_rate, part.msg_drop_rate);
     total.publisher_count += part.publisher_count;
     add_publishers(&mut total.publishers, &part.publishers);
     for (name, stats) in &part.subscriptions {
@@ -121,6 +122,14 @@ pub(crate) fn add_topic(total: &mut TopicStats, part: &TopicStats) {
             Some(sum) => add_subscription(sum, stats),
             None => drop(total.subscriptions.insert(name.clone(), stats.clone())),
         }
+    }
+}
+
+/// The sum of two numbers that may be missing.
+fn sum_of(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (None, other) | (other, None) => other,
+        (Some(a), Some(b)) => Some(a + b),
     }
 }
 
@@ -147,7 +156,6 @@ fn add_publishers(total: &mut Vec<PublisherStats>, part: &[PublisherStats]) {
             Some(sum) => {
                 sum.msg_rate_in += publisher.msg_rate_in;
                 sum.msg_throughput_in += publisher.msg_throughput_in;
-                sum.chunked_message_rate += publisher.chunked_message_rate;
                 if sum.msg_rate_in > 0.0 {
                     sum.average_msg_size = sum.msg_throughput_in / sum.msg_rate_in;
                 }
@@ -164,7 +172,6 @@ fn add_subscription(total: &mut SubscriptionStats, part: &SubscriptionStats) {
     total.msg_out_counter += part.msg_out_counter;
     total.msg_rate_redeliver += part.msg_rate_redeliver;
     total.message_ack_rate += part.message_ack_rate;
-    total.chunked_message_rate += part.chunked_message_rate;
     total.msg_backlog += part.msg_backlog;
     total.backlog_size += part.backlog_size;
     total.earliest_msg_publish_time_in_backlog = earlier(
@@ -192,6 +199,8 @@ fn add_subscription(total: &mut SubscriptionStats, part: &SubscriptionStats) {
     total.non_contiguous_deleted_messages_ranges_serialized_size +=
         part.non_contiguous_deleted_messages_ranges_serialized_size;
     total.delayed_message_index_size_in_bytes += part.delayed_message_index_size_in_bytes;
+    total.msg_drop_rate = sum_of(total.msg_drop_rate, part.msg_drop_rate);
+    total.allow_out_of_order_delivery |= part.allow_out_of_order_delivery;
     total.filter_processed_msg_count += part.filter_processed_msg_count;
     total.filter_accepted_msg_count += part.filter_accepted_msg_count;
     total.filter_rejected_msg_count += part.filter_rejected_msg_count;
@@ -225,7 +234,6 @@ fn add_consumer(total: &mut ConsumerStats, part: &ConsumerStats) {
     total.msg_out_counter += part.msg_out_counter;
     total.msg_rate_redeliver += part.msg_rate_redeliver;
     total.message_ack_rate += part.message_ack_rate;
-    total.chunked_message_rate += part.chunked_message_rate;
     total.available_permits += part.available_permits;
     total.unacked_messages += part.unacked_messages;
     total.blocked_consumer_on_unacked_msgs |= part.blocked_consumer_on_unacked_msgs;

@@ -18,6 +18,8 @@ pub struct EntryFacts {
     pub deliver_at_ms: Option<i64>,
     /// A marker of the broker's own; it never reaches clients.
     pub is_marker: bool,
+    /// A piece of a chunked message.
+    pub is_chunk: bool,
 }
 
 impl EntryFacts {
@@ -42,6 +44,7 @@ impl EntryFacts {
             publish_time_ms: facts.publish_time,
             deliver_at_ms: facts.deliver_at_time,
             is_marker: facts.marker_type.is_some(),
+            is_chunk: facts.chunk.is_some(),
         }
     }
 }

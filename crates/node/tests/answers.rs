@@ -195,3 +195,162 @@ async fn a_topic_that_stores_nothing_has_no_last_message() {
     );
     assert_eq!(status, 405, "{body}");
 }
+
+/// What a consumer did shows in its subscription's stats and on the metrics page, whatever its kind.
+#[tokio::test]
+async fn what_consumers_do_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let kinds = [
+        ("shared", ConsumerOptions::shared("shared")),
+        ("exclusive", ConsumerOptions::exclusive("exclusive")),
+        ("broadcast", support::broadcast("broadcast").name("car")),
+    ];
+    let mut consumers = Vec::new();
+    for (name, options) in kinds {
+        consumers.push((name, client.subscribe("t", options).await.unwrap()));
+    }
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    let batch = (0..5).map(|number| OutgoingMessage::new(number.to_string()));
+    soon("a receipt", producer.send_batch(batch.collect()))
+        .await
+        .unwrap();
+    let before_ms = i64::try_from(pharos_runtime::clock::wall_ms()).unwrap() - 60_000;
+    for (_, consumer) in &mut consumers {
+        for _ in 0..5 {
+            receive(consumer).await;
+        }
+        consumer.redeliver_all().await.unwrap();
+        for _ in 0..5 {
+            let message = receive(consumer).await;
+            consumer.ack(&message.id).await.unwrap();
+        }
+    }
+    let names = ["shared", "exclusive", "broadcast"];
+    let stats = support::until("acknowledgements", || {
+        let stats = node.stats("t")["subscriptions"].clone();
+        let moved = |name: &str| stats[name]["lastMarkDeleteAdvancedTimestamp"].as_i64().unwrap() > 0;
+        names.iter().all(|name| moved(name)).then_some(stats)
+    })
+    .await;
+    let page = node.page("/metrics");
+    for name in names {
+        let of = &stats[name];
+        let consumer = &of["consumers"][0];
+        for shown in [of, consumer] {
+            assert!(
+                shown["messageAckRate"].as_f64().unwrap() > 0.0,
+                "{name}: {shown:#}"
+            );
+            assert!(
+                shown["msgRateRedeliver"].as_f64().unwrap() > 0.0,
+                "{name}: {shown:#}"
+            );
+            assert!(
+                shown["lastAckedTimestamp"].as_i64().unwrap() > before_ms,
+                "{name}: {shown:#}"
+            );
+            assert!(
+                shown["lastConsumedTimestamp"].as_i64().unwrap() > before_ms,
+                "{name}: {shown:#}"
+            );
+        }
+        assert_eq!(consumer["avgMessagesPerEntry"], 5, "{name}");
+        assert!(
+            consumer["lastAckedTime"].as_str().unwrap().starts_with("20"),
+            "{name}"
+        );
+        assert!(
+            of["lastMarkDeleteAdvancedTimestamp"].as_i64().unwrap() > before_ms,
+            "{name}"
+        );
+        for metric in [
+            "msg_ack_rate",
+            "msg_rate_redeliver",
+            "last_acked_timestamp",
+            "last_consumed_timestamp",
+        ] {
+            let value = subscription_figure(&page, &format!("pulsar_subscription_{metric}"), name);
+            assert!(value > 0.0, "{metric} of {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_waits_expires_or_is_dropped_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let client = node.client().await;
+    let mut consumer = client.subscribe("t", ConsumerOptions::shared("s")).await.unwrap();
+    let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+    let mut late = OutgoingMessage::new("late".to_owned());
+    late.metadata.deliver_at_time = Some(i64::MAX / 2);
+    soon("a receipt", producer.send(late)).await.unwrap();
+    let receipts = publish(&producer, 0..3).await;
+    // Acknowledged in their midst, so that there is a hole to be stored.
+    for _ in 0..3 {
+        let message = receive(&mut consumer).await;
+        if message.text() == "1" {
+            consumer.ack(&message.id).await.unwrap();
+        }
+    }
+    let of = || node.stats("t")["subscriptions"]["s"].clone();
+    let stats = support::until("a hole", || {
+        let stats = of();
+        (stats["nonContiguousDeletedMessagesRanges"] == 1).then_some(stats)
+    })
+    .await;
+    assert_eq!(stats["msgDelayed"], 1, "{stats:#}");
+    let bytes = |value: &serde_json::Value, name: &str| value[name].as_u64().unwrap();
+    assert!(bytes(&stats, "delayedMessageIndexSizeInBytes") > 0, "{stats:#}");
+    assert!(
+        bytes(&stats, "nonContiguousDeletedMessagesRangesSerializedSize") > 0,
+        "{stats:#}"
+    );
+    assert!(bytes(&node.stats("t"), "delayedMessageIndexSizeInBytes") > 0);
+    let page = node.page("/metrics");
+    let size = "pulsar_subscription_delayed_message_index_size_bytes";
+    assert!(subscription_figure(&page, size, "s") > 0.0);
+
+    let to = &receipts[2].message_id;
+    let path = "/admin/v2/persistent/public/default/t/subscription/s/expireMessages";
+    let place = json!({"ledgerId": to.ledger_id, "entryId": to.entry_id});
+    node.send("POST", path, &place, 204);
+    assert!(of()["msgRateExpired"].as_f64().unwrap() > 0.0);
+    assert!(
+        subscription_figure(
+            &node.page("/metrics"),
+            "pulsar_subscription_msg_rate_expired",
+            "s"
+        ) > 0.0
+    );
+
+    // A consumer without permits takes nothing.
+    let passing = "non-persistent://public/default/t";
+    let options = ConsumerOptions::exclusive("s").receiver_queue_size(0);
+    let _idle = client.subscribe(passing, options).await.unwrap();
+    let producer = client
+        .producer(passing, ProducerOptions::default())
+        .await
+        .unwrap();
+    publish(&producer, 0..3).await;
+    let stats = node.ask("/admin/v2/non-persistent/public/default/t/stats");
+    assert!(stats["msgDropRate"].as_f64().unwrap() > 0.0, "{stats:#}");
+    assert!(
+        stats["subscriptions"]["s"]["msgDropRate"].as_f64().unwrap() > 0.0,
+        "{stats:#}"
+    );
+    assert!(
+        stats["subscriptions"]["s"]["messageAckRate"].as_f64().unwrap() == 0.0,
+        "{stats:#}"
+    );
+}
+
+/// The figure of a metric of one subscription.
+fn subscription_figure(page: &str, name: &str, subscription: &str) -> f64 {
+    let label = format!("subscription=\"{subscription}\"");
+    let mut lines = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+    let line = lines.find(|line| line.contains(&label)).unwrap();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}

@@ -25,12 +25,22 @@ const SWEEP_MS: u64 = 60_000;
 pub(super) enum Meter {
     /// Everything a topic sent.
     TopicOut(TopicId),
-    /// What a subscription sent.
-    Subscription(TopicId, String),
-    /// What a consumer was sent.
-    Consumer(u64),
+    /// Of a subscription.
+    Subscription(TopicId, String, Counted),
+    /// Of a consumer.
+    Consumer(u64, Counted),
     /// What a producer published.
     Producer(u64),
+}
+
+/// What of a subscription or a consumer is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Counted {
+    Sent,
+    Acked,
+    Redelivered,
+    Expired,
+    Dropped,
 }
 
 /// The counters of some time ago.
@@ -46,6 +56,16 @@ struct Kept {
 }
 
 impl Meters {
+    /// The rate of a counter of messages that began at zero at `since_ms`. One that never counted has none, and costs
+    /// nothing.
+    pub(super) fn rate(&self, meter: impl FnOnce() -> Meter, since_ms: u64, messages: u64) -> f64 {
+        if messages == 0 {
+            return 0.0;
+        }
+        let total = Sent { messages, bytes: 0 };
+        self.rates(meter(), since_ms, total).messages
+    }
+
     /// The rates of a counter that began at zero at `since_ms`.
     pub(super) fn rates(&self, meter: Meter, since_ms: u64, total: Sent) -> Rates {
         let now_ms = clock::wall_ms();

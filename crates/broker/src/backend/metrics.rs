@@ -202,11 +202,19 @@ fn put_together(stats: &mut TopicStats) {
         sum.msg_backlog += part.msg_backlog;
         sum.msg_backlog_no_delayed += part.msg_backlog_no_delayed;
         sum.msg_delayed += part.msg_delayed;
+        sum.delayed_message_index_size_in_bytes += part.delayed_message_index_size_in_bytes;
         sum.msg_in_replay += part.msg_in_replay;
         sum.unacked_messages += part.unacked_messages;
         sum.msg_expired += part.msg_expired;
         sum.total_msg_expired += part.total_msg_expired;
         sum.last_expire_timestamp = sum.last_expire_timestamp.max(part.last_expire_timestamp);
+        let newest = |one: i64, two: i64| one.max(two);
+        sum.last_acked_timestamp = newest(sum.last_acked_timestamp, part.last_acked_timestamp);
+        sum.last_consumed_timestamp = newest(sum.last_consumed_timestamp, part.last_consumed_timestamp);
+        sum.last_mark_delete_advanced_timestamp = newest(
+            sum.last_mark_delete_advanced_timestamp,
+            part.last_mark_delete_advanced_timestamp,
+        );
         sum.consumer_count += part.consumer_count;
     }
     sum.msg_rate_out = stats.msg_rate_out;

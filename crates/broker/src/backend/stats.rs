@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
 use pharos_runtime::clock;
-use pharos_types::{Ordinal, TopicName};
+use pharos_types::{Domain, Ordinal, TopicName};
 
 use super::Backend;
 use super::broadcast::{lowest, slowest, summary};
 use super::gather::Live;
-use super::meters::{Meter, Meters, ROWS_MAX};
+use super::meters::{Counted, Meter, Meters, ROWS_MAX};
 use crate::admin::{AdminError, StatsFlags};
-use crate::feed::Sent;
+use crate::feed::Activity;
 use crate::ids::ConsumerKey;
 use crate::iso_time;
 use crate::topic::{
@@ -92,6 +92,7 @@ impl Assembly<'_> {
             average_msg_size: mean(topic.rate_in),
             bytes_in_counter: counters.bytes_in,
             msg_in_counter: counters.messages_in,
+            msg_chunk_published: counters.has_chunks,
             storage_size: log.bytes,
             offloaded_storage_size: log.offload.bytes,
             last_offload_ledger_id: log.offload.last_ledger.map_or(0, |ledger| ledger.0),
@@ -122,15 +123,25 @@ impl Assembly<'_> {
             stats.system_topic_bytes_in_counter = counters.bytes_in;
         }
         for subscription in &topic.subscriptions {
-            let live_out = self.live_out(subscription);
-            out.add(live_out);
-            let shown = self.subscription(subscription, live_out);
+            let live = self.live_activity(subscription);
+            out.add(live.sent);
+            let shown = self.subscription(subscription, &live);
             stats.non_contiguous_deleted_messages_ranges += shown.non_contiguous_deleted_messages_ranges;
+            stats.non_contiguous_deleted_messages_ranges_serialized_size +=
+                shown.non_contiguous_deleted_messages_ranges_serialized_size;
+            stats.delayed_message_index_size_in_bytes += shown.delayed_message_index_size_in_bytes;
             stats.subscriptions.insert(subscription.name.clone(), shown);
         }
         let rates = self
             .meters
             .rates(Meter::TopicOut(topic.id), self.oldest_client_ms(), out);
+        if topic.name.domain() == Domain::NonPersistent {
+            let drops = stats
+                .subscriptions
+                .values()
+                .filter_map(|shown| shown.msg_drop_rate);
+            stats.msg_drop_rate = Some(drops.sum());
+        }
         stats.msg_out_counter = out.messages;
         stats.bytes_out_counter = out.bytes;
         stats.msg_rate_out = rates.messages;
@@ -150,43 +161,30 @@ impl Assembly<'_> {
             .unwrap_or(self.topic.log.created_ms)
     }
 
-    /// What the listeners of a subscription got since they joined.
-    fn live_out(&self, subscription: &SubscriptionFigures) -> Sent {
-        let mut out = Sent::default();
+    /// What went on with the listeners of a subscription since they joined.
+    fn live_activity(&self, subscription: &SubscriptionFigures) -> Activity {
+        let mut all = Activity::default();
         for listener in subscription
             .cursors
             .iter()
             .filter_map(|cursor| self.live.of(cursor))
         {
-            out.add(listener.sent);
+            all.add(&listener.activity);
         }
-        out
+        all
     }
 
-    fn subscription(&self, subscription: &SubscriptionFigures, live_out: Sent) -> SubscriptionStats {
-        let mut out = subscription.sent;
-        out.add(live_out);
-        let since_ms = subscription
-            .consumers
-            .iter()
-            .map(|consumer| consumer.info.connected_since_ms)
-            .min();
-        let rates = if self.topic.subscriptions.len() <= ROWS_MAX {
-            let meter = Meter::Subscription(self.topic.id, subscription.name.clone());
-            self.meters
-                .rates(meter, since_ms.unwrap_or(self.topic.log.created_ms), out)
-        } else {
-            Rates::default()
-        };
+    fn subscription(&self, subscription: &SubscriptionFigures, live: &Activity) -> SubscriptionStats {
+        let mut all = subscription.activity;
+        all.add(live);
         let acks = || subscription.cursors.iter().map(|cursor| self.live.acks(cursor));
         let backlog = acks().map(|acks| acks.backlog).max().unwrap_or(0);
         let dispatch = subscription.dispatch.unwrap_or_default();
         let acked_to = lowest(self.topic, subscription, self.live);
+        let advanced = subscription.cursors.iter().map(|cursor| cursor.advanced).max();
         let mut stats = SubscriptionStats {
-            msg_rate_out: rates.messages,
-            msg_throughput_out: rates.bytes,
-            bytes_out_counter: out.bytes,
-            msg_out_counter: out.messages,
+            bytes_out_counter: all.sent.bytes,
+            msg_out_counter: all.sent.messages,
             msg_backlog: backlog,
             msg_backlog_no_delayed: backlog.saturating_sub(dispatch.delayed),
             backlog_size: if self.flags.subscription_backlog_size {
@@ -196,6 +194,7 @@ impl Assembly<'_> {
             },
             blocked_subscription_on_unacked_msgs: dispatch.is_blocked,
             msg_delayed: dispatch.delayed,
+            delayed_message_index_size_in_bytes: dispatch.delayed_bytes,
             msg_in_replay: dispatch.in_replay,
             unacked_messages: dispatch.unacked,
             msg_expired: subscription.expired.entries,
@@ -209,10 +208,15 @@ impl Assembly<'_> {
                 .map(|consumer| self.flow_at_ms(consumer))
                 .max()
                 .unwrap_or_default(),
+            last_consumed_timestamp: signed(all.sent_at.wall_ms()),
+            last_acked_timestamp: signed(all.acked_at.wall_ms()),
+            last_mark_delete_advanced_timestamp: signed(advanced.unwrap_or_default().wall_ms()),
             consumers: self.consumers(subscription),
+            allow_out_of_order_delivery: dispatch.allows_out_of_order,
             key_shared_mode: subscription.key_shared_mode.map(str::to_owned),
             draining_hashes_count: u32::try_from(dispatch.draining_hashes).unwrap_or(u32::MAX),
             non_contiguous_deleted_messages_ranges: acks().map(|acks| u64::from(acks.holes)).sum(),
+            non_contiguous_deleted_messages_ranges_serialized_size: acks().map(|acks| acks.holes_bytes).sum(),
             subscription_properties: subscription.properties.iter().cloned().collect(),
             pharos_broadcast: subscription
                 .is_broadcast
@@ -220,8 +224,41 @@ impl Assembly<'_> {
             consumer_count: subscription.consumer_count as u64,
             ..SubscriptionStats::default()
         };
+        self.subscription_rates(&mut stats, subscription, &all);
         stats.set_durable(subscription.is_durable);
         stats
+    }
+
+    fn subscription_rates(
+        &self,
+        stats: &mut SubscriptionStats,
+        subscription: &SubscriptionFigures,
+        all: &Activity,
+    ) {
+        let passes = self.topic.name.domain() == Domain::NonPersistent;
+        if passes {
+            stats.msg_drop_rate = Some(0.0);
+        }
+        if self.topic.subscriptions.len() > ROWS_MAX {
+            return;
+        }
+        let came_ms = subscription
+            .consumers
+            .iter()
+            .map(|consumer| consumer.info.connected_since_ms)
+            .min();
+        let since_ms = came_ms.unwrap_or(self.topic.log.created_ms);
+        let meter = |what| Meter::Subscription(self.topic.id, subscription.name.clone(), what);
+        let rate = |what, count| self.meters.rate(|| meter(what), since_ms, count);
+        let sent = self.meters.rates(meter(Counted::Sent), since_ms, all.sent);
+        stats.msg_rate_out = sent.messages;
+        stats.msg_throughput_out = sent.bytes;
+        stats.message_ack_rate = rate(Counted::Acked, all.acked);
+        stats.msg_rate_redeliver = rate(Counted::Redelivered, all.redelivered);
+        stats.msg_rate_expired = rate(Counted::Expired, subscription.expired.entries);
+        if passes {
+            stats.msg_drop_rate = Some(rate(Counted::Dropped, subscription.dropped));
+        }
     }
 
     fn consumers(&self, subscription: &SubscriptionFigures) -> Vec<ConsumerStats> {
@@ -253,26 +290,36 @@ impl Assembly<'_> {
     fn consumer(&self, consumer: &ConsumerFigures, has_rates: bool) -> ConsumerStats {
         let listener = self.live.get(consumer.key);
         let dispatch = consumer.dispatch.unwrap_or_default();
-        let mut out = consumer.sent;
+        let mut all = consumer.activity;
         if let Some(listener) = listener {
-            out.add(listener.sent);
+            all.add(&listener.activity);
         }
-        let rates = if has_rates {
-            self.meters.rates(
-                Meter::Consumer(consumer.key.0),
-                consumer.info.connected_since_ms,
-                out,
-            )
-        } else {
-            Rates::default()
+        let meter = |what| Meter::Consumer(consumer.key.0, what);
+        let since_ms = consumer.info.connected_since_ms;
+        let sent = match has_rates {
+            true => self.meters.rates(meter(Counted::Sent), since_ms, all.sent),
+            false => Rates::default(),
         };
+        let rate = |what, count| match has_rates {
+            true => self.meters.rate(|| meter(what), since_ms, count),
+            false => 0.0,
+        };
+        let (acked_ms, consumed_ms) = (all.acked_at.wall_ms(), all.sent_at.wall_ms());
+        let text = |ms: u64| (ms > 0).then(|| iso_time(ms));
         let ranges = &consumer.hash_ranges;
         let has_ranges = !ranges.is_empty();
         ConsumerStats {
-            msg_rate_out: rates.messages,
-            msg_throughput_out: rates.bytes,
-            bytes_out_counter: out.bytes,
-            msg_out_counter: out.messages,
+            msg_rate_out: sent.messages,
+            msg_throughput_out: sent.bytes,
+            bytes_out_counter: all.sent.bytes,
+            msg_out_counter: all.sent.messages,
+            msg_rate_redeliver: rate(Counted::Redelivered, all.redelivered),
+            message_ack_rate: rate(Counted::Acked, all.acked),
+            avg_messages_per_entry: u32::try_from(all.messages_per_entry()).unwrap_or(u32::MAX),
+            last_acked_timestamp: signed(acked_ms),
+            last_acked_time: text(acked_ms),
+            last_consumed_timestamp: signed(consumed_ms),
+            last_consumed_time: text(consumed_ms),
             consumer_name: consumer.name.to_string(),
             available_permits: listener.map_or(dispatch.permits, |listener| listener.permits),
             unacked_messages: dispatch.unacked,
@@ -341,7 +388,6 @@ impl Assembly<'_> {
             connected_since: Some(iso_time(info.connected_since_ms)),
             client_version: Some(info.client_version.to_string()),
             metadata: info.metadata.iter().cloned().collect(),
-            ..PublisherStats::default()
         }
     }
 }

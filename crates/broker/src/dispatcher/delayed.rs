@@ -19,6 +19,9 @@ struct Item {
     group: Option<Group>,
 }
 
+/// What one message takes: once by its time and once by its ordinal.
+const ITEM_BYTES: usize = size_of::<(i64, u64)>() + size_of::<(u64, Item)>();
+
 /// The delayed messages of a subscription.
 #[derive(Debug)]
 pub(super) struct Delayed {
@@ -51,6 +54,11 @@ impl Delayed {
     /// Delayed messages, about: those that found no room count once per read.
     pub(super) fn len(&self) -> u64 {
         self.items.len() as u64 + self.overflow_count
+    }
+
+    /// Memory of what the index holds, spare room not counted.
+    pub(super) fn index_bytes(&self) -> u64 {
+        (self.items.len() * ITEM_BYTES) as u64
     }
 
     pub(super) fn contains(&self, ordinal: u64) -> bool {

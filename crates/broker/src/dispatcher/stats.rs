@@ -30,12 +30,16 @@ pub struct DispatchStats {
     pub pending: u64,
     /// Entries that wait for their time (`msgDelayed`).
     pub delayed: u64,
+    /// What remembering them takes, in bytes (`delayedMessageIndexSizeInBytes`).
+    pub delayed_bytes: u64,
     /// Entries that wait to be delivered out of turn (`msgInReplay`).
     pub in_replay: u64,
     /// Nothing new is read, because too much is unacknowledged (`blockedSubscriptionOnUnackedMsgs`).
     pub is_blocked: bool,
     /// Key_Shared: hashes that wait for another consumer to finish with them.
     pub draining_hashes: u64,
+    /// Key_Shared: order is not kept when consumers come and go (`allowOutOfOrderDelivery`).
+    pub allows_out_of_order: bool,
 }
 
 impl Dispatcher {
@@ -63,9 +67,11 @@ impl Dispatcher {
             unacked: self.unacked,
             pending: self.pending.len() as u64,
             delayed: self.delayed.len(),
+            delayed_bytes: self.delayed.index_bytes(),
             in_replay: self.replay.len() as u64,
             is_blocked: self.is_blocked,
             draining_hashes: draining as u64,
+            allows_out_of_order: matches!(&self.mode, Mode::KeyShared(keys) if keys.allows_out_of_order()),
         }
     }
 

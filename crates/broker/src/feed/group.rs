@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use super::cohorts::{Cohort, Cohorts, Member};
 use super::due::{Bell, DueGroups};
 use super::window::Found;
-use super::{Feed, Lease, Listener};
+use super::{Feed, Lease, Listener, Moment, Sent};
 use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey};
 
@@ -275,7 +275,7 @@ impl Group {
         let mut state = self.state.borrow_mut();
         let ordinal = entry.ordinal;
         state.served = ordinal;
-        self.feed.on_prepared(entry);
+        let ready = Moment::at(self.feed.on_prepared(entry));
         self.feed.note_batch(entry.facts.message_count);
         sink.begin(entry, self.feed.partition);
         while cohort.has_next() {
@@ -297,7 +297,7 @@ impl Group {
                     listener.queued = false;
                     continue;
                 }
-                send(listener, entry, sink);
+                send(listener, entry, ready, sink);
             }
             listener.next = ordinal.next();
             state.enqueue(member.index);
@@ -308,7 +308,7 @@ impl Group {
 }
 
 /// Hands one entry to one listener and counts it.
-fn send(listener: &mut Listener, entry: &Arc<FeedEntry>, sink: &mut dyn DeliverySink) {
+fn send(listener: &mut Listener, entry: &Arc<FeedEntry>, ready: Moment, sink: &mut dyn DeliverySink) {
     let to = Recipient {
         consumer_id: listener.consumer_id,
         redelivery_count: 0,
@@ -323,8 +323,13 @@ fn send(listener: &mut Listener, entry: &Arc<FeedEntry>, sink: &mut dyn Delivery
     };
     sink.message(to, remaining);
     listener.permits -= i64::from(cost);
-    listener.messages_out += u64::from(cost);
-    listener.bytes_out += entry.payload.len() as u64;
+    let activity = &mut listener.activity;
+    activity.sent.add(Sent {
+        messages: u64::from(cost),
+        bytes: entry.payload.len() as u64,
+    });
+    activity.entries += 1;
+    activity.sent_at = ready;
 }
 
 impl State {
@@ -413,7 +418,10 @@ impl Seat {
 
     /// Delivers again from the first entry that is not acknowledged.
     pub fn redeliver(&self, epoch: Option<u64>) {
-        let first = self.group.with(self.index, |listener| listener.acks.acked_to());
+        let first = self.group.with(self.index, |listener| {
+            listener.activity.redelivered += listener.acks.backlog(listener.next);
+            listener.acks.acked_to()
+        });
         if let Some(first) = first {
             self.group.rewind(self.index, first, epoch);
         }

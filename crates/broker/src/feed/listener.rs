@@ -6,6 +6,7 @@
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::Ordinal;
 
+use super::activity::{Activity, ListenerActivity};
 use crate::ids::{ConsumerKey, SlotId};
 
 /// What was sent to consumers, redeliveries included.
@@ -36,8 +37,8 @@ pub struct Lease {
     pub read_from: Ordinal,
     /// Whether the place holds back trimming.
     pub durable: bool,
-    /// On its way home: what was sent to the listener, for stats.
-    pub sent: Sent,
+    /// On its way home: what went on with the listener, for stats.
+    pub activity: Activity,
 }
 
 /// A listener.
@@ -67,10 +68,8 @@ pub struct Listener {
     pub dirty: bool,
     /// Whether the place holds back trimming.
     pub durable: bool,
-    /// Messages sent to it since it joined; for stats.
-    pub messages_out: u64,
-    /// Bytes sent to it since it joined; for stats.
-    pub bytes_out: u64,
+    /// What went on since it joined; for stats.
+    pub activity: ListenerActivity,
 }
 
 impl Listener {
@@ -90,24 +89,19 @@ impl Listener {
             queued: false,
             dirty: false,
             durable: lease.durable,
-            messages_out: 0,
-            bytes_out: 0,
+            activity: ListenerActivity::default(),
         }
     }
 
     /// The lease, to give back.
     #[must_use]
     pub fn into_lease(self) -> Lease {
-        let sent = Sent {
-            messages: self.messages_out,
-            bytes: self.bytes_out,
-        };
         Lease {
             slot: self.slot,
             read_from: self.acks.acked_to(),
             acks: self.acks,
             durable: self.durable,
-            sent,
+            activity: self.activity.in_messages(),
         }
     }
 }

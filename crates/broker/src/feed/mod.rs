@@ -10,6 +10,7 @@
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
 //! Always true: a seat whose cursor moved since the last report is in `dirty`, once.
 
+mod activity;
 mod backlog;
 mod cohorts;
 mod due;
@@ -31,11 +32,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::cursor::{AckOutcome, AckState};
 use pharos_managed_ledger::{LedgerTable, Lookup};
 use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
+pub use activity::{Activity, ListenerActivity, Moment};
 pub use backlog::Backlog;
 pub(crate) use backlog::{Room, Waiting, retry_delay};
 pub use due::DueGroups;
@@ -304,6 +306,7 @@ impl Feed {
         let table = self.table.borrow();
         let mut timeline = self.timeline.borrow_mut();
         let (largest_batch, mut too_long) = (self.largest_batch.get(), 0);
+        let mut acked = 0;
         self.change(group, index, |state| {
             for ack in acks {
                 let Some(ordinal) = existing(&table, ack.position, tail, cumulative) else {
@@ -314,14 +317,18 @@ impl Feed {
                     continue;
                 }
                 timeline.acknowledged(ordinal, now);
-                match (cumulative, ack.remaining) {
-                    (false, []) => state.ack(ordinal),
-                    (false, words) => state.ack_batch(ordinal, words),
-                    (true, []) => state.ack_cumulative(ordinal),
-                    (true, words) => state.ack_cumulative_batch(ordinal, words),
+                acked += match cumulative {
+                    false => u64::from(acknowledge(state, ordinal, ack.remaining)),
+                    true => acknowledge_all(state, ordinal, ack.remaining, tail),
                 };
             }
         });
+        if acked > 0 {
+            group.with(index, |listener| {
+                listener.activity.acked += acked;
+                listener.activity.acked_at = Moment::at(now);
+            });
+        }
         too_long
     }
 
@@ -401,8 +408,9 @@ impl Feed {
         listener.acks.ack(ordinal);
     }
 
-    fn on_prepared(&self, entry: &FeedEntry) {
-        self.timeline.borrow_mut().prepared(entry);
+    /// An entry is about to be dealt to a connection; when it was ready for that.
+    fn on_prepared(&self, entry: &FeedEntry) -> Nanos {
+        self.timeline.borrow_mut().prepared(entry)
     }
 
     fn wake_all(&self) {
@@ -411,6 +419,26 @@ impl Feed {
             self.host.wake(*connection);
         }
     }
+}
+
+/// Acknowledges one entry, or part of one. Whether all of it is acknowledged now and was not before.
+fn acknowledge(state: &mut AckState, ordinal: Ordinal, remaining: &[i64]) -> bool {
+    let outcome = match remaining {
+        [] => state.ack(ordinal),
+        words => state.ack_batch(ordinal, words),
+    };
+    matches!(outcome, AckOutcome::Recorded | AckOutcome::Advanced)
+}
+
+/// Acknowledges everything up to an entry. How many entries were not before.
+fn acknowledge_all(state: &mut AckState, ordinal: Ordinal, remaining: &[i64], tail: Ordinal) -> u64 {
+    // Without holes, as nearly always, the backlog is a difference.
+    let before = state.backlog(tail);
+    match remaining {
+        [] => state.ack_cumulative(ordinal),
+        words => state.ack_cumulative_batch(ordinal, words),
+    };
+    before.saturating_sub(state.backlog(tail))
 }
 
 /// The ordinal of a position that a client acknowledges. A cumulative one may name a place between entries.

@@ -107,7 +107,7 @@ impl Shard {
                 acks: AckState::default(),
                 read_from: Ordinal(0),
                 durable: false,
-                sent: Sent::default(),
+                activity: Activity::default(),
             };
             let permits = i64::MAX / 2;
             shard

@@ -78,21 +78,19 @@ impl Timeline {
         self.entries.shrink_to(2 * keep);
     }
 
-    pub(super) fn prepared(&mut self, entry: &FeedEntry) {
-        if !entry.is_live() {
-            return;
-        }
-        let Some(index) = self.index_of(entry.ordinal) else {
-            return;
-        };
-        let Some(times) = self.entries.get_mut(index) else {
-            return;
+    /// Notes that an entry is ready to be sent, the first time; when that was. Of one that is not live, or no longer known, it
+    /// is now.
+    pub(super) fn prepared(&mut self, entry: &FeedEntry) -> Nanos {
+        let known = entry.is_live().then(|| self.index_of(entry.ordinal)).flatten();
+        let Some(times) = known.and_then(|index| self.entries.get_mut(index)) else {
+            return clock::now();
         };
         if times.prepared == Nanos(0) {
             times.prepared = clock::now();
             let waited = times.prepared.since(times.arrived);
             self.stages.preparation.record(waited);
         }
+        times.prepared
     }
 
     pub(super) fn written(&mut self, entry: &FeedEntry, messages: u64, now: Nanos) {

@@ -7,7 +7,7 @@ use pharos_types::SubscriptionName;
 
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
-use crate::feed::{Lease, Sent};
+use crate::feed::{Activity, Lease};
 use crate::ids::{ConnectionId, ConsumerKey};
 use crate::shard::OutletEvent;
 
@@ -38,8 +38,8 @@ pub(crate) struct Consumer {
     pub(crate) is_leaving: bool,
     /// Resolved by being dropped when the consumer is gone.
     pub(crate) leaving: Vec<tokio::sync::oneshot::Sender<()>>,
-    /// Sent to it; while it listens, only what it got as a listener before.
-    pub(crate) sent: Sent,
+    /// What went on with it; while it listens, only what did before.
+    pub(crate) activity: Activity,
 }
 
 impl Topic {
@@ -160,11 +160,11 @@ impl Topic {
     /// A lent cursor is back.
     pub(super) fn take_home(&self, state: &mut State, consumer: &Consumer, key: ConsumerKey, lease: Lease) {
         self.returned(state, consumer.connection.shard);
-        state.counters.sent.add(lease.sent);
+        state.counters.sent.add(lease.activity.sent);
         let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
             return;
         };
-        subscription.sent.add(lease.sent);
+        subscription.activity.add(&lease.activity);
         let Some(cursor) = subscription.lent_to(key, &consumer.name) else {
             return;
         };
@@ -188,7 +188,7 @@ impl Topic {
         let Some(mut consumer) = state.consumers.remove(&key) else {
             return;
         };
-        consumer.sent.add(lease.sent);
+        consumer.activity.add(&lease.activity);
         self.take_home(&mut state, &consumer, key, lease);
         let name = consumer.subscription.clone();
         state.consumers.insert(key, consumer);

@@ -10,7 +10,7 @@ use super::subscribe::{SubscribeRequest, SubscriptionType};
 use super::subscription::{Body, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::error::SubscribeError;
-use crate::feed::Sent;
+use crate::feed::Activity;
 use crate::ids::SlotId;
 
 impl Topic {
@@ -75,7 +75,8 @@ impl Topic {
             activation: None,
             generation: 0,
             idle_since_ms: clock::wall_ms(),
-            sent: Sent::default(),
+            activity: Activity::default(),
+            dropped: 0,
             expired: Default::default(),
         };
         state.subscriptions.insert(name.clone(), Box::new(subscription));
@@ -94,6 +95,7 @@ impl Topic {
             acks: acks.clone(),
             logged: true,
             dropped: false,
+            advanced: Default::default(),
         });
         self.queue(state, cursor_store::cursor_created(id, number, member, acks));
         id
@@ -106,6 +108,7 @@ impl Topic {
             acks,
             logged: false,
             dropped: false,
+            advanced: Default::default(),
         })
     }
 }

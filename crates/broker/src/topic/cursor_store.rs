@@ -13,7 +13,7 @@ use pharos_types::SubscriptionName;
 use super::slots::Slot;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
-use crate::feed::Sent;
+use crate::feed::Activity;
 use crate::ids::SlotId;
 
 /// Subscription kinds as stored; never reuse a number.
@@ -206,6 +206,7 @@ pub(super) fn restore(state: &mut State) {
                     acks: cursor.acks.clone(),
                     logged: true,
                     dropped,
+                    advanced: Default::default(),
                 },
             ));
         }
@@ -222,7 +223,8 @@ pub(super) fn restore(state: &mut State) {
             activation: None,
             generation: 0,
             idle_since_ms: now_ms,
-            sent: Sent::default(),
+            activity: Activity::default(),
+            dropped: 0,
             expired: Default::default(),
         };
         state.subscriptions.insert(name, Box::new(subscription));

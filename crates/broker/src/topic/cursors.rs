@@ -2,12 +2,13 @@
 
 use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 
 use super::cursor_store;
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
-use crate::feed::Progress;
+use crate::feed::{Moment, Progress};
 use crate::ids::{ConsumerKey, SlotId};
 use crate::shard::{FeedMessage, OwnedAck};
 
@@ -30,6 +31,9 @@ impl Topic {
         };
         let before = slot.acked_to();
         slot.acks.clone_from(acks);
+        if before < acks.acked_to() {
+            slot.advanced = Moment::at(clock::now());
+        }
         let logged = slot.logged;
         if !slot.dropped {
             state.marks.moved(before, acks.acked_to());
@@ -94,6 +98,7 @@ impl Topic {
         };
         match &mut subscription.body {
             Body::Dispatched(body) => {
+                let mut messages = 0;
                 for ack in acks {
                     let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else {
                         continue;
@@ -106,6 +111,18 @@ impl Topic {
                         words => body.dispatcher.ack_batch(ordinal, words),
                     };
                     body.dirty |= acked.outcome.changed();
+                    // One that was to be sent again is nobody's; its number of messages is not at hand.
+                    messages += match acked.messages {
+                        0 => u64::from(acked.outcome.changed()),
+                        count => u64::from(count),
+                    };
+                }
+                if messages > 0 {
+                    let now = Moment::at(clock::now());
+                    subscription.activity.note_acked(messages, now);
+                    if let Some(consumer) = state.consumers.get_mut(&key) {
+                        consumer.activity.note_acked(messages, now);
+                    }
                 }
                 self.run_dispatcher(state, &name);
                 self.dispatched_dirty(state, &name);

@@ -14,7 +14,7 @@ use super::subscription::Body;
 use super::{State, Topic};
 use crate::dispatcher::{self, Chunk, EntryRef, Limits, Next};
 use crate::entry::FeedEntry;
-use crate::feed::{Sent, retry_delay};
+use crate::feed::{Activity, Moment, Sent, retry_delay};
 use crate::ids::ConsumerKey;
 use crate::shard::{Dispatched, OutletEvent};
 
@@ -216,6 +216,7 @@ impl Topic {
             .dispatcher
             .on_entries(now_ms(), &refs, &mut deliveries)
             .changed;
+        let now = Moment::at(clock::now());
         let mut runs: Vec<(ConsumerKey, Vec<Dispatched>)> = Vec::new();
         for delivery in deliveries {
             let key = ConsumerKey(delivery.consumer.0);
@@ -229,8 +230,8 @@ impl Topic {
                 messages: u64::from(entry.facts.message_count),
                 bytes: entry.payload.len() as u64,
             };
-            consumer.sent.add(sent);
-            subscription.sent.add(sent);
+            consumer.activity.note_sent(sent, now);
+            subscription.activity.note_sent(sent, now);
             state.counters.sent.add(sent);
             let item = Dispatched {
                 consumer_id: consumer.consumer_id,
@@ -361,9 +362,26 @@ impl Topic {
             };
             positions.iter().filter_map(exact).collect::<Vec<_>>()
         });
+        let mut messages = 0;
         self.with_dispatcher(key, |dispatcher, key| {
-            dispatcher.redeliver(key, ordinals.as_deref());
+            messages = dispatcher.redeliver(key, ordinals.as_deref());
         });
+        self.note(key, |activity| activity.redelivered += messages);
+    }
+}
+
+impl Topic {
+    /// Notes what went on with a consumer, for it and for its subscription.
+    fn note(&self, key: ConsumerKey, note: impl Fn(&mut Activity)) {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let Some(consumer) = state.consumers.get_mut(&key) else {
+            return;
+        };
+        note(&mut consumer.activity);
+        if let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) {
+            note(&mut subscription.activity);
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use super::{
     SubscriptionType, Topic,
 };
 use crate::dispatcher::{self, DispatchStats, HashRange};
-use crate::feed::{Listener, Sent};
-use crate::ids::{ConsumerKey, TopicId};
+use crate::feed::{Activity, Listener, Moment, Sent};
+use crate::ids::{ConsumerKey, SlotId, TopicId};
 
 /// What to gather.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,8 +98,10 @@ pub(crate) struct SubscriptionFigures {
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) consumer_count: usize,
     pub(crate) consumers: Vec<ConsumerFigures>,
-    /// Sent since the topic was loaded, without what present listeners got.
-    pub(crate) sent: Sent,
+    /// What went on since the topic was loaded, but for present listeners.
+    pub(crate) activity: Activity,
+    /// Messages that consumers of a non-persistent topic could not take.
+    pub(crate) dropped: u64,
     pub(crate) expired: Expired,
     /// One, or of a broadcast subscription one per name.
     pub(crate) cursors: Vec<CursorFigures>,
@@ -116,8 +118,8 @@ pub(crate) struct ConsumerFigures {
     pub(crate) key: ConsumerKey,
     pub(crate) name: Arc<str>,
     pub(crate) info: Arc<ConsumerInfo>,
-    /// Sent to it, without what it gets as a listener now.
-    pub(crate) sent: Sent,
+    /// What went on with it, without what does as a listener now.
+    pub(crate) activity: Activity,
     /// When it last gave permits, but for those of a listener; in milliseconds since 1970.
     pub(crate) flow_at_ms: u64,
     pub(crate) dispatch: Option<dispatcher::ConsumerStats>,
@@ -130,6 +132,8 @@ pub(crate) struct CursorFigures {
     /// The listener it is lent to, which may be further.
     pub(crate) lent_to: Option<ConsumerKey>,
     pub(crate) acks: AckFigures,
+    /// When its mark-delete position last moved, as far as is known at home.
+    pub(crate) advanced: Moment,
     /// Of a broadcast cursor.
     pub(crate) member: Option<MemberFigures>,
 }
@@ -153,6 +157,8 @@ pub(crate) struct AckFigures {
     pub(crate) backlog: u64,
     /// Acknowledged ranges beyond `acked_to`.
     pub(crate) holes: u32,
+    /// What the cursor takes when it is stored, if there are any.
+    pub(crate) holes_bytes: u64,
     /// These ranges, when details are wanted.
     pub(crate) ranges: Vec<(Ordinal, Ordinal)>,
 }
@@ -169,7 +175,7 @@ pub(crate) struct ListenerFigures {
     pub(crate) permits: i64,
     /// When it last gave some, in milliseconds since 1970; 0 for never.
     pub(crate) flow_at_ms: u64,
-    pub(crate) sent: Sent,
+    pub(crate) activity: Activity,
 }
 
 impl AckFigures {
@@ -183,6 +189,7 @@ impl AckFigures {
             acked_to: acks.acked_to(),
             backlog: acks.backlog(end),
             holes: u32::try_from(count).unwrap_or(u32::MAX),
+            holes_bytes: if count > 0 { stored_bytes(acks) } else { 0 },
             ranges: if with_ranges {
                 acks.acked_ranges().collect()
             } else {
@@ -190,6 +197,12 @@ impl AckFigures {
             },
         }
     }
+}
+
+fn stored_bytes(acks: &AckState) -> u64 {
+    let mut bytes = Vec::new();
+    acks.encode(&mut bytes);
+    bytes.len() as u64
 }
 
 impl ListenerFigures {
@@ -202,10 +215,7 @@ impl ListenerFigures {
             unacked: listener.acks.backlog(listener.next),
             permits: listener.permits,
             flow_at_ms: u64::from(listener.flow_at_s) * 1000,
-            sent: Sent {
-                messages: listener.messages_out,
-                bytes: listener.bytes_out,
-            },
+            activity: listener.activity.in_messages(),
         }
     }
 }
@@ -299,7 +309,8 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         properties: subscription.properties.clone(),
         consumer_count: subscription.consumers.len(),
         consumers: Vec::new(),
-        sent: subscription.sent,
+        activity: subscription.activity,
+        dropped: subscription.dropped,
         expired: subscription.expired,
         cursors: Vec::new(),
         dispatch: None,
@@ -327,6 +338,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
             figures.cursors.push(CursorFigures {
                 lent_to: None,
                 acks,
+                advanced: advanced(state, body.slot),
                 member: None,
             });
         }
@@ -357,8 +369,14 @@ fn cursor_figures(
     CursorFigures {
         lent_to: cursor.loan().map(|loan| loan.key),
         acks: acks.map_or_else(unknown, |acks| AckFigures::of(acks, end, wanted.details)),
+        advanced: advanced(state, cursor.slot),
         member,
     }
+}
+
+fn advanced(state: &State, slot: Option<SlotId>) -> Moment {
+    let slot = slot.and_then(|id| state.slots.get(id));
+    slot.map(|slot| slot.advanced).unwrap_or_default()
 }
 
 fn member_figures(name: &Arc<str>, member: &BroadcastMember) -> MemberFigures {
@@ -380,7 +398,7 @@ fn consumers(state: &State, subscription: &Subscription) -> Vec<ConsumerFigures>
             key,
             name: consumer.name.clone(),
             info: consumer.info.clone(),
-            sent: consumer.sent,
+            activity: consumer.activity,
             flow_at_ms: consumer.flow_at_ms,
             dispatch: None,
             hash_ranges: Vec::new(),

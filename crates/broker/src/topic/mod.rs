@@ -176,6 +176,8 @@ pub(crate) struct Counters {
     pub(crate) absent_dropped: u64,
     /// Sent to consumers; what present listeners got is counted when they leave.
     pub(crate) sent: Sent,
+    /// Whether a piece of a chunked message was among it.
+    pub(crate) has_chunks: bool,
     /// When the last entry was appended, in milliseconds since 1970; 0 for never.
     pub(crate) last_publish_ms: u64,
 }

@@ -130,6 +130,7 @@ impl Topic {
         state.counters.entries_in += 1;
         state.counters.last_publish_ms = wall_ms;
         state.counters.bytes_in += entry.payload.len() as u64;
+        state.counters.has_chunks |= entry.facts.is_chunk;
         state.counters.sizes.record(entry.payload.len() as u64);
     }
 

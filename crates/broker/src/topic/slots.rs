@@ -3,6 +3,7 @@
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::Ordinal;
 
+use crate::feed::Moment;
 use crate::ids::SlotId;
 
 /// What is known of one place.
@@ -13,6 +14,8 @@ pub(crate) struct Slot {
     pub(crate) logged: bool,
     /// Its consumer lost it: kept so that the name is known, but not counted for trimming.
     pub(crate) dropped: bool,
+    /// When its mark-delete position was last heard to have moved, for stats.
+    pub(crate) advanced: Moment,
 }
 
 impl Slot {

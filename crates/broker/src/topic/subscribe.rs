@@ -10,7 +10,7 @@ use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, Loan, Subsc
 use super::{State, Topic};
 use crate::dispatcher::{self, Dispatcher, KeySharedSpec};
 use crate::error::{SubscribeError, TopicError};
-use crate::feed::{FeedSeed, Lease, Sent};
+use crate::feed::{Activity, FeedSeed, Lease};
 use crate::ids::{ConnectionId, ConsumerKey};
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
@@ -308,7 +308,7 @@ impl Topic {
                 flow_at_ms: 0,
                 is_leaving: false,
                 leaving: Vec::new(),
-                sent: Sent::default(),
+                activity: Activity::default(),
             },
         );
         if let Some(subscription) = state.subscriptions.get_mut(&request.subscription) {
@@ -479,7 +479,7 @@ pub(super) fn lend(
         read_from: acks.acked_to(),
         acks,
         durable,
-        sent: Sent::default(),
+        activity: Activity::default(),
     })
 }
 

@@ -19,7 +19,7 @@ use super::expiry::Expired;
 use super::subscribe::SubscriptionType;
 use super::transient::Sharing;
 use crate::dispatcher::Dispatcher;
-use crate::feed::Sent;
+use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 
 /// A subscription of a topic.
@@ -45,8 +45,10 @@ pub(crate) struct Subscription {
     pub(crate) generation: u64,
     /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
     pub(crate) idle_since_ms: u64,
-    /// Sent to its consumers since the topic was loaded; what present listeners got is counted when they leave.
-    pub(crate) sent: Sent,
+    /// What went on with its consumers since the topic was loaded; that of present listeners is counted when they leave.
+    pub(crate) activity: Activity,
+    /// On a non-persistent topic: messages that a consumer should have got and could not take.
+    pub(crate) dropped: u64,
     /// What was acknowledged for its consumers because it was too old.
     pub(crate) expired: Expired,
 }

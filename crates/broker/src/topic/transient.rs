@@ -21,7 +21,7 @@ use super::{State, Topic};
 use crate::dispatcher::{self, Dispatcher, EntryRef};
 use crate::entry::FeedEntry;
 use crate::error::SubscribeError;
-use crate::feed::Sent;
+use crate::feed::{Moment, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
 use crate::shard::{Dispatched, Message, OutletEvent, Publish, Receipt};
 
@@ -63,8 +63,17 @@ impl Sharing {
         }
     }
 
-    /// Adds who gets the message to `takers`.
-    fn choose(&mut self, kind: Option<SubscriptionType>, entry: &EntryRef, takers: &mut Vec<ConsumerKey>) {
+    /// Adds who gets the message to `takers`. Says how many should have got it and could not.
+    fn choose(
+        &mut self,
+        kind: Option<SubscriptionType>,
+        entry: &EntryRef,
+        takers: &mut Vec<ConsumerKey>,
+    ) -> usize {
+        let wanted = match self {
+            Self::Each { dispatchers, .. } if kind != Some(SubscriptionType::Failover) => dispatchers.len(),
+            Self::Each { .. } | Self::OneOf(_) => 1,
+        };
         match self {
             Self::Each { dispatchers, active } if kind == Some(SubscriptionType::Failover) => {
                 let taker = active.filter(|key| {
@@ -84,6 +93,7 @@ impl Sharing {
                 takers.extend(dispatcher.deal_transient(entry).map(|key| ConsumerKey(key.0)));
             }
         }
+        wanted.saturating_sub(takers.len())
     }
 
     /// A consumer left.
@@ -269,6 +279,7 @@ impl Topic {
             messages: u64::from(entry.facts.message_count),
             bytes: entry.payload.len() as u64,
         };
+        let now = Moment::at(clock::now());
         let mut takers = Vec::new();
         for subscription in state.subscriptions.values_mut() {
             let Subscription {
@@ -281,13 +292,14 @@ impl Topic {
             };
             takers.clear();
             let by_key = *kind == Some(SubscriptionType::KeyShared);
-            sharing.choose(*kind, &entry_ref(entry, by_key), &mut takers);
+            let missed = sharing.choose(*kind, &entry_ref(entry, by_key), &mut takers) as u64;
+            subscription.dropped += missed * sent.messages;
             for key in &takers {
                 let Some(consumer) = state.consumers.get_mut(key) else {
                     continue;
                 };
-                consumer.sent.add(sent);
-                subscription.sent.add(sent);
+                consumer.activity.note_sent(sent, now);
+                subscription.activity.note_sent(sent, now);
                 state.counters.sent.add(sent);
                 deliveries.entry(*key).or_default().push(Dispatched {
                     consumer_id: consumer.consumer_id,

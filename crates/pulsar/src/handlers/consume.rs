@@ -400,8 +400,6 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
                 connected_since: Some(pharos_broker::iso_time(connection.connected_since_ms)),
                 r#type: Some(format!("{:?}", consumer.kind)),
                 msg_backlog: Some(stats.backlog),
-                msg_rate_out: Some(0.0),
-                msg_throughput_out: Some(0.0),
                 ..Default::default()
             }
         };
