@@ -54,6 +54,14 @@ pub enum OpenError {
         /// What is wrong there.
         what: String,
     },
+    /// It is not the store of the ledgers that it was opened beside, or not as it was.
+    #[error("{why}; {} says so. Put the right one back; storage.accept_metadata opens it all the same", .witness.display())]
+    NotOfTheseLedgers {
+        /// The file beside the ledgers that knows their metadata store.
+        witness: PathBuf,
+        /// What is wrong.
+        why: Mismatch,
+    },
     /// It cannot be read or written.
     #[error("cannot open metadata store")]
     Fault(#[source] Arc<Fault>),
@@ -70,6 +78,26 @@ impl OpenError {
             format!("{}: {error}", path.display()),
         ))
     }
+}
+
+/// Why a metadata store is not that of the ledgers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// There is none, or only one of an older release.
+    #[error("the metadata store of these ledgers is missing")]
+    Missing,
+    /// It has another id.
+    #[error("this metadata store belongs to other ledgers")]
+    Foreign,
+    /// It is not as far as it was, as a backup is.
+    #[error("this metadata store is older than the ledgers")]
+    Older,
+    /// It was opened beside these ledgers when they were newer.
+    #[error("the ledgers are older than their metadata store")]
+    LedgersOlder,
+    /// It was opened beside ledgers, and these know of none.
+    #[error("this metadata store belongs to ledgers, and these know of no metadata store")]
+    NoWitness,
 }
 
 /// Why something could not be read.

@@ -40,8 +40,8 @@ mod key;
 mod memory;
 mod watch;
 
-pub use embedded::{Embedded, Flaw, Look, Manual, Options};
-pub use error::{Fault, OpenError, ReadError, WriteError};
+pub use embedded::{Beside, Embedded, Flaw, Look, Manual, MatchesLedgers, Options};
+pub use error::{Fault, Mismatch, OpenError, ReadError, WriteError};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::Memory;
 pub use watch::{Event, Watch};

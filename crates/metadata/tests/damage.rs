@@ -80,7 +80,7 @@ fn filled(stop: bool) -> (FaultFs, Vec<Item>) {
 }
 
 fn look(fs: &FaultFs) -> Result<Option<Look>, OpenError> {
-    Embedded::look(&*fs.mount(), dir(), None)
+    Embedded::look(&*fs.mount(), dir(), None, None)
 }
 
 /// Opens it, and once more after that: what was found must be `all`, or a refusal that names a file.

@@ -20,6 +20,7 @@ fn options() -> Options {
     Options {
         reserve_bytes: 16 << 10,
         format_1: Some(PathBuf::from(OLD)),
+        ..Options::default()
     }
 }
 
@@ -127,7 +128,7 @@ fn a_damaged_one_is_refused_or_the_same() {
             let mut bytes = old.clone();
             bytes[at] ^= 1 << (at % 8);
             let fs = with(1, &bytes);
-            let look = Embedded::look(&*fs.mount(), Path::new(DIR), Some(Path::new(OLD)));
+            let look = Embedded::look(&*fs.mount(), Path::new(DIR), Some(Path::new(OLD)), None);
             assert!(fs.bytes_of(Path::new(OLD)).unwrap() == bytes);
             (at, look)
         })

@@ -16,7 +16,7 @@ use pharos_broker::topic::SubscriptionType;
 use pharos_broker::{Backend, Broker, Threads};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
-use pharos_metadata::{Embedded, MetadataStore};
+use pharos_metadata::{Beside, Embedded, MetadataStore};
 use pharos_pulsar::Door;
 use pharos_storage::{IoMode, Storage};
 use pharos_types::NamespaceName;
@@ -80,7 +80,7 @@ pub(crate) async fn start_broker(
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let storage = Storage::open(dir, storage_options(settings))
         .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
-    let metadata = open_metadata(dir)?;
+    let metadata = open_metadata(settings, Some(beside(settings, &storage).await?))?;
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
         .await
         .context("cannot load tenants, namespaces and topics")?;
@@ -113,15 +113,40 @@ pub(crate) async fn start_broker(
     })
 }
 
-pub(crate) fn open_metadata(data_dir: &Path) -> anyhow::Result<Arc<dyn MetadataStore>> {
-    let dir = metadata_dir(data_dir);
+/// Opens the metadata; `beside`: the ledgers that it must be the metadata of.
+pub(crate) fn open_metadata(
+    settings: &Settings,
+    beside: Option<Beside>,
+) -> anyhow::Result<Arc<dyn MetadataStore>> {
+    let dir = metadata_dir(&settings.data_dir);
     let options = pharos_metadata::Options {
-        format_1: Some(metadata_format_1(data_dir)),
+        format_1: Some(metadata_format_1(&settings.data_dir)),
+        beside,
         ..pharos_metadata::Options::default()
     };
     let store = Embedded::open(&dir, &options)
         .with_context(|| format!("cannot open the metadata in {}", dir.display()))?;
     Ok(Arc::new(store))
+}
+
+/// The ledgers that the metadata must belong to.
+async fn beside(settings: &Settings, storage: &Storage) -> anyhow::Result<Beside> {
+    let next_ledger = storage.next_ledger().0;
+    let ledgers = storage.list().await.context("cannot list the ledgers")?;
+    Ok(Beside {
+        witness: metadata_witness(settings),
+        has_ledgers: !ledgers.is_empty(),
+        next_ledger,
+        accept: settings.storage.accept_metadata,
+    })
+}
+
+/// The file that says which metadata is that of the ledgers, in the first directory of these.
+pub(crate) fn metadata_witness(settings: &Settings) -> PathBuf {
+    let first = settings.storage.ledger_dirs.0.first().cloned();
+    first
+        .unwrap_or_else(|| settings.data_dir.join("ledgers"))
+        .join("METADATA")
 }
 
 /// Where the metadata is.

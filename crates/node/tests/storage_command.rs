@@ -55,6 +55,17 @@ fn content(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
+/// A data directory like this one.
+fn copied(data: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for (path, bytes) in content(data) {
+        let place = to.path().join(path.strip_prefix(data).unwrap());
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::write(place, bytes).unwrap();
+    }
+    to
+}
+
 fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[at] ^= 0x10;
@@ -210,7 +221,7 @@ async fn a_ledger_that_a_topic_names_and_nobody_has_is_reported() {
     }
     let checked = text(&storage(&data, &["check"]));
     assert!(
-        checked.starts_with("does not open") && checked.contains("metadata store is missing"),
+        checked.starts_with("does not open") && checked.contains("is missing"),
         "{checked}"
     );
     let report = json(&data, &["check"], 1);
@@ -222,6 +233,56 @@ async fn a_ledger_that_a_topic_names_and_nobody_has_is_reported() {
             .contains("topics cannot be told"),
         "{report}"
     );
+}
+
+/// The two copies of one data directory in place of those of another.
+fn put_metadata(from: &Path, to: &Path) {
+    for copy in ["copy-1", "copy-2"] {
+        let place = Path::new("metadata").join(copy);
+        std::fs::copy(from.join(&place), to.join(&place)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_is_missing_foreign_or_older_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, other, old] = ["data", "other", "old"].map(|name| dir.path().join(name));
+    filled(&data).await.stop();
+    Node::start(&other, &[]).stop();
+    std::fs::create_dir_all(old.join("metadata")).unwrap();
+    put_metadata(&data, &old);
+    reads_all(&data).await;
+    let is_refused = |why: &str| {
+        let broker = support::refused(&data);
+        let said = String::from_utf8_lossy(&broker.stderr).into_owned();
+        assert_eq!(broker.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains(why) && said.contains("storage.accept_metadata"),
+            "{said}"
+        );
+        let report = json(&data, &["check"], 1);
+        assert!(
+            report["metadata"]["refusal"].as_str().unwrap().contains(why),
+            "{report}"
+        );
+    };
+    let kept = dir.path().join("kept");
+    std::fs::create_dir_all(kept.join("metadata")).unwrap();
+    put_metadata(&data, &kept);
+    put_metadata(&old, &data);
+    is_refused("older than the ledgers");
+    put_metadata(&other, &data);
+    is_refused("belongs to other ledgers");
+    for copy in ["copy-1", "copy-2"] {
+        std::fs::remove_file(data.join("metadata").join(copy)).unwrap();
+    }
+    is_refused("is missing");
+    put_metadata(&kept, &data);
+    reads_all(&data).await;
+    // Accepted all the same: what it names is there, and goes on.
+    put_metadata(&old, &data);
+    Node::start(&data, &["--storage-accept-metadata", "true"]).stop();
+    reads_all(&data).await;
 }
 
 /// Where a copy of the metadata has something in it.
@@ -257,7 +318,9 @@ async fn flipped_bytes_of_the_metadata_are_harmless_or_refused_and_nothing_panic
             Some(0) => {
                 assert!(said.ends_with("nothing is lost\n"), "{what}: {said}");
                 if turn % 4 == 0 {
-                    reads_all(data).await;
+                    // What a start changes it changes elsewhere, or the next turn would put back an older store.
+                    let started = copied(data);
+                    reads_all(started.path()).await;
                 }
             }
             Some(1) => {

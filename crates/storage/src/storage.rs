@@ -137,6 +137,12 @@ impl Storage {
         })
     }
 
+    /// The id that the next ledger gets: all there are are below.
+    #[must_use]
+    pub fn next_ledger(&self) -> LedgerId {
+        LedgerId(self.shared.ledger_next.load(Ordering::Acquire))
+    }
+
     /// What the engine did and how it stands.
     #[must_use]
     pub fn stats(&self) -> Stats {

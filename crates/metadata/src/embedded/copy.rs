@@ -229,6 +229,15 @@ impl Copy {
         self.sync()
     }
 
+    /// Says something new about the store, durably.
+    pub(super) fn say(&mut self, epoch: u64, ledgers_from: u64) -> Result<(), CopyError> {
+        self.write_header(|header| {
+            header.epoch = epoch;
+            header.ledgers_from = ledgers_from;
+        })?;
+        self.sync()
+    }
+
     /// Writes everything again in place. The other copy must be whole until this returns `Ok`.
     pub(super) fn write_again(&mut self, again: &Again<'_>) -> Result<(), CopyError> {
         let state = again.state;

@@ -233,6 +233,15 @@ impl Log {
             .iter_mut()
             .try_for_each(|copy| copy.close(state.number))
     }
+
+    /// Says the epoch and from which ledger on this store may call ledgers orphans, durably in both copies.
+    pub(super) fn say(&mut self, epoch: u64, ledgers_from: u64) -> Result<(), CopyError> {
+        for copy in &mut self.copies {
+            copy.say(epoch, ledgers_from)?;
+        }
+        (self.epoch, self.ledgers_from) = (epoch, ledgers_from);
+        Ok(())
+    }
 }
 
 /// How much of the reserve a change may have.

@@ -5,7 +5,8 @@ use std::path::Path;
 use pharos_runtime::fs::Fs;
 
 use super::survey::Flaw;
-use super::{Embedded, migrate, recover};
+use super::witness::Beside;
+use super::{Embedded, migrate, recover, witness};
 use crate::{Item, OpenError};
 
 /// What a store holds, and what is not as it should be in its files.
@@ -27,10 +28,19 @@ impl Embedded {
     ///
     /// # Errors
     /// Those of [`open`](Self::open) that say that the store cannot be used as it is.
-    pub fn look(fs: &dyn Fs, dir: &Path, format_1: Option<&Path>) -> Result<Option<Look>, OpenError> {
+    pub fn look(
+        fs: &dyn Fs,
+        dir: &Path,
+        format_1: Option<&Path>,
+        beside: Option<&Beside>,
+    ) -> Result<Option<Look>, OpenError> {
         let found = recover::read(fs, dir)?;
         let is_new = found.is_none();
-        let Some(store) = migrate::take_over(fs, format_1, found)? else {
+        let store = migrate::take_over(fs, format_1, found)?;
+        if let Some(beside) = beside {
+            witness::judge(fs, beside, store.as_ref(), is_new)?;
+        }
+        let Some(store) = store else {
             return Ok(None);
         };
         Ok(Some(Look {

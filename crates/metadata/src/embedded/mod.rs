@@ -30,15 +30,18 @@ mod recover;
 mod redb;
 mod state;
 mod survey;
+mod witness;
 mod writer;
 
 pub use look::Look;
 pub use manual::Manual;
 pub use survey::Flaw;
+pub use witness::{Beside, MatchesLedgers};
 
 use log::Log;
 use recover::Recovered;
 use state::State;
+use witness::Witness;
 use writer::{Answer, Write, Writer};
 
 use crate::key::{check_read, check_write};
@@ -62,6 +65,8 @@ pub struct Options {
     pub reserve_bytes: u64,
     /// The file of a store of format 1. It is taken over when the directory holds no store yet, and renamed.
     pub format_1: Option<PathBuf>,
+    /// The ledgers that it must belong to; `None`: it is opened by itself, and says nothing about ledgers.
+    pub beside: Option<Beside>,
 }
 
 impl Default for Options {
@@ -69,6 +74,7 @@ impl Default for Options {
         Self {
             reserve_bytes: 512 << 10,
             format_1: None,
+            beside: None,
         }
     }
 }
@@ -83,6 +89,7 @@ pub struct Embedded {
     /// Bounds the bytes that wait for the writer.
     write_bytes: Arc<Semaphore>,
     watchers: Arc<Watchers>,
+    matches: Option<MatchesLedgers>,
     /// Closed when the writer is gone.
     ended: watch::Receiver<()>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -168,14 +175,27 @@ impl Embedded {
             let keys = recovered.state.len();
             tracing::info!(keys, "taking over the metadata of an older release");
         }
-        let recovered = recovered.unwrap_or_else(new_store);
+        let judged = options.beside.as_ref();
+        let judged = judged.map(|beside| witness::judge(fs, beside, recovered.as_ref(), is_new));
+        let judged = judged.transpose()?;
+        let mut recovered = recovered.unwrap_or_else(new_store);
+        if let Some(judged) = &judged {
+            recovered.ledgers_from = judged.ledgers_from;
+        }
         for flaw in &recovered.flaws {
             tell(flaw);
         }
-        let log = Log::open(fs, dir, &recovered, reserve)?;
+        let mut log = Log::open(fs, dir, &recovered, reserve)?;
         if let Some(file) = &options.format_1 {
             migrate::finish(fs, file)?;
         }
+        let witness = match options.beside.as_ref().zip(judged) {
+            Some((beside, judged)) => Some(bind(fs, beside, &judged, &mut log, &recovered)?),
+            None => None,
+        };
+        let matches = witness.as_ref().map(|_| MatchesLedgers {
+            from: log.ledgers_from,
+        });
         let shared = Arc::new(Shared {
             state: RwLock::new(recovered.state),
             fault: Mutex::default(),
@@ -188,6 +208,7 @@ impl Embedded {
             Arc::clone(&watchers),
             Arc::clone(&shared),
             log,
+            witness,
             lock,
             ending,
         );
@@ -197,10 +218,17 @@ impl Embedded {
             writes: Mutex::new(Some(writes)),
             write_bytes: Arc::new(Semaphore::new(QUEUE_BYTES)),
             watchers,
+            matches,
             ended,
             thread: Mutex::default(),
         };
         Ok(Parts { store, writer })
+    }
+
+    /// Proof that this is the store of the ledgers it was opened beside; `None` when it was opened by itself.
+    #[must_use]
+    pub fn matches_ledgers(&self) -> Option<MatchesLedgers> {
+        self.matches
     }
 
     /// The directory.
@@ -311,6 +339,34 @@ impl MetadataStore for Embedded {
             self.watchers.end();
         })
     }
+}
+
+/// Makes store and ledgers know each other, in this order: the witness is there, the store says the next epoch, the witness says
+/// it. So a crash leaves the store at most one ahead, and never behind.
+fn bind(
+    fs: &dyn Fs,
+    beside: &Beside,
+    judged: &witness::Judged,
+    log: &mut Log,
+    recovered: &Recovered,
+) -> Result<Witness, OpenError> {
+    if judged.accepted {
+        tracing::warn!(
+            witness = %beside.witness.display(),
+            "storage.accept_metadata: opening a metadata store that is not the one of these ledgers; ledgers below {} are kept",
+            judged.ledgers_from
+        );
+    }
+    let failed = |error: copy::CopyError| OpenError::copy(&beside.witness, &error);
+    let number = recovered.state.number;
+    let mut witness = Witness::open(fs, &beside.witness, judged, log.store_id, number).map_err(failed)?;
+    let epoch = match judged.accepted {
+        true => witness.next_epoch().max(log.epoch + 1),
+        false => witness.next_epoch(),
+    };
+    log.say(epoch, judged.ledgers_from).map_err(failed)?;
+    witness.say(epoch, number).map_err(failed)?;
+    Ok(witness)
 }
 
 fn tell(flaw: &Flaw) {

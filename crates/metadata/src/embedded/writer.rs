@@ -12,6 +12,7 @@ use super::copy::{NewGroup, new_group_bytes};
 use super::format::{Record, push_record, record_bytes, record_crc};
 use super::log::{Failure, Log, Reserve};
 use super::state::State;
+use super::witness::Witness;
 use crate::watch::Watchers;
 use crate::{Event, Expect, Version, WriteError};
 
@@ -50,6 +51,8 @@ pub(super) struct Writer {
     watchers: Arc<Watchers>,
     shared: Arc<Shared>,
     log: Log,
+    /// `None`: there are no ledgers to tell, or it could not be written.
+    witness: Option<Witness>,
     /// Nobody else opens the store before this is dropped.
     _lock: Box<dyn FsLock>,
     /// Dropped last: tells who waits for the end.
@@ -74,6 +77,7 @@ impl Writer {
         watchers: Arc<Watchers>,
         shared: Arc<Shared>,
         log: Log,
+        witness: Option<Witness>,
         lock: Box<dyn FsLock>,
         ended: watch::Sender<()>,
     ) -> Self {
@@ -83,6 +87,7 @@ impl Writer {
             watchers,
             shared,
             log,
+            witness,
             _lock: lock,
             _ended: ended,
         }
@@ -121,6 +126,7 @@ impl Writer {
             return Step::Idle;
         }
         self.on_group();
+        self.tell_witness(false);
         Step::Worked
     }
 
@@ -130,6 +136,24 @@ impl Writer {
         }
         if let Err(error) = self.log.close(&self.shared.read()) {
             tracing::warn!(%error, "the metadata store was not closed properly; nothing is lost by that");
+        }
+        self.tell_witness(true);
+    }
+
+    /// Brings the witness up to date, now and then.
+    fn tell_witness(&mut self, now: bool) {
+        let number = self.shared.read().number;
+        let Some(witness) = self
+            .witness
+            .as_mut()
+            .filter(|witness| now || witness.is_behind(number))
+        else {
+            return;
+        };
+        if let Err(error) = witness.say(self.log.epoch, number) {
+            // The other place in it still counts, and stays as it is until the next start.
+            tracing::warn!(%error, "the ledgers are not told how far the metadata is; nothing is lost by that");
+            self.witness = None;
         }
     }
 

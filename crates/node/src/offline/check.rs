@@ -23,15 +23,15 @@ struct Absent {
 pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
     let offline = asked.open(Access::Look)?;
     let report = offline.check(&mut progress())?;
-    let metadata = asked.metadata();
-    let owners = Owners::of(&metadata);
-    let has_ledgers = !report.ledgers.is_empty();
+    let has_ledgers = report.complete.then_some(!report.ledgers.is_empty());
+    let metadata = asked.metadata(has_ledgers);
+    let owners = asked.owners();
     let absent = if report.complete {
         absent(&report, &owners)
     } else {
         Vec::new()
     };
-    let clean = report.is_clean() && absent.is_empty() && metadata.refusal(has_ledgers).is_none();
+    let clean = report.is_clean() && absent.is_empty() && metadata.refusal().is_none();
     let code = match (report.complete, clean) {
         (false, _) => EXIT_UNCHECKED,
         (true, false) => EXIT_DAMAGED,
@@ -39,10 +39,10 @@ pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
     };
     if asked.json {
         let mut all = in_json(&report, &owners, &absent, code);
-        all["metadata"] = metadata.in_json(has_ledgers);
+        all["metadata"] = metadata.in_json();
         print(&format!("{all:#}\n"))?;
     } else {
-        print(&metadata.in_text(has_ledgers))?;
+        print(&metadata.in_text())?;
         print(&in_text(&report, &owners, &absent, code))?;
     }
     Ok(code)

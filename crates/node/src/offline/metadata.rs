@@ -1,54 +1,56 @@
 //! What a look at the metadata store of a stopped broker shows.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
-use pharos_metadata::{Embedded, Look, OpenError};
+use pharos_metadata::{Beside, Embedded, Look};
 use pharos_runtime::fs::RealFs;
 use serde_json::{Value, json};
 
-use crate::broker::{metadata_dir, metadata_format_1};
+use crate::broker::{metadata_dir, metadata_format_1, metadata_witness};
+use crate::settings::Settings;
 
 /// The metadata store as a broker would find it.
 #[derive(Debug)]
 pub(super) enum Metadata {
     /// It opens, with all that was answered.
     Whole(Look),
-    /// There is none in this directory.
-    Missing(PathBuf),
+    /// There is none.
+    Missing,
     /// A broker refuses to start on it.
     Refused(String),
 }
 
 impl Metadata {
-    /// Reads it; nothing is changed. The caller has the ledgers locked, so no broker has it open.
-    pub(super) fn look(data_dir: &Path) -> Self {
-        let dir = metadata_dir(data_dir);
-        match Embedded::look(&RealFs, &dir, Some(&metadata_format_1(data_dir))) {
+    /// Reads it; nothing is changed. The caller has the ledgers locked, so no broker has it open. With `has_ledgers` it is
+    /// also asked whether it is the one of these ledgers.
+    pub(super) fn look(settings: &Settings, has_ledgers: Option<bool>) -> Self {
+        let dir = metadata_dir(&settings.data_dir);
+        let beside = has_ledgers.map(|has_ledgers| Beside {
+            witness: metadata_witness(settings),
+            has_ledgers,
+            next_ledger: 0,
+            accept: false,
+        });
+        let format_1 = metadata_format_1(&settings.data_dir);
+        match Embedded::look(&RealFs, &dir, Some(&format_1), beside.as_ref()) {
             Ok(Some(look)) => Self::Whole(look),
-            Ok(None) => Self::Missing(dir),
-            Err(error @ OpenError::Damaged { .. }) => Self::Refused(error.to_string()),
+            Ok(None) => Self::Missing,
             Err(error) => Self::Refused(format!("{:#}", anyhow::Error::new(error))),
         }
     }
 
     /// Why a broker does not start on it. A new one has neither ledgers nor metadata.
-    pub(super) fn refusal(&self, has_ledgers: bool) -> Option<String> {
+    pub(super) fn refusal(&self) -> Option<&str> {
         match self {
-            Self::Whole(_) => None,
-            Self::Missing(_) if !has_ledgers => None,
-            Self::Missing(dir) => Some(format!(
-                "{}: the metadata store is missing beside ledgers; put it back",
-                dir.display()
-            )),
-            Self::Refused(error) => Some(error.clone()),
+            Self::Whole(_) | Self::Missing => None,
+            Self::Refused(error) => Some(error),
         }
     }
 
     /// Lines of the report: what does not open first, then what the other copy makes good.
-    pub(super) fn in_text(&self, has_ledgers: bool) -> String {
+    pub(super) fn in_text(&self) -> String {
         let mut out = String::new();
-        if let Some(refusal) = self.refusal(has_ledgers) {
+        if let Some(refusal) = self.refusal() {
             let _ = writeln!(out, "does not open  {refusal}");
         }
         if let Self::Whole(look) = self {
@@ -63,10 +65,10 @@ impl Metadata {
         out
     }
 
-    pub(super) fn in_json(&self, has_ledgers: bool) -> Value {
+    pub(super) fn in_json(&self) -> Value {
         let look = match self {
             Self::Whole(look) => Some(look),
-            Self::Missing(_) | Self::Refused(_) => None,
+            Self::Missing | Self::Refused(_) => None,
         };
         let flaws = look.map(|look| &look.flaws).into_iter().flatten().map(|flaw| {
             json!({
@@ -75,7 +77,7 @@ impl Metadata {
             })
         });
         json!({
-            "refusal": self.refusal(has_ledgers),
+            "refusal": self.refusal(),
             "findings": flaws.collect::<Vec<_>>(),
             "keys": look.map(|look| look.items.len()),
             "store": look.map(|look| format!("{:016x}", look.store_id)),

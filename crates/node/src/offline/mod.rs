@@ -51,11 +51,12 @@ impl Asked<'_> {
 
     /// Whose ledgers are whose. Without metadata everything else still works.
     fn owners(&self) -> Owners {
-        Owners::of(&self.metadata())
+        Owners::of(&self.metadata(None))
     }
 
-    fn metadata(&self) -> Metadata {
-        Metadata::look(&self.effective.settings.data_dir)
+    /// The metadata store. With `has_ledgers` it must be the one of the ledgers, as at a start.
+    fn metadata(&self, has_ledgers: Option<bool>) -> Metadata {
+        Metadata::look(&self.effective.settings, has_ledgers)
     }
 }
 

@@ -58,7 +58,7 @@ impl Owners {
         let mut owners = Self::default();
         let look = match metadata {
             Metadata::Whole(look) => look,
-            Metadata::Missing(_) => {
+            Metadata::Missing => {
                 let problem = "topics cannot be told: there is no metadata store";
                 owners.problems.push(problem.to_owned());
                 return owners;

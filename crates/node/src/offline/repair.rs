@@ -21,7 +21,7 @@ pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
     let has_ledgers = offline
         .overview(&mut progress())
         .is_ok_and(|overview| overview.ledgers().next().is_some());
-    if let Some(why) = asked.metadata().refusal(has_ledgers) {
+    if let Some(why) = asked.metadata(Some(has_ledgers)).refusal() {
         plan.refused.push(Refusal {
             file: PathBuf::new(),
             why: format!("{why}; only a copy of the metadata directory helps"),
@@ -78,7 +78,7 @@ fn forget_cursors(asked: &Asked<'_>, topic: &str, yes: bool) -> anyhow::Result<u
         ))?;
         return Ok(EXIT_DAMAGED);
     }
-    let metadata = crate::broker::open_metadata(&asked.effective.settings.data_dir)?;
+    let metadata = crate::broker::open_metadata(&asked.effective.settings, None)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
         pharos_managed_ledger::forget_cursors(&name, &*metadata).await?;

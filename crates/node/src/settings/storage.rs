@@ -55,6 +55,8 @@ pub struct StorageSettings {
     pub compaction_rate: ByteSize,
     /// Whether to open what may have lost its last entries to damage.
     pub salvage: bool,
+    /// Whether to open a metadata store that is not the one of the ledgers.
+    pub accept_metadata: bool,
 }
 
 impl Default for StorageSettings {
@@ -84,6 +86,7 @@ impl Default for StorageSettings {
             major_compaction_interval: Duration::from_secs(24 * 3600),
             compaction_rate: ByteSize::mib(64),
             salvage: false,
+            accept_metadata: false,
         }
     }
 }

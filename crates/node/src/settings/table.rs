@@ -242,6 +242,8 @@ pub static SETTINGS: &[Setting] = &[
         "How much a second compaction copies."),
     setting!("Storage", "storage.salvage", "managedLedgerForceRecovery", storage.salvage,
         "Open ledgers whose last entries may have been lost to damage, instead of refusing; says so in the log."),
+    setting!("Storage", "storage.accept_metadata", "", storage.accept_metadata,
+        "Start although the metadata store is missing, older than the ledgers or of others. All ledgers that are there are kept, named or not."),
     setting!("Tiered storage", "offload.driver", "managedLedgerOffloadDriver", offload.driver,
         "Where closed ledgers are offloaded to: aws-s3, S3 or filesystem. Empty: nowhere, unless a namespace or topic says where."),
     setting!("Tiered storage", "offload.threshold_size", "managedLedgerOffloadAutoTriggerSizeThresholdBytes", offload.threshold_size,
