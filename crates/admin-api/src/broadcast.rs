@@ -14,8 +14,13 @@ pub struct BroadcastSummary {
     pub consumers_at_tail: u64,
     /// Groups of listeners that fell behind together; each costs one reader.
     pub cohorts: u64,
-    /// Absent listeners dropped because of `broadcast.absent_retention` or `broadcast.absent_backlog`.
+    /// Absent listeners dropped because of `broadcast.absent_retention` or `broadcast.absent_backlog`, since the topic was
+    /// loaded.
     pub absent_dropped_total: u64,
+    /// Listeners that came back after that, since the topic was loaded.
+    pub returned_late_total: u64,
+    /// Entries that were deleted before these came back, and that they had not acknowledged.
+    pub entries_skipped_total: u64,
     /// Bytes of memory that all virtual cursors use.
     pub cursor_bytes: u64,
 }
@@ -64,6 +69,12 @@ pub struct BroadcastConsumer {
     /// When it connected, ISO 8601 with offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected_since: Option<String>,
+    /// It is away and its place was given up: it holds nothing back.
+    pub dropped: bool,
+    /// How often it came back after that, since the topic was loaded.
+    pub returned_late_total: u64,
+    /// Entries that were deleted before it came back, and that it had not acknowledged.
+    pub entries_skipped_total: u64,
     /// How long it has been away, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent_seconds: Option<u64>,

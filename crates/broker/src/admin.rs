@@ -26,8 +26,8 @@ mod errors;
 mod metrics;
 
 pub use metrics::{
-    ConnectionCounters, EntrySizes, LookupCounters, MetricFamily, MetricKind, MetricSample, MetricsSnapshot,
-    Stage, TopicMetrics,
+    BroadcastTotals, ConnectionCounters, EntrySizes, LookupCounters, MetricFamily, MetricKind, MetricSample,
+    MetricsSnapshot, Stage, TopicMetrics,
 };
 
 /// Why an admin verb was not carried out. Each carries the sentence that the client shows.

@@ -111,7 +111,7 @@ impl Default for Options {
             delayed_delivery_strict: false,
             failover_delay: Duration::from_secs(1),
             liveness_timeout: Duration::from_secs(5),
-            absent_retention: Some(Duration::from_secs(3600)),
+            absent_retention: Some(Duration::from_secs(7 * 24 * 3600)),
             absent_backlog_bytes: Some(1 << 30),
             cursor_flush_interval: Duration::from_secs(1),
             retention_time: Some(Duration::ZERO),

@@ -7,7 +7,7 @@ mod support;
 use pharos_client::{Connection, Consumer, ConsumerOptions, Producer, ProducerOptions, earliest};
 use pharos_wire::proto::MessageIdData;
 use pharos_wire::proto::command_ack::AckType;
-use support::{Node, broadcast, expect_numbers, publish, receive, soon, until};
+use support::{Node, broadcast, expect_numbers, figure, publish, receive, soon, until};
 
 async fn producer(client: &Connection, topic: &str) -> Producer {
     client.producer(topic, ProducerOptions::default()).await.unwrap()
@@ -76,6 +76,13 @@ async fn an_absent_broadcast_consumer_loses_its_place_in_the_end() {
     let first = receive(&mut back).await;
     let first: u32 = first.text().parse().unwrap();
     assert!((first_kept..=35).contains(&first), "{first} after {first_kept}");
+    // It had acknowledged two; what was deleted of the others is counted.
+    let summary = &node.stats("t")["subscriptions"]["b"]["pharosBroadcast"];
+    assert_eq!(summary["entriesSkippedTotal"], first - 2, "{summary}");
+    assert_eq!(summary["returnedLateTotal"], 1, "{summary}");
+    let page = node.page("/metrics");
+    let skipped = figure(&page, "pharos_broker_broadcast_entries_skipped_total", None);
+    assert_eq!(skipped, u64::from(first - 2));
     expect_numbers(&mut back, first + 1..40).await;
     expect_numbers(&mut stays, 35..40).await;
     // It has a place again, and this one is kept while it is here.

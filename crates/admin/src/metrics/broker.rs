@@ -31,6 +31,7 @@ pub(super) fn write(
     write_connections(page, &labels, snapshot);
     write_shards(page, cluster, snapshot);
     write_lookups(page, &labels, snapshot);
+    write_broadcast(page, &labels, snapshot);
     page.single(
         "pharos_backlog_cache_bytes",
         "What is held, or reserved for reads under way, of entries read back for listeners and subscriptions that are behind.",
@@ -264,5 +265,30 @@ fn write_lookups(page: &mut Page, labels: &[(&'static str, String)], snapshot: &
     ];
     for (name, kind, help, value) in rows {
         page.single(name, help, kind, labels, number(value));
+    }
+}
+
+/// Of the whole broker, so that they go on when a topic is unloaded.
+fn write_broadcast(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
+    let totals = &snapshot.broadcast;
+    let rows = [
+        (
+            "pharos_broker_broadcast_absent_dropped_total",
+            "Absent broadcast consumers whose place was given up.",
+            totals.absent_dropped,
+        ),
+        (
+            "pharos_broker_broadcast_returned_late_total",
+            "Broadcast consumers that came back after their place was given up.",
+            totals.returned_late,
+        ),
+        (
+            "pharos_broker_broadcast_entries_skipped_total",
+            "Entries that were deleted before these came back, and that they had not acknowledged.",
+            totals.entries_skipped,
+        ),
+    ];
+    for (name, help, value) in rows {
+        page.single(name, help, "counter", labels, number(value));
     }
 }

@@ -87,6 +87,8 @@ static BROADCAST: &[(&str, &str, &str, OfBroadcast)] = &[
     ("pharos_broadcast_consumers_at_tail", "gauge", "Connected listeners that have everything.", |b| number(b.consumers_at_tail)),
     ("pharos_broadcast_cohorts", "gauge", "Groups of listeners that fell behind together.", |b| number(b.cohorts)),
     ("pharos_broadcast_absent_dropped_total", "counter", "Absent listeners whose place was given up.", |b| number(b.absent_dropped_total)),
+    ("pharos_broadcast_returned_late_total", "counter", "Listeners that came back after their place was given up.", |b| number(b.returned_late_total)),
+    ("pharos_broadcast_entries_skipped_total", "counter", "Entries deleted before these came back, and not acknowledged by them.", |b| number(b.entries_skipped_total)),
     ("pharos_broadcast_cursor_bytes", "gauge", "Memory of all virtual cursors.", |b| number(b.cursor_bytes)),
 ];
 

@@ -71,6 +71,8 @@ pub struct MetricsSnapshot {
     pub topic_load: Histogram,
     /// Topics that failed to load.
     pub topic_load_failed_total: u64,
+    /// What happened on broadcast subscriptions since the start, also of topics that are not loaded any more.
+    pub broadcast: BroadcastTotals,
     /// Bytes held or reserved of entries read back for listeners and subscriptions that are behind.
     pub backlog_cache_bytes: u64,
     /// Bytes of the newest entries that shards have at hand.
@@ -79,6 +81,17 @@ pub struct MetricsSnapshot {
     pub backlog_reads_waiting: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.
     pub families: Vec<MetricFamily>,
+}
+
+/// What happened on broadcast subscriptions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BroadcastTotals {
+    /// Places of absent consumers given up.
+    pub absent_dropped: u64,
+    /// Consumers that came back after that.
+    pub returned_late: u64,
+    /// Entries that were deleted before these came back, and that they had not acknowledged.
+    pub entries_skipped: u64,
 }
 
 /// One topic on the metrics page.

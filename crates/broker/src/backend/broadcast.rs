@@ -70,7 +70,9 @@ pub(super) fn summary(
     live: &Live,
 ) -> BroadcastSummary {
     let mut summary = BroadcastSummary {
-        absent_dropped_total: topic.counters.absent_dropped,
+        absent_dropped_total: subscription.broadcast.absent_dropped,
+        returned_late_total: subscription.broadcast.returned_late,
+        entries_skipped_total: subscription.broadcast.entries_skipped,
         ..BroadcastSummary::default()
     };
     let mut places: HashSet<Ordinal> = HashSet::new();
@@ -164,6 +166,7 @@ impl<'a> Rows<'a> {
         let absent_ms = member
             .and_then(|member| member.absent_since_ms)
             .map(|at| self.now_ms.saturating_sub(at));
+        let counts = member.map(|member| member.counts).unwrap_or_default();
         BroadcastConsumer {
             consumer_name: member.map(|member| member.name.to_string()).unwrap_or_default(),
             connected: cursor.lent_to.is_some(),
@@ -176,6 +179,9 @@ impl<'a> Rows<'a> {
             unacked_messages: listener.map_or(0, |listener| listener.unacked),
             address: consumer.map(|consumer| consumer.info.address.to_string()),
             connected_since: consumer.map(|consumer| iso_time(consumer.info.connected_since_ms)),
+            dropped: member.is_some_and(|member| member.is_dropped),
+            returned_late_total: counts.returned_late,
+            entries_skipped_total: counts.entries_skipped,
             absent_seconds: absent_ms.filter(|_| cursor.lent_to.is_none()).map(|ms| ms / 1000),
         }
     }

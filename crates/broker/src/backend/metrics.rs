@@ -11,7 +11,8 @@ use super::gather::Live;
 use super::meters::ROWS_MAX;
 use super::stats::Assembly;
 use crate::admin::{
-    AdminError, ConnectionCounters, LookupCounters, MetricsSnapshot, Stage, StatsFlags, TopicMetrics,
+    AdminError, BroadcastTotals, ConnectionCounters, LookupCounters, MetricsSnapshot, Stage, StatsFlags,
+    TopicMetrics,
 };
 use crate::feed::FeedStages;
 use crate::ids::TopicId;
@@ -63,6 +64,11 @@ impl Backend {
             },
             topic_load: counts.loads,
             topic_load_failed_total: counts.loads_failed,
+            broadcast: BroadcastTotals {
+                absent_dropped: counts.broadcast.absent_dropped,
+                returned_late: counts.broadcast.returned_late,
+                entries_skipped: counts.broadcast.entries_skipped,
+            },
             backlog_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
             newest_cache_bytes: shards.iter().map(|shard| shard.newest_bytes).sum(),
             backlog_reads_waiting: shards.iter().map(|shard| shard.backlog_waiting).sum(),

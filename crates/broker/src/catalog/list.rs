@@ -1,5 +1,7 @@
 //! Topic lists: which names there are, narrowed by mode and pattern, and the fingerprint that saves sending them.
 
+use std::ops::Bound;
+
 use pharos_types::{Domain, NamespaceName, TopicName};
 use pharos_wire::hash::topics_hash;
 use regex::{Regex, RegexBuilder};
@@ -104,6 +106,36 @@ impl Catalog {
             .filter(|topic| !namespace.is_deleting(topic))
             .cloned()
             .collect()
+    }
+
+    /// Of the next `count` persistent topics after `after`, by namespace and name, those that `is_wanted`; and the last one
+    /// looked at, which is `None` when there are no more.
+    pub(crate) fn topics_after(
+        &self,
+        after: Option<&TopicName>,
+        count: usize,
+        is_wanted: impl Fn(&TopicName) -> bool,
+    ) -> (Vec<TopicName>, Option<TopicName>) {
+        let state = self.read();
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Included(after.namespace()));
+        let of_namespaces = state
+            .namespaces
+            .range::<NamespaceName, _>((from, Bound::Unbounded));
+        let mut looked = of_namespaces
+            .flat_map(|(name, namespace)| {
+                let after = after.filter(|after| after.namespace() == name);
+                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                namespace.topics.range::<TopicName, _>((from, Bound::Unbounded))
+            })
+            .map(|(topic, _)| topic)
+            .take(count)
+            .peekable();
+        let (mut wanted, mut last) = (Vec::new(), None);
+        while let Some(topic) = looked.next() {
+            wanted.extend(is_wanted(topic).then(|| topic.clone()));
+            last = looked.peek().is_none().then(|| topic.clone());
+        }
+        (wanted, last)
     }
 
     /// The answer to GET_TOPICS_OF_NAMESPACE. A pattern that cannot be used is left to the client.

@@ -6,6 +6,8 @@ use std::cell::RefCell;
 
 use pharos_runtime::Histogram;
 
+use crate::topic::BroadcastCounts;
+
 /// The numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
@@ -21,6 +23,8 @@ pub(crate) struct Counts {
     pub(crate) loads: Histogram,
     /// Loads that failed for want of storage or metadata; a topic that is not there is no failure.
     pub(crate) loads_failed: u64,
+    /// What happened on broadcast subscriptions.
+    pub(crate) broadcast: BroadcastCounts,
 }
 
 impl Counts {
@@ -32,6 +36,7 @@ impl Counts {
         self.lookups_failed += other.lookups_failed;
         self.loads.merge(&other.loads);
         self.loads_failed += other.loads_failed;
+        self.broadcast.add(other.broadcast);
     }
 }
 
@@ -66,6 +71,11 @@ impl Tally {
     /// A topic could not be loaded.
     pub(crate) fn load_failed(&self) {
         self.0.borrow_mut().loads_failed += 1;
+    }
+
+    /// Something happened on a broadcast subscription.
+    pub(crate) fn broadcast(&self, counts: BroadcastCounts) {
+        self.0.borrow_mut().broadcast.add(counts);
     }
 
     /// The numbers so far.

@@ -6,6 +6,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_types::SubscriptionName;
 use tokio::sync::oneshot;
 
+use super::absence::Presence;
 use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, lend};
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace};
 use super::{State, Topic};
@@ -46,7 +47,6 @@ impl Topic {
                     return None;
                 };
                 let member = body.members.get_mut(&name)?;
-                member.absent_since_ms = None;
                 lend(
                     &mut member.cursor,
                     key,
@@ -59,6 +59,7 @@ impl Topic {
             return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
         };
         self.lend(state, request.connection.shard);
+        self.note_presence(state, &request.subscription, &name);
         self.enlist(state, request, key, name, SubscriptionType::Broadcast);
         Ok(self.done(state, key, Attach::Listen(lease), None))
     }
@@ -125,26 +126,16 @@ impl Topic {
         let Body::Broadcast(body) = &subscription.body else {
             return;
         };
-        let known = body.members.get(name);
-        if known.is_some_and(|member| !member.dropped) {
+        if let Some(known) = body.members.get(name) {
+            if known.presence.is_given_up() {
+                self.take_back(state, request, name);
+            }
             return;
         }
-        let lost = known.and_then(|member| member.cursor.slot);
-        let start = if lost.is_some() {
-            tracing::warn!(topic = %self.name, subscription = %request.subscription, consumer = %name,
-                "broadcast consumer was absent too long; it goes on at the oldest message that is kept");
-            state.ledger.first()
-        } else {
-            self.start_of(state, request.start)
-        };
-        let acks = AckState::new(start);
-        let slot = match lost {
-            Some(slot) => {
-                self.revive_slot(state, slot, &acks);
-                slot
-            }
-            None if named => self.new_slot(state, Some(name), number, acks.clone()),
-            None => Self::new_passing_slot(state, acks.clone()),
+        let acks = AckState::new(self.start_of(state, request.start));
+        let slot = match named {
+            true => self.new_slot(state, Some(name), number, acks.clone()),
+            false => Self::new_passing_slot(state, acks.clone()),
         };
         let member = BroadcastMember {
             cursor: Cursor {
@@ -152,8 +143,8 @@ impl Topic {
                 place: CursorPlace::Home(acks),
             },
             named,
-            absent_since_ms: None,
-            dropped: false,
+            presence: Presence::Here,
+            counts: None,
             newest: 0,
         };
         if let Some(Body::Broadcast(body)) = state

@@ -134,29 +134,6 @@ impl Topic {
         }
     }
 
-    /// A broadcast consumer is absent from now on; one without a name of its own loses its place.
-    fn note_absence(&self, state: &mut State, consumer: &Consumer) {
-        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
-            return;
-        };
-        let Body::Broadcast(body) = &mut subscription.body else {
-            return;
-        };
-        let Some(member) = body.members.get_mut(&consumer.name) else {
-            return;
-        };
-        if member.cursor.loan().is_some() {
-            return; // Taken over already.
-        }
-        member.absent_since_ms = Some(clock::wall_ms());
-        if !member.named {
-            let gone = body.members.remove(&consumer.name);
-            if let Some(slot) = gone.and_then(|member| member.cursor.slot) {
-                self.forget_slot(state, slot);
-            }
-        }
-    }
-
     /// A lent cursor is back.
     pub(super) fn take_home(&self, state: &mut State, consumer: &Consumer, key: ConsumerKey, lease: Lease) {
         self.returned(state, consumer.connection.shard);

@@ -10,6 +10,7 @@ use pharos_managed_ledger::{ManagedLedger, OpenError};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::SubscriptionName;
 
+use super::absence::Presence;
 use super::slots::Slot;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
@@ -21,8 +22,6 @@ const KIND_ORDINARY: u8 = 0;
 const KIND_BROADCAST: u8 = 1;
 /// How often a cursor log is looked at for which the engine has no room at the moment.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
-/// Facts of a cursor whose consumer lost its place.
-const FACTS_DROPPED: &[u8] = &[1];
 
 /// Opens the cursors of a topic whose log was just opened.
 pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError> {
@@ -81,17 +80,18 @@ pub(super) fn cursor_moved(slot: SlotId, acks: AckState) -> Record {
     }
 }
 
-/// A broadcast consumer lost its place, or has one again.
-pub(super) fn cursor_dropped(slot: SlotId, dropped: bool) -> Record {
-    let facts = if dropped {
-        FACTS_DROPPED.to_vec()
-    } else {
-        Vec::new()
-    };
+/// What else is known of a cursor: see [`Presence`].
+pub(super) fn cursor_facts(slot: SlotId, facts: Vec<u8>) -> Record {
     Record::CursorFacts {
         slot: cursor_log::Slot(slot.0),
         facts,
     }
+}
+
+/// Whether a cursor is in the log with other facts than these.
+pub(super) fn facts_differ(state: &State, slot: SlotId, facts: &[u8]) -> bool {
+    let stored = state.cursors.cursor(cursor_log::Slot(slot.0));
+    stored.is_some_and(|cursor| *cursor.facts != *facts)
 }
 
 /// A cursor is gone.
@@ -178,7 +178,8 @@ pub(super) fn restore(state: &mut State) {
                 continue;
             };
             let id = SlotId(slot.0);
-            let dropped = *cursor.facts == *FACTS_DROPPED;
+            let presence = Presence::of_facts(&cursor.facts, cursor.acks.acked_to(), now_ms);
+            let dropped = stored.kind == KIND_BROADCAST && presence.is_given_up();
             let home = Cursor {
                 slot: Some(id),
                 place: CursorPlace::Home(cursor.acks.clone()),
@@ -187,12 +188,11 @@ pub(super) fn restore(state: &mut State) {
                 (!cursor.consumer.is_empty()).then(|| Arc::from(&*cursor.consumer));
             match (&mut body, &member) {
                 (Body::Broadcast(body), Some(member)) => {
-                    let absent_since_ms = Some(now_ms);
                     let place = BroadcastMember {
                         cursor: home,
                         named: true,
-                        absent_since_ms,
-                        dropped,
+                        presence,
+                        counts: None,
                         newest: 0,
                     };
                     body.members.insert(member.clone(), place);

@@ -5,6 +5,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 
+use super::absence::Presence;
 use super::cursor_store;
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
@@ -56,7 +57,7 @@ impl Topic {
     }
 
     /// Takes a place from its absent consumer: it holds nothing back any more, but the name stays known.
-    pub(super) fn drop_slot(&self, state: &mut State, id: SlotId) {
+    pub(super) fn drop_slot(&self, state: &mut State, id: SlotId, presence: Presence) {
         let Some(slot) = state.slots.get_mut(id) else {
             return;
         };
@@ -65,7 +66,7 @@ impl Topic {
         }
         let place = slot.acked_to();
         state.marks.remove(place);
-        self.queue(state, cursor_store::cursor_dropped(id, true));
+        self.queue(state, cursor_store::cursor_facts(id, presence.to_facts()));
     }
 
     /// Gives a consumer that lost its place one again.
@@ -76,7 +77,7 @@ impl Topic {
         slot.dropped = false;
         slot.acks.clone_from(acks);
         state.marks.add(acks.acked_to());
-        self.queue(state, cursor_store::cursor_dropped(id, false));
+        self.queue(state, cursor_store::cursor_facts(id, Presence::Here.to_facts()));
         self.queue(state, cursor_store::cursor_moved(id, acks.clone()));
     }
 

@@ -103,7 +103,10 @@ impl Topic {
         Ok(match &subscription.body {
             Body::Dispatched(body) => (body.dispatcher.acks().backlog(to), None),
             Body::Broadcast(body) => {
-                let kept = body.members.values().filter(|member| !member.dropped);
+                let kept = body
+                    .members
+                    .values()
+                    .filter(|member| !member.presence.is_given_up());
                 (kept.map(|member| known(&member.cursor)).sum(), None)
             }
             Body::Stream(cursor) => match (cursor.loan(), known(cursor)) {

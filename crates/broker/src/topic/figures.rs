@@ -11,6 +11,7 @@ use pharos_managed_ledger::{LedgerRow, LedgerTable, OffloadStats};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, TopicName};
 
+use super::absence::BroadcastCounts;
 use super::expiry::Expired;
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{
@@ -105,6 +106,8 @@ pub(crate) struct SubscriptionFigures {
     pub(crate) expired: Expired,
     /// One, or of a broadcast subscription one per name.
     pub(crate) cursors: Vec<CursorFigures>,
+    /// Of a broadcast subscription.
+    pub(crate) broadcast: BroadcastCounts,
     /// Of a dispatched one.
     pub(crate) dispatch: Option<DispatchStats>,
     pub(crate) key_shared_mode: Option<&'static str>,
@@ -147,6 +150,7 @@ pub(crate) struct MemberFigures {
     pub(crate) is_named: bool,
     pub(crate) absent_since_ms: Option<u64>,
     pub(crate) is_dropped: bool,
+    pub(crate) counts: BroadcastCounts,
 }
 
 /// What a cursor has acknowledged.
@@ -313,6 +317,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         dropped: subscription.dropped,
         expired: subscription.expired,
         cursors: Vec::new(),
+        broadcast: BroadcastCounts::default(),
         dispatch: None,
         key_shared_mode: None,
         active: None,
@@ -330,6 +335,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
                 cursor_figures(state, &member.cursor, Some(member_figures(name, member)), wanted)
             });
             figures.cursors = each.collect();
+            figures.broadcast = body.counts;
         }
         Body::Dispatched(body) => {
             figures.dispatch = Some(body.dispatcher.stats(end));
@@ -383,8 +389,9 @@ fn member_figures(name: &Arc<str>, member: &BroadcastMember) -> MemberFigures {
     MemberFigures {
         name: name.clone(),
         is_named: member.named,
-        absent_since_ms: member.absent_since_ms,
-        is_dropped: member.dropped,
+        absent_since_ms: member.presence.absent_since_ms(),
+        is_dropped: member.presence.is_given_up(),
+        counts: member.counts.as_deref().copied().unwrap_or_default(),
     }
 }
 

@@ -254,6 +254,11 @@ enum Joined {
 }
 
 impl Topics {
+    /// Whether a topic is neither loaded nor about to be.
+    pub(super) fn is_nowhere(&self, name: &TopicName) -> bool {
+        !self.by_name.borrow().contains_key(name)
+    }
+
     /// From now on whoever asks for the topic waits; `false` when it is not the one that is loaded.
     pub(super) fn begin_rest(&self, topic: &Rc<Topic>) -> bool {
         let mut by_name = self.by_name.borrow_mut();

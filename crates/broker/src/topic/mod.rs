@@ -9,6 +9,7 @@
 //! - every durable cursor is counted in `marks` at a place no later than what was persisted or is about to be, so
 //!   trimming never outruns anybody.
 
+mod absence;
 mod broadcast;
 mod commit;
 mod consumers;
@@ -51,6 +52,7 @@ use pharos_managed_ledger::cursor_log::CursorLog;
 use pharos_runtime::Histogram;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
+pub(crate) use absence::BroadcastCounts;
 pub use consumers::ConsumerInfo;
 pub(crate) use delete::{DeleteIf, DeleteTurn};
 pub(crate) use figures::{
@@ -173,7 +175,6 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: u64,
     /// Of the entries above.
     pub(crate) sizes: EntrySizes,
-    pub(crate) absent_dropped: u64,
     /// Sent to consumers; what present listeners got is counted when they leave.
     pub(crate) sent: Sent,
     /// Whether a piece of a chunked message was among it.

@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 
 use super::subscription::Body;
 use super::{State, Topic};
-use crate::ids::SlotId;
 use crate::shard::FeedMessage;
 
 impl Topic {
@@ -88,50 +87,6 @@ impl Topic {
         self.trim_soon(&mut state);
         self.offload_soon(&mut state);
         self.maintain(&mut state);
-    }
-
-    /// Gives up the places of broadcast consumers that were absent too long or hold back too much.
-    pub(crate) fn drop_absentees(&self, now_ms: u64) {
-        let Some(shard) = self.shard() else { return };
-        let options = &shard.shared.options;
-        let retention_ms = options.absent_retention.map_or(u64::MAX, |time| {
-            u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-        });
-        let backlog_bytes_max = options.absent_backlog_bytes.unwrap_or(u64::MAX);
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let mut dropped: Vec<SlotId> = Vec::new();
-        for subscription in state.subscriptions.values_mut() {
-            let Body::Broadcast(body) = &mut subscription.body else {
-                continue;
-            };
-            for (name, member) in &mut body.members {
-                let (Some(since_ms), false) = (member.absent_since_ms, member.dropped) else {
-                    continue;
-                };
-                let Some(acks) = member.cursor.home() else {
-                    continue;
-                };
-                let too_long = now_ms.saturating_sub(since_ms) >= retention_ms;
-                let too_much = bytes_after(state.ledger.ledgers(), acks.acked_to()) > backlog_bytes_max;
-                if too_long || too_much {
-                    tracing::warn!(topic = %self.name, subscription = %subscription.name, consumer = %name,
-                        too_long, too_much, "absent broadcast consumer lost its place");
-                    member.dropped = true;
-                    dropped.extend(member.cursor.slot);
-                }
-            }
-        }
-        state.counters.absent_dropped += dropped.len() as u64;
-        let any = !dropped.is_empty();
-        for slot in dropped {
-            self.drop_slot(state, slot);
-        }
-        if any {
-            self.trim_soon(state);
-            drop(guard);
-            self.start_commit();
-        }
     }
 
     /// Refuses everything from now on, closes clients, and makes log and cursors durable. Afterwards the topic can be

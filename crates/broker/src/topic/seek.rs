@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
+use super::absence::Presence;
 use super::cursor_store;
 use super::subscribe::StartAt;
 use super::subscription::{Body, CursorPlace};
@@ -157,6 +158,10 @@ impl Topic {
                     if let Some(home) = member.cursor.home_mut() {
                         home.clone_from(acks);
                         moved.extend(slot);
+                        // A place that was given up stays so; there its consumer goes on should it come back.
+                        if let Presence::GivenUp { acked_to, .. } = &mut member.presence {
+                            *acked_to = acks.acked_to();
+                        }
                     }
                 }
             }

@@ -15,6 +15,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_types::SubscriptionName;
 use tokio::sync::oneshot;
 
+use super::absence::{BroadcastCounts, Presence};
 use super::expiry::Expired;
 use super::subscribe::SubscriptionType;
 use super::transient::Sharing;
@@ -90,6 +91,7 @@ pub(crate) struct BroadcastBody {
     pub(crate) members: HashMap<Arc<str>, BroadcastMember>,
     /// Names whose place is being moved, and who waits to take it; resolved by being dropped.
     pub(crate) moving: HashMap<Arc<str>, Vec<oneshot::Sender<()>>>,
+    pub(crate) counts: BroadcastCounts,
 }
 
 /// One name on a broadcast subscription.
@@ -97,10 +99,10 @@ pub(crate) struct BroadcastMember {
     pub(crate) cursor: Cursor,
     /// Whether the place outlives its consumer.
     pub(crate) named: bool,
-    /// Since when nobody of that name is attached, in milliseconds since 1970.
-    pub(crate) absent_since_ms: Option<u64>,
-    /// The place was given up: on return the consumer starts at the oldest message that is kept.
-    pub(crate) dropped: bool,
+    /// Whether it is there, and since when it is not.
+    pub(crate) presence: Presence,
+    /// What happened to its place, once something did: most never need it.
+    pub(crate) counts: Option<Box<BroadcastCounts>>,
     /// The newest request for the place. Older ones that waited for its holder to leave come too late.
     pub(crate) newest: u64,
 }

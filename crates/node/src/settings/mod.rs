@@ -189,7 +189,7 @@ impl Default for Settings {
             },
             policies: PolicySettings::default(),
             broadcast: BroadcastSettings {
-                absent_retention: Limit::At(Duration::from_secs(3600)),
+                absent_retention: Limit::At(Duration::from_secs(7 * 24 * 3600)),
                 absent_backlog: Limit::At(ByteSize::mib(1024)),
             },
             ledger: LedgerSettings {

@@ -1,0 +1,332 @@
+//! Named consumers of broadcast subscriptions that are away: since when, how long their place is kept, and their return.
+//!
+//! When a consumer left is a fact of its cursor in the cursor log, so that neither unloading the topic nor a restart of the
+//! broker starts the clock anew. A consumer that was connected when the broker was killed counts as absent from the first
+//! loading after that: never from earlier than is true.
+//!
+//! A place that was given up holds nothing back, but what its consumer had acknowledged stays known. Should the name come
+//! back, it goes on behind that, at the oldest entry that is kept and that it has not acknowledged: nothing comes again
+//! because the place was given up, and what was deleted meanwhile is counted and told.
+
+use std::sync::Arc;
+
+use pharos_runtime::clock;
+use pharos_types::{Ordinal, SubscriptionName};
+
+use super::consumers::Consumer;
+use super::retire::bytes_after;
+use super::subscribe::SubscribeRequest;
+use super::subscription::{Body, BroadcastMember};
+use super::{State, Topic, cursor_store};
+use crate::ids::SlotId;
+
+/// Facts of a cursor as stored; never reuse a number.
+const GIVEN_UP_LONG_AGO: u8 = 1;
+const ABSENT: u8 = 2;
+const GIVEN_UP: u8 = 3;
+
+/// Whether a named consumer is there, and what became of its place while it is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Attached, or not known to have left.
+    #[default]
+    Here,
+    /// Away; its place is kept.
+    Absent {
+        /// When it left, in milliseconds since 1970.
+        since_ms: u64,
+    },
+    /// Away; its place was given up.
+    GivenUp {
+        /// When it left, in milliseconds since 1970.
+        since_ms: u64,
+        /// Everything before this it had acknowledged then.
+        acked_to: Ordinal,
+    },
+}
+
+impl Presence {
+    /// When the consumer left, if it is away.
+    pub(crate) fn absent_since_ms(self) -> Option<u64> {
+        match self {
+            Self::Here => None,
+            Self::Absent { since_ms } | Self::GivenUp { since_ms, .. } => Some(since_ms),
+        }
+    }
+
+    pub(crate) fn is_given_up(self) -> bool {
+        matches!(self, Self::GivenUp { .. })
+    }
+
+    /// As the facts of a cursor: nothing; or a tag, and eight bytes little-endian for each number.
+    pub(crate) fn to_facts(self) -> Vec<u8> {
+        let with = |tag: u8, numbers: &[u64]| {
+            let mut facts = vec![tag];
+            numbers
+                .iter()
+                .for_each(|number| facts.extend(number.to_le_bytes()));
+            facts
+        };
+        match self {
+            Self::Here => Vec::new(),
+            Self::Absent { since_ms } => with(ABSENT, &[since_ms]),
+            Self::GivenUp { since_ms, acked_to } => with(GIVEN_UP, &[since_ms, acked_to.0]),
+        }
+    }
+
+    /// Facts as stored, for a consumer that is not attached now. Those that are not understood count as none: the place is
+    /// kept, and its time begins now.
+    pub(crate) fn of_facts(facts: &[u8], acked_to: Ordinal, now_ms: u64) -> Self {
+        let number = |index: usize| {
+            let bytes = facts.get(1 + 8 * index..9 + 8 * index)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let known = match facts.first() {
+            Some(&GIVEN_UP_LONG_AGO) => Some(Self::GivenUp {
+                since_ms: now_ms,
+                acked_to,
+            }),
+            Some(&ABSENT) => number(0).map(|since_ms| Self::Absent { since_ms }),
+            Some(&GIVEN_UP) => number(0)
+                .zip(number(1))
+                .map(|(since_ms, acked_to)| Self::GivenUp {
+                    since_ms,
+                    acked_to: Ordinal(acked_to),
+                }),
+            _ => None,
+        };
+        known.unwrap_or(Self::Absent { since_ms: now_ms })
+    }
+}
+
+/// What happened on a broadcast subscription, or to one of its consumers, since the topic was loaded; or on a shard since it
+/// started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BroadcastCounts {
+    /// Places given up.
+    pub(crate) absent_dropped: u64,
+    /// Consumers that came back after that.
+    pub(crate) returned_late: u64,
+    /// Entries that were deleted before these came back, and that they had not acknowledged.
+    pub(crate) entries_skipped: u64,
+}
+
+impl BroadcastCounts {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.absent_dropped += more.absent_dropped;
+        self.returned_late += more.returned_late;
+        self.entries_skipped += more.entries_skipped;
+    }
+}
+
+impl Topic {
+    /// A broadcast consumer is absent from now on; one without a name of its own loses its place.
+    pub(super) fn note_absence(&self, state: &mut State, consumer: &Consumer) {
+        let Some(member) = member_of(state, &consumer.subscription, &consumer.name) else {
+            return;
+        };
+        if member.cursor.loan().is_some() {
+            return; // Taken over already.
+        }
+        member.presence = Presence::Absent {
+            since_ms: clock::wall_ms(),
+        };
+        let (slot, presence) = (member.cursor.slot, member.presence);
+        if member.named {
+            if let Some(slot) = slot {
+                self.store_presence(state, slot, presence);
+            }
+            return;
+        }
+        if let Some(Body::Broadcast(body)) = body_of(state, &consumer.subscription) {
+            body.members.remove(&consumer.name);
+        }
+        if let Some(slot) = slot {
+            self.forget_slot(state, slot);
+        }
+    }
+
+    /// A named consumer is there: from now on it is not absent.
+    pub(super) fn note_presence(&self, state: &mut State, subscription: &SubscriptionName, name: &Arc<str>) {
+        let Some(member) = member_of(state, subscription, name) else {
+            return;
+        };
+        member.presence = Presence::Here;
+        if let (Some(slot), true) = (member.cursor.slot, member.named) {
+            self.store_presence(state, slot, Presence::Here);
+        }
+    }
+
+    /// Queues the facts of a logged cursor, unless they are stored so already.
+    fn store_presence(&self, state: &mut State, slot: SlotId, presence: Presence) {
+        let facts = presence.to_facts();
+        if cursor_store::facts_differ(state, slot, &facts) {
+            self.queue(state, cursor_store::cursor_facts(slot, facts));
+        }
+    }
+
+    /// Gives up the places of broadcast consumers that were absent too long or hold back too much, and makes sure that of
+    /// the others it is stored since when they are absent.
+    pub(crate) fn drop_absentees(&self, now_ms: u64) {
+        let Some(shard) = self.shard() else { return };
+        let options = &shard.shared.options;
+        let retention_ms = options.absent_retention.map_or(u64::MAX, |time| {
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+        });
+        let backlog_bytes_max = options.absent_backlog_bytes.unwrap_or(u64::MAX);
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let (mut dropped, mut stored) = (Vec::new(), Vec::new());
+        for subscription in state.subscriptions.values_mut() {
+            let Body::Broadcast(body) = &mut subscription.body else {
+                continue;
+            };
+            for (name, member) in &mut body.members {
+                let (Presence::Absent { since_ms }, Some(acks)) = (member.presence, member.cursor.home())
+                else {
+                    continue;
+                };
+                let Some(slot) = member.cursor.slot.filter(|_| member.named) else {
+                    continue;
+                };
+                let (acked_to, backlog) = (acks.acked_to(), acks.backlog(state.ledger.durable_end()));
+                let bytes = bytes_after(state.ledger.ledgers(), acked_to);
+                let too_long = now_ms.saturating_sub(since_ms) >= retention_ms;
+                let too_much = bytes > backlog_bytes_max;
+                if !too_long && !too_much {
+                    stored.push((slot, member.presence));
+                    continue;
+                }
+                tracing::warn!(topic = %self.name, subscription = %subscription.name, consumer = %name,
+                    too_long, too_much, absent_seconds = now_ms.saturating_sub(since_ms) / 1000,
+                    acknowledged_before = acked_to.0, entries = backlog, bytes,
+                    "absent broadcast consumer lost its place: what it has not acknowledged may be deleted");
+                member.presence = Presence::GivenUp { since_ms, acked_to };
+                let once = BroadcastCounts {
+                    absent_dropped: 1,
+                    ..BroadcastCounts::default()
+                };
+                member.count(once);
+                body.counts.add(once);
+                shard.tally().broadcast(once);
+                dropped.push((slot, member.presence));
+            }
+        }
+        for (slot, presence) in stored {
+            self.store_presence(state, slot, presence);
+        }
+        let any = !dropped.is_empty();
+        for (slot, presence) in dropped {
+            self.drop_slot(state, slot, presence);
+        }
+        if any {
+            self.trim_soon(state);
+        }
+        drop(guard);
+        if any {
+            self.start_commit();
+        }
+    }
+
+    /// Gives a consumer that lost its place one again: behind what it had acknowledged, as far as that is still kept.
+    pub(super) fn take_back(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>) {
+        let (first, now_ms) = (state.ledger.first(), clock::wall_ms());
+        let Some(member) = member_of(state, &request.subscription, name) else {
+            return;
+        };
+        let Presence::GivenUp { since_ms, acked_to } = member.presence else {
+            return;
+        };
+        let (slot, Some(acks)) = (member.cursor.slot, member.cursor.home_mut()) else {
+            return;
+        };
+        // A log that was loaded again has counted what is deleted as acknowledged: the place is known, single entries are not.
+        let entries_skipped = match acks.acked_to() < first {
+            true => acks.backlog(first),
+            false => acked_to.count_to(first),
+        };
+        acks.raise_to(first);
+        let acks = acks.clone();
+        let once = BroadcastCounts {
+            returned_late: 1,
+            entries_skipped,
+            ..BroadcastCounts::default()
+        };
+        member.count(once);
+        member.presence = Presence::Here;
+        if let Some(Body::Broadcast(body)) = body_of(state, &request.subscription) {
+            body.counts.add(once);
+        }
+        if let Some(shard) = self.shard() {
+            shard.tally().broadcast(once);
+        }
+        let goes_on_at = acks.next_unacked(acks.acked_to());
+        let position = state
+            .ledger
+            .position_of(goes_on_at)
+            .map(|position| position.to_string());
+        tracing::warn!(topic = %self.name, subscription = %request.subscription, consumer = %name,
+            address = %request.info.address, absent_seconds = now_ms.saturating_sub(since_ms) / 1000,
+            acknowledged_before = acked_to.0, goes_on_at = goes_on_at.0, position, entries_skipped,
+            "broadcast consumer is back after its place was given up; what was deleted meanwhile it does not get");
+        if let Some(slot) = slot {
+            self.revive_slot(state, slot, &acks);
+        }
+    }
+}
+
+impl BroadcastMember {
+    /// Counts what happened to this consumer.
+    fn count(&mut self, more: BroadcastCounts) {
+        self.counts.get_or_insert_default().add(more);
+    }
+}
+
+fn body_of<'a>(state: &'a mut State, subscription: &SubscriptionName) -> Option<&'a mut Body> {
+    Some(&mut state.subscriptions.get_mut(subscription)?.body)
+}
+
+fn member_of<'a>(
+    state: &'a mut State,
+    subscription: &SubscriptionName,
+    name: &Arc<str>,
+) -> Option<&'a mut BroadcastMember> {
+    match body_of(state, subscription)? {
+        Body::Broadcast(body) => body.members.get_mut(name),
+        Body::Stream(_) | Body::Dispatched(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_read_back() {
+        for presence in [
+            Presence::Absent { since_ms: 7 },
+            Presence::GivenUp {
+                since_ms: u64::MAX,
+                acked_to: Ordinal(5),
+            },
+        ] {
+            let facts = presence.to_facts();
+            assert_eq!(Presence::of_facts(&facts, Ordinal(0), 99), presence);
+            // Cut short they are none.
+            let cut = &facts[..facts.len() - 1];
+            assert_eq!(
+                Presence::of_facts(cut, Ordinal(0), 99),
+                Presence::Absent { since_ms: 99 }
+            );
+        }
+        assert!(Presence::Here.to_facts().is_empty());
+        let unknown = Presence::Absent { since_ms: 99 };
+        assert_eq!(Presence::of_facts(&[], Ordinal(3), 99), unknown);
+        assert_eq!(Presence::of_facts(&[77, 1], Ordinal(3), 99), unknown);
+        let old = Presence::GivenUp {
+            since_ms: 99,
+            acked_to: Ordinal(3),
+        };
+        assert_eq!(Presence::of_facts(&[1], Ordinal(3), 99), old);
+    }
+}
