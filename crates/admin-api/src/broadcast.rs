@@ -21,6 +21,10 @@ pub struct BroadcastSummary {
     pub returned_late_total: u64,
     /// Entries that were deleted before these came back, and that they had not acknowledged.
     pub entries_skipped_total: u64,
+    /// Places taken over by another consumer of the same name, since the topic was loaded.
+    pub takeovers_total: u64,
+    /// Such that were refused for a while because two live consumers fight for a name.
+    pub takeovers_refused_total: u64,
     /// Bytes of memory that all virtual cursors use.
     pub cursor_bytes: u64,
 }
@@ -75,6 +79,10 @@ pub struct BroadcastConsumer {
     pub returned_late_total: u64,
     /// Entries that were deleted before it came back, and that it had not acknowledged.
     pub entries_skipped_total: u64,
+    /// How often its place was taken over by another consumer of the same name, since the topic was loaded.
+    pub takeovers_total: u64,
+    /// How often that was refused for a while because two live consumers fight for the name.
+    pub takeovers_refused_total: u64,
     /// How long it has been away, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub absent_seconds: Option<u64>,

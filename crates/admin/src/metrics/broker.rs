@@ -287,6 +287,16 @@ fn write_broadcast(page: &mut Page, labels: &[(&'static str, String)], snapshot:
             "Entries that were deleted before these came back, and that they had not acknowledged.",
             totals.entries_skipped,
         ),
+        (
+            "pharos_broker_broadcast_takeovers_total",
+            "Places of broadcast consumers taken over by another one of the same name.",
+            totals.takeovers,
+        ),
+        (
+            "pharos_broker_broadcast_takeovers_refused_total",
+            "Such that were refused because two live consumers fight for a name.",
+            totals.takeovers_refused,
+        ),
     ];
     for (name, help, value) in rows {
         page.single(name, help, "counter", labels, number(value));

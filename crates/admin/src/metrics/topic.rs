@@ -89,6 +89,8 @@ static BROADCAST: &[(&str, &str, &str, OfBroadcast)] = &[
     ("pharos_broadcast_absent_dropped_total", "counter", "Absent listeners whose place was given up.", |b| number(b.absent_dropped_total)),
     ("pharos_broadcast_returned_late_total", "counter", "Listeners that came back after their place was given up.", |b| number(b.returned_late_total)),
     ("pharos_broadcast_entries_skipped_total", "counter", "Entries deleted before these came back, and not acknowledged by them.", |b| number(b.entries_skipped_total)),
+    ("pharos_broadcast_takeovers_total", "counter", "Places taken over by another consumer of the same name.", |b| number(b.takeovers_total)),
+    ("pharos_broadcast_takeovers_refused_total", "counter", "Such that were refused because two live consumers fight for a name.", |b| number(b.takeovers_refused_total)),
     ("pharos_broadcast_cursor_bytes", "gauge", "Memory of all virtual cursors.", |b| number(b.cursor_bytes)),
 ];
 

@@ -92,6 +92,10 @@ pub struct BroadcastTotals {
     pub returned_late: u64,
     /// Entries that were deleted before these came back, and that they had not acknowledged.
     pub entries_skipped: u64,
+    /// Places taken over by another consumer of the same name.
+    pub takeovers: u64,
+    /// Such that were refused because two live consumers fight for a name.
+    pub takeovers_refused: u64,
 }
 
 /// One topic on the metrics page.

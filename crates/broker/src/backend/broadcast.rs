@@ -73,6 +73,8 @@ pub(super) fn summary(
         absent_dropped_total: subscription.broadcast.absent_dropped,
         returned_late_total: subscription.broadcast.returned_late,
         entries_skipped_total: subscription.broadcast.entries_skipped,
+        takeovers_total: subscription.broadcast.takeovers,
+        takeovers_refused_total: subscription.broadcast.takeovers_refused,
         ..BroadcastSummary::default()
     };
     let mut places: HashSet<Ordinal> = HashSet::new();
@@ -182,6 +184,8 @@ impl<'a> Rows<'a> {
             dropped: member.is_some_and(|member| member.is_dropped),
             returned_late_total: counts.returned_late,
             entries_skipped_total: counts.entries_skipped,
+            takeovers_total: counts.takeovers,
+            takeovers_refused_total: counts.takeovers_refused,
             absent_seconds: absent_ms.filter(|_| cursor.lent_to.is_none()).map(|ms| ms / 1000),
         }
     }

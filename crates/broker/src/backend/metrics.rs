@@ -68,6 +68,8 @@ impl Backend {
                 absent_dropped: counts.broadcast.absent_dropped,
                 returned_late: counts.broadcast.returned_late,
                 entries_skipped: counts.broadcast.entries_skipped,
+                takeovers: counts.broadcast.takeovers,
+                takeovers_refused: counts.broadcast.takeovers_refused,
             },
             backlog_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
             newest_cache_bytes: shards.iter().map(|shard| shard.newest_bytes).sum(),

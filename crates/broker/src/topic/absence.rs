@@ -109,6 +109,10 @@ pub(crate) struct BroadcastCounts {
     pub(crate) returned_late: u64,
     /// Entries that were deleted before these came back, and that they had not acknowledged.
     pub(crate) entries_skipped: u64,
+    /// Places taken over by another consumer of the same name.
+    pub(crate) takeovers: u64,
+    /// Take-overs that were refused because two live consumers fight for a name.
+    pub(crate) takeovers_refused: u64,
 }
 
 impl BroadcastCounts {
@@ -116,6 +120,8 @@ impl BroadcastCounts {
         self.absent_dropped += more.absent_dropped;
         self.returned_late += more.returned_late;
         self.entries_skipped += more.entries_skipped;
+        self.takeovers += more.takeovers;
+        self.takeovers_refused += more.takeovers_refused;
     }
 }
 
@@ -176,6 +182,7 @@ impl Topic {
         let backlog_bytes_max = options.absent_backlog_bytes.unwrap_or(u64::MAX);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
+        Self::forget_rivalries(state);
         let (mut dropped, mut stored) = (Vec::new(), Vec::new());
         for subscription in state.subscriptions.values_mut() {
             let Body::Broadcast(body) = &mut subscription.body else {
@@ -277,7 +284,7 @@ impl Topic {
 
 impl BroadcastMember {
     /// Counts what happened to this consumer.
-    fn count(&mut self, more: BroadcastCounts) {
+    pub(super) fn count(&mut self, more: BroadcastCounts) {
         self.counts.get_or_insert_default().add(more);
     }
 }
@@ -286,7 +293,7 @@ fn body_of<'a>(state: &'a mut State, subscription: &SubscriptionName) -> Option<
     Some(&mut state.subscriptions.get_mut(subscription)?.body)
 }
 
-fn member_of<'a>(
+pub(super) fn member_of<'a>(
     state: &'a mut State,
     subscription: &SubscriptionName,
     name: &Arc<str>,

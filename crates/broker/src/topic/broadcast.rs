@@ -29,11 +29,16 @@ impl Topic {
             .unwrap_or_else(|| format!("pharos-{}", key.0))
             .into();
         self.ensure_member(state, request, &name, named);
+        let holder = self.member_holder(state, &request.subscription, &name);
+        if let Some(step) = holder.and_then(|old| self.keep_from_rival(state, request, &name, old)) {
+            return step;
+        }
         self.note_turn(state, request, &name, turn)?;
         if let Some(moved) = place_moved(state, &request.subscription, &name) {
             return Ok(Step::Wait(vec![moved]));
         }
-        if let Some(old) = self.member_holder(state, &request.subscription, &name) {
+        if let Some(old) = holder {
+            self.note_takeover(state, request, &name, old);
             // The same name again: the older connection's consumer is closed, and its place comes over.
             let leaving = self.close_and_wait(state, old);
             return Ok(Step::Wait(leaving.into_iter().collect()));
@@ -145,6 +150,7 @@ impl Topic {
             named,
             presence: Presence::Here,
             counts: None,
+            rivalry: None,
             newest: 0,
         };
         if let Some(Body::Broadcast(body)) = state

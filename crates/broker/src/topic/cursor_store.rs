@@ -193,6 +193,7 @@ pub(super) fn restore(state: &mut State) {
                         named: true,
                         presence,
                         counts: None,
+                        rivalry: None,
                         newest: 0,
                     };
                     body.members.insert(member.clone(), place);

@@ -34,6 +34,7 @@ mod quota;
 mod rates;
 mod rest;
 mod retire;
+mod rivalry;
 mod seek;
 mod slots;
 mod stats;

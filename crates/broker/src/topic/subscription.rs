@@ -12,11 +12,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::clock::Nanos;
 use pharos_types::SubscriptionName;
 use tokio::sync::oneshot;
 
 use super::absence::{BroadcastCounts, Presence};
 use super::expiry::Expired;
+use super::rivalry::Rivalry;
 use super::subscribe::SubscriptionType;
 use super::transient::Sharing;
 use crate::dispatcher::Dispatcher;
@@ -92,6 +94,8 @@ pub(crate) struct BroadcastBody {
     /// Names whose place is being moved, and who waits to take it; resolved by being dropped.
     pub(crate) moving: HashMap<Arc<str>, Vec<oneshot::Sender<()>>>,
     pub(crate) counts: BroadcastCounts,
+    /// When it last warned of two consumers of one name.
+    pub(crate) warned_at: Option<Nanos>,
 }
 
 /// One name on a broadcast subscription.
@@ -103,6 +107,8 @@ pub(crate) struct BroadcastMember {
     pub(crate) presence: Presence,
     /// What happened to its place, once something did: most never need it.
     pub(crate) counts: Option<Box<BroadcastCounts>>,
+    /// Its take-overs lately, if there were any.
+    pub(crate) rivalry: Option<Box<Rivalry>>,
     /// The newest request for the place. Older ones that waited for its holder to leave come too late.
     pub(crate) newest: u64,
 }

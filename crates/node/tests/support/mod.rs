@@ -13,6 +13,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -230,6 +231,13 @@ impl Node {
     pub(crate) fn open_files(&self) -> usize {
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         files.unwrap().count()
+    }
+
+    /// What it has logged so far. Read without moving the place at which it writes.
+    pub(crate) fn logged(&self) -> String {
+        let mut text = vec![0; usize::try_from(self.log.metadata().unwrap().len()).unwrap()];
+        self.log.read_exact_at(&mut text, 0).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// The process has not ended.
