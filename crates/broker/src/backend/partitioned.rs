@@ -32,38 +32,50 @@ impl Backend {
         let Some(before) = self.catalog().partitioned_topic(&name) else {
             return Err(AdminError::Conflict("Topic is not partitioned topic".to_owned()));
         };
-        let wishes = self.subscriptions_of(&name, before.partitions).await?;
+        let (wishes, bare) = self.subscriptions_of(&name, before.partitions).await?;
         self.catalog().grow_partitioned(&name, partitions).await?;
         if name.domain() == Domain::NonPersistent {
             return Ok(()); // Nothing waits in a subscription without consumers, so none is missed.
         }
-        let new = (before.partitions..partitions).map(|index| name.with_partition(index));
+        let mut new: Vec<_> = (before.partitions..partitions)
+            .map(|index| name.with_partition(index))
+            .collect();
+        if new.is_empty() {
+            // The same number again: an earlier attempt may have got as far as the partitions.
+            new = bare;
+        }
         let subscribe = |partition| self.subscribe_partition(partition, wishes.clone());
         many(new, subscribe, identity).await
     }
 
-    /// The durable subscriptions that any partition has.
+    /// The durable subscriptions that any partition has, and the partitions that have none.
     async fn subscriptions_of(
         &self,
         name: &TopicName,
         partitions: u32,
-    ) -> Result<BTreeMap<SubscriptionName, DurableSubscription>, AdminError> {
-        let mut wishes = BTreeMap::new();
+    ) -> Result<(BTreeMap<SubscriptionName, DurableSubscription>, Vec<TopicName>), AdminError> {
+        let (mut wishes, mut bare) = (BTreeMap::new(), Vec::new());
         let made = (0..partitions)
             .map(|index| name.with_partition(index))
             .filter(|partition| self.catalog().topic_exists(partition));
-        let ask = |partition| {
-            self.at_any_home(
+        let ask = |partition: TopicName| async move {
+            let of = partition.clone();
+            let found = self.at_any_home(
                 partition,
                 |topic| async move { Ok(topic.durable_subscriptions()) },
-            )
+            );
+            Ok::<_, AdminError>((of, found.await?))
         };
         many(made, ask, |found| {
-            wishes.extend(found?.into_iter().map(|wish| (wish.name.clone(), wish)));
+            let (partition, found) = found?;
+            if found.is_empty() {
+                bare.push(partition);
+            }
+            wishes.extend(found.into_iter().map(|wish| (wish.name.clone(), wish)));
             Ok::<_, AdminError>(())
         })
         .await?;
-        Ok(wishes)
+        Ok((wishes, bare))
     }
 
     async fn subscribe_partition(

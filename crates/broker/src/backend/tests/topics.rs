@@ -88,6 +88,17 @@ async fn partitions_that_are_added_have_the_subscriptions_of_the_others() {
             .unwrap();
         assert_eq!(found, ["only-here", "s"]);
     }
+    // What a crash leaves when it comes before the subscriptions: the same request makes up for it.
+    for name_of_sub in ["only-here", "s"] {
+        bench
+            .backend
+            .delete_subscription(whole.with_partition(3), subscription(name_of_sub), false)
+            .await
+            .unwrap();
+    }
+    bench.backend.grow_partitioned(whole.clone(), 4).await.unwrap();
+    let found = bench.backend.subscriptions(whole.with_partition(3)).await;
+    assert_eq!(found.unwrap(), ["only-here", "s"]);
     let fewer = bench.backend.grow_partitioned(whole.clone(), 1).await;
     assert!(matches!(fewer, Err(AdminError::Unprocessable(_))), "{fewer:?}");
     let plain = bench
