@@ -1,4 +1,5 @@
-//! Deleting by force: a namespace with its topics, a tenant with its namespaces.
+//! Deleting what has something in it: a namespace with its topics, by force; a tenant with its namespaces, by force; a
+//! namespace with nothing but topics of the system.
 //!
 //! Off unless the settings say otherwise. Topics go by the same way as one by one, with their producers and consumers
 //! disconnected. Whoever gives up in the middle leaves a namespace with fewer topics; asking again goes on.
@@ -35,6 +36,21 @@ pub(crate) async fn delete_with_topics(admin: &Admin, name: &NamespaceName) -> A
             outcome => return Ok(outcome?),
         }
     }
+    Ok(())
+}
+
+/// Deletes a namespace without topics of users. Those that the system keeps there for itself go first, with what they store.
+pub(crate) async fn delete_empty(admin: &Admin, name: &NamespaceName) -> ApiResult<()> {
+    let leaving = admin.catalog.begin_delete_namespace(name)?;
+    let topics = admin.catalog.topics(name, ListMode::Persistent, true);
+    let wholes = [Domain::Persistent, Domain::NonPersistent]
+        .map(|domain| admin.catalog.partitioned_topics(name, domain))
+        .concat();
+    if topics.iter().chain(&wholes).all(TopicName::is_system) {
+        delete_topics(admin, name).await?;
+    }
+    admin.catalog.delete_namespace(name).await?;
+    drop(leaving);
     Ok(())
 }
 

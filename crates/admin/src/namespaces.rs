@@ -17,7 +17,7 @@ use pharos_types::{NamespaceName, TopicName};
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
 use crate::bundles::{clear, unload_all};
 use crate::error::{ApiError, ApiResult};
-use crate::forced::delete_with_topics;
+use crate::forced::{delete_empty, delete_with_topics};
 use crate::namespace_policies;
 use crate::paths::{NamespacePath, PathParts};
 use crate::state::Admin;
@@ -105,7 +105,7 @@ async fn remove(
     if query.force {
         delete_with_topics(&admin, &name).await?;
     } else {
-        admin.catalog.delete_namespace(&name).await?;
+        delete_empty(&admin, &name).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }

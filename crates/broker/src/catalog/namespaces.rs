@@ -207,8 +207,8 @@ impl Catalog {
         Ok(Leaving { catalog: self, name })
     }
 
-    /// Deletes a namespace without topics of users; its system topics' records go with it. Whoever forces deletes
-    /// the topics first.
+    /// Deletes a namespace without topics. Whoever wants those gone, the system's included, deletes them first: what they
+    /// store is not the catalog's.
     ///
     /// # Errors
     /// `NotFound`; `NotEmpty` also while a topic is being created in it; `Reserved`; `Store`.
@@ -221,15 +221,13 @@ impl Catalog {
         let leftovers = {
             let mut state = self.write();
             let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
-            let topics = || namespace.topics.keys().chain(namespace.partitioned.keys());
-            if namespace.creating > 0 || topics().any(|topic| !topic.is_system()) {
+            let has_topics = !namespace.topics.is_empty() || !namespace.partitioned.is_empty();
+            if namespace.creating > 0 || has_topics {
                 return Err(NamespaceError::NotEmpty);
             }
             namespace.deleting += 1;
-            let mut leftovers: Vec<String> = namespace.topics.keys().map(keys::topic).collect();
-            leftovers.extend(namespace.partitioned.keys().map(keys::partitioned));
-            leftovers.extend(namespace.topic_policies.keys().map(keys::topic_policies));
-            leftovers
+            let leftovers = namespace.topic_policies.keys().map(keys::topic_policies);
+            leftovers.collect::<Vec<String>>()
         };
         let leaving = Leaving { catalog: self, name };
         for leftover in leftovers {

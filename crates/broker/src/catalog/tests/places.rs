@@ -187,7 +187,7 @@ async fn a_change_by_another_process_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn a_namespace_with_topics_of_users_stays() {
+async fn a_namespace_with_topics_stays() {
     let bench = Bench::new();
     let catalog = bench.open().await;
     let name = namespace("public/default");
@@ -201,6 +201,12 @@ async fn a_namespace_with_topics_of_users_stays() {
         Err(NamespaceError::NotEmpty)
     ));
     catalog.delete_topic(&topic("a")).await.unwrap();
+    // Topics of the system store something as well.
+    assert!(matches!(
+        catalog.delete_namespace(&name).await,
+        Err(NamespaceError::NotEmpty)
+    ));
+    catalog.delete_topic(&topic("__change_events")).await.unwrap();
     catalog.delete_namespace(&name).await.unwrap();
     assert!(matches!(
         catalog.ensure_topic(&topic("a"), true).await,
