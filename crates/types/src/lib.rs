@@ -15,5 +15,7 @@
 mod name;
 mod position;
 
-pub use name::{Domain, NameError, NamespaceName, SubscriptionName, TopicName};
+pub use name::{
+    Domain, NAMESPACE_BYTES_MAX, NameError, NamespaceName, SubscriptionName, TOPIC_BYTES_MAX, TopicName,
+};
 pub use position::{EntryId, LedgerId, Ordinal, Position};

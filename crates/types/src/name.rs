@@ -7,9 +7,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest topic or subscription name accepted, in bytes. Names are stored and travel in stats, so a peer must
-/// not be able to make them arbitrarily long.
+/// The longest subscription name accepted, in bytes, and the longest text looked at as a topic name. Names are stored and
+/// travel in stats, so a peer must not be able to make them arbitrarily long.
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
+
+/// The longest `tenant/namespace`, in bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 512;
+
+/// The longest topic name, in bytes as it is stored: `tenant/namespace`, then the local name with its partition, of which
+/// each byte other than ASCII letters, digits and `-_.` counts three times. The keys of all that is stored about a topic
+/// have room beside it in the 1,024 bytes that a key of the metadata store may have.
+pub const TOPIC_BYTES_MAX: usize = 980;
 
 const PARTITION_MARK: &str = "-partition-";
 
@@ -32,11 +40,15 @@ pub enum NameError {
         /// The name as given.
         name: String,
     },
-    /// Longer than 4096 bytes.
-    #[error("name of {bytes} bytes is longer than {NAME_BYTES_MAX}")]
+    /// Too long to be stored.
+    #[error("{what} name of {bytes} bytes is longer than {bytes_max}")]
     TooLong {
-        /// Its length.
+        /// Of what.
+        what: &'static str,
+        /// Its length; of a topic as it is stored.
         bytes: usize,
+        /// The limit.
+        bytes_max: usize,
     },
     /// Nothing, or only white space.
     #[error("empty {0} name")]
@@ -78,6 +90,11 @@ impl NamespaceName {
     pub fn new(tenant: &str, namespace: &str) -> Result<Self, NameError> {
         check_part("tenant", tenant)?;
         check_part("namespace", namespace)?;
+        check_length(
+            "namespace",
+            tenant.len() + 1 + namespace.len(),
+            NAMESPACE_BYTES_MAX,
+        )?;
         Ok(Self {
             full: format!("{tenant}/{namespace}").into(),
             tenant_bytes: tenant.len(),
@@ -143,18 +160,32 @@ impl TopicName {
     /// # Errors
     /// [`NameError`] when the local name is blank, has a `/`, or is too long.
     pub fn new(domain: Domain, namespace: NamespaceName, local: &str) -> Result<Self, NameError> {
-        check_length(local)?;
         if local.trim().is_empty() {
             return Err(NameError::Blank("topic"));
         }
         if local.contains('/') {
             return Err(NameError::Shape(clip(local)));
         }
-        Ok(Self {
+        let name = Self {
             domain,
             namespace,
             local: local.into(),
-        })
+        };
+        name.check_stored()?;
+        Ok(name)
+    }
+
+    /// Refuses a name that is too long to be stored. To be asked of partitions before their topic is made.
+    ///
+    /// # Errors
+    /// [`NameError::TooLong`], beyond [`TOPIC_BYTES_MAX`].
+    pub fn check_stored(&self) -> Result<(), NameError> {
+        let stored = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => 1,
+            _ => 3,
+        };
+        let local: usize = self.local.bytes().map(stored).sum();
+        check_length("topic", self.namespace.full.len() + 1 + local, TOPIC_BYTES_MAX)
     }
 
     /// Stored or not.
@@ -224,7 +255,7 @@ impl FromStr for TopicName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        check_length(text)?;
+        check_length("topic", text.len(), NAME_BYTES_MAX)?;
         let (domain, rest) = match text.split_once("://") {
             Some(("persistent", rest)) => (Domain::Persistent, Some(rest)),
             Some(("non-persistent", rest)) => (Domain::NonPersistent, Some(rest)),
@@ -265,7 +296,7 @@ impl SubscriptionName {
     /// # Errors
     /// [`NameError`] when it is blank or too long.
     pub fn new(text: &str) -> Result<Self, NameError> {
-        check_length(text)?;
+        check_length("subscription", text.len(), NAME_BYTES_MAX)?;
         if text.trim().is_empty() {
             return Err(NameError::Blank("subscription"));
         }
@@ -297,16 +328,20 @@ impl fmt::Debug for SubscriptionName {
     }
 }
 
-fn check_length(text: &str) -> Result<(), NameError> {
-    if text.len() > NAME_BYTES_MAX {
-        Err(NameError::TooLong { bytes: text.len() })
+fn check_length(what: &'static str, bytes: usize, bytes_max: usize) -> Result<(), NameError> {
+    if bytes > bytes_max {
+        Err(NameError::TooLong {
+            what,
+            bytes,
+            bytes_max,
+        })
     } else {
         Ok(())
     }
 }
 
 fn check_part(what: &'static str, name: &str) -> Result<(), NameError> {
-    check_length(name)?;
+    check_length(what, name.len(), NAMESPACE_BYTES_MAX)?;
     if name.is_empty() {
         return Err(NameError::Blank(what));
     }
@@ -363,8 +398,36 @@ mod tests {
         }
         assert_eq!(
             "x".repeat(5000).parse::<TopicName>(),
-            Err(NameError::TooLong { bytes: 5000 })
+            Err(NameError::TooLong {
+                what: "topic",
+                bytes: 5000,
+                bytes_max: NAME_BYTES_MAX
+            })
         );
+    }
+
+    #[test]
+    fn names_that_cannot_be_stored_are_refused() {
+        // `public/default/` is 15 bytes.
+        let room = TOPIC_BYTES_MAX - 15;
+        assert!("x".repeat(room).parse::<TopicName>().is_ok());
+        let longer = "x".repeat(room + 1).parse::<TopicName>();
+        assert!(matches!(
+            longer,
+            Err(NameError::TooLong {
+                bytes_max: TOPIC_BYTES_MAX,
+                ..
+            })
+        ));
+        assert!("ü".repeat(room / 6).parse::<TopicName>().is_ok());
+        assert!("ü".repeat(room / 6 + 1).parse::<TopicName>().is_err());
+        let whole = topic(&"x".repeat(room - 13));
+        assert!(whole.with_partition(9).check_stored().is_ok());
+        assert!(whole.with_partition(10).check_stored().is_ok());
+        assert!(whole.with_partition(100).check_stored().is_err());
+        let namespace = |bytes: usize| NamespaceName::new("t", &"n".repeat(bytes - 2));
+        assert!(namespace(NAMESPACE_BYTES_MAX).is_ok());
+        assert!(namespace(NAMESPACE_BYTES_MAX + 1).is_err());
     }
 
     #[test]

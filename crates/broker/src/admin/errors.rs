@@ -1,5 +1,7 @@
 //! Errors of the catalog as errors of admin verbs: one exhaustive match per family.
 
+use pharos_metadata::{ReadError, WriteError};
+
 use super::AdminError;
 use crate::catalog::schema::SchemaError;
 use crate::catalog::{
@@ -11,9 +13,10 @@ impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         match &error {
             // Another process changed it meanwhile; the caller should look again.
-            StoreError::Write(pharos_metadata::WriteError::Conflict { .. }) => {
-                Self::Conflict(error.to_string())
-            }
+            StoreError::Write(WriteError::Conflict { .. }) => Self::Conflict(error.to_string()),
+            // The request named or brought what no store takes.
+            StoreError::Write(WriteError::InvalidKey(_) | WriteError::TooLarge { .. })
+            | StoreError::Read(ReadError::InvalidKey(_)) => Self::Precondition(error.to_string()),
             StoreError::Read(_) | StoreError::Write(_) | StoreError::Damaged { .. } => {
                 Self::Internal(error.to_string())
             }

@@ -140,6 +140,7 @@ impl Catalog {
             let reason = format!("{name} is the name of a partition");
             return Err(PartitionedTopicError::NotAllowed(reason));
         }
+        check_last(name, partitions)?;
         let _guard = self.inner.names.take(keys::topic(name)).await;
         // As a topic does, it holds the namespace until it is in the copy.
         let _held = self.hold_namespace(name)?;
@@ -201,6 +202,7 @@ impl Catalog {
         partitions: u32,
     ) -> Result<(), PartitionedTopicError> {
         self.check_count(partitions)?;
+        check_last(name, partitions)?;
         let _guard = self.inner.names.take(keys::topic(name)).await;
         self.change_partitioned(name, |whole| {
             if whole.deleted {
@@ -371,6 +373,13 @@ impl Catalog {
             Err(PartitionedTopicError::OutOfRange { max })
         }
     }
+}
+
+/// Whether the name of the last partition, the longest one, can be stored.
+fn check_last(name: &TopicName, partitions: u32) -> Result<(), PartitionedTopicError> {
+    let last = name.with_partition(partitions.saturating_sub(1));
+    last.check_stored()
+        .map_err(|error| PartitionedTopicError::NotAllowed(error.to_string()))
 }
 
 /// Polls a batch of futures until all are done; the outcomes in their order. Any wake polls all that are left, which

@@ -208,3 +208,38 @@ async fn the_limit_of_a_namespace_counts_topics_of_users() {
         .unwrap();
     catalog.ensure_topic(&topic("c"), true).await.unwrap();
 }
+
+#[tokio::test]
+async fn everything_about_a_topic_of_the_longest_name_can_be_stored() {
+    let catalog = Bench::new().open().await;
+    let room = pharos_types::TOPIC_BYTES_MAX - "public/default/".len();
+    let local = "ü".repeat(room / 6);
+    for domain in ["persistent", "non-persistent"] {
+        let name = topic(&format!("{domain}://public/default/{local}"));
+        catalog.create_topic(&name, no_properties()).await.unwrap();
+        let schema = schema::SchemaInfo::new(schema::SchemaType::String, bytes::Bytes::new());
+        catalog.add_schema(&name, schema, "").await.unwrap();
+        let policy = serde_json::json!(1);
+        catalog
+            .set_topic_policy(&name, "maxConsumers", policy)
+            .await
+            .unwrap();
+        catalog.delete_topic(&name).await.unwrap();
+        // As a partitioned topic it has no room for its partitions, which is said before anything is stored.
+        let made = catalog.create_partitioned(&name, 2, no_properties(), true).await;
+        assert!(
+            matches!(made, Err(PartitionedTopicError::NotAllowed(_))),
+            "{made:?}"
+        );
+        let whole = topic(&format!("{domain}://public/default/{}", "x".repeat(room - 12)));
+        catalog
+            .create_partitioned(&whole, 10, no_properties(), true)
+            .await
+            .unwrap();
+        let grown = catalog.grow_partitioned(&whole, 11).await;
+        assert!(
+            matches!(grown, Err(PartitionedTopicError::NotAllowed(_))),
+            "{grown:?}"
+        );
+    }
+}
