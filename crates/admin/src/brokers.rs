@@ -105,13 +105,9 @@ async fn status(State(admin): State<Admin>) -> ApiResult<&'static str> {
 }
 
 fn is_ready(admin: &Admin) -> ApiResult<()> {
-    if admin.backend.is_ready() {
-        Ok(())
-    } else {
-        Err(ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the broker is starting or stopping",
-        ))
+    match admin.backend.why_not_ready() {
+        None => Ok(()),
+        Some(reason) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason)),
     }
 }
 

@@ -36,5 +36,5 @@ mod topic_stats;
 mod topics;
 
 pub use router::router;
-pub use server::serve;
+pub use server::{CONNECTIONS_MAX, serve};
 pub use state::{Admin, AdminOptions};

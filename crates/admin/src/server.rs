@@ -21,20 +21,19 @@ use pharos_runtime::{ShutdownToken, clock};
 
 use crate::connections::{Connections, Place};
 
-/// Connections that are open and not about to close.
-const CONNECTIONS_MAX: usize = 1024;
-/// Those that are about to close, at most.
-const LEAVING_MAX: usize = 128;
+/// Connections that are open and not about to close, where files allow it.
+pub const CONNECTIONS_MAX: usize = 1024;
 /// How long one that should go may take to finish what it writes.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest request line and headers.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves `router` on `listener` until `stop`; then closes idle connections, lets running requests finish and returns.
+/// Serves `router` on `listener` until `stop`, at most `connections_max` connections at once and an eighth more that are about
+/// to close; then closes idle connections, lets running requests finish and returns.
 ///
 /// Cancel safety: dropping the future closes every connection at once.
-pub async fn serve(listener: TcpListener, router: Router, stop: ShutdownToken) {
+pub async fn serve(listener: TcpListener, router: Router, connections_max: usize, stop: ShutdownToken) {
     let mut connections = JoinSet::new();
     let open = Connections::default();
     let mut stopping = stop.clone();
@@ -43,9 +42,9 @@ pub async fn serve(listener: TcpListener, router: Router, stop: ShutdownToken) {
             biased;
             () = stopping.triggered() => break,
             Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX + LEAVING_MAX => match accepted {
+            accepted = listener.accept(), if connections.len() < connections_max + connections_max.div_ceil(8) => match accepted {
                 Ok((stream, peer)) => {
-                    match open.enter(CONNECTIONS_MAX, clock::now()) {
+                    match open.enter(connections_max, clock::now()) {
                         Some(place) => {
                             connections.spawn(connection(stream, peer, place, router.clone(), stop.clone()));
                         }

@@ -447,8 +447,9 @@ pub trait AdminBackend: Send + Sync {
     /// `Unavailable` with what failed.
     fn health(&self) -> AdminResult<'_, ()>;
 
-    /// Whether the broker takes work: metadata, storage and front doors are up and it is not stopping.
-    fn is_ready(&self) -> bool;
+    /// Why the broker does not take work now: it is stopping, or storage or metadata refuse writes, for good or for the moment.
+    /// `None`: it does.
+    fn why_not_ready(&self) -> Option<String>;
 
     /// Everything that the metrics page shows.
     fn metrics(&self) -> AdminResult<'_, MetricsSnapshot>;

@@ -17,11 +17,12 @@ use pharos_broker::{Backend, Broker, Threads};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside, Embedded, MetadataStore};
-use pharos_pulsar::Door;
+use pharos_pulsar::{ConnectionsMax, Door};
 use pharos_storage::{IoMode, Storage};
 use pharos_types::NamespaceName;
 use tokio::task::JoinSet;
 
+use crate::files::Files;
 use crate::settings::{
     ByteSize, InactiveMode, Limit, QuotaPolicy, Settings, StorageIo, StorageSync, TopicType,
 };
@@ -66,7 +67,7 @@ impl RunningBroker {
 
 /// Opens metadata and storage, then the broker, then its Pulsar door.
 ///
-/// `http_address`: where the HTTP door will listen; `host`: what clients call this machine.
+/// `http_address`: where the HTTP door will listen; `host`: what clients call this machine; `files`: who may open how many.
 ///
 /// # Errors
 /// The data directory cannot be used, or the address is taken.
@@ -74,6 +75,7 @@ pub(crate) async fn start_broker(
     settings: &Settings,
     host: &str,
     http_address: SocketAddr,
+    files: Files,
 ) -> anyhow::Result<RunningBroker> {
     let dir = &settings.data_dir;
     std::fs::create_dir_all(dir)
@@ -93,16 +95,28 @@ pub(crate) async fn start_broker(
     options.managed_ledger.offloader = Some(offloader.clone());
     let (broker, threads) = pharos_broker::start(options, catalog, storage.clone(), metadata.clone())
         .context("cannot start the data threads")?;
-    let door = open_door(&broker, settings, host)?;
-    let engine = storage.clone();
+    let door = open_door(&broker, settings, host, files.connections_max(settings, &storage))?;
+    let (engine, asked) = (storage.clone(), door.clone());
     let families = Box::new(move || {
         let mut families = storage_metrics::families(&engine.stats());
+        families.push(storage_metrics::refused_connections(asked.refused_count()));
         families.extend(crate::offload::families(offloader.stats()));
         families.extend(leftovers.families());
         families
     });
+    let (engine, store) = (storage.clone(), metadata.clone());
+    let health = Box::new(move || {
+        let storage = engine
+            .why_not_ready()
+            .map(|fault| format!("storage takes no writes: {fault}"));
+        storage.or_else(|| {
+            store
+                .fault()
+                .map(|fault| format!("metadata takes no writes: {fault}"))
+        })
+    });
     Ok(RunningBroker {
-        admin: Backend::with_families(broker.clone(), families),
+        admin: Backend::with_stores(broker.clone(), families, health),
         broker,
         pulsar_address: door.local_address,
         service_url: door.service_url.clone(),
@@ -159,12 +173,18 @@ pub(crate) fn metadata_format_1(data_dir: &Path) -> PathBuf {
     data_dir.join("metadata.redb")
 }
 
-fn open_door(broker: &Broker, settings: &Settings, host: &str) -> anyhow::Result<Arc<Door>> {
+fn open_door(
+    broker: &Broker,
+    settings: &Settings,
+    host: &str,
+    connections_max: ConnectionsMax,
+) -> anyhow::Result<Arc<Door>> {
     let options = pharos_pulsar::Options {
         listen: settings.pulsar_listen,
         advertised_address: Some(host.to_owned()),
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
+        connections_max,
     };
     pharos_pulsar::open(broker, &options).with_context(|| {
         format!(

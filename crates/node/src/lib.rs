@@ -10,6 +10,7 @@
 
 mod broker;
 mod command;
+mod files;
 mod leftovers;
 mod limits;
 pub mod logging;

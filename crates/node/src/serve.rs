@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::broker::{RunningBroker, start_broker};
+use crate::files::Files;
 use crate::settings::table::SETTINGS;
 use crate::settings::{Effective, Settings};
 use crate::signals::StopSignals;
@@ -42,7 +43,7 @@ pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
         open_files,
         "starting"
     );
-    let outcome = runtime.block_on(run(effective));
+    let outcome = runtime.block_on(run(effective, Files::new(open_files)));
     // What did not stop in time must not keep the process alive.
     runtime.shutdown_background();
     outcome
@@ -54,7 +55,7 @@ fn keep_awake(is_wanted: bool) -> anyhow::Result<Option<Awake>> {
     )
 }
 
-async fn run(effective: &Effective) -> anyhow::Result<()> {
+async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     let settings = &effective.settings;
     let mut signals = StopSignals::install().context("cannot wait for signals")?;
     let listener = TcpListener::bind(settings.http_listen).await.with_context(|| {
@@ -66,7 +67,7 @@ async fn run(effective: &Effective) -> anyhow::Result<()> {
     let http_address = listener.local_addr()?;
     let host = advertised_host(settings);
     let broker = tokio::select! {
-        broker = start_broker(settings, &host, http_address) => broker?,
+        broker = start_broker(settings, &host, http_address, files) => broker?,
         signal = signals.next() => {
             tracing::info!(signal, "stopped while starting");
             return Ok(());
@@ -75,7 +76,12 @@ async fn run(effective: &Effective) -> anyhow::Result<()> {
     let shutdown = Shutdown::default();
     let mut http = JoinSet::new();
     let router = router(admin(effective, &broker, &host, http_address));
-    http.spawn(pharos_admin::serve(listener, router, shutdown.token()));
+    http.spawn(pharos_admin::serve(
+        listener,
+        router,
+        files.http_max(),
+        shutdown.token(),
+    ));
     announce(&broker, http_address)?;
 
     let signal = signals.next().await;

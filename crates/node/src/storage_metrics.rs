@@ -51,6 +51,17 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         .collect()
 }
 
+/// What the Pulsar door has refused, so that storage has files.
+pub(crate) fn refused_connections(count: u64) -> MetricFamily {
+    let help = "Connections refused because the files that are left are kept for storage.";
+    family(
+        "pharos_connections_refused_total",
+        help,
+        MetricKind::Counter,
+        count,
+    )
+}
+
 #[expect(clippy::cast_precision_loss, reason = "the page has floating point only")]
 pub(crate) fn family(name: &'static str, help: &'static str, kind: MetricKind, value: u64) -> MetricFamily {
     MetricFamily {

@@ -35,6 +35,14 @@ impl Balance {
         }
     }
 
+    /// How many there are on all shards.
+    pub(crate) fn total(&self) -> usize {
+        self.counts
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum()
+    }
+
     fn count(&self, shard: usize) -> usize {
         let count = self.counts.get(shard);
         count.map_or(usize::MAX, |count| count.load(Ordering::Relaxed))

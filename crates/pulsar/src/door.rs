@@ -1,5 +1,6 @@
 //! The listening side of the Pulsar protocol: accepts connections, hands each to a shard, keeps them alive.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -9,9 +10,13 @@ use std::time::Duration;
 
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
-use pharos_runtime::{ShutdownToken, spawn_local};
+use pharos_runtime::{ShutdownToken, clock, spawn_local};
 use pharos_wire::frame::frame_bytes_max;
 use tokio::net::{TcpListener, TcpStream};
+
+use pharos_wire::answer;
+use pharos_wire::encode::encode_command;
+use pharos_wire::proto::ServerError;
 
 use crate::balance::Balance;
 use crate::newcomer::Newcomer;
@@ -19,6 +24,9 @@ use crate::partial::PartialFrames;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 8192;
+
+/// Refused connections are told in the log this often, in nanoseconds.
+const REFUSALS_TOLD_EVERY: u64 = 10_000_000_000;
 
 /// Bytes that the kernel may hold for one connection.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
@@ -34,6 +42,31 @@ pub struct Options {
     pub server_version: String,
     /// How often a peer is asked whether it lives; silent for as long again, it is dropped.
     pub keep_alive_interval: Duration,
+    /// How many connections may be open at this moment, asked at each that comes.
+    pub connections_max: ConnectionsMax,
+}
+
+/// Says how many connections may be open.
+#[derive(Clone)]
+pub struct ConnectionsMax(Arc<dyn Fn() -> usize + Send + Sync>);
+
+impl ConnectionsMax {
+    /// What `limit` says; it must not wait.
+    pub fn new(limit: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self(Arc::new(limit))
+    }
+
+    /// Any number.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(|| usize::MAX)
+    }
+}
+
+impl fmt::Debug for ConnectionsMax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectionsMax")
+    }
 }
 
 /// The open door.
@@ -44,6 +77,8 @@ pub struct Door {
     /// Where it listens.
     pub local_address: SocketAddr,
     accepted: AtomicU64,
+    refused: AtomicU64,
+    connections_max: ConnectionsMax,
     /// How many connections each shard has.
     pub(crate) balance: Arc<Balance>,
     /// Room for large frames that have not arrived whole.
@@ -55,6 +90,21 @@ impl Door {
     #[must_use]
     pub fn accepted_count(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections refused so far because too many were open.
+    #[must_use]
+    pub fn refused_count(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Tells a peer that there is no room for it, in the words of Pulsar, and lets it go.
+    fn refuse(&self, stream: &TcpStream, open: usize) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let reason = format!("Reached the maximum number of connections: {open} are open");
+        let answer = answer::connection_error(ServerError::NotAllowedError, reason);
+        // Its few bytes find room in a new socket; a peer that is gone needs no answer.
+        let _ = stream.try_write(&encode_command(&answer));
     }
 }
 
@@ -76,6 +126,8 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
         server_version: options.server_version.clone(),
         local_address,
         accepted: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        connections_max: options.connections_max.clone(),
         balance: Balance::new(broker.shard_count()),
         partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
     });
@@ -109,12 +161,23 @@ async fn accept(listener: std::net::TcpListener, door: Arc<Door>, broker: Broker
             return;
         }
     };
+    let mut told_at = None;
     loop {
         let accepted = tokio::select! {
             () = token.triggered() => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
+            Ok((stream, address)) if door.balance.total() >= (door.connections_max.0)() => {
+                let open = door.balance.total();
+                door.refuse(&stream, open);
+                let now = clock::now();
+                if told_at.is_none_or(|at| now.since(at) >= REFUSALS_TOLD_EVERY) {
+                    told_at = Some(now);
+                    let refused = door.refused_count();
+                    tracing::warn!(%address, open, refused, "connections are refused: the files that are left are kept for storage; raise the limit of open files");
+                }
+            }
             Ok((stream, address)) => {
                 door.accepted.fetch_add(1, Ordering::Relaxed);
                 set_options(&stream, address);

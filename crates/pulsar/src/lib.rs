@@ -25,4 +25,4 @@ mod sink;
 mod spare;
 mod turn;
 
-pub use door::{Door, Options, open};
+pub use door::{ConnectionsMax, Door, Options, open};

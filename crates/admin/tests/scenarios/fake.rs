@@ -319,8 +319,8 @@ impl AdminBackend for FakeBroker {
         now(Ok(()))
     }
 
-    fn is_ready(&self) -> bool {
-        true
+    fn why_not_ready(&self) -> Option<String> {
+        None
     }
 
     fn metrics(&self) -> AdminResult<'_, MetricsSnapshot> {

@@ -52,7 +52,7 @@ async fn open_door_that(forced: bool) -> Door {
     let shutdown = Shutdown::default();
     let router = router(Admin::new(broker, catalog, options));
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(serve(listener, router, shutdown.token()));
+    tasks.spawn(serve(listener, router, 1024, shutdown.token()));
     let served = tokio::runtime::Handle::current().spawn(async move { drop(tasks.join_all().await) });
     Door {
         address,

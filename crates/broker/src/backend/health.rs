@@ -16,7 +16,17 @@ use crate::catalog::TopicError;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Backend {
+    pub(super) fn why_not_ready_now(&self) -> Option<String> {
+        if self.broker.shared.shutdown.is_triggered() {
+            return Some("the broker is stopping".to_owned());
+        }
+        self.health.as_ref().and_then(|health| health())
+    }
+
     pub(super) async fn health(&self) -> Result<(), AdminError> {
+        if let Some(reason) = self.why_not_ready_now() {
+            return Err(unwell(reason));
+        }
         let name = self.heartbeat_topic()?;
         if !self.catalog().topic_exists(&name) {
             match self

@@ -98,11 +98,15 @@ static ENFORCED_TOPIC_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 /// What crates below the broker say of themselves for the metrics page.
 pub type FamilySource = Box<dyn Fn() -> Vec<MetricFamily> + Send + Sync>;
 
+/// Why the stores below do not take writes now.
+pub type HealthSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The verbs over a running broker.
 pub struct Backend {
     broker: Broker,
     meters: Meters,
     families: Option<FamilySource>,
+    health: Option<HealthSource>,
 }
 
 impl Backend {
@@ -114,17 +118,23 @@ impl Backend {
             broker,
             meters: Meters::default(),
             families: None,
+            health: None,
         })
     }
 
     /// As [`new`](Self::new), with more families for the metrics page; `families` is called for each page and must not
-    /// wait.
+    /// wait. `health` says why the stores do not take writes now, if that is so; the same goes for it.
     #[must_use]
-    pub fn with_families(broker: Broker, families: FamilySource) -> Arc<dyn AdminBackend> {
+    pub fn with_stores(
+        broker: Broker,
+        families: FamilySource,
+        health: HealthSource,
+    ) -> Arc<dyn AdminBackend> {
         Arc::new(Self {
             broker,
             meters: Meters::default(),
             families: Some(families),
+            health: Some(health),
         })
     }
 
@@ -431,8 +441,8 @@ impl AdminBackend for Backend {
         Box::pin(self.health())
     }
 
-    fn is_ready(&self) -> bool {
-        !self.broker.shared.shutdown.is_triggered()
+    fn why_not_ready(&self) -> Option<String> {
+        self.why_not_ready_now()
     }
 
     fn metrics(&self) -> AdminResult<'_, MetricsSnapshot> {

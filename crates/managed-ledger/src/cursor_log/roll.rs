@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, LedgerWriter};
+use pharos_metadata::WriteError;
 
 use super::CursorLog;
 use super::commit::Target;
@@ -228,6 +229,10 @@ impl CursorLog {
         {
             *is_naming = false;
             self.retry_at_ms = now_ms + RETRY_MS;
+            if matches!(info, InfoError::Write(WriteError::NoSpace(_))) {
+                // That alone is certain to have changed nothing.
+                self.tell_waiting(&error);
+            }
             return RollEvent::Retrying(error);
         }
         self.fail(error.clone());

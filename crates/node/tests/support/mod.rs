@@ -68,12 +68,30 @@ impl Node {
 
     /// The same with more variables in its environment.
     pub(crate) fn start_in(data: &Path, settings: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut process = serve(data, settings);
+        process.envs(environment.iter().copied());
+        Self::start_process(process)
+    }
+
+    /// One that may have so many files open, whatever the system would allow it.
+    pub(crate) fn start_with_files(data: &Path, settings: &[&str], files: u32) -> Self {
+        let limited = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let process = serve(data, settings);
+        let mut shell = Process::new("sh");
+        shell
+            .args(["-c", &limited])
+            .arg(process.get_program())
+            .args(process.get_args());
+        for (name, _) in process.get_envs() {
+            shell.env_remove(name);
+        }
+        shell.stdin(Stdio::null()).stdout(Stdio::piped());
+        Self::start_process(shell)
+    }
+
+    fn start_process(mut process: Process) -> Self {
         let log = tempfile::tempfile().unwrap();
-        let mut child = serve(data, settings)
-            .envs(environment.iter().copied())
-            .stderr(log.try_clone().unwrap())
-            .spawn()
-            .unwrap();
+        let mut child = process.stderr(log.try_clone().unwrap()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut url = |scheme: &str| {
             let line = lines

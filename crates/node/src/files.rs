@@ -1,0 +1,88 @@
+//! Who may have how many of the files that the process may open: storage first.
+//!
+//! ```text
+//!  0 ─ what is open at the start ─ HTTP ─ storage at most ─ slack ─┤ limit        the rest is for Pulsar connections
+//! ```
+//! Without this, clients that take all descriptors would keep storage from opening the next log.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pharos_pulsar::ConnectionsMax;
+use pharos_storage::Storage;
+
+use crate::settings::Settings;
+
+/// For what opens a file for a moment (a directory that is synced, a checkpoint), and for what nobody counted.
+const SLACK: u64 = 24;
+
+/// Files of journals, and logs that are not full: those of recent starts, and one that is being written.
+const STORAGE_MIN: u64 = 48;
+
+/// How the limit of open files is shared out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files {
+    /// `None`: there is none.
+    limit: Option<u64>,
+}
+
+impl Files {
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        Self { limit }
+    }
+
+    /// Connections of the HTTP door.
+    pub(crate) fn http_max(self) -> usize {
+        let share = self.limit.map_or(usize::MAX, |limit| {
+            usize::try_from(limit / 10).unwrap_or(usize::MAX)
+        });
+        share.clamp(8, pharos_admin::CONNECTIONS_MAX)
+    }
+
+    /// Connections of the Pulsar door, asked at each: what storage has more than was thought is not given out again.
+    pub(crate) fn connections_max(self, settings: &Settings, storage: &Arc<Storage>) -> ConnectionsMax {
+        let Some(limit) = self.limit else {
+            return ConnectionsMax::none();
+        };
+        let http = self.http_max() + self.http_max().div_ceil(8);
+        let others = open_now().saturating_sub(storage.open_files()) + http as u64 + SLACK;
+        let planned = planned(settings, storage.open_files()).min(limit / 3);
+        let most = limit.saturating_sub(others + planned);
+        tracing::info!(
+            limit,
+            storage = planned,
+            connections = most,
+            "open files are shared out"
+        );
+        let storage = Arc::clone(storage);
+        ConnectionsMax::new(move || {
+            let storage = planned.max(storage.open_files() + STORAGE_MIN / 2);
+            usize::try_from(limit.saturating_sub(others + storage)).unwrap_or(usize::MAX)
+        })
+    }
+}
+
+/// How many files storage may have when its devices are full of logs, beyond what it has now.
+fn planned(settings: &Settings, now: u64) -> u64 {
+    let own = [settings.data_dir.clone()];
+    let dirs = match settings.storage.ledger_dirs.0.as_slice() {
+        [] => &own[..],
+        named => named,
+    };
+    let log = settings.storage.entry_log_size.0.max(1);
+    let logs: u64 = dirs.iter().map(|dir| free_bytes(dir) / log).sum();
+    let segments = settings.storage.journal_size.0 / settings.storage.segment_size.0.max(1);
+    let journals = settings.storage.journal_dirs.0.len().max(1) as u64;
+    now + logs + journals * (segments + u64::from(settings.storage.journal_backups)) + STORAGE_MIN
+}
+
+fn free_bytes(dir: &Path) -> u64 {
+    let found = rustix::fs::statvfs(dir);
+    found.map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Files that the process has open.
+fn open_now() -> u64 {
+    // Where that cannot be seen a few dozen is right.
+    std::fs::read_dir("/proc/self/fd").map_or(64, |files| files.count() as u64)
+}
