@@ -308,6 +308,9 @@ fn what_a_failed_sync_left_is_written_again() {
         let all = items(&mut store);
         drop(store);
         fs.crash();
+        // Both copies have everything, by themselves: nothing was only read from memory.
+        let flaws = look(&fs).unwrap().unwrap().flaws;
+        assert!(flaws.iter().all(|flaw| flaw.by_crash), "seed {seed}: {flaws:?}");
         assert!(
             is_whole_or_refused(&fs, &all, &format!("seed {seed}")),
             "seed {seed}"

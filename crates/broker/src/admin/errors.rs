@@ -17,6 +17,8 @@ impl From<StoreError> for AdminError {
             // The request named or brought what no store takes.
             StoreError::Write(WriteError::InvalidKey(_) | WriteError::TooLarge { .. })
             | StoreError::Read(ReadError::InvalidKey(_)) => Self::Precondition(error.to_string()),
+            // Deletes have room all the same; then there is some for this.
+            StoreError::Write(WriteError::NoSpace(_)) => Self::Unavailable(error.to_string()),
             StoreError::Read(_) | StoreError::Write(_) | StoreError::Damaged { .. } => {
                 Self::Internal(error.to_string())
             }
