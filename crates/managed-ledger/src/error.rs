@@ -72,6 +72,39 @@ pub enum AppendError {
     Failed(#[source] Arc<StorageFault>),
 }
 
+impl AppendError {
+    /// Whether the managed ledger takes no more: close it, and open it again if the cause passes.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Fenced | Self::Failed(_))
+    }
+
+    /// Whether the cause may pass: the same append may succeed later, after a final error once it was opened again.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Fenced | Self::NoSpace | Self::Overloaded => true,
+            Self::Failed(fault) => fault.is_transient(),
+            Self::Terminated | Self::BadSize { .. } => false,
+        }
+    }
+}
+
+/// Whether a ledger that refuses can be recovered and followed by another. Nobody else closes our ledgers, so a closed one was
+/// recovered by another owner, as a fenced one was.
+pub(crate) fn is_recoverable(error: &pharos_ledger::AppendError) -> bool {
+    use pharos_ledger::AppendError as Refused;
+    matches!(error, Refused::Fenced { .. } | Refused::Closed { .. }) || error.is_transient()
+}
+
+/// The fault that a refusal amounts to.
+pub(crate) fn fault_of(what: &str, error: &pharos_ledger::AppendError) -> Arc<StorageFault> {
+    match is_recoverable(error) {
+        true => StorageFault::transient(what, error),
+        false => StorageFault::new(what, error),
+    }
+}
+
 /// Why the durable end will not move any more.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DurableError {
@@ -81,6 +114,17 @@ pub enum DurableError {
     /// The managed ledger was closed or dropped.
     #[error("managed ledger was closed")]
     Closed,
+}
+
+impl DurableError {
+    /// Whether the cause may pass: opening the managed ledger again may find it mended.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Failed(fault) => fault.is_transient(),
+            Self::Closed => false,
+        }
+    }
 }
 
 /// Why entries could not be read.
@@ -159,6 +203,18 @@ impl CommitError {
             Self::NoSpace | Self::Overloaded | Self::Info(InfoError::Write(_)) => true,
             Self::Create(error) => error.is_transient(),
             Self::Failed(_) | Self::Append(_) | Self::Info(_) | Self::Closed => false,
+        }
+    }
+
+    /// Whether opening the topic again may find the cause gone.
+    #[must_use]
+    pub fn is_mended_by_opening(&self) -> bool {
+        match self {
+            Self::Failed(fault) => fault.is_transient(),
+            Self::Append(error) => is_recoverable(error),
+            Self::Create(error) => error.is_transient(),
+            Self::Info(_) | Self::Overloaded | Self::NoSpace => true,
+            Self::Closed => false,
         }
     }
 }

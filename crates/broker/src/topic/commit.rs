@@ -87,7 +87,9 @@ impl Topic {
                         // The store says what it lacks; here it would be said for each topic, every second.
                         tracing::debug!(topic = %me.name, reason, "cursors are stored later");
                     } else {
-                        tracing::error!(topic = %me.name, reason, "cannot store cursors");
+                        let mut state = me.state.borrow_mut();
+                        let reason = format!("cursor log: {reason}");
+                        me.fail(&mut state, &reason, error.is_mended_by_opening());
                     }
                     reason
                 });

@@ -111,9 +111,7 @@ impl Topic {
     pub(super) fn queue(&self, state: &mut State, record: Record) {
         if let Err(error) = state.cursors.queue(record) {
             let reason = super::publish::chain(&error);
-            if state.fault.is_none() {
-                self.fail(state, &format!("cursor log: {reason}"));
-            }
+            self.fail(state, &format!("cursor log: {reason}"), error.is_transient());
         }
     }
 
@@ -148,7 +146,11 @@ impl Topic {
             }
             cursor_log::RollEvent::Failed(error) => {
                 let reason = super::publish::chain(&error);
-                self.fail(&mut state, &format!("cursor log: {reason}"));
+                self.fail(
+                    &mut state,
+                    &format!("cursor log: {reason}"),
+                    error.is_mended_by_opening(),
+                );
             }
         }
         self.maintain_cursors(&mut state);

@@ -40,6 +40,7 @@ pub(crate) struct Topics {
     pub(super) by_id: RefCell<HashMap<TopicId, Rc<Topic>>>,
     /// Unloaded because nobody used them.
     pub(super) resting: RefCell<Resting>,
+    pub(super) failures: RefCell<super::fault::Failures>,
 }
 
 pub(super) type Waiters = Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>;

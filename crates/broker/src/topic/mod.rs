@@ -20,6 +20,7 @@ mod delete;
 mod dispatched;
 mod expiry;
 mod failover;
+mod fault;
 mod figures;
 mod hold;
 mod inactive;

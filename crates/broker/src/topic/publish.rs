@@ -95,6 +95,11 @@ impl Topic {
                     self.close_producer(state, key);
                 }
                 self.refuse((connection, producer), &entry, &error);
+                if error.is_final() {
+                    // Nobody waits for the durable end who would hear of it.
+                    self.fail(state, &chain(&error), error.is_transient());
+                    return false;
+                }
                 return !is_over;
             }
         }
@@ -198,7 +203,7 @@ impl Topic {
         let end = match outcome {
             Ok(end) => end,
             Err(error) => {
-                self.fail(&mut state, &error.to_string());
+                self.fail(&mut state, &chain(&error), error.is_transient());
                 return false;
             }
         };
@@ -269,21 +274,15 @@ impl Topic {
         }
     }
 
-    /// The log takes no more writes: everybody who waits is answered, producers are closed, reads go on.
-    pub(super) fn fail(&self, state: &mut State, reason: &str) {
-        tracing::error!(topic = %self.name, reason, "topic no longer accepts writes");
-        state.fault = Some(reason.to_owned());
-        state.watching = false;
-        for pending in std::mem::take(&mut state.pending) {
-            self.send_failed(
-                (pending.connection, pending.producer),
-                pending.sequence_id,
-                pending.highest_sequence_id,
-                pending.payload.len(),
-                PublishError::Storage(reason.to_owned()),
-            );
-        }
-        self.close_all_producers(state);
+    /// Answers an entry that will not become durable.
+    pub(super) fn refuse_pending(&self, pending: &Pending, error: PublishError) {
+        self.send_failed(
+            (pending.connection, pending.producer),
+            pending.sequence_id,
+            pending.highest_sequence_id,
+            pending.payload.len(),
+            error,
+        );
     }
 
     /// A feed needs entries: from the cache at once, else from the log.

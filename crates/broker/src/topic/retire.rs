@@ -44,7 +44,9 @@ impl Topic {
             MaintenanceEvent::Retrying(error) => {
                 tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
             }
-            MaintenanceEvent::Failed(error) => self.fail(&mut state, &super::publish::chain(&error)),
+            MaintenanceEvent::Failed(error) => {
+                self.fail(&mut state, &super::publish::chain(&error), error.is_transient());
+            }
         }
         self.maintain(&mut state);
         self.watch(&mut state);

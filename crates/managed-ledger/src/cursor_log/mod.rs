@@ -110,6 +110,18 @@ pub enum QueueError {
 /// Hears where its records will be durable, or why that is not known yet.
 type Waiter = oneshot::Sender<Result<DurableAt, CommitError>>;
 
+impl QueueError {
+    /// Whether opening the topic again may find the cause gone.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Failed(fault) => fault.is_transient(),
+            // Memory and log have parted, which an opening mends.
+            Self::NoSubscription(_) | Self::NoCursor(_) | Self::InUse | Self::TooLarge { .. } => true,
+        }
+    }
+}
+
 /// All cursors of one topic. See the module.
 pub struct CursorLog {
     engine: Arc<dyn LedgerEngine>,
@@ -148,7 +160,11 @@ impl CursorLog {
     /// [`QueueError`]; nothing changed.
     pub fn queue(&mut self, record: Record) -> Result<(), QueueError> {
         if let Some(failure) = &*self.failure.borrow() {
-            return Err(QueueError::Failed(StorageFault::new("cursor log", failure)));
+            let fault = match failure.is_mended_by_opening() {
+                true => StorageFault::transient("cursor log", failure),
+                false => StorageFault::new("cursor log", failure),
+            };
+            return Err(QueueError::Failed(fault));
         }
         self.mirror.check(&record)?;
         if self.queued_bytes() > self.options.queue_bytes_max {

@@ -1,11 +1,11 @@
 //! Appending: position and ordinal at once, durability later.
 
 use bytes::Bytes;
-use pharos_ledger::{NewEntry, StorageFault};
+use pharos_ledger::NewEntry;
 use pharos_types::{EntryId, Ordinal, Position};
 
 use super::{End, Failure, ManagedLedger, Next, WAITING_BYTES_MAX};
-use crate::error::AppendError;
+use crate::error::{AppendError, fault_of};
 
 /// Where an appended entry is. It may be acknowledged once the durable end is beyond `ordinal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +109,7 @@ impl ManagedLedger {
                 Err(Refused::Overloaded { .. } | Refused::NoSpace { .. }) => return,
                 Err(error) => {
                     self.on_refused(&error);
-                    self.fail(Failure::Fault(StorageFault::new(
-                        "append to the next ledger",
-                        &error,
-                    )));
+                    self.fail(Failure::Fault(fault_of("append to the next ledger", &error)));
                 }
             }
         }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, CreateOptions, LedgerEngine, StorageFault};
+use pharos_ledger::{BoxFuture, CreateOptions, LedgerEngine};
 use pharos_types::{LedgerId, Ordinal, Position};
 
 use super::offload::OffloadDone;
 use super::{End, Failure, Handover, ManagedLedger, NewLedger, Next};
+use crate::error::{fault_of, is_recoverable};
 use crate::info::{InfoHandle, LedgerInfo, is_final};
 use crate::table::LedgerRow;
 
@@ -69,6 +70,19 @@ pub enum MaintenanceError {
     /// An object cannot be written, looked at or deleted.
     #[error("cannot offload")]
     Offload(#[from] pharos_ledger::offload::OffloadError),
+}
+
+impl MaintenanceError {
+    /// Whether the cause may pass: the step, or after a failure the next opening, may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Create(error) => error.is_transient(),
+            Self::Append(error) => is_recoverable(error),
+            Self::Delete(error) => error.is_transient(),
+            Self::Info(_) | Self::Offload(_) => true,
+        }
+    }
 }
 
 /// A step that can be done at any time, and again.
@@ -137,7 +151,7 @@ impl ManagedLedger {
             Done::Closed(Err(error)) => {
                 self.on_refused(&error);
                 // A ledger that cannot be closed, for whatever reason, has an end that only recovery can tell.
-                self.fail(Failure::Fault(StorageFault::new("close ledger", &error)));
+                self.fail(Failure::Fault(fault_of("close ledger", &error)));
                 MaintenanceEvent::Failed(error.into())
             }
             Done::Job(Job::Trim { delete, .. }, Ok(())) => MaintenanceEvent::Trimmed(delete),

@@ -310,7 +310,7 @@ impl ManagedLedger {
     fn fail(&mut self, failure: Failure) {
         if self.failure.is_none() {
             let fault = match &failure {
-                Failure::Fenced => StorageFault::new("managed ledger", "another owner took over"),
+                Failure::Fenced => StorageFault::transient("managed ledger", "another owner took over"),
                 Failure::Fault(fault) => Arc::clone(fault),
             };
             self.failure = Some(failure);

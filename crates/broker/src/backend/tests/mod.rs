@@ -34,6 +34,7 @@ use crate::topic::{
 mod clients;
 mod deletes;
 mod dispatched;
+mod faults;
 mod grants;
 mod log;
 mod mortal;
