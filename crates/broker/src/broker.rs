@@ -5,12 +5,11 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
-use pharos_runtime::{Shutdown, ShutdownToken, clock, spawn_shard};
+use pharos_runtime::{ShardThread, Shutdown, ShutdownToken, clock, spawn_shard};
 use pharos_types::TopicName;
 use tokio::sync::{mpsc, oneshot};
 
@@ -96,7 +95,7 @@ pub struct Broker {
 /// The threads of a broker, to be joined when it stops.
 pub struct Threads {
     shutdown: Shutdown,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<ShardThread>,
 }
 
 /// Starts the shards.

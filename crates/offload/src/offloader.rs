@@ -170,6 +170,7 @@ impl Shared {
         drivers::check(&object.target, &self.options)?;
         let store = self.store(&object.target)?;
         let permit = tokio::select! {
+            biased;
             permit = self.uploads.acquire() => permit,
             _ = &mut unwanted => return Err(OffloadError::Stopped),
         };
@@ -177,6 +178,7 @@ impl Shared {
         let mut upload = Upload::new(&store, object, &self.counters);
         // Dropping the copy half way is what `abort` is for: it says what was sent is not wanted.
         let outcome = tokio::select! {
+            biased;
             outcome = upload.run(source, self.options.block_bytes) => outcome,
             _ = unwanted => Err(OffloadError::Stopped),
         };

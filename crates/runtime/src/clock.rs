@@ -23,6 +23,10 @@ impl Nanos {
 /// Now, on the monotonic clock.
 #[must_use]
 pub fn now() -> Nanos {
+    #[cfg(feature = "test-util")]
+    if let Some(nanos) = crate::simulated::now() {
+        return Nanos(nanos);
+    }
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     let origin = *ORIGIN.get_or_init(Instant::now);
     Nanos(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -31,6 +35,10 @@ pub fn now() -> Nanos {
 /// Now, on the wall clock, in milliseconds since 1970.
 #[must_use]
 pub fn wall_ms() -> u64 {
+    #[cfg(feature = "test-util")]
+    if let Some(ms) = crate::simulated::wall_ms() {
+        return ms;
+    }
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,6 +13,8 @@ mod histogram;
 mod many;
 mod pool;
 mod shutdown;
+#[cfg(feature = "test-util")]
+pub mod simulated;
 mod thread;
 
 pub use awake::Awake;
@@ -21,4 +23,4 @@ pub use histogram::Histogram;
 pub use many::many;
 pub use pool::Pool;
 pub use shutdown::{Shutdown, ShutdownToken};
-pub use thread::{run_blocking, spawn_local, spawn_shard, stand_back};
+pub use thread::{ShardThread, run_blocking, spawn_local, spawn_shard, stand_back};

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 /// A few named threads that run spawned futures. Dropping it calls off what runs there, at its next await.
 #[derive(Debug)]
 pub struct Pool {
-    /// `None` only while it is dropped.
+    /// `None` only while it is dropped, and in a simulated process.
     runtime: Option<Runtime>,
 }
 
@@ -18,6 +18,10 @@ impl Pool {
     /// # Errors
     /// When the system refuses a thread or an event queue.
     pub fn start(name: &str, threads: usize) -> io::Result<Self> {
+        #[cfg(feature = "test-util")]
+        if crate::simulated::is_entered() {
+            return Ok(Self { runtime: None });
+        }
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .thread_name(name)
@@ -37,8 +41,20 @@ impl Pool {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
+        #[cfg(feature = "test-util")]
+        let (task, simulated) = match &self.runtime {
+            Some(runtime) => (Some(runtime.spawn(work)), None),
+            None => (None, Some(crate::simulated::run(work))),
+        };
+        #[cfg(not(feature = "test-util"))]
         let task = self.runtime.as_ref().map(|runtime| runtime.spawn(work));
-        async move { task?.await.ok() }
+        async move {
+            #[cfg(feature = "test-util")]
+            if let Some(simulated) = simulated {
+                return simulated.await.ok();
+            }
+            task?.await.ok()
+        }
     }
 }
 

@@ -4,24 +4,45 @@ use std::future::Future;
 use std::io;
 use std::thread::JoinHandle;
 
+/// A thread of [`spawn_shard`], to be waited for.
+#[derive(Debug)]
+pub struct ShardThread(Option<JoinHandle<()>>);
+
+impl ShardThread {
+    /// Waits until the thread has ended. In a simulated process there is none to wait for: what is left of it runs when the
+    /// test says so.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    pub fn join(self) -> std::thread::Result<()> {
+        self.0.map_or(Ok(()), JoinHandle::join)
+    }
+}
+
 /// Starts a plain thread that runs one single-threaded runtime until `main` resolves.
 ///
 /// Everything that `main` spawns with [`spawn_local`] stays on that thread and ends with it.
 ///
 /// # Errors
 /// When the system refuses a thread or its event queue.
-pub fn spawn_shard<F, M>(name: String, main: M) -> io::Result<JoinHandle<()>>
+pub fn spawn_shard<F, M>(name: String, main: M) -> io::Result<ShardThread>
 where
     M: FnOnce() -> F + Send + 'static,
-    F: Future<Output = ()>,
+    F: Future<Output = ()> + 'static,
 {
+    #[cfg(feature = "test-util")]
+    if crate::simulated::is_entered() {
+        crate::simulated::spawn_group(async move { main().await });
+        return Ok(ShardThread(None));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    std::thread::Builder::new().name(name).spawn(move || {
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, main());
-    })
+    })?;
+    Ok(ShardThread(Some(thread)))
 }
 
 /// Lets the calling thread stand back behind the others of the process when there are not enough processors for all.
@@ -39,6 +60,10 @@ pub fn stand_back() {
 ///
 /// Cancel safety: work that was begun goes on; its result is dropped.
 pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    #[cfg(feature = "test-util")]
+    if crate::simulated::is_entered() {
+        return crate::simulated::run(async move { work() }).await.ok();
+    }
     tokio::task::spawn_blocking(work).await.ok()
 }
 
@@ -49,5 +74,10 @@ pub fn spawn_local<F>(future: F)
 where
     F: Future<Output = ()> + 'static,
 {
+    #[cfg(feature = "test-util")]
+    let future = match crate::simulated::spawn(future) {
+        Ok(()) => return,
+        Err(future) => future,
+    };
     drop(tokio::task::spawn_local(future));
 }

@@ -42,6 +42,7 @@ impl Shard {
         let mut calm = Calm::default();
         loop {
             let batch = tokio::select! {
+                biased; // What this shard told itself is taken after every batch anyhow.
                 batch = inbox.recv() => match batch {
                     Some(batch) => batch,
                     None => return,

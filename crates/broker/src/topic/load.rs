@@ -18,7 +18,7 @@ use super::slots::Slots;
 use super::{Link, State, Topic, cursor_store};
 use crate::error::TopicError;
 use crate::feed::Marks;
-use crate::ids::TopicId;
+use crate::ids::{IdMap, TopicId};
 use crate::shard::Shard;
 
 /// Topics of a shard that a clean stop closes at a time.
@@ -37,7 +37,7 @@ pub enum Access {
 #[derive(Default)]
 pub(crate) struct Topics {
     pub(super) by_name: RefCell<HashMap<TopicName, Place>>,
-    pub(super) by_id: RefCell<HashMap<TopicId, Rc<Topic>>>,
+    pub(super) by_id: RefCell<IdMap<TopicId, Rc<Topic>>>,
     /// Unloaded because nobody used them.
     pub(super) resting: RefCell<Resting>,
     pub(super) failures: RefCell<super::fault::Failures>,

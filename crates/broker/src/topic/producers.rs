@@ -1,6 +1,6 @@
 //! Who may write to a topic, and under which name: access modes, name conflicts, the topic epoch.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{State, Topic};
 use crate::error::ProducerError;
-use crate::ids::{ConnectionId, ProducerKey};
+use crate::ids::{ConnectionId, IdMap, ProducerKey};
 use crate::shard::{Message, OutletEvent, ProducerRef};
 
 /// How many others a producer suffers.
@@ -119,7 +119,7 @@ struct Waiting {
 /// The producers of a topic.
 #[derive(Default)]
 pub(crate) struct Producers {
-    attached: HashMap<ProducerKey, Producer>,
+    attached: IdMap<ProducerKey, Producer>,
     waiting: VecDeque<Waiting>,
     /// The topic epoch, which rises with each exclusive holder; `None` until there was one.
     epoch: Option<u64>,

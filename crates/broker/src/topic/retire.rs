@@ -112,7 +112,9 @@ impl Topic {
             let mut state = self.state.borrow_mut();
             state.closing = true;
             self.close_all_producers(&mut state);
-            let names: Vec<_> = state.subscriptions.keys().cloned().collect();
+            let mut names: Vec<_> = state.subscriptions.keys().cloned().collect();
+            // One order, so that a simulated history can be repeated.
+            names.sort_unstable();
             names
                 .iter()
                 .flat_map(|name| self.close_consumers(&mut state, name))
@@ -125,7 +127,8 @@ impl Topic {
     }
 
     pub(super) fn flush_all(&self) {
-        let names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
+        let mut names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
+        names.sort_unstable();
         for name in names {
             self.flush_dispatched(&name);
         }

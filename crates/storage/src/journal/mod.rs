@@ -12,7 +12,7 @@
 //! that bypass the journal appear with those), in queue order within a ledger. After a failed write or sync nothing is
 //! ever written again, in no journal.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +20,6 @@ use std::time::Duration;
 use pharos_ledger::{Durability, StorageFault};
 use pharos_runtime::Nanos;
 use pharos_runtime::fs::AlignedBuf;
-use pharos_types::LedgerId;
 
 use crate::chunk;
 use crate::format::group::GROUP_HEADER_BYTES;
@@ -90,7 +89,7 @@ pub(crate) struct Journal {
     /// Since when entries wait for room on a full device.
     short_since: Option<Nanos>,
     /// Per ledger what a group adds; kept for its memory.
-    touched: HashMap<LedgerId, publish::Touched>,
+    touched: publish::TouchedLedgers,
 }
 
 #[derive(Debug)]
@@ -158,7 +157,7 @@ impl Journal {
             worked_at: Nanos::default(),
             company: Company::Alone,
             short_since: None,
-            touched: HashMap::new(),
+            touched: publish::TouchedLedgers::default(),
         }
     }
 

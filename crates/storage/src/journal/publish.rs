@@ -1,10 +1,13 @@
 //! The effects of a group that is as durable as was asked for.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::Nanos;
+use pharos_types::LedgerId;
 
 use super::{Journal, Placed};
 use crate::cache::Progress;
@@ -14,6 +17,10 @@ use crate::ledgers::{Ledger, Phase};
 use crate::queue::Op;
 use crate::shared::Shared;
 use crate::stats::bump;
+
+/// What one group adds to each ledger. The same group always comes out in the same order, so that a simulated history can be
+/// repeated; the ids are the engine's own, so nobody can make them collide.
+pub(super) type TouchedLedgers = HashMap<LedgerId, Touched, BuildHasherDefault<DefaultHasher>>;
 
 /// What one group adds to one ledger.
 #[derive(Debug)]

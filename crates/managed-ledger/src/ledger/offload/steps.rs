@@ -141,6 +141,7 @@ impl Hands {
         work: BoxFuture<'static, Result<(), OffloadError>>,
     ) -> Result<(), OffloadError> {
         tokio::select! {
+            biased;
             outcome = work => outcome,
             _ = self.stop.wait_for(|stop| *stop) => Err(OffloadError::Stopped),
         }
