@@ -170,6 +170,9 @@ impl Topic {
         let name = consumer.subscription.clone();
         state.consumers.insert(key, consumer);
         self.choose_active(&mut state, &name);
+        drop(state);
+        // What it acknowledged since its shard last reported is only queued.
+        self.start_commit();
     }
 
     /// Tells a consumer's connection to close it.
