@@ -1,0 +1,134 @@
+//! What must come to a subscription.
+
+use std::collections::BTreeMap;
+
+use pharos_types::Position;
+
+use super::Fact;
+
+/// Whether a message must come to who subscribes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It has a receipt, and the subscription has not acknowledged it.
+    Must,
+    /// Either.
+    May,
+    /// It was acknowledged, and that is durable; or it was seen to be gone.
+    Never,
+}
+
+/// A durable subscription.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// Whether it is there.
+    pub fact: Fact,
+    /// Of broadcast, each consumer name is a cursor of its own; otherwise there is one, with an empty name.
+    pub cursors: BTreeMap<String, Cursor>,
+    /// A deletion was asked for and is not answered.
+    pub deleting: bool,
+    /// Requests under way that make it when it is not there.
+    pub askers: usize,
+    /// Such a request was under way at some time of a deletion.
+    pub was_asked_for: bool,
+}
+
+/// A durable place, and what is to come from there.
+#[derive(Clone, Debug, Default)]
+pub struct Cursor {
+    /// Messages with a higher number were sent after it was known to exist; `None` while that is open.
+    pub since: Option<u64>,
+    /// What is not here may come.
+    pub needs: BTreeMap<u64, Need>,
+    /// Acknowledged, not yet known to be durable.
+    pub acknowledged: Vec<u64>,
+    /// Rises with every move: an answer to what was asked before one proves nothing.
+    pub moves: u64,
+    /// It is being moved: a receipt that comes now proves nothing.
+    pub moving: bool,
+}
+
+impl Subscription {
+    /// One that was asked for.
+    #[must_use]
+    pub fn asked_for() -> Self {
+        Self {
+            fact: Fact::Either,
+            cursors: BTreeMap::new(),
+            deleting: false,
+            askers: 0,
+            was_asked_for: false,
+        }
+    }
+
+    /// The cursor of this name, made when it is new.
+    pub fn cursor(&mut self, name: &str) -> &mut Cursor {
+        self.cursors.entry(name.to_owned()).or_default()
+    }
+
+    /// Nothing is certain any more about what comes.
+    pub fn muddle(&mut self) {
+        for cursor in self.cursors.values_mut() {
+            cursor.muddle();
+        }
+    }
+}
+
+impl Cursor {
+    /// Nothing is certain any more.
+    pub fn muddle(&mut self) {
+        self.moves += 1;
+        self.since = None;
+        self.needs.clear();
+        self.acknowledged.clear();
+    }
+
+    /// A message got its receipt.
+    pub fn receipt(&mut self, message: u64) {
+        if !self.moving && self.since.is_some_and(|since| message > since) {
+            self.needs.entry(message).or_insert(Need::Must);
+        }
+    }
+
+    /// It was acknowledged. `is_certain`: and the acknowledgement is on its way to where it is stored.
+    pub fn acknowledge(&mut self, message: u64, is_certain: bool) {
+        if self.needs.get(&message) != Some(&Need::Never) {
+            self.needs.insert(message, Need::May);
+            if is_certain {
+                self.acknowledged.push(message);
+            }
+        }
+    }
+
+    /// All acknowledgements so far are durable.
+    pub fn settle(&mut self) {
+        for message in self.acknowledged.drain(..) {
+            self.needs.insert(message, Need::Never);
+        }
+    }
+
+    /// What must come, in the order of the log as far as that is known.
+    #[must_use]
+    pub fn musts(&self, positions: &BTreeMap<u64, Position>) -> Vec<(Position, u64)> {
+        let musts = self.needs.iter().filter(|(_, need)| **need == Need::Must);
+        let mut musts: Vec<_> = musts
+            .filter_map(|(message, _)| Some((*positions.get(message)?, *message)))
+            .collect();
+        musts.sort_unstable();
+        musts
+    }
+
+    /// A look saw all that comes: what came must come again, and nothing else ever will.
+    ///
+    /// `message_last`: what is sent later is not concerned.
+    pub fn seen(&mut self, came: &[u64], message_last: u64) {
+        self.acknowledged.clear();
+        self.moving = false;
+        self.since = Some(message_last);
+        for need in self.needs.values_mut() {
+            *need = Need::Never;
+        }
+        for message in came {
+            self.needs.insert(*message, Need::Must);
+        }
+    }
+}

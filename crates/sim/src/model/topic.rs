@@ -1,0 +1,438 @@
+//! One name of a topic, and the topic that has it at the moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pharos_types::Position;
+
+use super::{Crash, Fact, Need, Strength, Subscription};
+
+/// When a request began, to tell whether its answer still means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+/// What is known of a topic.
+#[derive(Debug)]
+pub struct Topic {
+    /// How durable its messages are.
+    pub strength: Strength,
+    /// Whether it is there.
+    pub fact: Fact,
+    /// Its durable subscriptions.
+    pub subscriptions: BTreeMap<String, Subscription>,
+    /// Where each message with a known place is.
+    pub positions: BTreeMap<u64, Position>,
+    messages: BTreeMap<Position, u64>,
+    /// Sent in this life and not answered: may be in the log, at a place that nobody knows.
+    unanswered: BTreeSet<u64>,
+    /// Rises when a deletion begins and when it is answered: what began before either proves nothing after it.
+    changes: u64,
+    deleting: bool,
+    /// Somebody who makes topics came while it was being deleted.
+    is_muddled: bool,
+    /// Messages sent before this are of an earlier topic, or may be.
+    message_first: u64,
+    /// The highest topic epoch that an exclusive producer was told.
+    pub epoch: Option<u64>,
+    /// Ends the refusal of sends: `Yes` once a termination was answered.
+    pub terminated: Fact,
+    /// What its end lost by a crash that may take it.
+    lost_its_end: bool,
+}
+
+impl Topic {
+    /// A name that no topic has.
+    #[must_use]
+    pub fn absent(strength: Strength) -> Self {
+        Self {
+            strength,
+            fact: Fact::No,
+            subscriptions: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
+            changes: 0,
+            deleting: false,
+            is_muddled: false,
+            message_first: 0,
+            epoch: None,
+            terminated: Fact::No,
+            lost_its_end: false,
+        }
+    }
+
+    /// A request began that needs the topic, and makes it when it is not there.
+    pub fn maker_begins(&mut self) -> Ticket {
+        if self.fact == Fact::No {
+            self.fact = Fact::Either;
+        }
+        if self.deleting {
+            self.is_muddled = true;
+        }
+        Ticket(self.changes)
+    }
+
+    /// A request began that makes no topic.
+    #[must_use]
+    pub fn begins(&self) -> Ticket {
+        Ticket(self.changes)
+    }
+
+    /// Whether no deletion came between, or is under way.
+    #[must_use]
+    pub fn is_current(&self, ticket: Ticket) -> bool {
+        !self.deleting && ticket.0 == self.changes
+    }
+
+    /// A request was answered in a way that shows that the topic is there.
+    pub fn is_there(&mut self, ticket: Ticket) {
+        if self.is_current(ticket) {
+            self.fact = Fact::Yes;
+        }
+    }
+
+    /// Whether a deletion is under way.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// A deletion begins. `makers`: requests under way that make topics.
+    pub fn deletion_begins(&mut self, makers: bool) {
+        self.deleting = true;
+        self.changes += 1;
+        self.is_muddled |= makers;
+        for subscription in self.subscriptions.values_mut() {
+            subscription.was_asked_for = subscription.askers > 0;
+        }
+    }
+
+    /// It was answered: all there was is gone, unless somebody made it anew meanwhile.
+    pub fn deletion_done(&mut self, makers: bool, message_last: u64) {
+        let may_be_new = self.is_muddled || makers;
+        self.changes += 1;
+        self.deleting = false;
+        self.is_muddled = false;
+        self.forget(message_last);
+        self.fact = if may_be_new { Fact::Either } else { Fact::No };
+    }
+
+    /// It was refused, and nothing happened.
+    pub fn deletion_refused(&mut self) {
+        self.changes += 1;
+        self.deleting = false;
+        if std::mem::take(&mut self.is_muddled) {
+            self.muddle();
+        }
+    }
+
+    /// Nobody knows what came of it.
+    pub fn deletion_failed(&mut self) {
+        self.deletion_refused();
+        self.fact = Fact::Either;
+        self.muddle();
+    }
+
+    fn forget(&mut self, message_last: u64) {
+        self.subscriptions.retain(|_, subscription| {
+            subscription.fact = Fact::Either;
+            subscription.muddle();
+            std::mem::take(&mut subscription.was_asked_for) || subscription.askers > 0
+        });
+        self.positions.clear();
+        self.messages.clear();
+        self.message_first = message_last + 1;
+        self.epoch = None;
+        self.terminated = Fact::No;
+    }
+
+    /// Nothing is certain any more until the next look.
+    pub fn muddle(&mut self) {
+        self.epoch = None;
+        for subscription in self.subscriptions.values_mut() {
+            subscription.fact = Fact::Either;
+            subscription.muddle();
+        }
+        if self.terminated == Fact::Yes {
+            self.terminated = Fact::Either;
+        }
+    }
+
+    /// A message is sent.
+    pub fn send(&mut self, message: u64) -> Ticket {
+        self.unanswered.insert(message);
+        self.begins()
+    }
+
+    /// Whether everything that is in the log has a known place.
+    #[must_use]
+    pub fn is_all_known(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+
+    /// A message got its receipt.
+    ///
+    /// # Panics
+    /// When another message has that place.
+    pub fn receipt(&mut self, message: u64, ticket: Ticket, position: Position) {
+        if !self.is_current(ticket) || message < self.message_first {
+            return;
+        }
+        self.fact = Fact::Yes;
+        self.is_at(message, position);
+        self.unanswered.remove(&message);
+        for subscription in self.subscriptions.values_mut() {
+            for cursor in subscription.cursors.values_mut() {
+                cursor.receipt(message);
+            }
+        }
+    }
+
+    /// A message was seen at a place.
+    ///
+    /// # Panics
+    /// When it, or that place, is known otherwise.
+    pub fn is_at(&mut self, message: u64, position: Position) {
+        if message < self.message_first {
+            return;
+        }
+        let before = self.positions.insert(message, position);
+        assert!(
+            before.is_none_or(|before| before == position),
+            "message {message} is at {position} and was at {before:?}"
+        );
+        let other = self.messages.insert(position, message);
+        assert!(
+            other.is_none_or(|other| other == message),
+            "message {message} is at {position}, where {other:?} was"
+        );
+    }
+
+    /// The order of the log among messages with a known place.
+    #[must_use]
+    pub fn place_of(&self, message: u64) -> Option<Position> {
+        self.positions.get(&message).copied()
+    }
+
+    /// Messages with a known place, in the order of the log.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<u64> {
+        self.messages.values().copied().collect()
+    }
+
+    /// A subscription is asked for.
+    pub fn subscription_begins(&mut self, name: &str) {
+        let subscription = self
+            .subscriptions
+            .entry(name.to_owned())
+            .or_insert_with(Subscription::asked_for);
+        subscription.askers += 1;
+        subscription.was_asked_for |= self.deleting || subscription.deleting;
+        if subscription.fact == Fact::No {
+            subscription.fact = Fact::Either;
+            subscription.muddle();
+        }
+    }
+
+    /// That was answered, one way or the other.
+    pub fn subscription_ends(&mut self, name: &str) {
+        if let Some(subscription) = self.subscriptions.get_mut(name) {
+            subscription.askers = subscription.askers.saturating_sub(1);
+        }
+    }
+
+    /// It was answered, so from now on what is sent must come to it. `cursor`: of broadcast, the consumer's name; else empty.
+    pub fn subscription_is_there(&mut self, name: &str, cursor: &str, ticket: Ticket, message_last: u64) {
+        if !self.is_current(ticket) {
+            return;
+        }
+        self.fact = Fact::Yes;
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
+            return;
+        };
+        if subscription.deleting {
+            return;
+        }
+        subscription.fact = Fact::Yes;
+        let cursor = subscription.cursor(cursor);
+        cursor.since.get_or_insert(message_last);
+    }
+
+    /// A subscription is to be deleted.
+    pub fn unsubscribe_begins(&mut self, name: &str) {
+        if let Some(subscription) = self.subscriptions.get_mut(name) {
+            subscription.deleting = true;
+            subscription.fact = Fact::Either;
+            subscription.was_asked_for = subscription.askers > 0;
+        }
+    }
+
+    /// That was answered.
+    pub fn unsubscribe_done(&mut self, name: &str, done: bool, ticket: Ticket) {
+        let is_current = self.is_current(ticket);
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
+            return;
+        };
+        subscription.deleting = false;
+        let was_asked_for = std::mem::take(&mut subscription.was_asked_for) || subscription.askers > 0;
+        if done {
+            let is_gone = is_current && !was_asked_for;
+            subscription.fact = if is_gone { Fact::No } else { Fact::Either };
+            subscription.cursors.clear();
+        } else if was_asked_for {
+            subscription.muddle();
+        }
+    }
+
+    /// An exclusive producer was let in with this topic epoch. `held`: it came with that one. `before`: the highest that anyone
+    /// had been told when it came.
+    ///
+    /// # Panics
+    /// When somebody had been told a higher one by then, or somebody else the same.
+    pub fn epoch_granted(
+        &mut self,
+        name: &str,
+        ticket: Ticket,
+        epoch: u64,
+        held: Option<u64>,
+        before: Option<u64>,
+    ) {
+        if !self.is_current(ticket) {
+            return;
+        }
+        if let Some(before) = before {
+            assert!(
+                epoch > before || (epoch == before && held == Some(before)),
+                "{name}: epoch {epoch} is given out (held {held:?}) after {before} was"
+            );
+        }
+        self.epoch = self.epoch.max(Some(epoch));
+    }
+
+    /// A message came to a consumer.
+    ///
+    /// # Panics
+    /// When it must not.
+    pub fn delivered(&mut self, subscription: &str, cursor: &str, message: u64, position: Position) {
+        self.is_at(message, position);
+        let known = self.subscriptions.get(subscription);
+        let need = known
+            .and_then(|known| known.cursors.get(cursor))
+            .and_then(|cursor| cursor.needs.get(&message));
+        assert!(
+            need != Some(&Need::Never) || self.deleting,
+            "{subscription} {cursor:?} gets message {message} at {position} again"
+        );
+    }
+
+    /// The topic was looked at: it is there or not, with these subscriptions.
+    ///
+    /// # Panics
+    /// When that contradicts an answer.
+    pub fn seen(&mut self, name: &str, is_there: bool, subscriptions: &[String], message_last: u64) {
+        assert!(
+            self.fact.allows(is_there) || (self.deleting && !is_there),
+            "{name}: is it there? {is_there}; answered was {:?}",
+            self.fact
+        );
+        if std::mem::take(&mut self.is_muddled) {
+            self.muddle();
+        }
+        self.deleting = false;
+        self.fact = is_there.into();
+        for subscription in self.subscriptions.values_mut() {
+            (subscription.askers, subscription.was_asked_for) = (0, false);
+        }
+        if !is_there {
+            return self.forget(message_last);
+        }
+        for found in subscriptions {
+            let known = self.subscriptions.get(found).map_or(Fact::No, |known| known.fact);
+            assert!(
+                known != Fact::No,
+                "{name}: subscription {found} was never made, or deleted"
+            );
+        }
+        self.subscriptions.retain(|known, subscription| {
+            let found = subscriptions.contains(known);
+            assert!(
+                subscription.fact.allows(found),
+                "{name}: is subscription {known} there? {found}; answered was {:?}",
+                subscription.fact
+            );
+            subscription.fact = found.into();
+            if std::mem::take(&mut subscription.deleting) && !crate::known::half_deleted_subscriptions() {
+                subscription.muddle();
+            }
+            found
+        });
+    }
+
+    /// A cursor was looked at: from its beginning all that comes has come, in this order.
+    ///
+    /// # Panics
+    /// When that contradicts an answer.
+    pub fn cursor_seen(
+        &mut self,
+        name: &str,
+        subscription: &str,
+        cursor: &str,
+        came: &[u64],
+        message_last: u64,
+    ) {
+        let found = self.subscriptions.get_mut(subscription);
+        let known = found.expect("a subscription of the model").cursor(cursor);
+        let missing: Vec<_> = known
+            .musts(&self.positions)
+            .into_iter()
+            .filter(|(_, message)| !came.contains(message))
+            .collect();
+        if let Some((position, message)) = missing.first() {
+            let whole = format!("{name}, {subscription} {cursor:?}: message {message} at {position}");
+            assert!(
+                self.lost_its_end,
+                "{whole} is lost; came {came:?}, missing {missing:?}"
+            );
+            let later = came.iter().find(|came| self.positions.get(came) > Some(position));
+            assert!(
+                later.is_none(),
+                "{whole} is lost, and {later:?} behind it is there; came {came:?}, missing {missing:?}"
+            );
+        }
+        let known_places = self.positions.keys().copied();
+        for message in known_places {
+            known.needs.entry(message).or_insert(Need::Never);
+        }
+        known.seen(came, message_last);
+    }
+
+    /// All cursors were looked at.
+    pub fn looked_at(&mut self) {
+        self.unanswered.clear();
+        self.lost_its_end = false;
+    }
+
+    /// A life ended.
+    pub fn crashed(&mut self, crash: Crash) {
+        let weak = match crash {
+            Crash::AfterStop => false,
+            Crash::Process => self.strength == Strength::Bypass,
+            Crash::Machine => self.strength != Strength::Sync,
+        };
+        if !weak {
+            return;
+        }
+        self.lost_its_end = true;
+        let cursors = self
+            .subscriptions
+            .values_mut()
+            .flat_map(|s| s.cursors.values_mut());
+        for cursor in cursors {
+            // Positions of cursors are no more durable than messages.
+            for need in cursor.needs.values_mut() {
+                if *need == Need::Never {
+                    *need = Need::May;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One machine: its disk, the lives of the broker on it, and the model of what its clients know.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pharos_admin_api::TenantInfo;
+use pharos_broker::Options;
+use pharos_broker::catalog::{NamespaceError, Policies, TenantError};
+use pharos_ledger::Durability;
+use pharos_runtime::fs::FaultFs;
+use pharos_runtime::simulated::Simulated;
+use pharos_sim::model::{Crash, Model, Strength, Topic};
+use pharos_sim::{Random, tell};
+use pharos_types::NamespaceName;
+use serde_json::json;
+
+use crate::process::{Alive, Died, Process};
+use crate::work::{Corners, World};
+
+pub(crate) struct Machine {
+    pub(crate) fs: FaultFs,
+    random: Random,
+    model: Rc<RefCell<Model>>,
+    topics: Vec<String>,
+    storage: pharos_storage::Options,
+    options: Options,
+    pub(crate) corners: Corners,
+    pub(crate) trace: u64,
+}
+
+const TENANT: &str = "t";
+const NAMESPACES: [(&str, Strength); 3] = [
+    ("sync", Strength::Sync),
+    ("async", Strength::Async),
+    ("bypass", Strength::Bypass),
+];
+
+fn storage_options(random: &mut Random) -> pharos_storage::Options {
+    pharos_storage::Options {
+        block_bytes: 512,
+        io: pharos_storage::IoMode::Buffered,
+        segment_bytes_first: 16 << 10,
+        segment_bytes: 32 << 10,
+        entry_bytes_max: 16 << 10,
+        preallocate: pharos_storage::Preallocate::Reserve,
+        group_bytes_max: 8192 << random.below(3),
+        journal_dirs: vec!["/data/journal".into()],
+        ledger_dirs: vec!["/data/ledgers".into()],
+        journal_bytes_max: 64 << 10 << random.below(3),
+        write_cache_bytes: 16 << 10 << random.below(4),
+        flush_interval: Duration::from_secs(3),
+        entry_log_bytes: 64 << 10,
+        removal_pause: Duration::ZERO,
+        read_cache_bytes: 64 << 10,
+        minor_compaction_interval: Duration::from_secs(5),
+        major_compaction_interval: Duration::from_secs(20),
+        ..pharos_storage::Options::default()
+    }
+}
+
+fn broker_options(random: &mut Random) -> Options {
+    Options {
+        shards: 1 + u16::try_from(random.below(3)).unwrap(),
+        cursor_flush_interval: Duration::from_secs(1),
+        failover_delay: Duration::from_millis(random.below(2) as u64 * 300),
+        inactive_topics: None,
+        retention_check_interval: Duration::from_secs(2),
+        unload_idle_after: random.one_in(3).then(|| Duration::from_secs(2)),
+        backlog_cache_bytes: 1 << 20,
+        newest_cache_bytes: 1 << 20,
+        managed_ledger: pharos_managed_ledger::Options {
+            ledger_entries_max: 3 + random.below(8) as u64,
+            ledger_age_ms_min: 0,
+            ledger_age_ms_max: 1000 << random.below(6),
+            cache_bytes_max: 64 << 10,
+            durability: Durability::Sync,
+            ..pharos_managed_ledger::Options::default()
+        },
+        ..Options::default()
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        Simulated::new_machine();
+        let storage = storage_options(&mut random);
+        let options = broker_options(&mut random);
+        // One kind of durability for most seeds, so that a history of one is long.
+        let only = random.below(5);
+        let mut topics = Vec::new();
+        for name in ["a", "b"] {
+            let (namespace, _) = NAMESPACES[if only < 3 { only } else { random.below(3) }];
+            topics.push(format!("persistent://{TENANT}/{namespace}/{name}"));
+        }
+        let mut model = Model::default();
+        for topic in &topics {
+            model
+                .topics
+                .insert(topic.clone(), Topic::absent(strength_of(topic)));
+        }
+        Self {
+            fs: FaultFs::new(seed ^ 0x5eed),
+            random,
+            model: Rc::new(RefCell::new(model)),
+            topics,
+            storage,
+            options,
+            corners: Corners::default(),
+            trace: 0,
+        }
+    }
+
+    fn reach(&mut self, corner: &'static str) {
+        *self.corners.entry(corner).or_default() += 1;
+    }
+
+    /// Starts, looks, works, and dies or stops; then the machine loses power, or the process just starts again.
+    pub(crate) async fn live(&mut self) {
+        let early = self.random.one_in(3);
+        let dies_in = if early {
+            self.random.below(80)
+        } else {
+            80 + self.random.below(700)
+        };
+        self.fs.die_in(dies_in as u64);
+        let stopped = self.start_and_work().await;
+        let dead = self.fs.is_dead();
+        self.reach("crash points");
+        if dead {
+            self.reach("within a change");
+        }
+        let machine = !self.random.one_in(4);
+        let crash = match (machine, matches!(stopped, Ok(true))) {
+            (true, true) => Crash::AfterStop,
+            (true, false) => Crash::Machine,
+            (false, _) => Crash::Process,
+        };
+        self.crash(machine, crash);
+    }
+
+    fn crash(&mut self, machine: bool, crash: Crash) {
+        if machine {
+            self.fs.crash();
+        } else {
+            self.fs.restart();
+        }
+        tell(|| format!("---- {crash:?}"));
+        self.model.borrow_mut().crashed(crash);
+    }
+
+    /// Whatever happened before: a life without a crash finds what the model expects, and everything still works.
+    pub(crate) async fn final_check(&mut self) {
+        assert!(self.start_and_work().await.is_ok(), "a life without a crash");
+        self.crash(true, Crash::Machine);
+        self.reach("crash points");
+        let mut process = self.start().await.expect("a start after a crash");
+        let world = self.world(&process);
+        self.look(&mut process, &world)
+            .await
+            .expect("a look without a crash");
+        world.forget();
+    }
+
+    async fn start(&mut self) -> Alive<Process> {
+        let random = Random::new(self.random.number());
+        let started = Process::start(&self.fs, random, &self.storage, self.options.clone()).await;
+        if started.is_err() {
+            self.reach("within a start");
+        }
+        started
+    }
+
+    fn world(&self, process: &Process) -> Rc<World> {
+        let admin = process.admin.clone().expect("it has started");
+        World::new(&self.model, admin, process.shards.clone())
+    }
+
+    /// Whether it came to a clean stop.
+    async fn start_and_work(&mut self) -> Alive<bool> {
+        let mut process = self.start().await?;
+        let world = self.world(&process);
+        let outcome = self.look_and_work(&mut process, &world).await;
+        for (corner, count) in std::mem::take(&mut *world.corners.borrow_mut()) {
+            *self.corners.entry(corner).or_default() += count;
+        }
+        // The connections go first: what they would still say goes nowhere.
+        self.fs.die_in(0);
+        world.forget();
+        self.trace = self.trace.wrapping_mul(31).wrapping_add(self.fs.steps());
+        outcome
+    }
+
+    async fn look_and_work(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<bool> {
+        self.make_namespaces(process, world).await?;
+        let looked = self.look(process, world).await;
+        if looked.is_err() {
+            self.reach("within a look");
+        }
+        looked?;
+        self.work(process, world).await?;
+        if self.random.one_in(3) {
+            let stopped = process.stop().await;
+            self.reach(if stopped.is_ok() {
+                "clean stops"
+            } else {
+                "within a stop"
+            });
+            return stopped.map(|()| true);
+        }
+        Ok(false)
+    }
+
+    async fn make_namespaces(&mut self, process: &mut Process, world: &World) -> Alive<()> {
+        let catalog = world.admin.catalog().clone();
+        let info = TenantInfo {
+            admin_roles: Vec::new(),
+            allowed_clusters: vec!["standalone".to_owned()],
+        };
+        let made = process
+            .drive({
+                let catalog = catalog.clone();
+                async move { catalog.create_tenant(TENANT, info).await }
+            })
+            .await?;
+        let exists = matches!(made, Ok(()) | Err(TenantError::AlreadyExists));
+        self.answered(process, exists, &made)?;
+        for (namespace, _) in NAMESPACES {
+            let name = NamespaceName::new(TENANT, namespace).unwrap();
+            let mut policies = Policies::first(&["standalone"], 4);
+            policies.set("properties", json!({ "pharos.durability": namespace }));
+            let catalog = catalog.clone();
+            let made = process
+                .drive(async move { catalog.create_namespace(&name, policies).await })
+                .await?;
+            let exists = matches!(made, Ok(()) | Err(NamespaceError::AlreadyExists));
+            self.answered(process, exists, &made)?;
+        }
+        Ok(())
+    }
+
+    /// A request that can only fail when the process dies.
+    fn answered(&self, process: &Process, is_good: bool, what: &impl std::fmt::Debug) -> Alive<()> {
+        if process.is_dead() {
+            return Err(Died);
+        }
+        assert!(is_good, "{what:?}");
+        Ok(())
+    }
+
+    async fn work(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
+        for _ in 0..20 + self.random.below(200) {
+            if let Some(request) = world.next(&mut self.random, &self.topics) {
+                process.spawn(request);
+            }
+            for _ in 0..self.random.below(30) {
+                process.step().await?;
+            }
+            match self.random.below(40) {
+                0 => process.rest(self.random.below(3000) as u64).await?,
+                1 => self.breathe(process, world).await?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything gets the time it needs: every request is answered, what was acknowledged becomes durable.
+    async fn breathe(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
+        process.settle().await?;
+        for _ in 0..40 {
+            if world.under_way.borrow().is_empty() {
+                break;
+            }
+            process.rest(1000).await?;
+        }
+        let left = world.under_way.borrow().clone();
+        assert!(left.is_empty(), "never answered: {left:?}");
+        process.rest(3000).await?;
+        self.model.borrow_mut().settle();
+        self.reach("breaths");
+        tell(|| "breathed".to_owned());
+        Ok(())
+    }
+
+    async fn look(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
+        crate::look::look(process, world, &self.topics).await?;
+        tell(|| "looked".to_owned());
+        self.reach("looks");
+        Ok(())
+    }
+}
+
+fn strength_of(topic: &str) -> Strength {
+    let found = NAMESPACES
+        .iter()
+        .find(|(name, _)| topic.contains(&format!("/{name}/")));
+    found.map_or(Strength::Sync, |(_, strength)| *strength)
+}

@@ -1,0 +1,248 @@
+//! A running broker, with its engine and its metadata store, that does nothing unless it is told.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pharos_broker::admin::AdminBackend;
+use pharos_broker::catalog::{Catalog, CatalogOptions};
+use pharos_broker::ids::ShardId;
+use pharos_broker::shard::Shard;
+use pharos_broker::{Backend, Broker, Options, Threads};
+use pharos_ledger::LedgerEngine;
+use pharos_metadata::MetadataStore as _;
+use pharos_runtime::fs::FaultFs;
+use pharos_runtime::simulated::{GroupId, Simulated};
+use pharos_sim::Random;
+use pharos_storage::manual::Manual;
+
+use crate::metadata::Metadata;
+
+/// The process is dead; what it was about to do may or may not have happened.
+#[derive(Debug)]
+pub(crate) struct Died;
+
+pub(crate) type Alive<T> = Result<T, Died>;
+
+const MILLISECOND: u64 = 1_000_000;
+/// Steps after which a request that is not answered never will be.
+const STEPS_MAX: u32 = 400_000;
+
+thread_local! {
+    /// Where shards hand themselves out.
+    static SHARDS: RefCell<Vec<Rc<Shard>>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) struct Process {
+    fs: FaultFs,
+    pub(crate) random: Random,
+    /// Where clients' requests run.
+    pub(crate) outside: GroupId,
+    pub(crate) store: Manual,
+    pub(crate) metadata: Arc<Metadata>,
+    broker: Option<(Broker, Threads)>,
+    pub(crate) admin: Option<Arc<dyn AdminBackend>>,
+    pub(crate) shards: Vec<Rc<Shard>>,
+    // Last, so that tasks go before what they use.
+    simulated: Simulated,
+}
+
+pub(crate) fn store_dir() -> PathBuf {
+    Path::new("/data").to_owned()
+}
+
+fn metadata_dir() -> PathBuf {
+    Path::new("/data/metadata").to_owned()
+}
+
+impl Process {
+    pub(crate) async fn start(
+        fs: &FaultFs,
+        mut random: Random,
+        storage: &pharos_storage::Options,
+        options: Options,
+    ) -> Alive<Self> {
+        let simulated = Simulated::start();
+        let outside = simulated.group();
+        let store = match Manual::open(fs.mount(), &store_dir(), storage.clone()) {
+            Ok(store) => store,
+            Err(_) if fs.is_dead() => return Err(Died),
+            Err(error) => panic!("cannot open the store: {error} {error:?}"),
+        };
+        let metadata = match Metadata::open(fs.mount(), &metadata_dir()).await {
+            Ok(metadata) => metadata,
+            Err(_) if fs.is_dead() => return Err(Died),
+            Err(error) => panic!("cannot open the metadata: {error}"),
+        };
+        let seed = random.number();
+        let mut process = Self {
+            fs: fs.clone(),
+            random: Random::new(seed),
+            outside,
+            store,
+            metadata,
+            broker: None,
+            admin: None,
+            shards: Vec::new(),
+            simulated,
+        };
+        process.start_broker(options).await?;
+        Ok(process)
+    }
+
+    async fn start_broker(&mut self, options: Options) -> Alive<()> {
+        let metadata = self.metadata.clone();
+        let catalog = self
+            .drive(async move { Catalog::open(metadata, CatalogOptions::default()).await })
+            .await?;
+        let catalog = match catalog {
+            Ok(catalog) => catalog,
+            Err(_) if self.fs.is_dead() => return Err(Died),
+            Err(error) => panic!("cannot open the catalog: {error}"),
+        };
+        let engine: Arc<dyn LedgerEngine> = self.store.storage.clone();
+        let (broker, threads) =
+            pharos_broker::start(options, catalog, engine, self.metadata.clone()).expect("no thread is made");
+        self.admin = Some(Backend::new(broker.clone()));
+        for index in 0..broker.shard_count() {
+            let broker = broker.clone();
+            let id = ShardId(u16::try_from(index).unwrap());
+            let keep = |shard| async move { SHARDS.with_borrow_mut(|shards| shards.push(shard)) };
+            let _ = self.drive(async move { broker.call(id, keep).await }).await?;
+            self.shards.append(&mut SHARDS.take());
+        }
+        self.broker = Some((broker, threads));
+        Ok(())
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.fs.is_dead()
+    }
+
+    /// Starts a request of a client.
+    pub(crate) fn spawn(&self, request: impl Future<Output = ()> + 'static) {
+        self.simulated.spawn(self.outside, request);
+    }
+
+    /// Runs a request to its end.
+    pub(crate) async fn drive<T: 'static>(&mut self, request: impl Future<Output = T> + 'static) -> Alive<T> {
+        let slot: Rc<RefCell<Option<T>>> = Rc::default();
+        let answer = slot.clone();
+        self.spawn(async move {
+            let outcome = request.await;
+            *answer.borrow_mut() = Some(outcome);
+        });
+        for _ in 0..STEPS_MAX {
+            if let Some(outcome) = slot.borrow_mut().take() {
+                return Ok(outcome);
+            }
+            self.step().await?;
+        }
+        panic!("a request is never answered");
+    }
+
+    /// Somebody does something, whoever chance picks.
+    pub(crate) async fn step(&mut self) -> Alive<()> {
+        match self.random.below(16) {
+            0..8 => {
+                let ready = self.simulated.ready();
+                match self.random.pick(&ready) {
+                    Some(group) => drop(self.simulated.run_one(*group)),
+                    None => self.turn().await,
+                }
+            }
+            8..10 => {
+                let number = self.random.below(self.store.journals());
+                self.store.step_journal(number);
+            }
+            10 => {
+                let number = self.random.below(self.store.journals());
+                self.store.step_preparer(number);
+            }
+            11 => drop(self.store.step_flusher()),
+            12 | 13 => drop(self.metadata.step()),
+            14 => self.turn().await,
+            _ => self.pass(MILLISECOND).await,
+        }
+        self.alive()
+    }
+
+    fn alive(&self) -> Alive<()> {
+        if self.fs.is_dead() { Err(Died) } else { Ok(()) }
+    }
+
+    /// Tasks that gave way are ready again, timers that are due ring.
+    async fn turn(&self) {
+        tokio::task::yield_now().await;
+    }
+
+    /// Lets time pass at once.
+    pub(crate) async fn pass(&mut self, nanos: u64) {
+        self.simulated.pass(nanos);
+        self.store.pass(nanos);
+        tokio::time::advance(Duration::from_nanos(nanos)).await;
+    }
+
+    /// Until nobody has anything to do before time passes.
+    pub(crate) async fn settle(&mut self) -> Alive<()> {
+        let mut quiet = 0;
+        for _ in 0..STEPS_MAX {
+            let mut worked = false;
+            loop {
+                let ready = self.simulated.ready();
+                let Some(group) = self.random.pick(&ready) else {
+                    break;
+                };
+                worked |= self.simulated.run_one(*group);
+                self.alive()?;
+            }
+            for number in 0..self.store.journals() {
+                worked |= self.store.step_journal(number);
+                worked |= self.store.step_preparer(number);
+            }
+            worked |= self.store.step_flusher();
+            worked |= self.metadata.step();
+            self.alive()?;
+            self.turn().await;
+            quiet = if worked { 0 } else { quiet + 1 };
+            if quiet == 3 {
+                return Ok(());
+            }
+        }
+        panic!("the broker does not come to rest");
+    }
+
+    /// Lets time pass in small pieces, with all the work that it brings.
+    pub(crate) async fn rest(&mut self, milliseconds: u64) -> Alive<()> {
+        let piece = 250.min(milliseconds.max(1));
+        for _ in 0..milliseconds.div_ceil(piece) {
+            self.pass(piece * MILLISECOND).await;
+            self.settle().await?;
+        }
+        Ok(())
+    }
+
+    /// A clean stop.
+    pub(crate) async fn stop(&mut self) -> Alive<()> {
+        let Some((broker, threads)) = self.broker.take() else {
+            return Ok(());
+        };
+        self.drive(async move { broker.drain().await }).await?;
+        threads.stop();
+        self.settle().await?;
+        let storage = self.store.storage.clone();
+        self.drive(async move { storage.shutdown().await }).await?;
+        let metadata = self.metadata.clone();
+        self.drive(async move { metadata.shutdown().await }).await?;
+        self.settle().await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Whatever happens on the way down reaches the disk no more.
+        self.fs.die_in(0);
+    }
+}
