@@ -33,17 +33,19 @@ use work::Corners;
 const SEEDS: u64 = 350;
 const LIVES: u64 = 5;
 /// What some seeds must have come to.
-const CORNERS: [&str; 14] = [
+const CORNERS: [&str; 16] = [
     "acknowledgements",
     "answered acknowledgements",
     "breaths",
     "clean stops",
     "exclusive access",
+    "exclusive access after a wait",
     "resets",
     "seeks",
     "skips",
     "skips of all",
     "subscriptions deleted",
+    "topics deleted",
     "unloads",
     "within a change",
     "within a start",

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use pharos_broker::topic::{AccessMode, SubscriptionType};
+use pharos_sim::Random;
 use pharos_sim::model::Move;
-use pharos_sim::{Random, known};
 
 use super::{CLIENTS_MAX, LISTENERS, Request, SUBSCRIPTIONS, World};
 use crate::client::{Client, MODES};
@@ -24,7 +24,7 @@ impl World {
             44 => self.stop_producing(random),
             45..49 => return self.change_subscription(random, topic),
             49..51 => return self.seek_somewhere(random),
-            51 | 52 if known::topic_deletion() && self.may_change(&topic) => {
+            51 | 52 if self.may_change(&topic) => {
                 let force = !random.one_in(4);
                 return Some(Box::pin(me.delete_topic(topic, force)));
             }
@@ -114,9 +114,6 @@ impl World {
             true => AccessMode::Shared,
             false => *random.pick(&MODES)?,
         };
-        if mode == AccessMode::WaitForExclusive && !known::waiting_producers() {
-            return None;
-        }
         // Now and then one that was fenced off comes back.
         let epoch = self.model.borrow_mut().topic(topic).epoch;
         let held = epoch.filter(|_| random.one_in(3) && mode != AccessMode::Shared);
