@@ -63,6 +63,13 @@ impl SegmentHeader {
         self.previous.sequence > mark.sequence && !at_mark
     }
 
+    /// Whether something between `previous`, where the segment that is found before this one ends, and this one is missing. Segments
+    /// without groups are not: they may go before an older one that could not be removed.
+    pub(crate) fn misses_groups_between(&self, previous: &SegmentEnd) -> bool {
+        let follows = previous.segment == NO_SEGMENT || self.previous.segment == previous.segment;
+        !follows && self.previous.sequence > previous.sequence
+    }
+
     /// The header of segment `segment` in `block`, when either copy is whole and belongs to it.
     pub(crate) fn decode(block: &[u8], segment: u32, salt: u32) -> Option<Self> {
         [0, block.len() / 2].into_iter().find_map(|at| {

@@ -240,7 +240,7 @@ impl Journal {
         let missing = if first {
             header.misses_groups_after(&self.mark)
         } else {
-            previous.segment != NO_SEGMENT && header.previous.segment != previous.segment
+            header.misses_groups_between(&previous)
         };
         if missing {
             visitor.missing(

@@ -296,7 +296,7 @@ impl<'a> Replay<'a> {
         let missing = if first {
             header.misses_groups_after(&current.progress.mark)
         } else {
-            ended.previous.segment != NO_SEGMENT && header.previous.segment != ended.previous.segment
+            header.misses_groups_between(&ended.previous)
         };
         if missing {
             self.on_missing(

@@ -22,6 +22,9 @@ use crate::format::round_up;
 use crate::format::segment_header::{NO_SEGMENT, SegmentHeader};
 use crate::journal::segments::SegmentFile;
 
+/// How far a segment without a header and a first group is looked at for another one, in bytes: more than the largest entry.
+const LOOK_BYTES: usize = 17 << 20;
+
 /// What is known about a segment before it is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -242,13 +245,21 @@ fn sweep_records(group: &[u8], group_at: u64, sequence: u64, salt: u32, visit: &
     }
 }
 
-/// The header of a segment, and whether a group follows it.
+/// The header of a segment, and whether there is a group in it.
+///
+/// Where the header and the first group are gone, as after a write that the device answered and did not do, the second one is
+/// not farther away than a group is long: of one entry of the largest size, or of many small ones.
 pub(crate) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentHeader>, bool)> {
     let block = block_bytes as usize;
     let start = file.read_up_to(0, block + GROUP_HEADER_BYTES)?;
     let header = SegmentHeader::decode(start.get(..block).unwrap_or_default(), file.id, file.salt);
-    let group = GroupHeader::decode(start.get(block..).unwrap_or_default(), file.id, file.salt);
-    Ok((header, group.is_some()))
+    let is_group = |bytes: &[u8]| GroupHeader::decode(bytes, file.id, file.salt).is_some();
+    let first = is_group(start.get(block..).unwrap_or_default());
+    if first || header.is_some() {
+        return Ok((header, first));
+    }
+    let more = file.read_up_to(block_bytes, LOOK_BYTES)?;
+    Ok((None, more.chunks(block).any(is_group)))
 }
 
 /// Whether each of these segments, given in rising order as id, header and whether a group follows that, may hold something. One

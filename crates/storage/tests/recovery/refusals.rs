@@ -89,3 +89,43 @@ fn an_index_that_cannot_be_opened_for_now_is_not_made_again() {
     let store = Store::open(fs);
     assert_eq!(store.manual.storage.stats().indexes_rebuilt, 0);
 }
+
+#[test]
+fn an_old_segment_that_could_not_be_removed_does_not_make_empty_ones_missing() {
+    let mut store = Store::new();
+    for _ in 0..3 {
+        store = store.restart();
+    }
+    // None has a group. The oldest stays, those behind it go.
+    for op in [FaultOp::Rename, FaultOp::Remove] {
+        let plan = Plan::one_in(op, Fault::Io, 1);
+        store.fs.plan(plan.under(&segment(1)));
+    }
+    store.manual.settle();
+    assert!(store.fs.bytes_of(&segment(1)).is_some());
+    assert!(store.fs.bytes_of(&segment(2)).is_none());
+    let mut store = store.restart();
+    assert_eq!(store.damages(), 0);
+    let writer = store.create();
+    store.append(&*writer, 100);
+    assert_eq!(store.restart().recover(writer.id()).unwrap().entry_count, 1);
+}
+
+#[test]
+fn a_segment_whose_first_sync_was_a_lie_is_not_taken_for_unused() {
+    let mut store = Store::new();
+    // The header of the second segment and its first group go in one sync, which the device answers and does not do.
+    let lie = Plan::next(FaultOp::SyncFile, Fault::Lost, 0);
+    store.fs.plan(lie.under(&segment(2)));
+    let writer = store.create();
+    let lies = |store: &Store| store.fs.counts().hits_of(FaultOp::SyncFile, Fault::Lost);
+    while lies(&store) == 0 {
+        store.append(&*writer, 900);
+    }
+    store.append(&*writer, 900);
+    store.fs.crash();
+    let mut store = Store::open(store.fs);
+    assert!(store.damages() > 0);
+    let count = writer.tail().borrow().durable;
+    assert!((0..count).any(|entry| store.read(writer.id(), entry).is_err()));
+}
