@@ -15,6 +15,7 @@ mod pool;
 mod shutdown;
 #[cfg(feature = "test-util")]
 pub mod simulated;
+pub mod sync;
 mod thread;
 
 pub use awake::Awake;

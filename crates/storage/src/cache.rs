@@ -13,9 +13,10 @@
 //!
 //! Lock order: a ledger's state before this lock.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use pharos_runtime::Nanos;
+use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::format::checkpoint::Mark;
 use crate::ledgers::Ledger;

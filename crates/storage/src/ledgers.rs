@@ -7,11 +7,12 @@
 //! these, `0..flushed` are in `runs`, the rest in `chunks`; what is in neither was lost to damage.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 
 use pharos_ledger::{AppendError, CreateOptions, Durability, Sealed, StorageFault, Tail};
+use pharos_runtime::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pharos_types::LedgerId;
 
 use crate::chunk::{CachedEntry, Chunk};

@@ -6,13 +6,14 @@
 //! Lock order: a ledger's state before this lock.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use pharos_ledger::StorageFault;
+use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::format::record::record_bytes;
 use crate::ledgers::Ledger;
@@ -300,7 +301,7 @@ impl Queue {
             return;
         }
         drop(state);
-        std::thread::sleep(pause);
+        pharos_runtime::sync::thread::sleep(pause);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +10,8 @@ use tokio::sync::watch;
 use pharos_ledger::StorageFault;
 use pharos_runtime::Nanos;
 use pharos_runtime::fs::{Fs, FsLock, OpenHow};
+use pharos_runtime::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
 use pharos_types::LedgerId;
 
 use crate::cache::{Cache, Progress};

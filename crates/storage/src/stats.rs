@@ -1,6 +1,6 @@
 //! What the engine counts about itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters that only grow, bumped where the thing happens.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
@@ -14,6 +13,8 @@ use pharos_ledger::{
     ReadError, Sealed, StorageFault,
 };
 use pharos_runtime::fs::{Fs, RealFs};
+use pharos_runtime::sync::Mutex;
+use pharos_runtime::sync::thread::{Builder, JoinHandle};
 use pharos_types::{EntryId, LedgerId};
 
 use crate::flush::{self, Flusher};
@@ -76,7 +77,7 @@ impl Storage {
         let mut spawn = |name: &'static str, body: Box<dyn FnOnce() + Send>| {
             let shared = Arc::clone(shared);
             let body = move || run_guarded(&shared, name, body);
-            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+            let thread = Builder::new().name(name.to_owned()).spawn(body);
             thread.map(|handle| threads.push(handle))
         };
         let spawn_all = || {

@@ -214,7 +214,7 @@ impl LogWriter {
         self.fill = 0;
         let pause = padded.saturating_mul(1_000_000_000).checked_div(self.bytes_per_s);
         if let Some(nanos) = pause {
-            std::thread::sleep(Duration::from_nanos(nanos));
+            pharos_runtime::sync::thread::sleep(Duration::from_nanos(nanos));
         }
         Ok(())
     }

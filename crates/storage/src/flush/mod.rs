@@ -21,11 +21,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::{is_no_space, is_transient};
+use pharos_runtime::sync::thread;
 use pharos_runtime::{Nanos, clock};
 
 use crate::cache::{Progress, Swapped};
@@ -333,10 +333,8 @@ impl Flusher {
             ran
         };
         let joined: Vec<_> = thread::scope(|scope| {
-            let start = |(writer, share)| {
-                let thread = thread::Builder::new().name("pharos-flush".to_owned());
-                thread.spawn_scoped(scope, move || run(writer, share))
-            };
+            let start =
+                |(writer, share)| thread::spawn_scoped(scope, "pharos-flush", move || run(writer, share));
             let threads: Vec<_> = undone.map(start).collect();
             let join =
                 |thread: io::Result<thread::ScopedJoinHandle<'_, _>>| thread.map(|thread| thread.join());

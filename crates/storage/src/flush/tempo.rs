@@ -125,7 +125,7 @@ impl Tempo {
             Rests::Long => self.long_rest(piece),
         };
         if !rest.is_zero() {
-            std::thread::sleep(rest);
+            pharos_runtime::sync::thread::sleep(rest);
         }
     }
 

@@ -10,12 +10,13 @@
 //! share of their own to keep to, see [`spent`](super::spent).
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 
 use pharos_runtime::fs::PieceSize;
+use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
+use pharos_runtime::sync::{Mutex, MutexGuard};
 
 use super::carries::{self, Carries};
 use super::pool::Pool;

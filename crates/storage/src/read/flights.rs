@@ -2,7 +2,9 @@
 //!
 //! Always true: the extents of two flights do not overlap.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
 
 /// Extents of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,12 @@
 //! one place when the write cache was flushed, at its default size: less than that would be two reads, the second a small one.
 
 use std::io;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pharos_runtime::clock;
+use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
 
 use super::stage;
 use crate::shared::Shared;
@@ -107,7 +108,7 @@ impl Pacer {
         let early = next.saturating_sub(clock::now().0);
         if journals == Journals::Busy && early > 0 {
             bump(&shared.counters.read_paced_nanos, early);
-            std::thread::sleep(Duration::from_nanos(early));
+            pharos_runtime::sync::thread::sleep(Duration::from_nanos(early));
         }
         let found = read(extents);
         let pieces = found.as_deref().unwrap_or_default();

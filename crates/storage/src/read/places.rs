@@ -5,8 +5,9 @@
 //!
 //! Always true: what is given is where that entry's record began; bounded, and forgotten in favour of later ones.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
+use pharos_runtime::sync::Mutex;
 use pharos_types::LedgerId;
 
 /// Places that are remembered: 128 KiB at most.

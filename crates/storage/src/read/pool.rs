@@ -1,8 +1,10 @@
 //! Buffers of an extent's size: copies of extents, and records that cross from one piece into the next.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
+
+use pharos_runtime::sync::{Mutex, MutexGuard};
 
 use super::extents::EXTENT_BYTES;
 

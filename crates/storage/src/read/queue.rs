@@ -6,12 +6,13 @@
 //! share is read once. Who comes later is in the next round, so nobody waits for more than two.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use pharos_ledger::{ReadError, StorageFault};
+use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
 use pharos_types::LedgerId;
 
 use super::job::{Found, ReadJob};

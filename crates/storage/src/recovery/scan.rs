@@ -136,7 +136,7 @@ fn is_readable(file: &SegmentFile, start: u64, end: u64) -> bool {
 
 /// Tells `visit` of everything in a segment, while a thread reads on.
 pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
-    std::thread::scope(|scope| {
+    pharos_runtime::sync::thread::scope(|scope| {
         let end = bounds.end.unwrap_or(bounds.file_bytes).min(bounds.file_bytes);
         let mut window = Window::new(scope, file, (bounds.from, end));
         sweep_window(&mut window, file, bounds, visit)

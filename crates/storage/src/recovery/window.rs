@@ -10,10 +10,9 @@
 //! Always true: what is held is a few pieces, and the group that is looked at when that is larger. What the device cannot
 //! read is zeros, and so becomes damage like any other.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, Scope};
-
 use pharos_runtime::fs::{AlignedBuf, DIRECT_ALIGN};
+use pharos_runtime::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use pharos_runtime::sync::thread::{self, Scope};
 
 use crate::journal::segments::SegmentFile;
 
@@ -231,10 +230,7 @@ fn source<'scope, 'a>(scope: &'scope Scope<'scope, 'a>, reader: Reader<'a>) -> S
             }
         }
     };
-    match Builder::new()
-        .name("journal-read".to_owned())
-        .spawn_scoped(scope, read)
-    {
+    match thread::spawn_scoped(scope, "journal-read", read) {
         Ok(_) => Source::Ahead { pieces, free },
         Err(error) => {
             tracing::warn!(%error, "no thread to read a journal ahead");
@@ -327,7 +323,7 @@ mod tests {
             path: "numbers".into(),
             file: Arc::new(numbers),
         };
-        std::thread::scope(|scope| {
+        pharos_runtime::sync::thread::scope(|scope| {
             let mut at = 512;
             let mut window = Window::new(scope, &file, (at, end));
             let mut steps = steps.iter().cycle();

@@ -5,7 +5,7 @@
 //! all is a device that reorders, and one that also tears its sectors keeps any bytes.
 
 use super::plan::FaultCounts;
-use super::world::{NameStep, Node, SECTOR, Step, part, sectors};
+use super::world::{NameStep, Node, SECTOR, Step, World, part, sectors};
 use super::{FaultFs, Random};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,11 @@ enum Style {
 }
 
 impl FaultFs {
+    /// Crashes and loses everything that was not synced.
+    pub fn crash_losing_all(&self) {
+        crash_with(&mut self.lock_world(), Style::LoseAll);
+    }
+
     /// Crashes: unsynced steps are kept, torn or lost as the seed decides, old handles and locks die, and the file
     /// system is ready for the next life. Limits and planned faults are forgotten.
     pub fn crash(&self) {
@@ -32,37 +37,7 @@ impl FaultFs {
         if world.hard && style == Style::AnySectors && world.faults.below(2) == 0 {
             style = Style::AnyBytes;
         }
-        world.tell(|_| format!("crash: {style:?}"));
-        let steps = std::mem::take(&mut world.name_steps);
-        let in_order = match style {
-            Style::LoseAll => 0,
-            Style::KeepAll => steps.len(),
-            Style::Prefix | Style::AnySectors | Style::AnyBytes => world.random.below(steps.len() + 1),
-        };
-        let any =
-            world.hard && !matches!(style, Style::LoseAll | Style::KeepAll) && world.faults.below(2) == 0;
-        let kept = if any {
-            any_names(&steps, &mut world.faults)
-        } else {
-            (0..steps.len()).map(|n| n < in_order).collect()
-        };
-        world.counts.names_out_of_order += u64::from(is_out_of_order(&steps, &kept));
-        for (step, _) in steps.iter().zip(&kept).filter(|(_, kept)| **kept) {
-            step.apply(&mut world.names_durable);
-        }
-        world.names = world.names_durable.clone();
-        let named: Vec<u64> = world.names.values().copied().collect();
-        world.nodes.retain(|id, _| named.contains(id));
-        for node in world.nodes.values_mut() {
-            settle(
-                node,
-                style,
-                &mut world.random,
-                &mut world.faults,
-                &mut world.counts,
-            );
-        }
-        world.next_life();
+        crash_with(world, style);
     }
 
     /// The process dies and starts again, the machine runs on: nothing is lost, old handles and locks die.
@@ -71,6 +46,39 @@ impl FaultFs {
         world.tell(|_| "restart".to_owned());
         world.next_life();
     }
+}
+
+fn crash_with(world: &mut World, style: Style) {
+    world.tell(|_| format!("crash: {style:?}"));
+    let steps = std::mem::take(&mut world.name_steps);
+    let in_order = match style {
+        Style::LoseAll => 0,
+        Style::KeepAll => steps.len(),
+        Style::Prefix | Style::AnySectors | Style::AnyBytes => world.random.below(steps.len() + 1),
+    };
+    let any = world.hard && !matches!(style, Style::LoseAll | Style::KeepAll) && world.faults.below(2) == 0;
+    let kept = if any {
+        any_names(&steps, &mut world.faults)
+    } else {
+        (0..steps.len()).map(|n| n < in_order).collect()
+    };
+    world.counts.names_out_of_order += u64::from(is_out_of_order(&steps, &kept));
+    for (step, _) in steps.iter().zip(&kept).filter(|(_, kept)| **kept) {
+        step.apply(&mut world.names_durable);
+    }
+    world.names = world.names_durable.clone();
+    let named: Vec<u64> = world.names.values().copied().collect();
+    world.nodes.retain(|id, _| named.contains(id));
+    for node in world.nodes.values_mut() {
+        settle(
+            node,
+            style,
+            &mut world.random,
+            &mut world.faults,
+            &mut world.counts,
+        );
+    }
+    world.next_life();
 }
 
 /// Each name for itself, but what follows a rename of a name does not survive without it: see [`super`].
