@@ -36,6 +36,7 @@ pub(crate) fn routes() -> Router<Admin> {
             &at("/permissions/{role}"),
             post(no_authorization).delete(no_authorization),
         )
+        .route(&at("/resourcegroup"), get(no_resource_group))
         .route(&at("/unload"), put(unload))
         .route(&at("/clearBacklog"), post(clear_backlog))
         .route(&at("/clearBacklog/{subscription}"), post(clear_backlog))
@@ -151,6 +152,15 @@ async fn permissions(
 ) -> ApiResult<Json<Value>> {
     policies_of(&admin, &name)?;
     Ok(Json(Value::Object(Map::new())))
+}
+
+/// There are no resource groups to be in.
+async fn no_resource_group(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+) -> ApiResult<StatusCode> {
+    policies_of(&admin, &name)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Nothing can be granted to or taken from anybody.

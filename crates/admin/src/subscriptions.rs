@@ -48,6 +48,10 @@ pub(crate) fn routes(base: &str) -> Router<Admin> {
         .route(&at("/analyzeBacklog"), post(analyze_backlog))
         .route(&at("/properties"), get(properties).put(set_properties))
         .route(&at("/broadcast"), get(broadcast))
+        .route(
+            &at("/replicatedSubscriptionStatus"),
+            get(replicated).post(set_replicated),
+        )
 }
 
 async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<BTreeSet<String>>> {
@@ -333,6 +337,37 @@ async fn set_properties(
             .set_subscription_properties(topic, subscription, properties)
     })
     .await
+}
+
+/// Whether a subscription is replicated, of each partition: none is.
+async fn replicated(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+) -> ApiResult<Json<BTreeMap<String, bool>>> {
+    stored_only(&topic, "Getting replicated subscription status")?;
+    let mut answer = BTreeMap::new();
+    for topic in target(&admin, &topic).topics {
+        let properties = admin
+            .backend
+            .subscription_properties(topic.clone(), subscription.clone());
+        properties.await?;
+        answer.insert(topic.to_string(), false);
+    }
+    Ok(Json(answer))
+}
+
+async fn set_replicated(
+    State(admin): State<Admin>,
+    SubscriptionPath(topic, subscription): SubscriptionPath,
+    RequiredJson(enabled): RequiredJson<bool>,
+) -> ApiResult<StatusCode> {
+    let _ = replicated(State(admin), SubscriptionPath(topic, subscription)).await?;
+    match enabled {
+        false => Ok(StatusCode::NO_CONTENT),
+        true => Err(ApiError::not_implemented(
+            "replicated subscriptions are not available in this release",
+        )),
+    }
 }
 
 #[derive(Deserialize)]

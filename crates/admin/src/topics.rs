@@ -413,9 +413,12 @@ async fn compact(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> Api
 }
 
 /// No topic has shadows.
-async fn shadow_topics(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
+async fn shadow_topics(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<Json<[String; 0]>> {
     known(&admin, &topic)?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Json([]))
 }
 
 async fn no_shadows(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
