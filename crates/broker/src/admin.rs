@@ -27,7 +27,7 @@ mod metrics;
 
 pub use metrics::{
     BroadcastTotals, ConnectionCounters, EntrySizes, LookupCounters, MetricFamily, MetricKind, MetricSample,
-    MetricsSnapshot, Stage, TopicMetrics,
+    MetricsSnapshot, PastTotals, Stage, TopicMetrics,
 };
 
 /// Why an admin verb was not carried out. Each carries the sentence that the client shows.

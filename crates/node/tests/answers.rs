@@ -347,6 +347,57 @@ async fn what_waits_expires_or_is_dropped_shows() {
     );
 }
 
+/// What is counted over all topics does not fall when one of them is unloaded or deleted.
+#[tokio::test]
+async fn sums_never_fall() {
+    for topics in ["true", "false"] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(dir.path(), &["--metrics-topics", topics]);
+        let client = node.client().await;
+        let mut consumer = client
+            .subscribe("t", ConsumerOptions::exclusive("s"))
+            .await
+            .unwrap();
+        let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
+        publish(&producer, 0..5).await;
+        support::expect_numbers(&mut consumer, 0..5).await;
+        let mut names = vec![
+            "pulsar_broker_in_bytes_total{cluster=\"standalone\"}",
+            "pulsar_broker_out_bytes_total{cluster=\"standalone\"}",
+            "pulsar_broker_publish_latency_count{cluster=\"standalone\"}",
+            "pharos_stage_seconds_count{cluster=\"standalone\",stage=\"persistence\"}",
+        ];
+        if topics == "false" {
+            names.push("pulsar_in_messages_total{cluster=\"standalone\",namespace=\"public/default\"}");
+            names.push("pulsar_out_messages_total{cluster=\"standalone\",namespace=\"public/default\"}");
+        }
+        let figures = || {
+            let page = node.page("/metrics");
+            let of = |name: &&str| {
+                let line = page.lines().find(|line| line.starts_with(*name));
+                let line = line.unwrap_or_else(|| panic!("no {name} in {page}"));
+                line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+            };
+            names.iter().map(of).collect::<Vec<_>>()
+        };
+        let loaded = figures();
+        assert!(loaded.iter().all(|figure| *figure > 0.0), "{loaded:?}");
+        // Those who are on it are told to leave.
+        node.order("PUT", "/admin/v2/persistent/public/default/t/unload", "");
+        let unloaded = figures();
+        assert!(
+            unloaded.iter().zip(&loaded).all(|(now, before)| now >= before),
+            "{unloaded:?} {loaded:?}"
+        );
+        node.delete("/admin/v2/persistent/public/default/t?force=true");
+        let gone = figures();
+        assert!(
+            gone.iter().zip(&loaded).all(|(now, before)| now >= before),
+            "{gone:?} {loaded:?}"
+        );
+    }
+}
+
 /// The figure of a metric of one subscription.
 fn subscription_figure(page: &str, name: &str, subscription: &str) -> f64 {
     let label = format!("subscription=\"{subscription}\"");

@@ -99,12 +99,19 @@ pub(super) fn write(
 fn write_sums(page: &mut Page, labels: &[(&'static str, String)], snapshot: &MetricsSnapshot) {
     let stats = || snapshot.topics.iter().map(|metrics| &metrics.stats);
     let subscriptions = || stats().flat_map(|stats| stats.subscriptions.values());
+    let mut past = snapshot.past_gone;
+    for totals in snapshot.past.values() {
+        past.add(totals);
+    }
     let rows: [(&str, &str, &str, f64); 14] = [
         (
             "storage_backlog_quota_exceeded_evictions_total",
             "counter",
             "Times slow cursors were moved on because of a backlog quota.",
-            number(stats().flat_map(|s| s.backlog_quota_evictions).sum()),
+            number(
+                stats().flat_map(|s| s.backlog_quota_evictions).sum::<u64>()
+                    + past.evictions.iter().sum::<u64>(),
+            ),
         ),
         (
             "topics_count",
@@ -176,13 +183,13 @@ fn write_sums(page: &mut Page, labels: &[(&'static str, String)], snapshot: &Met
             "in_bytes_total",
             "counter",
             "Bytes published.",
-            number(stats().map(|s| s.bytes_in_counter).sum()),
+            number(stats().map(|s| s.bytes_in_counter).sum::<u64>() + past.bytes_in),
         ),
         (
             "out_bytes_total",
             "counter",
             "Bytes sent.",
-            number(stats().map(|s| s.bytes_out_counter).sum()),
+            number(stats().map(|s| s.bytes_out_counter).sum::<u64>() + past.bytes_out),
         ),
     ];
     for (name, kind, help, value) in rows {

@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 use pharos_admin_api::TopicStats;
-use pharos_broker::admin::{MetricKind, MetricSample, MetricsSnapshot, TopicMetrics};
+use pharos_broker::admin::{MetricKind, MetricSample, MetricsSnapshot};
 
 use crate::error::ApiResult;
 use crate::partitions::add_topic;
@@ -46,7 +46,7 @@ async fn show(State(admin): State<Admin>) -> ApiResult<impl IntoResponse> {
 
 fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> String {
     let mut page = Page::default();
-    let namespaces = by_namespace(&snapshot.topics);
+    let namespaces = by_namespace(snapshot);
     if single_topics {
         let topics: Vec<topic::Row<'_>> = snapshot
             .topics
@@ -60,7 +60,7 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
                 stats: &metrics.stats,
             })
             .collect();
-        topic::write(&mut page, &topics);
+        topic::write(&mut page, &topics, topic::Counters::BySubscription);
         topic::write_stages(&mut page, cluster, &snapshot.topics);
         classes::write(&mut page, cluster, &snapshot.topics);
     } else {
@@ -71,7 +71,7 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
                 stats,
             })
             .collect();
-        topic::write(&mut page, &sums);
+        topic::write(&mut page, &sums, topic::Counters::Together);
     }
     let counts: Vec<_> = namespaces
         .iter()
@@ -85,10 +85,20 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
     page.into_text()
 }
 
-/// Topics per namespace, and the sum of their numbers. Lists of clients are dropped; only numbers are shown.
-fn by_namespace(topics: &[TopicMetrics]) -> BTreeMap<String, (usize, TopicStats)> {
+/// Loaded topics per namespace, and the sum of their numbers, with what others had counted before they were unloaded. Lists of
+/// clients are dropped; only numbers are shown.
+fn by_namespace(snapshot: &MetricsSnapshot) -> BTreeMap<String, (usize, TopicStats)> {
     let mut sums: BTreeMap<String, (usize, TopicStats)> = BTreeMap::new();
-    for metrics in topics {
+    for (namespace, past) in &snapshot.past {
+        let (_, sum) = sums.entry(namespace.to_string()).or_default();
+        sum.msg_in_counter = past.messages_in;
+        sum.bytes_in_counter = past.bytes_in;
+        sum.msg_out_counter = past.messages_out;
+        sum.bytes_out_counter = past.bytes_out;
+        sum.publish_rate_limited_times = past.throttled;
+        sum.backlog_quota_evictions = past.evictions;
+    }
+    for metrics in &snapshot.topics {
         let (count, sum) = sums.entry(metrics.topic.namespace().to_string()).or_default();
         *count += 1;
         let sum_publishers = std::mem::take(&mut sum.publishers);

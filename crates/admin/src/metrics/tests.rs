@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use pharos_admin_api::{BroadcastSummary, SubscriptionStats, TopicStats};
-use pharos_broker::admin::{EntrySizes, MetricFamily, Stage};
+use pharos_broker::admin::{EntrySizes, MetricFamily, Stage, TopicMetrics};
 use pharos_runtime::Histogram;
 
 use super::*;

@@ -94,9 +94,35 @@ static BROADCAST: &[(&str, &str, &str, OfBroadcast)] = &[
     ("pharos_broadcast_cursor_bytes", "gauge", "Memory of all virtual cursors.", |b| number(b.cursor_bytes)),
 ];
 
-pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
+/// What is sent, of subscriptions together.
+#[rustfmt::skip]
+static OUT: &[(&str, &str, &str, OfTopic)] = &[
+    ("pulsar_out_bytes_total", "counter", "Bytes sent.", |s| number(s.bytes_out_counter)),
+    ("pulsar_out_messages_total", "counter", "Messages sent.", |s| number(s.msg_out_counter)),
+];
+
+/// How counters of subscriptions are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counters {
+    /// Each by itself.
+    BySubscription,
+    /// Those of a namespace's topics under one name would fall when one of the topics is unloaded; only sums are shown, which
+    /// do not.
+    Together,
+}
+
+pub(super) fn write(page: &mut Page, rows: &[Row<'_>], counters: Counters) {
     if rows.is_empty() {
         return;
+    }
+    let together = counters == Counters::Together;
+    if together {
+        for (name, kind, help, value) in OUT {
+            page.family(name, help, kind);
+            for row in rows {
+                page.sample(name, &row.labels, value(row.stats));
+            }
+        }
     }
     for (name, kind, help, value) in TOPIC {
         page.family(name, help, kind);
@@ -134,6 +160,9 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
         return;
     }
     for (name, kind, help, value) in SUBSCRIPTION {
+        if together && *kind == "counter" {
+            continue;
+        }
         page.family(name, help, kind);
         for (labels, stats) in &subscriptions {
             page.sample(name, labels, value(stats));
@@ -147,6 +176,9 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
         return;
     }
     for (name, kind, help, value) in BROADCAST {
+        if together && *kind == "counter" {
+            continue;
+        }
         page.family(name, help, kind);
         for (labels, summary) in &broadcasts {
             page.sample(name, labels, value(summary));

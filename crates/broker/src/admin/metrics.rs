@@ -2,9 +2,11 @@
 //!
 //! Cheap to make: counters and histograms are merged over shards; nothing is read from storage.
 
+use std::collections::BTreeMap;
+
 use pharos_admin_api::TopicStats;
 use pharos_runtime::Histogram;
-use pharos_types::TopicName;
+use pharos_types::{NamespaceName, TopicName};
 
 /// A stretch of a message's way. The six of the broadcast study, and the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +59,10 @@ impl Stage {
 pub struct MetricsSnapshot {
     /// One per loaded topic.
     pub topics: Vec<TopicMetrics>,
+    /// What topics had counted that are not loaded any more, by namespace.
+    pub past: BTreeMap<NamespaceName, PastTotals>,
+    /// The same of namespaces that do not exist any more.
+    pub past_gone: PastTotals,
     /// Connections of all front doors.
     pub connections: ConnectionCounters,
     /// Connections that live on each shard.
@@ -111,6 +117,37 @@ pub struct TopicMetrics {
     pub storage_write_latency: Histogram,
     /// Sizes of the entries published since then.
     pub entry_sizes: EntrySizes,
+}
+
+/// What topics counted while they were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PastTotals {
+    /// Messages published.
+    pub messages_in: u64,
+    /// Bytes published.
+    pub bytes_in: u64,
+    /// Messages sent.
+    pub messages_out: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Times a publisher was slowed down.
+    pub throttled: u64,
+    /// Times cursors were moved on because of a quota, by size and by age.
+    pub evictions: [u64; 2],
+}
+
+impl PastTotals {
+    /// Adds others.
+    pub fn add(&mut self, more: &Self) {
+        self.messages_in += more.messages_in;
+        self.bytes_in += more.bytes_in;
+        self.messages_out += more.messages_out;
+        self.bytes_out += more.bytes_out;
+        self.throttled += more.throttled;
+        for (sum, count) in self.evictions.iter_mut().zip(more.evictions) {
+            *sum += count;
+        }
+    }
 }
 
 /// How many entries there were of each size. Costs one line of cache per topic and a short search per entry.

@@ -17,7 +17,7 @@ use crate::admin::{
 use crate::feed::FeedStages;
 use crate::ids::TopicId;
 use crate::shard::{Counts, Shard};
-use crate::topic::{HomeStages, ListenerFigures, TopicFigures, Wanted};
+use crate::topic::{HomeStages, ListenerFigures, Past, TopicFigures, Wanted};
 
 /// The name under which the subscriptions of a topic that has too many to show are put together.
 const TOGETHER: &str = "*";
@@ -34,6 +34,8 @@ struct ShardFigures {
     topics: Vec<TopicFigures>,
     feeds: Vec<(TopicId, Vec<ListenerFigures>, FeedStages)>,
     past: FeedStages,
+    /// Of topics that are not loaded any more.
+    unloaded: Past,
     counts: Counts,
     backlog_bytes: u64,
     newest_bytes: u64,
@@ -81,6 +83,11 @@ impl Backend {
         let mut feeds: HashMap<TopicId, (Vec<ListenerFigures>, FeedStages)> = HashMap::new();
         for shard in shards {
             away.merge(&shard.past);
+            home.merge(&shard.unloaded.stages);
+            snapshot.past_gone.add(&shard.unloaded.gone);
+            for (namespace, totals) in shard.unloaded.namespaces {
+                snapshot.past.entry(namespace).or_default().add(&totals);
+            }
             topics.extend(shard.topics);
             for (topic, listeners, stages) in shard.feeds {
                 away.merge(&stages);
@@ -96,7 +103,7 @@ impl Backend {
             ..StatsFlags::default()
         };
         for topic in topics {
-            merge_home(&mut home, &topic.stages);
+            home.merge(&topic.stages);
             let (listeners, feed_stages) = feeds.remove(&topic.id).unwrap_or_default();
             let live = Live::new(listeners);
             let mut stats = Assembly {
@@ -125,6 +132,12 @@ impl Backend {
 /// Asks all topics and feeds of a shard, a few at a time: messages must not wait until ten thousand were asked.
 async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
     let mut topics = Vec::new();
+    // In one moment with the list of those that are loaded: what is unloaded meanwhile must be counted once.
+    let unloaded = {
+        let mut past = shard.topics.past.borrow_mut();
+        past.keep(|namespace| shard.shared.catalog.has_namespace(namespace));
+        past.clone()
+    };
     for some in shard.topics.all().chunks(ASKED_PER_TURN) {
         topics.extend(some.iter().map(|topic| topic.figures(Wanted::default())));
         tokio::task::yield_now().await;
@@ -145,6 +158,7 @@ async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
         topics,
         feeds,
         past,
+        unloaded,
         counts: shard.tally().counts(),
         backlog_bytes: shard.backlog().used() as u64,
         newest_bytes: shard.newest().used() as u64,
@@ -168,13 +182,6 @@ fn connections(shards: &[ShardFigures], counts: &Counts) -> ConnectionCounters {
         create_success_total: counts.handshakes,
         create_fail_total: counts.handshakes_failed,
     }
-}
-
-fn merge_home(sum: &mut HomeStages, part: &HomeStages) {
-    sum.producing.merge(&part.producing);
-    sum.receive.merge(&part.receive);
-    sum.persistence.merge(&part.persistence);
-    sum.publish.merge(&part.publish);
 }
 
 /// The stages that anything went through.

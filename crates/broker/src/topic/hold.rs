@@ -149,7 +149,7 @@ impl Held {
             return Vec::new();
         }
         if let Some(topic) = self.topic.take() {
-            self.shard.topics.by_id.borrow_mut().remove(&topic.id);
+            self.shard.topics.leave(&topic);
         }
         self.shard.topics.end_hold(&self.name, reopened)
     }

@@ -13,6 +13,7 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
+use super::past::Past;
 use super::rest::Resting;
 use super::slots::Slots;
 use super::{Link, State, Topic, cursor_store};
@@ -37,10 +38,12 @@ pub enum Access {
 #[derive(Default)]
 pub(crate) struct Topics {
     pub(super) by_name: RefCell<HashMap<TopicName, Place>>,
-    pub(super) by_id: RefCell<IdMap<TopicId, Rc<Topic>>>,
+    by_id: RefCell<IdMap<TopicId, Rc<Topic>>>,
     /// Unloaded because nobody used them.
     pub(super) resting: RefCell<Resting>,
     pub(super) failures: RefCell<super::fault::Failures>,
+    /// What those counted that are not loaded any more.
+    pub(crate) past: RefCell<Past>,
 }
 
 pub(super) type Waiters = Vec<oneshot::Sender<Result<Rc<Topic>, TopicError>>>;
@@ -63,6 +66,13 @@ impl Topics {
         }
     }
 
+    /// A topic is loaded no longer; what it counted stays.
+    pub(super) fn leave(&self, topic: &Topic) {
+        if self.by_id.borrow_mut().remove(&topic.id).is_some() {
+            self.past.borrow_mut().add(topic);
+        }
+    }
+
     pub(crate) fn all(&self) -> Vec<Rc<Topic>> {
         self.by_id.borrow().values().cloned().collect()
     }
@@ -73,7 +83,7 @@ impl Topics {
         if matches!(by_name.get(&topic.name), Some(Place::Loaded(it)) if it.id == topic.id) {
             by_name.remove(&topic.name);
         }
-        self.by_id.borrow_mut().remove(&topic.id);
+        self.leave(topic);
     }
 }
 
@@ -272,7 +282,7 @@ impl Topics {
 
     /// The topic is gone; these want it.
     pub(super) fn end_rest(&self, topic: &Topic) -> Waiters {
-        self.by_id.borrow_mut().remove(&topic.id);
+        self.leave(topic);
         match self.by_name.borrow_mut().remove(&topic.name) {
             Some(Place::Loading(waiters)) => waiters,
             _ => Vec::new(),

@@ -29,6 +29,7 @@ mod load;
 mod lookup;
 mod manage;
 mod offload;
+mod past;
 mod producers;
 mod publish;
 mod quota;
@@ -65,6 +66,7 @@ pub use load::Access;
 pub(crate) use load::{Topics, storage_name};
 pub use lookup::LastMessage;
 pub(crate) use manage::{DurableSubscription, backlog_entry};
+pub(crate) use past::Past;
 pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
@@ -167,6 +169,16 @@ pub(crate) struct HomeStages {
     pub(crate) persistence: Histogram,
     /// Received → durable: what a producer waits for its receipt, the network apart.
     pub(crate) publish: Histogram,
+}
+
+impl HomeStages {
+    /// Adds another topic's.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.producing.merge(&other.producing);
+        self.receive.merge(&other.receive);
+        self.persistence.merge(&other.persistence);
+        self.publish.merge(&other.publish);
+    }
 }
 
 /// Totals since the topic was loaded.
