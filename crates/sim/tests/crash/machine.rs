@@ -1,6 +1,7 @@
 //! One machine: its disk, the lives of the broker on it, and the model of what its clients know.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use pharos_runtime::fs::FaultFs;
 use pharos_runtime::simulated::Simulated;
 use pharos_sim::model::{Crash, Model, Strength, Topic};
 use pharos_sim::{Random, tell};
-use pharos_types::NamespaceName;
+use pharos_types::{LedgerId, NamespaceName};
 use serde_json::json;
 
 use crate::process::{Alive, Died, Process};
@@ -25,6 +26,8 @@ pub(crate) struct Machine {
     topics: Vec<String>,
     storage: pharos_storage::Options,
     options: Options,
+    /// Ledgers that were given up when a life began, of all lives.
+    condemned: BTreeSet<LedgerId>,
     pub(crate) corners: Corners,
     pub(crate) trace: u64,
 }
@@ -107,6 +110,7 @@ impl Machine {
             topics,
             storage,
             options,
+            condemned: BTreeSet::new(),
             corners: Corners::default(),
             trace: 0,
         }
@@ -286,6 +290,10 @@ impl Machine {
 
     async fn look(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
         crate::look::look(process, world, &self.topics).await?;
+        let left = crate::leftovers::look(process, &mut self.condemned).await?;
+        if left > 0 {
+            self.reach("ledgers left by an earlier life");
+        }
         tell(|| "looked".to_owned());
         self.reach("looks");
         Ok(())

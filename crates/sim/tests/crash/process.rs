@@ -12,13 +12,13 @@ use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_broker::{Backend, Broker, Options, Threads};
 use pharos_ledger::LedgerEngine;
-use pharos_metadata::MetadataStore as _;
+use pharos_metadata::{Beside, MetadataStore};
 use pharos_runtime::fs::FaultFs;
 use pharos_runtime::simulated::{GroupId, Simulated};
 use pharos_sim::Random;
 use pharos_storage::manual::Manual;
 
-use crate::metadata::Metadata;
+use crate::leftovers::{self, CleaningUp};
 
 /// The process is dead; what it was about to do may or may not have happened.
 #[derive(Debug)]
@@ -41,10 +41,12 @@ pub(crate) struct Process {
     /// Where clients' requests run.
     pub(crate) outside: GroupId,
     pub(crate) store: Manual,
-    pub(crate) metadata: Arc<Metadata>,
+    pub(crate) metadata: pharos_metadata::Manual,
     broker: Option<(Broker, Threads)>,
     pub(crate) admin: Option<Arc<dyn AdminBackend>>,
     pub(crate) shards: Vec<Rc<Shard>>,
+    /// What an earlier life left goes while the broker runs.
+    pub(crate) cleaning_up: Option<CleaningUp>,
     // Last, so that tasks go before what they use.
     simulated: Simulated,
 }
@@ -55,6 +57,27 @@ pub(crate) fn store_dir() -> PathBuf {
 
 fn metadata_dir() -> PathBuf {
     Path::new("/data/metadata").to_owned()
+}
+
+/// Opens the metadata as the metadata of the ledgers that are there.
+async fn open_metadata(fs: &FaultFs, store: &Manual) -> Alive<pharos_metadata::Manual> {
+    let ledgers = store.storage.list().await.unwrap();
+    let options = pharos_metadata::Options {
+        // The least: snapshots are soon due.
+        reserve_bytes: 0,
+        beside: Some(Beside {
+            witness: "/data/ledgers/METADATA".into(),
+            has_ledgers: !ledgers.is_empty(),
+            next_ledger: store.storage.next_ledger().0,
+            accept: false,
+        }),
+        ..pharos_metadata::Options::default()
+    };
+    match pharos_metadata::Manual::open(&*fs.mount(), &metadata_dir(), &options) {
+        Ok(metadata) => Ok(metadata),
+        Err(_) if fs.is_dead() => Err(Died),
+        Err(error) => panic!("cannot open the metadata: {error} {error:?}"),
+    }
 }
 
 impl Process {
@@ -71,11 +94,7 @@ impl Process {
             Err(_) if fs.is_dead() => return Err(Died),
             Err(error) => panic!("cannot open the store: {error} {error:?}"),
         };
-        let metadata = match Metadata::open(fs.mount(), &metadata_dir()).await {
-            Ok(metadata) => metadata,
-            Err(_) if fs.is_dead() => return Err(Died),
-            Err(error) => panic!("cannot open the metadata: {error}"),
-        };
+        let metadata = open_metadata(fs, &store).await?;
         let seed = random.number();
         let mut process = Self {
             fs: fs.clone(),
@@ -86,14 +105,21 @@ impl Process {
             broker: None,
             admin: None,
             shards: Vec::new(),
+            cleaning_up: None,
             simulated,
         };
+        let cleaning_up = leftovers::begin(&mut process).await?;
+        process.cleaning_up = Some(cleaning_up);
         process.start_broker(options).await?;
         Ok(process)
     }
 
+    pub(crate) fn metadata(&self) -> Arc<dyn MetadataStore> {
+        self.metadata.store.clone()
+    }
+
     async fn start_broker(&mut self, options: Options) -> Alive<()> {
-        let metadata = self.metadata.clone();
+        let metadata = self.metadata();
         let catalog = self
             .drive(async move { Catalog::open(metadata, CatalogOptions::default()).await })
             .await?;
@@ -104,7 +130,7 @@ impl Process {
         };
         let engine: Arc<dyn LedgerEngine> = self.store.storage.clone();
         let (broker, threads) =
-            pharos_broker::start(options, catalog, engine, self.metadata.clone()).expect("no thread is made");
+            pharos_broker::start(options, catalog, engine, self.metadata()).expect("no thread is made");
         self.admin = Some(Backend::new(broker.clone()));
         for index in 0..broker.shard_count() {
             let broker = broker.clone();
@@ -234,7 +260,7 @@ impl Process {
         self.settle().await?;
         let storage = self.store.storage.clone();
         self.drive(async move { storage.shutdown().await }).await?;
-        let metadata = self.metadata.clone();
+        let metadata = self.metadata();
         self.drive(async move { metadata.shutdown().await }).await?;
         self.settle().await
     }
