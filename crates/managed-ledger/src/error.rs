@@ -147,6 +147,22 @@ pub enum ReadError {
     Offload(#[source] pharos_ledger::offload::OffloadError),
 }
 
+impl ReadError {
+    /// Whether the entry is lost as far as can be told: reading it again brings the same.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        use pharos_ledger::offload::OffloadError;
+        match self {
+            Self::Trimmed(_) | Self::StaleTable => false,
+            Self::Missing(_) => true,
+            Self::Engine(error) => !error.is_transient(),
+            Self::Offload(error) => {
+                matches!(error, OffloadError::Missing { .. } | OffloadError::Damaged { .. })
+            }
+        }
+    }
+}
+
 /// Why a managed ledger could not be closed. Opening it again recovers what this left undone.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CloseError {

@@ -30,6 +30,7 @@ pub mod cursor;
 pub mod cursor_log;
 mod ledger;
 mod leftovers;
+mod search;
 mod table;
 
 mod cache;
@@ -60,4 +61,5 @@ pub use offload_garbage::{GARBAGE_PREFIX, Swept, sweep};
 pub use offload_info::{OffloadInfo, OffloadState, OffloadTargetInfo};
 pub use options::{Options, Retention};
 pub use orphans::{OrphanError, orphans};
+pub use search::{Search, Seen};
 pub use table::{LedgerRow, LedgerTable, Lookup, MarkDelete};

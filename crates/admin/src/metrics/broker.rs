@@ -269,6 +269,12 @@ fn write_lookups(page: &mut Page, labels: &[(&'static str, String)], snapshot: &
             "Topics that failed to load.",
             snapshot.topic_load_failed_total,
         ),
+        (
+            "pharos_entries_unreadable_total",
+            "counter",
+            "Stored entries that turned out to be damaged or missing when they were read.",
+            snapshot.entries_unreadable_total,
+        ),
     ];
     for (name, kind, help, value) in rows {
         page.single(name, help, kind, labels, number(value));

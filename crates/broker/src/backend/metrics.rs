@@ -66,6 +66,7 @@ impl Backend {
             },
             topic_load: counts.loads,
             topic_load_failed_total: counts.loads_failed,
+            entries_unreadable_total: counts.entries_unreadable,
             broadcast: BroadcastTotals {
                 absent_dropped: counts.broadcast.absent_dropped,
                 returned_late: counts.broadcast.returned_late,

@@ -23,6 +23,8 @@ pub(crate) struct Counts {
     pub(crate) loads: Histogram,
     /// Loads that failed for want of storage or metadata; a topic that is not there is no failure.
     pub(crate) loads_failed: u64,
+    /// Stored entries that turned out to be unreadable, each once while its topic is loaded.
+    pub(crate) entries_unreadable: u64,
     /// What happened on broadcast subscriptions.
     pub(crate) broadcast: BroadcastCounts,
 }
@@ -36,6 +38,7 @@ impl Counts {
         self.lookups_failed += other.lookups_failed;
         self.loads.merge(&other.loads);
         self.loads_failed += other.loads_failed;
+        self.entries_unreadable += other.entries_unreadable;
         self.broadcast.add(other.broadcast);
     }
 }
@@ -71,6 +74,11 @@ impl Tally {
     /// A topic could not be loaded.
     pub(crate) fn load_failed(&self) {
         self.0.borrow_mut().loads_failed += 1;
+    }
+
+    /// A stored entry turned out to be unreadable.
+    pub(crate) fn entry_unreadable(&self) {
+        self.0.borrow_mut().entries_unreadable += 1;
     }
 
     /// Something happened on a broadcast subscription.

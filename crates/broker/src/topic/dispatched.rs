@@ -24,6 +24,14 @@ const ROUNDS_MAX: usize = 8;
 /// What was read, rising, and what no longer exists.
 type Runs = (Vec<Arc<FeedEntry>>, Vec<Ordinal>);
 
+/// Why nothing was read.
+enum Failed {
+    /// The entry cannot be read any more, which was told once.
+    Told,
+    /// It may be read later.
+    Now(String),
+}
+
 impl Topic {
     /// How dispatchers of this topic behave.
     pub(super) fn dispatch_options(state: &State) -> (dispatcher::Options, Limits) {
@@ -133,7 +141,7 @@ impl Topic {
     }
 
     /// A read for a subscription is over.
-    fn on_runs_read(&self, name: &SubscriptionName, generation: u64, outcome: Result<Runs, String>) {
+    fn on_runs_read(&self, name: &SubscriptionName, generation: u64, outcome: Result<Runs, Failed>) {
         let mut state = self.state.borrow_mut();
         let Some(subscription) = state.subscriptions.get_mut(name) else {
             return;
@@ -153,8 +161,10 @@ impl Topic {
                 drop(entries);
                 self.run_dispatcher(&mut state, name);
             }
-            Err(error) => {
-                tracing::error!(topic = %self.name, subscription = %name, error, "cannot read for a subscription");
+            Err(failed) => {
+                if let Failed::Now(error) = failed {
+                    tracing::error!(topic = %self.name, subscription = %name, error, "cannot read for a subscription");
+                }
                 body.dispatcher.read_failed();
                 body.read_failures = body.read_failures.saturating_add(1);
                 let delay = retry_delay(body.read_failures).as_millis();
@@ -165,7 +175,7 @@ impl Topic {
     }
 
     /// The entries of several runs, as far as they fit into `bytes_max`, and those that no longer exist.
-    async fn read_runs(&self, wanted: &[(Ordinal, usize)], bytes_max: usize) -> Result<Runs, String> {
+    async fn read_runs(&self, wanted: &[(Ordinal, usize)], bytes_max: usize) -> Result<Runs, Failed> {
         let (mut entries, mut gone) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for (from, count) in wanted {
@@ -186,7 +196,13 @@ impl Topic {
                 .borrow()
                 .ledger
                 .read(start, count, bytes_max - bytes.min(bytes_max));
-            let found = read.await.map_err(|error| chain(&error))?;
+            let found = read.await.map_err(|error| match error.is_lasting() {
+                true => {
+                    self.note_damage(start, &error);
+                    Failed::Told
+                }
+                false => Failed::Now(chain(&error)),
+            })?;
             bytes += found.iter().map(|entry| entry.payload.len()).sum::<usize>();
             entries.extend(
                 found

@@ -4,9 +4,11 @@
 //! is found by bisection over publish times, between the lowest cursor and the end, so a look at a backlog of a
 //! million entries reads about twenty of them, and a look at one in which nothing is old reads a single one.
 
+use pharos_managed_ledger::{Search, Seen};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
+use super::damage::Look;
 use super::subscription::{Body, CursorPlace, Loan};
 use super::{State, Topic};
 use crate::error::CursorError;
@@ -117,27 +119,25 @@ impl Topic {
     }
 
     /// The first entry of `from..end` that was published at or after a time; `end` when there is none. Publish times are
-    /// taken to rise, as they do but for clocks of producers that disagree.
+    /// taken to rise, as they do but for clocks of producers that disagree. An entry that cannot be read counts as the next
+    /// one that can: it expires together with that.
     pub(super) async fn first_published_since(
         &self,
         from: Ordinal,
         end: Ordinal,
         time_ms: u64,
     ) -> Result<Ordinal, CursorError> {
-        let (mut low, mut high) = (from, end);
         // Mostly nothing is old, which the first entry tells.
-        let mut look = from;
-        while low < high {
-            match self.entry_at(look).await {
-                Ok(Some(entry)) if entry.facts.publish_time_ms >= time_ms => high = look,
+        let mut search = Search::new(from, end, from);
+        while let Some(at) = search.look() {
+            search.note(match self.look_at(at).await? {
+                Look::Entry(entry) if entry.facts.publish_time_ms >= time_ms => Seen::Found,
                 // One that was trimmed meanwhile lies before all that is left.
-                Ok(_) => low = look.next(),
-                Err(_) if look < self.state.borrow().ledger.first() => low = look.next(),
-                Err(error) => return Err(error),
-            }
-            look = low.plus(low.count_to(high) / 2);
+                Look::Entry(_) | Look::Nothing => Seen::Before,
+                Look::Unreadable => Seen::Unreadable,
+            });
         }
-        Ok(low)
+        Ok(search.found())
     }
 
     /// Deletes durable subscriptions that had no consumer for as long as the rules let them live.

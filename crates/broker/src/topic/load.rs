@@ -180,6 +180,7 @@ impl Shard {
             rules_version,
             oldest: None,
             evictions: super::Evictions::default(),
+            damage: super::damage::Damage::default(),
             throttle: super::Throttle::default(),
             subscribes: super::Subscribes::default(),
             last_used_ms: clock::wall_ms(),

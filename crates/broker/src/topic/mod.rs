@@ -16,6 +16,7 @@ mod consumers;
 mod create;
 mod cursor_store;
 mod cursors;
+mod damage;
 mod delete;
 mod dispatched;
 mod expiry;
@@ -137,6 +138,8 @@ pub(crate) struct State {
     /// The end of the slowest backlog, as of the last look.
     oldest: Option<Oldest>,
     evictions: Evictions,
+    /// Entries that cannot be read any more.
+    damage: damage::Damage,
     /// Sends beyond the publish rate.
     throttle: Throttle,
     /// Who subscribed how often lately.

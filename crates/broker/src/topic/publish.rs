@@ -305,6 +305,11 @@ impl Topic {
                         table: state.ledger.table(),
                     }
                 }
+                Err(error) if error.is_lasting() => {
+                    // The same; it is told once, however often it is tried.
+                    me.note_damage(from, &error);
+                    FeedMessage::ReadFailed { from }
+                }
                 Err(error) => {
                     // Listeners at this place wait and try again; everyone else goes on.
                     tracing::error!(topic = %me.name, %from, error = chain(&error), "cannot read for listeners");

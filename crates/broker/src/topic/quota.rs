@@ -8,14 +8,15 @@
 
 use std::sync::Arc;
 
-use pharos_managed_ledger::LedgerRow;
+use pharos_managed_ledger::{LedgerRow, Search, Seen};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
+use super::damage::Look;
 use super::retire::bytes_after;
 use super::subscription::{Body, Subscription};
 use super::{State, Topic};
-use crate::error::ProducerError;
+use crate::error::{CursorError, ProducerError};
 use crate::rules::{Quota, QuotaAction};
 
 /// Subscriptions among which the one that holds the oldest message is looked for; its name is for people only.
@@ -126,15 +127,14 @@ impl Topic {
             }
             place?
         };
-        let entry = match self.entry_at(place).await {
-            Ok(entry) => entry?,
+        let published_ms = match self.published_at_or_after(place).await {
+            Ok(published_ms) => published_ms?,
             Err(error) => {
                 tracing::warn!(topic = %self.name, %error, "cannot tell the age of the backlog");
                 return None;
             }
         };
         let mut state = self.state.borrow_mut();
-        let published_ms = entry.facts.publish_time_ms;
         let mut some = state.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
         let waits = some.find(|s| stands_at(&state, s, place));
         let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
@@ -144,6 +144,23 @@ impl Topic {
             subscription,
         });
         Some(published_ms)
+    }
+
+    /// When the entry at a place was published, or the first one behind it that can be read. `None`: there is none.
+    async fn published_at_or_after(&self, place: Ordinal) -> Result<Option<u64>, CursorError> {
+        let mut search = Search::new(place, self.durable_end(), place);
+        let mut published_ms = None;
+        while let Some(at) = search.look() {
+            search.note(match self.look_at(at).await? {
+                Look::Entry(entry) => {
+                    published_ms = Some(entry.facts.publish_time_ms);
+                    Seen::Found
+                }
+                Look::Nothing => Seen::Before,
+                Look::Unreadable => Seen::Unreadable,
+            });
+        }
+        Ok(published_ms)
     }
 
     /// Moves the slowest cursors on: to nine tenths of what the quota allows, so that it is not exceeded at once again.
@@ -168,7 +185,7 @@ impl Topic {
         }
     }
 
-    fn evict_to_size(&self, bytes: u64) -> Result<(), crate::error::CursorError> {
+    fn evict_to_size(&self, bytes: u64) -> Result<(), CursorError> {
         let (to, slow) = {
             let state = self.state.borrow();
             let to = place_before_bytes(state.ledger.ledgers(), bytes).min(state.ledger.durable_end());

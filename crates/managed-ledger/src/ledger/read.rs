@@ -9,6 +9,7 @@ use pharos_types::{EntryId, Ordinal, Position};
 use super::ManagedLedger;
 use super::offload::{Range, SharedView};
 use crate::error::ReadError;
+use crate::search::{Search, Seen};
 use crate::table::LedgerTable;
 
 /// An entry as read.
@@ -103,10 +104,11 @@ impl ManagedLedger {
     }
 
     /// The first durable entry for which `is_found` holds, or the durable end. `is_found` must be false for all entries before
-    /// some point and true after it, as "published at or after T" is; it is asked for about log2 of the entries.
+    /// some point and true after it, as "published at or after T" is; it is asked for about log2 of the entries. An entry that
+    /// cannot be read counts as the next one that can.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`], when it is not lasting.
     pub fn find_first(
         &self,
         is_found: impl FnMut(&Bytes) -> bool + Send + 'static,
@@ -184,22 +186,24 @@ impl LedgerReader {
     /// As [`ManagedLedger::find_first`], before `end`.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`], when it is not lasting.
     pub async fn find_first(
         &self,
         end: Ordinal,
         mut is_found: impl FnMut(&Bytes) -> bool,
     ) -> Result<Ordinal, ReadError> {
-        let (mut low, mut high) = (self.table.first().0, end.0);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.read(Ordinal(middle), end, 1, 1).await {
-                Ok(entries) if entries.first().is_some_and(|entry| is_found(&entry.payload)) => high = middle,
+        let first = self.table.first();
+        let middle = first.plus(first.0.abs_diff(end.0) / 2);
+        let mut search = Search::new(first, end, middle);
+        while let Some(at) = search.look() {
+            search.note(match self.read(at, end, 1, 1).await {
+                Ok(entries) if entries.first().is_some_and(|entry| is_found(&entry.payload)) => Seen::Found,
                 // What is trimmed meanwhile lies before everything that is left.
-                Ok(_) | Err(ReadError::Trimmed(_)) => low = middle + 1,
+                Ok(_) | Err(ReadError::Trimmed(_)) => Seen::Before,
+                Err(error) if error.is_lasting() => Seen::Unreadable,
                 Err(error) => return Err(error),
-            }
+            });
         }
-        Ok(Ordinal(low))
+        Ok(search.found())
     }
 }

@@ -488,6 +488,37 @@ fn a_search_finds_the_first_entry_that_fits() {
 }
 
 #[test]
+fn a_search_goes_on_around_damage() {
+    let mut world = World::new(Options {
+        cache_bytes_max: 0,
+        ..small()
+    });
+    for _ in 0..20 {
+        let payload = format!("{:03}", world.log.end().0);
+        world.append(&payload);
+        world.maintain();
+    }
+    for damaged in [0, 5, 6, 10, 19] {
+        let at = world.log.table().position_of(Ordinal(damaged)).unwrap();
+        world.engine.damage(at.ledger, at.entry);
+    }
+    for (wanted, place) in [
+        (0, 0),
+        (4, 4),
+        (5, 5),
+        (7, 5),
+        (8, 8),
+        (11, 10),
+        (12, 12),
+        (20, 19),
+    ] {
+        let bound = Bytes::from(format!("{wanted:03}"));
+        let found = run(world.log.find_first(move |payload| *payload >= bound)).unwrap();
+        assert_eq!(found, Ordinal(place), "{wanted}");
+    }
+}
+
+#[test]
 fn a_terminated_log_says_its_last_position_for_ever() {
     let mut world = World::new(small());
     world.append_many(5);

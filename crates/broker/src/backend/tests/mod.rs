@@ -32,6 +32,7 @@ use crate::topic::{
 };
 
 mod clients;
+mod damage;
 mod deletes;
 mod dispatched;
 mod faults;

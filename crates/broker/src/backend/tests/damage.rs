@@ -1,0 +1,179 @@
+//! Entries that cannot be read any more: consumers stop in front of them, and nothing else does.
+
+use std::ops::Range;
+
+use pharos_types::Ordinal;
+
+use super::*;
+use crate::rules::{Quota, QuotaAction, Rules};
+use crate::topic::SeekTo;
+
+const OLD_MS: u64 = 1_000;
+
+/// A broker that keeps nothing in memory, with a topic of ten entries, half of them old, and `damaged` of them.
+async fn damaged(damaged: Range<usize>) -> (Bench, TopicName) {
+    let engine = MemoryEngine::new();
+    let bench = Bench::with(engine.clone(), |options| {
+        options.managed_ledger.cache_bytes_max = 0;
+    })
+    .await;
+    let name = topic("t");
+    let made = bench.backend.create_topic(name.clone(), BTreeMap::new()).await;
+    made.unwrap();
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let made = topic.create_subscription_at(subscription("s"), StartAt::Earliest, false, &[]);
+            made.await.unwrap();
+        })
+        .await;
+    let entries = (0..10).map(|number| match number < 5 {
+        true => entry(&number.to_string(), OLD_MS),
+        false => entry(&number.to_string(), clock::wall_ms()),
+    });
+    let positions = bench
+        .publish_entries(bench.home(&name), &name, entries.collect())
+        .await;
+    for position in &positions[damaged] {
+        engine.damage(position.ledger, position.entry);
+    }
+    (bench, name)
+}
+
+async fn unreadable(bench: &Bench) -> u64 {
+    bench.backend.metrics().await.unwrap().entries_unreadable_total
+}
+
+/// Where the only cursor stands.
+fn place(topic: &crate::topic::Topic) -> Ordinal {
+    topic.state.borrow().marks.lowest().unwrap()
+}
+
+#[tokio::test]
+async fn what_is_old_expires_around_damage_and_with_it() {
+    for (range, expected) in [(0..1, 5), (0..3, 5), (2..3, 5), (2..7, 2), (4..5, 4), (9..10, 5)] {
+        let (bench, name) = damaged(range.clone()).await;
+        let wanted = name.clone();
+        let found = bench
+            .on(bench.home(&name), move |shard| async move {
+                let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+                for _ in 0..3 {
+                    topic.expire_published_before(OLD_MS + 1).await.unwrap();
+                }
+                place(&topic)
+            })
+            .await;
+        assert_eq!(found, Ordinal(expected), "{range:?}");
+        assert!(
+            unreadable(&bench).await <= range.len() as u64,
+            "each is told once"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
+    let (bench, name) = damaged(0..3).await;
+    let wanted = name.clone();
+    let found = bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let rules = Rules {
+                quota_age: Some(Quota {
+                    limit: 3_600_000,
+                    action: QuotaAction::Evict,
+                }),
+                ..(*topic.state.borrow().rules).clone()
+            };
+            topic.state.borrow_mut().rules = Rc::new(rules);
+            topic.enforce_quota().await;
+            place(&topic)
+        })
+        .await;
+    assert_eq!(found, Ordinal(5));
+    assert!(unreadable(&bench).await >= 1);
+}
+
+#[tokio::test]
+async fn a_reset_by_time_goes_on_around_damage() {
+    let (bench, name) = damaged(2..4).await;
+    let wanted = name.clone();
+    let found = bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let name = subscription("s");
+            topic.reset(&name, SeekTo::Time(OLD_MS + 1)).await.unwrap();
+            place(&topic)
+        })
+        .await;
+    assert_eq!(found, Ordinal(5));
+}
+
+/// A consumer gets what lies before the damage, and the rest once it was skipped, while it stays.
+async fn waits_until_it_is_skipped(kind: SubscriptionType) {
+    let (bench, name) = damaged(3..4).await;
+    let wish = Wish {
+        subscription: "s",
+        name: "c",
+        kind,
+    };
+    let away = bench.away(&name);
+    let client = bench.consume(away, &name, wish).await;
+    bench
+        .with_client(away, client, |client| async move {
+            client.wait_for(3).await;
+            (0..3).for_each(|index| client.ack(index));
+        })
+        .await;
+    for _ in 0..5_000 {
+        if unreadable(&bench).await > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(unreadable(&bench).await, 1);
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            // What the client acknowledged arrives in its order, but not at once.
+            until(|| {
+                let state = topic.state.borrow();
+                state.marks.lowest().is_some()
+            })
+            .await;
+            for _ in 0..5_000 {
+                let acks = topic.acks_of(&subscription("s")).await.unwrap();
+                if acks.acked_to() == Ordinal(3) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            topic.skip(&subscription("s"), 1).await.unwrap();
+        })
+        .await;
+    let got = bench
+        .with_client(away, client, |client| async move {
+            client.wait_for(9).await;
+            let got = client.got.borrow();
+            got.iter().map(|entry| entry.ordinal.0).collect::<Vec<_>>()
+        })
+        .await;
+    assert_eq!(got, [0, 1, 2, 4, 5, 6, 7, 8, 9], "{kind:?}");
+    assert_eq!(
+        unreadable(&bench).await,
+        1,
+        "told once, however often it was tried"
+    );
+}
+
+#[tokio::test]
+async fn a_listener_waits_before_damage_until_it_is_skipped() {
+    waits_until_it_is_skipped(SubscriptionType::Exclusive).await;
+}
+
+#[tokio::test]
+async fn a_dispatcher_waits_before_damage_until_it_is_skipped() {
+    waits_until_it_is_skipped(SubscriptionType::Shared).await;
+}
