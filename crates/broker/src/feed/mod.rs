@@ -8,7 +8,7 @@
 //!
 //! Owned by its shard; nothing here locks, waits or spawns. Acknowledgements end here: they move the listener's
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
-//! Always true: a seat whose cursor moved since the last report is in `dirty`, once.
+//! Always true: a seat whose cursor moved since the last report is in `dirty`, once; while nobody listens, nothing is.
 
 mod activity;
 mod backlog;
@@ -222,6 +222,8 @@ impl Feed {
             let is_last = groups.is_empty();
             drop(groups);
             if is_last {
+                // Who moved has taken the cursor along. A group that stays noted would hold the feed, which holds it.
+                self.dirty.take();
                 self.with_pages(Pages::clear);
             }
         }

@@ -283,3 +283,26 @@ fn a_failed_read_is_tried_again_more_and_more_seldom() {
     assert!(shard.answer_one());
     shard.serve(0..1, 2 << 20);
 }
+
+#[test]
+fn a_feed_whose_listeners_left_with_unreported_progress_is_gone_with_what_it_had() {
+    let shard = Shard::new(1, 64 << 20);
+    for at in ENTRIES..ENTRIES + 10 {
+        shard.feeds[0].on_appended(vec![entry(at, ENTRY_BYTES)]);
+    }
+    assert!(shard.newest.used() > 10 * ENTRY_BYTES);
+    let Shard {
+        newest,
+        mut feeds,
+        mut seats,
+        ..
+    } = shard;
+    let (feed, seat) = (feeds.remove(0), seats.remove(0));
+    seat.skip_to(Ordinal(ENTRIES));
+    assert_eq!(feed.dirty.borrow().len(), 1);
+    // Its topic's home closes the feed before the progress is reported.
+    let lease = seat.leave().unwrap();
+    assert_eq!(lease.acks.acked_to(), Ordinal(ENTRIES));
+    drop(feed);
+    assert_eq!(newest.used(), 0);
+}
