@@ -171,6 +171,7 @@ impl Flusher {
 
     fn try_step(&mut self, now: Nanos) -> Result<Pace, Trouble> {
         let removals = self.step_removals(now);
+        let reads = self.shared.extents.age(now);
         if let Some(work) = self.work.take() {
             self.worked_at = now;
             self.work = self.advance(work)?;
@@ -203,6 +204,7 @@ impl Flusher {
         }
         let compaction = compaction.sooner(reserves);
         let pace = compaction.sooner(Pace::Wait(removals)).sooner(self.rest(now));
+        let pace = pace.sooner(Pace::Wait(Some(reads)));
         Ok(pace.sooner(Pace::Wait(self.until_flush(now))))
     }
 

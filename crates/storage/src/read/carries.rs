@@ -64,6 +64,11 @@ impl Carries {
         Some(start)
     }
 
+    /// Drops them all.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.bytes_max);
+    }
+
     /// Drops what is of a log that is gone.
     pub(super) fn forget(&mut self, dir: u16, log: u32) {
         self.by_place.retain(|place, _| (place.0, place.1) != (dir, log));

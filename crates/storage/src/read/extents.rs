@@ -7,13 +7,16 @@
 //! A piece whose entries have all been handed out is spent and goes before one in which some wait for their reader: who reads a
 //! backlog from front to back does not come back, but goes on where it stopped, and where one ledger's run ends another's begins. In
 //! each of the two kinds the least recently used go first, and what waits for long goes as well. Those that are spent also have a
-//! share of their own to keep to, see [`spent`](super::spent).
+//! share of their own to keep to, see [`spent`](super::spent). What nobody has used for some time goes in any case, see
+//! [`Extents::age`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use pharos_runtime::Nanos;
 use pharos_runtime::fs::PieceSize;
 use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
 use pharos_runtime::sync::{Mutex, MutexGuard};
@@ -33,6 +36,9 @@ const _: () = assert!(PieceSize::Small.bytes() as u64 == EXTENT_BYTES);
 /// Memory that pieces may take beyond what the cache holds, in bytes: they are with those who read, or free.
 const BEYOND_CACHE_BYTES: usize = 64 << 20;
 
+/// How often it is looked for what nobody uses.
+const LOOK_PAUSE: Duration = Duration::from_secs(10);
+
 /// Which extent: directory, log, number.
 pub(crate) type Key = (u16, u32, u32);
 
@@ -51,6 +57,8 @@ struct Held {
     bytes: Bytes,
     /// Its place in the order in which extents go.
     due: u64,
+    /// The number of its last use.
+    used: u64,
     /// Bytes of it that were handed out, some perhaps to more than one reader.
     handed_out: u64,
     /// It was looked at when it was spent already.
@@ -76,6 +84,9 @@ struct State {
     spent: Spent,
     carries: Carries,
     clock: u64,
+    /// What `clock` was at the last look but one, and at the last, for [`Extents::age`]; and when that was.
+    marks: [u64; 2],
+    looked_at: Nanos,
     bytes: u64,
 }
 
@@ -101,6 +112,8 @@ impl Extents {
             spent: Spent::new(bytes_max),
             carries: Carries::new(bytes_max / CARRIES_PART),
             clock: 0,
+            marks: [0; 2],
+            looked_at: Nanos::default(),
             bytes: 0,
         };
         Self {
@@ -155,6 +168,7 @@ impl Extents {
         let held = Held {
             bytes,
             due: 0,
+            used: 0,
             handed_out: 0,
             is_wanted_again: false,
         };
@@ -198,6 +212,32 @@ impl Extents {
             state.drop_piece(oldest);
         }
         self.bytes.store(state.all_bytes(), Ordering::Relaxed);
+    }
+
+    /// Drops what was not used since the last look but one; says how long until the next look. So nothing stays for more than
+    /// [`LOOK_PAUSE`] twice, and the time until the flusher gets to it, without being used.
+    pub(crate) fn age(&self, now: Nanos) -> Duration {
+        let mut state = self.lock();
+        let left = LOOK_PAUSE.saturating_sub(Duration::from_nanos(now.since(state.looked_at)));
+        if !left.is_zero() {
+            return left;
+        }
+        state.looked_at = now;
+        let (clock, since) = (state.clock, state.marks[0]);
+        state.marks = [state.marks[1], clock];
+        let held = state.held.iter();
+        let unused = held.filter(|(_, held)| held.used <= since);
+        let unused: Vec<Key> = unused.map(|(key, _)| *key).collect();
+        for key in unused {
+            state.remove(key);
+        }
+        if clock == since {
+            state.carries.clear();
+            state.held.shrink_to_fit();
+            self.pool.clear();
+        }
+        self.bytes.store(state.all_bytes(), Ordering::Relaxed);
+        LOOK_PAUSE
     }
 
     /// Drops what is known of a log that is gone.
@@ -286,6 +326,7 @@ impl State {
         };
         let (before, bytes) = ((held.due, key), held.bytes.len() as u64);
         let is_spent = held.is_spent();
+        held.used = self.clock;
         held.due = self.clock + if is_spent { 0 } else { wait };
         let now = (held.due, key);
         self.order.remove(&before);
@@ -403,6 +444,28 @@ mod tests {
         assert_eq!(extents.room(), 28 * EXTENT_BYTES);
         extents.forget(0, 0);
         assert_eq!(extents.bytes(), 0);
+    }
+
+    #[test]
+    fn what_nobody_uses_goes_after_some_time() {
+        let second = |count: u64| Nanos(1_000_000_000 * count);
+        let extents = Extents::new(1000);
+        extents.age(second(100));
+        extents.put((0, 0, 0), extent(100));
+        extents.put((0, 0, 1), extent(100));
+        drop(extents.pool().extent(&[1]));
+        assert_eq!(extents.age(second(105)), Duration::from_secs(5));
+        extents.age(second(110));
+        assert!(extents.get((0, 0, 1), 100).is_some());
+        extents.age(second(120));
+        assert_eq!(extents.bytes(), 200, "not old enough yet");
+        extents.age(second(130));
+        assert_eq!(extents.bytes(), 100);
+        assert!(extents.has((0, 0, 1)) && !extents.pool().is_empty());
+        extents.age(second(140));
+        extents.age(second(150));
+        assert_eq!(extents.bytes(), 0);
+        assert!(extents.pool().is_empty());
     }
 
     #[test]

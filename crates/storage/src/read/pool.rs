@@ -53,6 +53,16 @@ impl Pool {
         })
     }
 
+    /// Gives the buffers back that nobody has.
+    pub(super) fn clear(&self) {
+        drop(std::mem::take(&mut *self.lock()));
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
