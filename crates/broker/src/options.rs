@@ -45,6 +45,8 @@ pub struct Options {
     pub unload_idle_after: Option<Duration>,
     /// Age after which a message that nobody acknowledged expires, when neither topic nor namespace says; `None` never.
     pub message_ttl: Option<Duration>,
+    /// Whether consumers are moved past entries that are damaged or missing, instead of waiting in front of them.
+    pub skip_lost_entries: bool,
     /// How often expired messages are looked for.
     pub message_expiry_interval: Duration,
     /// Bytes of backlog that a topic may have; `None` for any. 0 means that none is allowed.
@@ -119,6 +121,7 @@ impl Default for Options {
             retention_check_interval: Duration::from_secs(120),
             unload_idle_after: Some(Duration::from_secs(600)),
             message_ttl: None,
+            skip_lost_entries: false,
             message_expiry_interval: Duration::from_secs(300),
             backlog_quota_bytes: None,
             backlog_quota_age: None,

@@ -148,7 +148,19 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether the entry is lost as far as can be told: reading it again brings the same.
+    /// Whether the entry itself is gone: damaged or missing, where it lay and in any copy. Unlike a device that fails, nothing
+    /// brings it back.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        use pharos_ledger::ReadError as Refused;
+        match self {
+            Self::Engine(error) => matches!(error, Refused::Damaged { .. } | Refused::NoSuchLedger(_)),
+            Self::Missing(_) | Self::Offload(_) => self.is_lasting(),
+            Self::Trimmed(_) | Self::StaleTable => false,
+        }
+    }
+
+    /// Whether reading it again brings the same: it is lost, or its device has failed for good.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         use pharos_ledger::offload::OffloadError;

@@ -291,6 +291,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         retention_check_interval: ledger.retention_check_interval,
         unload_idle_after: topics.unload_idle_after.as_option().copied(),
         message_ttl: not_zero(policies.message_ttl),
+        skip_lost_entries: topics.auto_skip_non_recoverable_data,
         message_expiry_interval: policies.message_expiry_check_interval,
         backlog_quota_bytes: policies.backlog_quota_size.as_option().map(|size| size.0),
         backlog_quota_age: policies.backlog_quota_time.as_option().copied(),

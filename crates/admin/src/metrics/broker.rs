@@ -275,6 +275,12 @@ fn write_lookups(page: &mut Page, labels: &[(&'static str, String)], snapshot: &
             "Stored entries that turned out to be damaged or missing when they were read.",
             snapshot.entries_unreadable_total,
         ),
+        (
+            "pharos_entries_lost_skipped_total",
+            "counter",
+            "Times that consumers were moved past a damaged or missing entry.",
+            snapshot.lost_skipped_total,
+        ),
     ];
     for (name, kind, help, value) in rows {
         page.single(name, help, kind, labels, number(value));

@@ -79,6 +79,8 @@ pub struct MetricsSnapshot {
     pub topic_load_failed_total: u64,
     /// Stored entries that turned out to be unreadable; a topic that is loaded anew counts them again.
     pub entries_unreadable_total: u64,
+    /// Reads that moved consumers past a lost entry: one for each entry and subscription, or each shard that listens.
+    pub lost_skipped_total: u64,
     /// What happened on broadcast subscriptions since the start, also of topics that are not loaded any more.
     pub broadcast: BroadcastTotals,
     /// Bytes held or reserved of entries read back for listeners and subscriptions that are behind.

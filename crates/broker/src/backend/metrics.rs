@@ -67,6 +67,7 @@ impl Backend {
             topic_load: counts.loads,
             topic_load_failed_total: counts.loads_failed,
             entries_unreadable_total: counts.entries_unreadable,
+            lost_skipped_total: counts.lost_skipped,
             broadcast: BroadcastTotals {
                 absent_dropped: counts.broadcast.absent_dropped,
                 returned_late: counts.broadcast.returned_late,

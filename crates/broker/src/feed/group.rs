@@ -277,7 +277,9 @@ impl Group {
         state.served = ordinal;
         let ready = Moment::at(self.feed.on_prepared(entry));
         self.feed.note_batch(entry.facts.message_count);
-        sink.begin(entry, self.feed.partition);
+        if !entry.facts.is_marker {
+            sink.begin(entry, self.feed.partition);
+        }
         while cohort.has_next() {
             if !sink.has_room() {
                 state.cohorts.put_back(ordinal, cohort);

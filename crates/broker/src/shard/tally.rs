@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     pub(crate) loads_failed: u64,
     /// Stored entries that turned out to be unreadable, each once while its topic is loaded.
     pub(crate) entries_unreadable: u64,
+    /// Reads for consumers that were moved past a lost entry.
+    pub(crate) lost_skipped: u64,
     /// What happened on broadcast subscriptions.
     pub(crate) broadcast: BroadcastCounts,
 }
@@ -39,6 +41,7 @@ impl Counts {
         self.loads.merge(&other.loads);
         self.loads_failed += other.loads_failed;
         self.entries_unreadable += other.entries_unreadable;
+        self.lost_skipped += other.lost_skipped;
         self.broadcast.add(other.broadcast);
     }
 }
@@ -79,6 +82,11 @@ impl Tally {
     /// A stored entry turned out to be unreadable.
     pub(crate) fn entry_unreadable(&self) {
         self.0.borrow_mut().entries_unreadable += 1;
+    }
+
+    /// Consumers were moved past a lost entry.
+    pub(crate) fn lost_skipped(&self) {
+        self.0.borrow_mut().lost_skipped += 1;
     }
 
     /// Something happened on a broadcast subscription.

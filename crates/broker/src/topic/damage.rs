@@ -1,17 +1,21 @@
 //! Entries that the store lost: each is told once, and nothing else of the topic stops for it.
 //!
-//! Consumers wait in front of such an entry until somebody moves them past it (`skip`, a reset, expiry). Searches by time take
-//! it for what the next readable entry is.
+//! Consumers wait in front of such an entry until somebody moves them past it (`skip`, a reset, expiry). With
+//! [`Options::skip_lost_entries`](crate::Options::skip_lost_entries) it counts as acknowledged by whoever comes to it, as a marker
+//! does; never because a device failed, since that could acknowledge all there is. Searches by time take it for what the next
+//! readable entry is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pharos_managed_ledger::ReadError;
+use pharos_runtime::Nanos;
 use pharos_types::Ordinal;
 
 use super::Topic;
 use super::publish::chain;
-use crate::entry::FeedEntry;
+use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::CursorError;
 
 /// Places that are remembered, and so told and counted, until they are trimmed: one ledger lost must not fill the log.
@@ -64,6 +68,39 @@ impl Topic {
         }
     }
 
+    /// What listeners get in place of an entry that is lost, if they are to go on: a marker, which each of them acknowledges
+    /// when it comes to it.
+    pub(super) fn stand_in(&self, place: Ordinal, error: &ReadError) -> Option<Arc<FeedEntry>> {
+        if !self.skips(error) {
+            return None;
+        }
+        let position = self.state.borrow().ledger.position_of(place)?;
+        self.count_skip();
+        Some(Arc::new(FeedEntry {
+            ordinal: place,
+            position,
+            payload: Bytes::new(),
+            facts: EntryFacts {
+                message_count: 1,
+                is_marker: true,
+                ..EntryFacts::default()
+            },
+            durable_at: Nanos(0),
+        }))
+    }
+
+    /// Whether who comes to an entry that answers this is moved past it.
+    pub(super) fn skips(&self, error: &ReadError) -> bool {
+        let shard = self.shard();
+        error.is_lost() && shard.is_some_and(|shard| shard.shared.options.skip_lost_entries)
+    }
+
+    pub(super) fn count_skip(&self) {
+        if let Some(shard) = self.shard() {
+            shard.tally().lost_skipped();
+        }
+    }
+
     /// Tells of an entry that cannot be read any more, once.
     pub(super) fn note_damage(&self, place: Ordinal, error: &ReadError) {
         let (is_new, position) = {
@@ -84,7 +121,8 @@ impl Topic {
             topic = %self.name,
             position = position.unwrap_or_default(),
             error = chain(error),
-            "an entry cannot be read: its consumers wait in front of it until they are moved past it"
+            are_moved = self.skips(error),
+            "an entry cannot be read: its consumers are moved past it or wait in front of it"
         );
     }
 }

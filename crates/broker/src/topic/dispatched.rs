@@ -196,13 +196,20 @@ impl Topic {
                 .borrow()
                 .ledger
                 .read(start, count, bytes_max - bytes.min(bytes_max));
-            let found = read.await.map_err(|error| match error.is_lasting() {
-                true => {
+            let found = match read.await {
+                Ok(found) => found,
+                Err(error) if error.is_lasting() => {
                     self.note_damage(start, &error);
-                    Failed::Told
+                    if !self.skips(&error) {
+                        return Err(Failed::Told);
+                    }
+                    // What follows it in its run is asked for again.
+                    self.count_skip();
+                    gone.push(start);
+                    continue;
                 }
-                false => Failed::Now(chain(&error)),
-            })?;
+                Err(error) => return Err(Failed::Now(chain(&error))),
+            };
             bytes += found.iter().map(|entry| entry.payload.len()).sum::<usize>();
             entries.extend(
                 found

@@ -308,7 +308,15 @@ impl Topic {
                 Err(error) if error.is_lasting() => {
                     // The same; it is told once, however often it is tried.
                     me.note_damage(from, &error);
-                    FeedMessage::ReadFailed { from }
+                    match me.stand_in(from, &error) {
+                        Some(marker) => FeedMessage::ReadDone {
+                            from,
+                            resume: from,
+                            entries: vec![marker],
+                            table: me.state.borrow().ledger.table(),
+                        },
+                        None => FeedMessage::ReadFailed { from },
+                    }
                 }
                 Err(error) => {
                     // Listeners at this place wait and try again; everyone else goes on.

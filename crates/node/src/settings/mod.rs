@@ -96,6 +96,8 @@ pub struct TopicSettings {
     pub force_delete_namespace_allowed: bool,
     /// Tenants deleted together with their namespaces.
     pub force_delete_tenant_allowed: bool,
+    /// Consumers are moved past what is lost.
+    pub auto_skip_non_recoverable_data: bool,
     /// Unacknowledged messages of a consumer; 0 any.
     pub max_unacked_messages_per_consumer: u32,
     /// Unacknowledged messages of a subscription; 0 any.
@@ -179,6 +181,7 @@ impl Default for Settings {
                 allow_auto_subscription_creation: true,
                 force_delete_namespace_allowed: false,
                 force_delete_tenant_allowed: false,
+                auto_skip_non_recoverable_data: false,
                 max_unacked_messages_per_consumer: 50_000,
                 max_unacked_messages_per_subscription: 200_000,
                 delayed_delivery_tick_time: Duration::from_secs(1),

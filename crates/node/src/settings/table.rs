@@ -108,6 +108,8 @@ pub static SETTINGS: &[Setting] = &[
         "Whether a namespace may be deleted by force, together with its topics."),
     setting!("Topics", "force_delete_tenant_allowed", "forceDeleteTenantAllowed", topics.force_delete_tenant_allowed,
         "Whether a tenant may be deleted by force; when it has namespaces, force_delete_namespace_allowed must be set as well."),
+    setting!("Topics", "auto_skip_non_recoverable_data", "autoSkipNonRecoverableData", topics.auto_skip_non_recoverable_data,
+        "Whether consumers are moved past entries that are damaged or missing, which count as acknowledged; otherwise they wait in front of them."),
     setting!("Topics", "max_unacked_messages_per_consumer", "maxUnackedMessagesPerConsumer", topics.max_unacked_messages_per_consumer,
         "Shared and Key_Shared: a consumer with this many unacknowledged messages gets no more; 0 is no limit."),
     setting!("Topics", "max_unacked_messages_per_subscription", "maxUnackedMessagesPerSubscription", topics.max_unacked_messages_per_subscription,

@@ -11,10 +11,16 @@ use crate::topic::SeekTo;
 const OLD_MS: u64 = 1_000;
 
 /// A broker that keeps nothing in memory, with a topic of ten entries, half of them old, and `damaged` of them.
-async fn damaged(damaged: Range<usize>) -> (Bench, TopicName) {
+async fn damaged(range: Range<usize>) -> (Bench, TopicName) {
+    damaged_with(range, false, false).await
+}
+
+/// With the policy that skips such entries, and a subscription that is broadcast.
+async fn damaged_with(damaged: Range<usize>, skips: bool, broadcast: bool) -> (Bench, TopicName) {
     let engine = MemoryEngine::new();
     let bench = Bench::with(engine.clone(), |options| {
         options.managed_ledger.cache_bytes_max = 0;
+        options.skip_lost_entries = skips;
     })
     .await;
     let name = topic("t");
@@ -24,7 +30,7 @@ async fn damaged(damaged: Range<usize>) -> (Bench, TopicName) {
     bench
         .on(bench.home(&name), move |shard| async move {
             let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
-            let made = topic.create_subscription_at(subscription("s"), StartAt::Earliest, false, &[]);
+            let made = topic.create_subscription_at(subscription("s"), StartAt::Earliest, broadcast, &[]);
             made.await.unwrap();
         })
         .await;
@@ -176,4 +182,67 @@ async fn a_listener_waits_before_damage_until_it_is_skipped() {
 #[tokio::test]
 async fn a_dispatcher_waits_before_damage_until_it_is_skipped() {
     waits_until_it_is_skipped(SubscriptionType::Shared).await;
+}
+
+/// A consumer gets all that can be read, and when it acknowledged that nothing is left, so the topic can be trimmed.
+async fn is_moved_past(range: Range<usize>, kind: SubscriptionType, broadcast: bool) {
+    let (bench, name) = damaged_with(range.clone(), true, broadcast).await;
+    let wish = Wish {
+        subscription: "s",
+        name: "c",
+        kind,
+    };
+    let away = bench.away(&name);
+    let client = bench.consume(away, &name, wish).await;
+    let count = 10 - range.len();
+    let got = bench
+        .with_client(away, client, move |client| async move {
+            client.wait_for(count).await;
+            (0..count).for_each(|index| client.ack(index));
+            let got = client.got.borrow();
+            got.iter().map(|entry| entry.ordinal.0).collect::<Vec<_>>()
+        })
+        .await;
+    let readable = (0..10).filter(|place| !range.contains(place));
+    assert_eq!(
+        got,
+        readable.map(|place| place as u64).collect::<Vec<_>>(),
+        "{kind:?}"
+    );
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            for _ in 0..5_000 {
+                let acks = topic.acks_of(&subscription("s")).await.unwrap();
+                if acks.acked_to() == Ordinal(10) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            panic!("what was skipped is not acknowledged");
+        })
+        .await;
+    let metrics = bench.backend.metrics().await.unwrap();
+    assert_eq!(metrics.entries_unreadable_total, range.len() as u64);
+    assert!(metrics.lost_skipped_total >= range.len() as u64);
+}
+
+#[tokio::test]
+async fn the_policy_moves_a_listener_past_damage() {
+    for range in [0..1, 3..6, 9..10] {
+        is_moved_past(range, SubscriptionType::Exclusive, false).await;
+    }
+}
+
+#[tokio::test]
+async fn the_policy_moves_broadcast_consumers_past_damage() {
+    is_moved_past(3..5, SubscriptionType::Exclusive, true).await;
+}
+
+#[tokio::test]
+async fn the_policy_moves_a_dispatcher_past_damage() {
+    for range in [0..1, 3..6, 9..10] {
+        is_moved_past(range, SubscriptionType::Shared, false).await;
+    }
 }
