@@ -12,6 +12,12 @@
 //! ```text
 //! PHAROS_SIM_SEEDS=170000 cargo test -p pharos-sim --test crash -- --nocapture
 //! ```
+//! What it finds when a mend is taken out, and at which seed first, of 300:
+//! - cursor ledgers with the durability of their topic instead of synced: 0, a topic that does not open;
+//! - skips that are answered before the record is durable (`Topic::settle` without its commit): 209, a message comes again;
+//! - a deletion without its mark: 3, a topic that is there without a subscription;
+//! - an exclusive producer whose turn has come hears of its epoch before that is stored: none, see `grants.rs` of `broker`.
+//!
 //! It says how often each corner was reached. Histories keep away from the faults that [`pharos_sim::known`] lists;
 //! `PHAROS_SIM_KNOWN=1` goes there.
 
