@@ -1,7 +1,8 @@
 //! The broker on a file system of the real kernel that fills up, turns read-only, or stands on a device that fails.
 //!
 //! Each test mounts an ext4 image of its own over a loop device, which needs root; where that is not allowed it says so
-//! and ends. What is checked is always the same: whatever was acknowledged is there afterwards, whole, once, in order.
+//! and ends, and `./test` counts it as skipped. A power cut is what the image holds while it is mounted: what the file system had not
+//! written to its device yet is not in it. What is checked is always the same: whatever was acknowledged is there afterwards, whole, once, in order.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 #![allow(
@@ -35,6 +36,18 @@ fn run(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
+/// Says that a test could not be run here. `./test` names a file for that, in which one line is one test.
+fn not_run(why: &str) {
+    eprintln!("not run: {why}");
+    let Some(path) = std::env::var_os("PHAROS_TESTS_NOT_RUN") else {
+        return;
+    };
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    std::io::Write::write_all(&mut file.unwrap(), line.as_bytes()).unwrap();
+}
+
 /// A mounted ext4 image. Unmounted when dropped.
 struct Device {
     image: PathBuf,
@@ -57,7 +70,7 @@ impl Device {
         };
         let made = run("mkfs.ext4", &["-q", "-F", device.image.to_str()?]) && device.mount_again();
         if !made {
-            eprintln!("not run: mounting an image needs root, mkfs.ext4 and a loop device");
+            not_run("mounting an image needs root, mkfs.ext4 and a loop device");
         }
         made.then_some(device)
     }
@@ -68,7 +81,19 @@ impl Device {
         run("mount", &[&options[..], &paths[..]].concat())
     }
 
-    /// Off and on again, as after a restart of the machine.
+    /// As a machine finds its device after a power cut: with what had reached it by now, and nothing that was only in memory.
+    async fn power_cut(&self) {
+        let cut = self.image.with_extension("cut");
+        let paths = [self.image.to_str().unwrap(), cut.to_str().unwrap()];
+        assert!(run("cp", &[&["--sparse=always"][..], &paths].concat()));
+        let path = self.mounted.to_str().unwrap();
+        until("the device is unmounted", || run("umount", &[path]).then_some(())).await;
+        std::fs::rename(&cut, &self.image).unwrap();
+        run("fsck.ext4", &["-y", self.image.to_str().unwrap()]);
+        assert!(self.mount_again(), "mounted again");
+    }
+
+    /// Off and on again, as after a clean restart of the machine.
     async fn remount(&self) {
         let path = self.mounted.to_str().unwrap();
         until("the device is unmounted", || run("umount", &[path]).then_some(())).await;
@@ -186,11 +211,24 @@ async fn a_full_device_refuses_publishers_until_there_is_room_again() {
     assert!(run("fallocate", &["-l", "350M", ballast.to_str().unwrap()]));
     let mut node = Node::start(&device.data(), &[]);
     keep_all(&node).await;
+    let (one, other) = (
+        "/admin/v2/persistent/public/default/one",
+        "/admin/v2/persistent/public/default/other",
+    );
+    for topic in [one, other] {
+        node.order("PUT", topic, "");
+    }
     let (mut next, mut acked) = (0, Vec::new());
     let refused = publish(&node, &mut next, usize::MAX, &mut acked)
         .await
         .unwrap_err();
     assert!(refused.contains("space"), "it says why: {refused}");
+    // What an operator does then is answered, and what makes room is done.
+    let (status, reason) = node.call("PUT", &format!("{one}/subscription/s"), "{}");
+    assert!(status == 204 || status >= 500, "{status} {reason}");
+    node.order("DELETE", other, "");
+    let (status, reason) = node.call("GET", "/admin/v2/brokers/ready", "");
+    assert!(status == 200 || reason.contains("space"), "{status} {reason}");
     node.assert_alive();
     assert!(acked.len() > 100, "only {} messages fitted", acked.len());
     // What is there can be read while the device is full.
@@ -207,7 +245,7 @@ async fn a_full_device_refuses_publishers_until_there_is_room_again() {
     }
     expect_all(&node, &acked[50..]).await;
     node.kill();
-    device.remount().await;
+    device.power_cut().await;
     let node = Node::start(&device.data(), &[]);
     publish(&node, &mut next, 20, &mut acked).await.unwrap();
     let new = acked.len() - 20;
@@ -221,7 +259,7 @@ async fn a_device_that_turns_read_only_loses_nothing() {
     };
     let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", device.block_device());
     if !Path::new(&trigger).exists() {
-        eprintln!("not run: this kernel cannot be told to report an ext4 error");
+        not_run("this kernel cannot be told to report an ext4 error");
         return;
     }
     let mut node = Node::start(&device.data(), &[]);
@@ -235,7 +273,7 @@ async fn a_device_that_turns_read_only_loses_nothing() {
     eprintln!("refused: {refused}");
     node.assert_alive();
     node.kill();
-    device.remount().await;
+    device.power_cut().await;
     let node = Node::start(&device.data(), &[]);
     publish(&node, &mut next, 20, &mut acked).await.unwrap();
     expect_all(&node, &acked).await;
@@ -247,7 +285,7 @@ async fn a_failing_device_is_final_and_nothing_acknowledged_is_lost() {
     let small = tempfile::tempdir().unwrap();
     let path = small.path().to_str().unwrap();
     if !run("mount", &["-t", "tmpfs", "-o", "size=200m", "none", path]) {
-        eprintln!("not run: mounting needs root");
+        not_run("mounting needs root");
         return;
     }
     let small = Device {
@@ -285,7 +323,7 @@ impl<'a> Frozen<'a> {
     fn freeze(device: &'a Device) -> Option<Self> {
         let frozen = run("fsfreeze", &["-f", device.mounted.to_str()?]);
         if !frozen {
-            eprintln!("not run: this system cannot freeze a file system");
+            not_run("this system cannot freeze a file system");
         }
         frozen.then_some(Self(device))
     }
