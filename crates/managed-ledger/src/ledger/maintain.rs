@@ -190,9 +190,10 @@ impl ManagedLedger {
         }
     }
 
-    /// Whether the current ledger is full, old enough, or asked to end.
+    /// Whether the current ledger is full, old enough, or asked to end, and has all that has a position in it: what waits
+    /// would follow into the next one.
     pub(super) fn is_roll_due(&self) -> bool {
-        self.is_full(|limit| limit) && self.end == End::Endless
+        self.waiting.is_empty() && self.is_full(|limit| limit) && self.end == End::Endless
     }
 
     /// Whether the current ledger will soon be full.
