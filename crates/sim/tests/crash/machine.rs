@@ -16,12 +16,14 @@ use pharos_sim::{Random, tell};
 use pharos_types::{LedgerId, NamespaceName};
 use serde_json::json;
 
+use crate::hardship::Hardship;
 use crate::process::{Alive, Died, Process};
 use crate::work::{Corners, World};
 
 pub(crate) struct Machine {
     pub(crate) fs: FaultFs,
     random: Random,
+    hardship: Hardship,
     model: Rc<RefCell<Model>>,
     topics: Vec<String>,
     storage: pharos_storage::Options,
@@ -32,6 +34,8 @@ pub(crate) struct Machine {
     pub(crate) trace: u64,
 }
 
+/// Until whatever was given up in hard times is gone on with.
+const RECOVERY_MS: u64 = 35_000;
 const TENANT: &str = "t";
 const NAMESPACES: [(&str, Strength); 3] = [
     ("sync", Strength::Sync),
@@ -106,6 +110,7 @@ impl Machine {
         Self {
             fs: FaultFs::new(seed ^ 0x5eed),
             random,
+            hardship: Hardship::new(seed),
             model: Rc::new(RefCell::new(model)),
             topics,
             storage,
@@ -183,6 +188,8 @@ impl Machine {
 
     /// Whether it came to a clean stop.
     async fn start_and_work(&mut self) -> Alive<bool> {
+        // A new life has what it needs, until it is told otherwise.
+        self.hardship.end(&self.fs);
         let mut process = self.start().await?;
         let world = self.world(&process);
         let outcome = self.look_and_work(&mut process, &world).await;
@@ -255,6 +262,7 @@ impl Machine {
 
     async fn work(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
         for _ in 0..20 + self.random.below(200) {
+            self.endure();
             if let Some(request) = world.next(&mut self.random, &self.topics) {
                 process.spawn(request);
             }
@@ -267,11 +275,42 @@ impl Machine {
                 _ => {}
             }
         }
+        if self.hardship.is_there() {
+            self.relieve();
+        }
         Ok(())
+    }
+
+    /// A turn of hard times, if this machine knows any.
+    fn endure(&mut self) {
+        let was_there = self.hardship.is_there();
+        if let Some(what) = self.hardship.turn(&self.fs) {
+            self.reach(what);
+        }
+        if was_there != self.hardship.is_there() {
+            self.disturb();
+        }
+    }
+
+    fn relieve(&mut self) {
+        self.hardship.end(&self.fs);
+        self.disturb();
+    }
+
+    /// Topics may close and open again: what was acknowledged and not answered may be forgotten.
+    fn disturb(&mut self) {
+        for topic in &self.topics {
+            self.model.borrow_mut().topic(topic).disturb();
+        }
     }
 
     /// Everything gets the time it needs: every request is answered, what was acknowledged becomes durable.
     async fn breathe(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
+        if self.hardship.is_there() {
+            self.relieve();
+            process.rest(RECOVERY_MS).await?;
+            self.disturb();
+        }
         process.settle().await?;
         for _ in 0..40 {
             if world.under_way.borrow().is_empty() {

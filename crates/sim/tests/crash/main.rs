@@ -24,6 +24,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod client;
+mod hardship;
 mod leftovers;
 mod look;
 mod machine;
@@ -40,19 +41,22 @@ use work::Corners;
 const SEEDS: u64 = 350;
 const LIVES: u64 = 5;
 /// What some seeds must have come to.
-const CORNERS: [&str; 17] = [
+const CORNERS: [&str; 20] = [
     "acknowledgements",
     "answered acknowledgements",
     "breaths",
     "clean stops",
     "exclusive access",
     "exclusive access after a wait",
+    "files that open later",
+    "full disks",
     "ledgers left by an earlier life",
     "resets",
     "seeks",
     "skips",
     "skips of all",
     "subscriptions deleted",
+    "times without files",
     "topics deleted",
     "unloads",
     "within a change",
