@@ -54,6 +54,8 @@ pub(crate) struct EntryCache {
     /// Entries below this were there at `marked_ms`; for eviction by age.
     mark: u64,
     marked_ms: u64,
+    /// Where the tail was at the last look but one, and at the last, for [`age`](Self::age).
+    looks: [u64; 2],
 }
 
 impl EntryCache {
@@ -66,6 +68,7 @@ impl EntryCache {
             bytes: 0,
             mark: 0,
             marked_ms: 0,
+            looks: [0; 2],
         }
     }
 
@@ -130,6 +133,16 @@ impl EntryCache {
         }
     }
 
+    /// Gives back what was there at the last look but one already, however much room there is: memory that was needed once is not
+    /// kept for good.
+    pub(crate) fn age(&mut self) {
+        while self.first < self.looks[0] && self.evict_first() {}
+        self.looks = [self.looks[1], self.first + self.entries.len() as u64];
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -184,6 +197,24 @@ mod tests {
         assert!(!cache.holds(Ordinal(11)) && cache.holds(Ordinal(12)) && !cache.holds(Ordinal(15)));
         drop(cache);
         assert_eq!(budget.bytes_used(), 0);
+    }
+
+    #[test]
+    fn what_is_old_goes_although_there_is_room() {
+        let budget = CacheBudget::new(10_000);
+        let mut cache = EntryCache::new(budget.clone(), usize::MAX, Ordinal(5));
+        cache.age();
+        cache.push(Ordinal(5), Bytes::from(vec![0; 100]));
+        cache.age();
+        cache.push(Ordinal(6), Bytes::from(vec![0; 100]));
+        cache.age();
+        assert!(cache.holds(Ordinal(5)), "not old enough yet");
+        cache.age();
+        assert!(!cache.holds(Ordinal(5)) && cache.holds(Ordinal(6)));
+        cache.age();
+        assert_eq!((cache.entries.capacity(), budget.bytes_used()), (0, 0));
+        cache.push(Ordinal(7), Bytes::from(vec![0; 100]));
+        assert!(cache.holds(Ordinal(7)));
     }
 
     #[test]

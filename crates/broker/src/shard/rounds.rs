@@ -68,7 +68,8 @@ impl Shard {
         }
     }
 
-    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks.
+    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks. What their caches
+    /// have had for some rounds goes.
     pub(super) async fn run_samples(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SAMPLE_INTERVAL).await;

@@ -71,7 +71,7 @@ impl RateWindow {
 }
 
 impl Topic {
-    /// Notes the counters of publishing.
+    /// Notes the counters of publishing, and lets the log's cache go of what is old.
     pub(crate) fn sample(&self) {
         let mut state = self.state.borrow_mut();
         let total = Sent {
@@ -79,6 +79,7 @@ impl Topic {
             bytes: state.counters.bytes_in,
         };
         state.rate_in.sample(clock::wall_ms(), total);
+        state.ledger.age_cache();
     }
 }
 

@@ -71,6 +71,12 @@ impl ManagedLedger {
         (!entries.is_empty()).then_some(entries)
     }
 
+    /// Lets the cache go of entries that were there at the last such call but one already. Call it every ten seconds or so, whether
+    /// anything happens or not: without it entries stay until others need their room.
+    pub fn age_cache(&mut self) {
+        self.cache.age();
+    }
+
     /// Durable entries from `from` on, from the cache or the engine: at least one when there is one, then as many as fit in
     /// `entries_max` and `bytes_max`, possibly fewer (a read ends with its ledger). `from` before the first entry means the
     /// first. Empty at the durable end.
