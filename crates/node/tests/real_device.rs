@@ -39,7 +39,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 /// Says that a test could not be run here. `./test` names a file for that, in which one line is one test.
 fn not_run(why: &str) {
     eprintln!("not run: {why}");
-    let Some(path) = std::env::var_os("PHAROS_TESTS_NOT_RUN") else {
+    let Some(path) = std::env::var_os("TESTS_NOT_RUN") else {
         return;
     };
     let thread = std::thread::current();
