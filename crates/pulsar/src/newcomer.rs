@@ -3,7 +3,7 @@
 //! A connection lives on one shard from its first producer, consumer or watcher on. Before that it has nothing but what the
 //! client said of itself, and may be handed on. Its first producer takes it to the home of that producer's topic, unless
 //! more connections live there: a send and its receipt are then spared the way to another thread and back, which costs a
-//! single message two tenths of a millisecond (`docs/performance.md`, "What a single message waits for").
+//! single message two tenths of a millisecond (`docs/notes/performance.md`, "What a single message waits for").
 
 use std::io;
 use std::net::SocketAddr;
