@@ -1,0 +1,117 @@
+//! The question, and what answers it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Action, Principal, Resource};
+
+/// Decides who may do what.
+///
+/// Asked on the threads that serve connections, once for each action and never for a message: it answers from memory and
+/// does not wait.
+pub trait Authorizer: Send + Sync {
+    /// Whether `who` may do `action` to `resource`. The resource need not exist.
+    ///
+    /// # Errors
+    /// [`Denied`]: it may not.
+    fn authorize(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied>;
+}
+
+/// A caller may not do what it asked for. Nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// The action needs a caller that proved who it is, and this one did not.
+    #[error("{0} needs authentication")]
+    NotAuthenticated(String),
+    /// The caller is known, and may not do this.
+    #[error("{0} is not authorized")]
+    NotAuthorized(String),
+}
+
+impl Denied {
+    /// The answer to a caller that may not do this: says that it has to prove who it is when it did not.
+    #[must_use]
+    pub fn to(who: &Principal, action: Action, resource: Resource<'_>) -> Self {
+        let what = format!("{action} on {resource} by {who}");
+        if who.is_authenticated() {
+            Self::NotAuthorized(what)
+        } else {
+            Self::NotAuthenticated(what)
+        }
+    }
+}
+
+/// The way to the authorizer: what every action asks. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Access(Option<Arc<dyn Authorizer>>);
+
+impl Access {
+    /// Every caller may do everything: no authentication is configured.
+    #[must_use]
+    pub fn everyone() -> Self {
+        Self(None)
+    }
+
+    /// What this authorizer says.
+    #[must_use]
+    pub fn by(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self(Some(authorizer))
+    }
+
+    /// Whether `who` may do `action` to `resource`.
+    ///
+    /// Asked once for each action, before anything is created or changed for it.
+    ///
+    /// # Errors
+    /// [`Denied`]: it may not, and is told so.
+    pub fn check(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied> {
+        let Some(authorizer) = &self.0 else {
+            return Ok(());
+        };
+        authorizer.authorize(who, action, resource)
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = if self.0.is_some() {
+            "by an authorizer"
+        } else {
+            "everyone"
+        };
+        write!(f, "Access({who})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct OnlyHealth;
+
+    impl Authorizer for OnlyHealth {
+        fn authorize(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied> {
+            match action {
+                Action::ReadHealth => Ok(()),
+                _ => Err(Denied::to(who, action, resource)),
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_authorizer_says_is_what_the_caller_hears() {
+        let (caller, topic) = (Principal::anonymous("/10.0.0.1:1"), "t".parse().unwrap());
+        let wish = (Action::Produce, Resource::Topic(&topic));
+        assert_eq!(Access::everyone().check(&caller, wish.0, wish.1), Ok(()));
+        let access = Access::by(Arc::new(OnlyHealth));
+        assert_eq!(
+            access.check(&caller, Action::ReadHealth, Resource::Cluster),
+            Ok(())
+        );
+        let denied = access.check(&caller, wish.0, wish.1).unwrap_err();
+        assert_eq!(
+            denied.to_string(),
+            "produce on topic persistent://public/default/t by anonymous at /10.0.0.1:1 needs authentication"
+        );
+    }
+}
