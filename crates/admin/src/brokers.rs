@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use pharos_admin_api::{BrokerInfo, InternalConfigurationData};
-use pharos_broker::catalog::ListMode;
+use pharos_catalog::ListMode;
 use pharos_types::NamespaceName;
 
 use crate::bundles::{bundle_of, bundles_of};

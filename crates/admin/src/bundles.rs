@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::routing::{delete, post, put};
 use serde::Deserialize as _;
 
-use pharos_broker::catalog::{Catalog, ListMode};
+use pharos_catalog::{Catalog, ListMode};
 use pharos_runtime::many;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 

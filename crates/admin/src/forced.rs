@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use pharos_broker::admin::AdminError;
-use pharos_broker::catalog::{ListMode, NamespaceError};
+use pharos_catalog::{ListMode, NamespaceError};
 use pharos_runtime::many;
 use pharos_types::{Domain, NamespaceName, TopicName};
 

@@ -1,6 +1,6 @@
 //! The admin front door: the REST API that existing admin tools speak, lookups over HTTP, metrics, and status.
 //!
-//! Stateless: every request is answered from the [`Catalog`](pharos_broker::catalog::Catalog) (stored facts) and the
+//! Stateless: every request is answered from the [`Catalog`](pharos_catalog::Catalog) (stored facts) and the
 //! [`AdminBackend`](pharos_broker::admin::AdminBackend) (what the broker does). Paths, codes and JSON keys are those of
 //! the reference broker; every error is JSON with a `reason`.
 //!

@@ -10,8 +10,8 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use pharos_broker::catalog::{ListMode, Policies};
 use pharos_broker::properties::{self, BROADCAST_SUBSCRIPTIONS, Holder};
+use pharos_catalog::{ListMode, Policies};
 use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};

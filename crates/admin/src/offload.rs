@@ -11,7 +11,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData};
-use pharos_broker::catalog::Policies;
+use pharos_catalog::Policies;
 use pharos_types::{EntryId, LedgerId, Position, TopicName};
 
 use crate::body::{RequiredJson, lenient};

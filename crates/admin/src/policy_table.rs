@@ -12,7 +12,7 @@ use pharos_admin_api::{
     AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
     DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate, RetentionPolicies, SubscribeRate,
 };
-use pharos_broker::catalog::schema::SchemaCompatibilityStrategy;
+use pharos_catalog::schema::SchemaCompatibilityStrategy;
 
 use crate::body::lenient;
 use crate::error::{ApiError, ApiResult};

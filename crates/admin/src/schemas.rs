@@ -12,9 +12,7 @@ use pharos_admin_api::{
     DeleteSchemaResponse, GetAllVersionsSchemaResponse, GetSchemaResponse, IsCompatibilityResponse,
     LongSchemaVersion, PostSchemaPayload, PostSchemaResponse,
 };
-use pharos_broker::catalog::schema::{
-    KeyValueData, SchemaEntry, SchemaError, SchemaInfo, SchemaType, SchemaVersion,
-};
+use pharos_catalog::schema::{KeyValueData, SchemaEntry, SchemaError, SchemaInfo, SchemaType, SchemaVersion};
 
 use crate::body::{ForceQuery, QueryOf, RequiredJson};
 use crate::error::{ApiError, ApiResult};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pharos_broker::admin::AdminBackend;
-use pharos_broker::catalog::Catalog;
+use pharos_catalog::Catalog;
 
 /// What the door says about itself.
 #[derive(Clone, Debug)]

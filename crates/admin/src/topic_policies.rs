@@ -8,7 +8,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use pharos_broker::catalog::GLOBAL;
+use pharos_catalog::GLOBAL;
 use pharos_types::TopicName;
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};

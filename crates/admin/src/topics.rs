@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
 use pharos_broker::admin::{AdminError, LastMessage};
-use pharos_broker::catalog::ListMode;
 use pharos_broker::properties::Holder;
+use pharos_catalog::ListMode;
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};
 

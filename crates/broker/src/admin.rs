@@ -19,8 +19,8 @@ use pharos_admin_api::{
 use pharos_ledger::BoxFuture;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
-use crate::catalog::Catalog;
 use crate::properties::BROADCAST_SUBSCRIPTIONS;
+use pharos_catalog::Catalog;
 
 mod errors;
 mod metrics;
@@ -177,7 +177,7 @@ pub trait AdminBackend: Send + Sync {
     /// The shared facts.
     fn catalog(&self) -> &Catalog;
 
-    /// Namespace policies that are acted on, by their names in [`Policies`](crate::catalog::Policies). Others cannot be
+    /// Namespace policies that are acted on, by their names in [`Policies`](pharos_catalog::Policies). Others cannot be
     /// set, but to a value that means "off".
     fn enforced_namespace_policies(&self) -> &'static [&'static str] {
         ENFORCED_BY_CATALOG

@@ -13,11 +13,11 @@ use pharos_runtime::{ShardThread, Shutdown, ShutdownToken, clock, spawn_shard};
 use pharos_types::TopicName;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::catalog::Catalog;
 use crate::error::Gone;
 use crate::ids::ShardId;
 use crate::options::Options;
 use crate::shard::{INBOX_BATCHES, MESH_BYTES_MAX, Message, Shard, job};
+use pharos_catalog::Catalog;
 
 /// Bytes of sends without a receipt that all connections together may have before each stops reading.
 const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;

@@ -172,9 +172,9 @@ impl From<Arc<StorageFault>> for PublishError {
     }
 }
 
-impl From<crate::dispatcher::AddConsumerError> for SubscribeError {
-    fn from(error: crate::dispatcher::AddConsumerError) -> Self {
-        use crate::dispatcher::AddConsumerError as E;
+impl From<pharos_dispatch::AddConsumerError> for SubscribeError {
+    fn from(error: pharos_dispatch::AddConsumerError) -> Self {
+        use pharos_dispatch::AddConsumerError as E;
         match error {
             E::ModeMismatch { .. } | E::OrderMismatch { .. } => Self::Busy(error.to_string()),
             E::Assign(reason) => Self::Assign(reason),

@@ -8,15 +8,13 @@
 //! ```
 //!
 //! A front door implements [`shard::Outlet`] for its connections and calls the operations of [`shard::Shard`]; it never
-//! sees a topic. Reading order: `broker`, `shard`, `topic`, `feed`, `dispatcher`.
+//! sees a topic. Reading order: `broker`, `shard`, `topic`, `feed`.
 
 #![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod backend;
 pub mod broker;
-pub mod catalog;
-pub mod dispatcher;
 pub mod entry;
 pub mod error;
 pub mod feed;

@@ -13,8 +13,8 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::admin::AdminError;
-use crate::catalog::{Catalog, Policies};
 use crate::options::Options;
+use pharos_catalog::{Catalog, Policies};
 
 /// The policy of namespaces.
 const OF_NAMESPACE: &str = "offload_policies";

@@ -3,6 +3,8 @@
 //! All other names are their owner's business. One that begins so and means nothing where it stands is refused, and so is
 //! a value that is not understood: a misspelt wish must not silently be no wish.
 
+pub use pharos_catalog::BROADCAST_SUBSCRIPTIONS;
+
 use crate::rules::durability_of;
 
 /// Every name that begins with this is the broker's.
@@ -17,11 +19,6 @@ pub const BROADCAST: &str = "broadcast";
 /// The property of a namespace or topic that says how hard messages are made durable before they are acknowledged: `sync`,
 /// `async` or `bypass`. The topic's word goes first; for a partition, its own, then its topic's.
 pub const DURABILITY: &str = "pharos.durability";
-
-/// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
-/// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
-/// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
-pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
 
 /// Who has properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! Each member is decided by itself: a topic that says something about retention and nothing about quotas has its
 //! namespace's quotas. Worked out when a topic is loaded and again when a policy changes
-//! ([`PolicyEvent`](crate::catalog::PolicyEvent)), so that nothing on the way of a message parses JSON. A value of a
+//! ([`PolicyEvent`](pharos_catalog::PolicyEvent)), so that nothing on the way of a message parses JSON. A value of a
 //! shape that is not understood counts as not set; the admin door lets none in.
 //!
 //! System topics have retention and durability like others, and no limits, quotas or expiry.
@@ -21,11 +21,11 @@ use pharos_types::TopicName;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::catalog::{Catalog, Policies, TopicPolicies};
-use crate::dispatcher::{DelayOptions, Limits};
 use crate::options::Options;
 use crate::properties::DURABILITY;
 use crate::topic::{PublishLimit, SubscribeLimit, SubscriptionType};
+use pharos_catalog::{Catalog, Policies, TopicPolicies};
+use pharos_dispatch::{DelayOptions, Limits};
 
 /// What happens when a backlog is over its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use pharos_broker::admin::AdminBackend;
-use pharos_broker::catalog::{AutoTopicType, Catalog, CatalogOptions};
 use pharos_broker::rules::{InactiveRule, QuotaAction};
 use pharos_broker::topic::SubscriptionType;
 use pharos_broker::{Backend, Broker, Threads};
+use pharos_catalog::{AutoTopicType, Catalog, CatalogOptions};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside, Embedded, MetadataStore};

@@ -10,7 +10,7 @@ use pharos_admin_api::{
 use pharos_broker::admin::{
     AdminBackend, AdminError, AdminResult, BroadcastQuery, LastMessage, MetricsSnapshot, Place, StatsFlags,
 };
-use pharos_broker::catalog::Catalog;
+use pharos_catalog::Catalog;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 pub(crate) struct FakeBroker {

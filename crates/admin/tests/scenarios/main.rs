@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_admin::{Admin, AdminOptions, router, serve};
-use pharos_broker::catalog::{Catalog, CatalogOptions};
+use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_metadata::Memory;
 use pharos_runtime::Shutdown;
 use serde_json::Value;

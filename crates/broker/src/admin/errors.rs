@@ -3,8 +3,8 @@
 use pharos_metadata::{ReadError, WriteError};
 
 use super::AdminError;
-use crate::catalog::schema::SchemaError;
-use crate::catalog::{
+use pharos_catalog::schema::SchemaError;
+use pharos_catalog::{
     ClusterError, EnsureTopicError, NamespaceError, PartitionedMetadataError, PartitionedTopicError,
     StoreError, TenantError, TopicError,
 };

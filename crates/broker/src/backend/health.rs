@@ -10,7 +10,7 @@ use pharos_wire::proto::MessageMetadata;
 
 use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError};
-use crate::catalog::TopicError;
+use pharos_catalog::TopicError;
 
 /// A message that takes longer than this says that the broker is not well.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -38,9 +38,9 @@ use crate::admin::{
     MetricFamily, MetricsSnapshot, Place, StatsFlags, StoredEntry,
 };
 use crate::broker::Broker;
-use crate::catalog::Catalog;
 use crate::topic::{Access, Topic, Upkeep};
 use meters::Meters;
+use pharos_catalog::Catalog;
 
 /// Namespace policies that are acted on: by the catalog, and by topics.
 static ENFORCED_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {

@@ -8,9 +8,9 @@ use pharos_types::{Domain, SubscriptionName, TopicName};
 
 use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError};
-use crate::catalog::PartitionedTopicError;
 use crate::error::{CursorError, TopicError};
 use crate::topic::{DeleteTurn, DurableSubscription, StartAt};
+use pharos_catalog::PartitionedTopicError;
 
 impl Backend {
     pub(super) async fn create_partitioned(

@@ -48,10 +48,11 @@ pub use newest::Newest;
 pub use timeline::FeedStages;
 pub use window::Found;
 
-use crate::entry::{FeedEntry, LargestBatch};
+use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::shard::OwnedAck;
 use pages::Pages;
+use pharos_dispatch::LargestBatch;
 pub(crate) use reads::READ_ENTRIES_MAX;
 use reads::{Asked, Due};
 use timeline::Timeline;

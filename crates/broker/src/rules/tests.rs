@@ -4,7 +4,7 @@ use pharos_metadata::Memory;
 use pharos_types::NamespaceName;
 
 use super::*;
-use crate::catalog::CatalogOptions;
+use pharos_catalog::CatalogOptions;
 
 struct Bench {
     catalog: Catalog,

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use super::{HomeMessage, OwnedAck, Publish, Shard};
-use crate::catalog::EnsureTopicError;
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::feed::Lease;
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
@@ -15,6 +14,7 @@ use crate::topic::{
     Access, ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest,
     Subscribed, Topic,
 };
+use pharos_catalog::EnsureTopicError;
 
 impl Shard {
     /// A number that is unique on this shard, for a front door's own bookkeeping.

@@ -65,7 +65,7 @@ impl Topic {
         subscription.consumers.retain(|other| *other != key);
         if let Body::Dispatched(body) = &mut subscription.body {
             body.dispatcher
-                .remove_consumer(crate::dispatcher::ConsumerKey(key.0));
+                .remove_consumer(pharos_dispatch::ConsumerKey(key.0));
         }
         let last = subscription.consumers.is_empty();
         if last {

@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 use super::hold::Held;
 use super::load::storage_name;
 use super::{State, Topic};
-use crate::catalog::{self, PartitionedTopicError, Unfinished};
 use crate::error::{Gone, TopicError};
 use crate::ids::TopicId;
 use crate::shard::Shard;
+use pharos_catalog::{self as catalog, PartitionedTopicError, Unfinished};
 
 /// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
 const UNFINISHED_INTERVAL: Duration = Duration::from_secs(1);

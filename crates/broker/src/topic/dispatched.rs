@@ -12,11 +12,11 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use super::publish::chain;
 use super::subscription::Body;
 use super::{State, Topic};
-use crate::dispatcher::{self, Chunk, EntryRef, Limits, Next};
 use crate::entry::FeedEntry;
 use crate::feed::{Activity, Moment, Sent, retry_delay};
 use crate::ids::ConsumerKey;
 use crate::shard::{Dispatched, OutletEvent};
+use pharos_dispatch::{self as dispatch, Chunk, EntryRef, Limits, Next};
 
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
@@ -34,10 +34,10 @@ enum Failed {
 
 impl Topic {
     /// How dispatchers of this topic behave.
-    pub(super) fn dispatch_options(state: &State) -> (dispatcher::Options, Limits) {
-        let options = dispatcher::Options {
+    pub(super) fn dispatch_options(state: &State) -> (dispatch::Options, Limits) {
+        let options = dispatch::Options {
             delay: state.rules.delay,
-            ..dispatcher::Options::default()
+            ..dispatch::Options::default()
         };
         (options, state.rules.unacked)
     }
@@ -344,7 +344,7 @@ impl Topic {
     fn with_dispatcher(
         &self,
         key: ConsumerKey,
-        change: impl FnOnce(&mut dispatcher::Dispatcher, dispatcher::ConsumerKey),
+        change: impl FnOnce(&mut dispatch::Dispatcher, dispatch::ConsumerKey),
     ) {
         if self.is_transient() {
             return self.with_sharing(key, change);
@@ -359,7 +359,7 @@ impl Topic {
             return;
         };
         if let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(&name).map(|s| &mut s.body) {
-            change(&mut body.dispatcher, dispatcher::ConsumerKey(key.0));
+            change(&mut body.dispatcher, dispatch::ConsumerKey(key.0));
             self.run_dispatcher(state, &name);
         }
     }

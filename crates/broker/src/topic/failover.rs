@@ -17,9 +17,9 @@ use pharos_types::SubscriptionName;
 use super::subscribe::{SubscriptionType, lend};
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
-use crate::dispatcher::{Candidate, pick_active};
 use crate::ids::ConsumerKey;
 use crate::shard::{FeedMessage, OutletEvent};
+use pharos_dispatch::{Candidate, pick_active};
 
 impl Topic {
     /// The consumer that should listen now.

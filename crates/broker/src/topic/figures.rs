@@ -18,9 +18,9 @@ use super::{
     AccessMode, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates, State,
     SubscriptionType, Topic,
 };
-use crate::dispatcher::{self, DispatchStats, HashRange};
 use crate::feed::{Activity, Listener, Moment, Sent};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
+use pharos_dispatch::{self as dispatch, DispatchStats, HashRange};
 
 /// What to gather.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,7 +125,7 @@ pub(crate) struct ConsumerFigures {
     pub(crate) activity: Activity,
     /// When it last gave permits, but for those of a listener; in milliseconds since 1970.
     pub(crate) flow_at_ms: u64,
-    pub(crate) dispatch: Option<dispatcher::ConsumerStats>,
+    pub(crate) dispatch: Option<dispatch::ConsumerStats>,
     pub(crate) hash_ranges: Vec<HashRange>,
 }
 
@@ -411,7 +411,7 @@ fn consumers(state: &State, subscription: &Subscription) -> Vec<ConsumerFigures>
             hash_ranges: Vec::new(),
         };
         if let Body::Dispatched(body) = &subscription.body {
-            let key = dispatcher::ConsumerKey(key.0);
+            let key = dispatch::ConsumerKey(key.0);
             figures.dispatch = body.dispatcher.consumer_stats(key);
             figures.hash_ranges = body.dispatcher.hash_ranges(key);
         }

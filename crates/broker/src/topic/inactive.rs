@@ -6,10 +6,10 @@ use pharos_types::{Domain, TopicName};
 use super::delete::{DeleteIf, is_in_use, partitioned_error};
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
-use crate::catalog::PartitionedTopicError;
 use crate::error::TopicError;
 use crate::rules::InactiveMode;
 use crate::shard::Shard;
+use pharos_catalog::PartitionedTopicError;
 
 impl Topic {
     /// Notes whether somebody uses the topic. Returns true when nobody did for as long as the rules ask and retention does

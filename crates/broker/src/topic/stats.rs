@@ -50,7 +50,7 @@ impl Topic {
         if let Body::Dispatched(body) = &subscription.body {
             let stats = body
                 .dispatcher
-                .consumer_stats(crate::dispatcher::ConsumerKey(key.0))
+                .consumer_stats(pharos_dispatch::ConsumerKey(key.0))
                 .unwrap_or_default();
             return Ok(ConsumerNumbers {
                 unacked_messages: stats.unacked,

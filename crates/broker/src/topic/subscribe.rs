@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 use super::consumers::{Consumer, ConsumerInfo};
 use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, Loan, Subscription};
 use super::{State, Topic};
-use crate::dispatcher::{self, Dispatcher, KeySharedSpec};
 use crate::error::{SubscribeError, TopicError};
 use crate::feed::{Activity, FeedSeed, Lease};
 use crate::ids::{ConnectionId, ConsumerKey};
+use pharos_dispatch::{self as dispatch, Dispatcher, KeySharedSpec};
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
 pub(super) const WINDOW_BYTES: u64 = 4 << 20;
@@ -379,7 +379,7 @@ impl Topic {
     ) -> Result<Step, SubscribeError> {
         let key = self.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        let spec = dispatcher::ConsumerSpec {
+        let spec = dispatch::ConsumerSpec {
             name: name.clone(),
             priority_level: request.priority_level,
             key_shared: request.key_shared.clone(),
@@ -417,8 +417,7 @@ impl Topic {
                 "subscription is of a different type".to_owned(),
             ));
         };
-        body.dispatcher
-            .add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
+        body.dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
         self.enlist(state, request, key, name, kind);
         Ok(self.done(state, key, Attach::Dispatched, None))
     }

@@ -21,9 +21,9 @@ use super::expiry::Expired;
 use super::rivalry::Rivalry;
 use super::subscribe::SubscriptionType;
 use super::transient::Sharing;
-use crate::dispatcher::Dispatcher;
 use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+use pharos_dispatch::Dispatcher;
 
 /// A subscription of a topic.
 pub(crate) struct Subscription {

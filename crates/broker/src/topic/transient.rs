@@ -18,15 +18,15 @@ use super::publish::against_rules;
 use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, WINDOW_BYTES};
 use super::subscription::Subscription;
 use super::{State, Topic};
-use crate::dispatcher::{self, Dispatcher, EntryRef};
 use crate::entry::FeedEntry;
 use crate::error::SubscribeError;
 use crate::feed::{Moment, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
 use crate::shard::{Dispatched, Message, OutletEvent, Publish, Receipt};
+use pharos_dispatch::{self as dispatch, Dispatcher, EntryRef};
 
 /// How a dispatcher behaves.
-type Settings = (dispatcher::Options, dispatcher::Limits);
+type Settings = (dispatch::Options, dispatch::Limits);
 
 fn new_dispatcher(kind: SubscriptionType, (options, limits): Settings) -> Dispatcher {
     let acks = AckState::new(Ordinal(0));
@@ -101,7 +101,7 @@ impl Sharing {
         match self {
             Self::Each { dispatchers, .. } => drop(dispatchers.remove(&key)),
             Self::OneOf(dispatcher) => {
-                dispatcher.remove_consumer(dispatcher::ConsumerKey(key.0));
+                dispatcher.remove_consumer(dispatch::ConsumerKey(key.0));
             }
         }
     }
@@ -128,7 +128,7 @@ impl Topic {
         }
         let key = self.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        let spec = dispatcher::ConsumerSpec {
+        let spec = dispatch::ConsumerSpec {
             name: name.clone(),
             priority_level: request.priority_level,
             key_shared: request.key_shared.clone(),
@@ -151,7 +151,7 @@ impl Topic {
                 .entry(key)
                 .or_insert_with(|| new_dispatcher(kind, settings)),
         };
-        dispatcher.add_consumer(dispatcher::ConsumerKey(key.0), spec)?;
+        dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
         self.enlist(state, request, key, name, kind);
         let active = (kind == SubscriptionType::Failover).then(|| {
             self.choose_transient_active(state, &request.subscription);
@@ -196,7 +196,7 @@ impl Topic {
     pub(super) fn with_sharing(
         &self,
         key: ConsumerKey,
-        change: impl FnOnce(&mut Dispatcher, dispatcher::ConsumerKey),
+        change: impl FnOnce(&mut Dispatcher, dispatch::ConsumerKey),
     ) {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
@@ -208,7 +208,7 @@ impl Topic {
             .and_then(|s| s.sharing.as_mut())
             .and_then(|sharing| sharing.of(key))
         {
-            change(dispatcher, dispatcher::ConsumerKey(key.0));
+            change(dispatcher, dispatch::ConsumerKey(key.0));
         }
     }
 

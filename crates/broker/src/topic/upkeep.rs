@@ -8,9 +8,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Topic;
 use super::subscription::Body;
-use crate::catalog::PolicyEvent;
 use crate::rules::Rules;
 use crate::shard::Shard;
+use pharos_catalog::PolicyEvent;
 
 /// Topics that are looked at before others on the shard get their turn.
 const TOPICS_PER_TURN: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pharos_broker::catalog::{ListMode, PatternError, TopicListWatcher};
+use pharos_catalog::{ListMode, PatternError, TopicListWatcher};
 use pharos_runtime::spawn_local;
 use pharos_types::NamespaceName;
 use pharos_wire::answer::{self, Refusal};

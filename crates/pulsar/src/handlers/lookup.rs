@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pharos_broker::catalog::PartitionedMetadataError;
+use pharos_catalog::PartitionedMetadataError;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, BrokerUrls, Refusal};

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use pharos_broker::catalog::schema::{SchemaError, SchemaVersion};
 use pharos_broker::entry::EntryFacts;
 use pharos_broker::error::ProducerError;
 use pharos_broker::properties::Holder;
 use pharos_broker::shard::Publish;
 use pharos_broker::topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
+use pharos_catalog::schema::{SchemaError, SchemaVersion};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{SubscriptionName, TopicName};
 use pharos_wire::answer::{self, Refusal};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pharos_broker::catalog::schema::{SchemaInfo, SchemaType, SchemaVersion};
+use pharos_catalog::schema::{SchemaInfo, SchemaType, SchemaVersion};
 use pharos_runtime::spawn_local;
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, Refusal};

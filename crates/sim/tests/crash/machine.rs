@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pharos_admin_api::TenantInfo;
 use pharos_broker::Options;
-use pharos_broker::catalog::{NamespaceError, Policies, TenantError};
+use pharos_catalog::{NamespaceError, Policies, TenantError};
 use pharos_ledger::Durability;
 use pharos_runtime::fs::FaultFs;
 use pharos_runtime::simulated::Simulated;

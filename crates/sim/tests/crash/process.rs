@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_broker::admin::AdminBackend;
-use pharos_broker::catalog::{Catalog, CatalogOptions};
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_broker::{Backend, Broker, Options, Threads};
+use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::{Beside, MetadataStore};
 use pharos_runtime::fs::FaultFs;

@@ -4,8 +4,8 @@ use pharos_types::Domain;
 
 use super::mortal::{Effect, Life};
 use super::*;
-use crate::catalog::schema::{SchemaInfo, SchemaType};
 use crate::error::{ProducerError, TopicError};
+use pharos_catalog::schema::{SchemaInfo, SchemaType};
 
 const NAME: &str = "persistent://public/default/t";
 
@@ -339,7 +339,7 @@ async fn a_deletion_that_was_refused_half_way_is_finished_by_the_broker() {
     // It is gone for everybody already.
     let catalog = bench.backend.catalog().clone();
     assert!(!catalog.topic_exists(&name));
-    let listed = catalog.topics(name.namespace(), crate::catalog::ListMode::All, false);
+    let listed = catalog.topics(name.namespace(), pharos_catalog::ListMode::All, false);
     assert!(!listed.contains(&name) && name.domain() == Domain::Persistent);
     life.fail(None);
     settled(&bench).await;

@@ -5,8 +5,8 @@ use pharos_ledger::StorageFault;
 use super::deletes::World;
 use super::mortal::{Effect, Life};
 use super::*;
-use crate::dispatcher::{HashRange, KeySharedMode};
 use crate::topic::SeekTo;
+use pharos_dispatch::{HashRange, KeySharedMode};
 
 const NAME: &str = "persistent://public/default/t";
 

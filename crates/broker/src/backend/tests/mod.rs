@@ -18,8 +18,6 @@ use pharos_wire::proto::MessageMetadata;
 
 use super::*;
 use crate::broker::{Threads, start};
-use crate::catalog::CatalogOptions;
-use crate::dispatcher::KeySharedSpec;
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::{ProducerError, SubscribeError};
 use crate::feed::{Ack, DeliverySink, Recipient, Seat};
@@ -30,6 +28,8 @@ use crate::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
     SubscribeRequest, SubscriptionType,
 };
+use pharos_catalog::CatalogOptions;
+use pharos_dispatch::KeySharedSpec;
 
 mod clients;
 mod damage;

@@ -11,12 +11,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pharos_broker::admin::{AdminBackend, Place};
-use pharos_broker::dispatcher::{KeySharedMode, KeySharedSpec};
 use pharos_broker::shard::Shard;
 use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
     SubscriptionType,
 };
+use pharos_dispatch::{KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_sim::model::{Model, Move, Ticket};
 use pharos_sim::{Random, tell};

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::dispatcher::HashRange;
-use crate::dispatcher::acknowledge::count_ones;
+use crate::HashRange;
+use crate::acknowledge::count_ones;
 
 /// What kind of world.
 #[derive(Clone, Copy, Debug)]

@@ -6,13 +6,13 @@
 
 use pharos_runtime::run_blocking;
 
-use super::super::Catalog;
 use super::SchemaCompatibilityStrategy;
 use super::compat::check_compatible;
 use super::history::History;
 use super::registry::{SchemaError, refusal};
 use super::types::{SchemaInfo, SchemaVersion};
 use super::validate::validate;
+use crate::Catalog;
 
 /// Definitions of so many bytes together are looked at where they are asked about.
 const AT_ONCE_BYTES_MAX: usize = 32 << 10;

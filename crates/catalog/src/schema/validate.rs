@@ -85,7 +85,7 @@ pub(super) fn native_root(data: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::schema::types::KeyValueData;
+    use crate::schema::types::KeyValueData;
 
     fn is_valid(kind: SchemaType, data: &str) -> bool {
         validate(&SchemaInfo::new(kind, data.to_owned())).is_ok()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pharos_wire::hash::{RING_SLOTS, ring_point};
 
 use super::ranges::HashRange;
-use crate::dispatcher::consumers::Slot;
+use crate::consumers::Slot;
 
 const _: () = assert!(RING_SLOTS <= u16::MAX as u32, "a place fits 16 bits");
 
@@ -23,7 +23,7 @@ struct Point {
 
 /// The ring.
 #[derive(Debug)]
-pub(in crate::dispatcher) struct Ring {
+pub(crate) struct Ring {
     points_per_consumer: u32,
     /// Sorted.
     points: Vec<Point>,

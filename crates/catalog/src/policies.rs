@@ -8,7 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::schema::SchemaCompatibilityStrategy;
-use crate::properties::BROADCAST_SUBSCRIPTIONS;
+
+/// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
+/// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
+/// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
+pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
 
 /// All policies of a namespace, by their REST names (`retention_policies`, `autoTopicCreationOverride`, ...).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

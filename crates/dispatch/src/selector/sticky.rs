@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use pharos_wire::hash::KEY_SLOTS;
 
 use super::ranges::HashRange;
-use crate::dispatcher::consumers::Slot;
-use crate::dispatcher::types::AddConsumerError;
+use crate::consumers::Slot;
+use crate::types::AddConsumerError;
 
 /// The ranges of all consumers.
 #[derive(Debug, Default)]
-pub(in crate::dispatcher) struct Sticky {
+pub(crate) struct Sticky {
     /// First hash of a range → last one (inclusive) and who has it. Ranges do not overlap.
     ranges: BTreeMap<u32, (u32, Slot)>,
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::SchemaCompatibilityStrategy as S;
 use super::*;
-use crate::catalog::schema::types::KeyValueData;
+use crate::schema::types::KeyValueData;
 
 fn record(fields: &str) -> String {
     format!(r#"{{"type":"record","name":"R","fields":[{fields}]}}"#)

@@ -7,17 +7,17 @@ use super::chunks::ChunkPins;
 use super::consumers::{Consumer, Consumers, Slot};
 use super::delayed::Delayed;
 use super::key_shared::KeyShared;
+use super::largest_batch::LargestBatch;
 use super::ordinal_map::OrdinalMap;
 use super::pending::{Pending, PendingEntry};
 use super::replay::{Group, Place, Replay};
 use super::round_robin::RoundRobin;
 use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, Limits, Options};
-use crate::entry::LargestBatch;
 
 /// Deals the entries of one subscription to its consumers. See the module for how it is driven.
 ///
 /// ```
-/// use pharos_broker::dispatcher::*;
+/// use pharos_dispatch::*;
 /// use pharos_types::Ordinal;
 ///
 /// let mut dispatcher = Dispatcher::shared(AckState::default(), Options::default(), Limits::default());

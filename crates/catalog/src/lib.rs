@@ -22,6 +22,8 @@
 //!   admin/schemas/<tenant>/<ns>/<t>/<version>             one schema version
 //! ```
 
+#![forbid(unsafe_code)]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -57,7 +59,7 @@ pub use load::OpenCatalogError;
 pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::{AutoTopicType, CatalogOptions};
 pub use partitions::PartitionedTopicError;
-pub use policies::Policies;
+pub use policies::{BROADCAST_SUBSCRIPTIONS, Policies};
 pub use store::StoreError;
 pub use tenants::TenantError;
 pub use topic_policies::{GLOBAL, TopicPolicies};

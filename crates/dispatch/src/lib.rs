@@ -37,6 +37,8 @@
 //!
 //! Sources: PulsarApi.proto; `docs/protocols/pulsar.md` on consumers, acknowledgement and Key_Shared.
 
+#![forbid(unsafe_code)]
+
 mod acknowledge;
 mod chunks;
 mod consumers;
@@ -44,6 +46,7 @@ mod core;
 mod delayed;
 mod failover;
 mod key_shared;
+mod largest_batch;
 mod ordinal_map;
 mod pending;
 mod reads;
@@ -57,6 +60,7 @@ mod types;
 
 pub use core::Dispatcher;
 pub use failover::{Candidate, pick_active};
+pub use largest_batch::LargestBatch;
 pub use selector::{HashRange, HashRanges};
 pub use stats::{ConsumerStats, DispatchStats};
 pub use types::{

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use pharos_wire::hash::KEY_SLOTS;
 
 use super::range_slot;
-use crate::dispatcher::consumers::Slot;
-use crate::dispatcher::types::AddConsumerError;
+use crate::consumers::Slot;
+use crate::types::AddConsumerError;
 
 /// Slot hashes from `start` to `end`, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl HashRanges {
 
 /// Auto-split by ranges: a joiner gets the lower half of the largest range, a leaver's range goes to its neighbour.
 #[derive(Debug, Default)]
-pub(in crate::dispatcher) struct AutoSplitRanges {
+pub(crate) struct AutoSplitRanges {
     /// Last hash of a range (inclusive) → who has it. A range begins after the one before. The last ends at 65536.
     by_end: BTreeMap<u32, Slot>,
     end_of: HashMap<Slot, u32>,

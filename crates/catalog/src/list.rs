@@ -110,7 +110,7 @@ impl Catalog {
 
     /// Of the next `count` persistent topics after `after`, by namespace and name, those that `is_wanted`; and the last one
     /// looked at, which is `None` when there are no more.
-    pub(crate) fn topics_after(
+    pub fn topics_after(
         &self,
         after: Option<&TopicName>,
         count: usize,

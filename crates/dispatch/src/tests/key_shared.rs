@@ -1,7 +1,7 @@
 //! Rules of Key_Shared.
 
 use super::*;
-use crate::dispatcher::HashRange;
+use crate::HashRange;
 
 const A: ConsumerKey = ConsumerKey(1);
 const B: ConsumerKey = ConsumerKey(2);

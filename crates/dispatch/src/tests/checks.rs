@@ -2,7 +2,7 @@
 
 use super::model::{Keys, Out, TICK_MS, WINDOW, World};
 use super::*;
-use crate::dispatcher::acknowledge::count_ones;
+use crate::acknowledge::count_ones;
 
 impl World {
     /// A delivery is one that the model allows.

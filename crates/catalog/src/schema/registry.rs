@@ -12,12 +12,12 @@ use pharos_metadata::{Expect, VALUE_BYTES_MAX, WriteError};
 use pharos_types::TopicName;
 use serde_json::Value;
 
-use super::super::store::StoreError;
-use super::super::{Catalog, keys};
 use super::compat::{Incompatible, SchemaCompatibilityStrategy};
 use super::history::{History, SchemaEntry};
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
 use super::validate::{InvalidSchema, check_size};
+use crate::store::StoreError;
+use crate::{Catalog, keys};
 
 /// Why a schema was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]

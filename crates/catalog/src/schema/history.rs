@@ -13,9 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::super::store::{StoreError, damaged};
 use super::avro::AvroSchema;
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
+use crate::store::{StoreError, damaged};
 
 /// One version of a topic's schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ struct Header {
 }
 
 impl SchemaEntry {
-    pub(in crate::catalog) fn encode(&self, key: &str) -> Result<Bytes, StoreError> {
+    pub(crate) fn encode(&self, key: &str) -> Result<Bytes, StoreError> {
         let header = Header {
             kind: self.schema.kind,
             properties: self.schema.properties.clone(),
@@ -63,11 +63,7 @@ impl SchemaEntry {
         Ok(out.into())
     }
 
-    pub(in crate::catalog) fn decode(
-        key: &str,
-        version: SchemaVersion,
-        value: &Bytes,
-    ) -> Result<Self, StoreError> {
+    pub(crate) fn decode(key: &str, version: SchemaVersion, value: &Bytes) -> Result<Self, StoreError> {
         let short = || damaged(key, &"the value ends early");
         let (length, rest) = value.split_first_chunk::<4>().ok_or_else(short)?;
         let length = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| short())?;
@@ -97,7 +93,7 @@ pub struct History {
 
 impl History {
     /// Adds the next version. Versions must rise.
-    pub(in crate::catalog) fn push(&mut self, entry: SchemaEntry) {
+    pub(crate) fn push(&mut self, entry: SchemaEntry) {
         self.entries.push(Arc::new(entry));
     }
 
@@ -145,7 +141,7 @@ impl History {
     }
 
     /// Bytes of all live versions together.
-    pub(in crate::catalog) fn live_bytes(&self) -> usize {
+    pub(crate) fn live_bytes(&self) -> usize {
         self.live().iter().map(|entry| entry.schema.bytes()).sum()
     }
 
@@ -158,7 +154,7 @@ impl History {
     }
 
     /// The numbers of all versions, tombstones included.
-    pub(in crate::catalog) fn versions(&self) -> impl Iterator<Item = SchemaVersion> {
+    pub(crate) fn versions(&self) -> impl Iterator<Item = SchemaVersion> {
         self.entries.iter().map(|entry| entry.version)
     }
 }
