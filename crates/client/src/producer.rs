@@ -93,20 +93,20 @@ type Outcome = Result<SendReceipt, ClientError>;
 /// The sends of one producer that have no receipt yet.
 #[derive(Debug)]
 pub(crate) struct Receipts {
-    state: Mutex<State>,
+    state: Mutex<ReceiptState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReceiptState {
     next_sequence_id: u64,
     /// In the order of sending.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<AwaitedReceipt>,
     /// Why no more can be sent.
     ended: Option<ClientError>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct AwaitedReceipt {
     sequence_id: u64,
     outcome: oneshot::Sender<Outcome>,
     /// Given back with the receipt.
@@ -114,7 +114,7 @@ struct Pending {
 }
 
 impl Receipts {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReceiptState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,7 +206,7 @@ impl Connection {
         }
         let producer_id = self.next_id();
         let receipts = Arc::new(Receipts {
-            state: Mutex::new(State {
+            state: Mutex::new(ReceiptState {
                 next_sequence_id: 0,
                 pending: VecDeque::new(),
                 ended: None,
@@ -385,7 +385,7 @@ impl Producer {
         let last = send.highest_sequence_id.unwrap_or(sequence_id);
         state.next_sequence_id = state.next_sequence_id.max(last.saturating_add(1));
         let (sender, outcome) = oneshot::channel();
-        state.pending.push_back(Pending {
+        state.pending.push_back(AwaitedReceipt {
             sequence_id,
             outcome: sender,
             _permit: permit,

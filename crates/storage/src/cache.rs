@@ -45,7 +45,7 @@ struct JournalState {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Halves {
     epoch: u64,
     halves: [Half; 2],
     /// Room promised to groups that are being written.
@@ -78,7 +78,7 @@ pub(crate) struct Fill {
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    state: Mutex<State>,
+    state: Mutex<Halves>,
     /// Rung when a journal has published.
     published: Condvar,
     half_bytes: u64,
@@ -95,9 +95,9 @@ impl Cache {
             publishing: None,
         };
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(Halves {
                 journals: marks.iter().map(journal).collect(),
-                ..State::default()
+                ..Halves::default()
             }),
             published: Condvar::new(),
             half_bytes: bytes / 2,
@@ -252,12 +252,12 @@ impl Cache {
         self.lock().journals.iter().map(|j| j.published).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Halves> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Halves {
     fn half(&self) -> &Half {
         &self.halves[(self.epoch & 1) as usize]
     }

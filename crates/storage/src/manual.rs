@@ -71,7 +71,7 @@ impl Manual {
         journal.is_some_and(|journal| journal.step(now) == Step::Worked)
     }
 
-    /// How long a journal's thread would wait for company before its next group.
+    /// How long a journal's thread would wait for more entries before its next group.
     #[must_use]
     pub fn pause(&self, number: usize) -> Duration {
         let journal = self.journals.get(number);

@@ -77,7 +77,7 @@ pub(crate) enum NotQueued {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     ops: VecDeque<Op>,
     /// Record bytes of what is queued or taken and not finished.
     bytes: usize,
@@ -113,7 +113,7 @@ pub(crate) struct Room {
 /// The queue.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     bell: Condvar,
     bytes_max: usize,
 }
@@ -169,7 +169,7 @@ impl Queue {
         true
     }
 
-    fn push_to(&self, mut state: MutexGuard<'_, State>, op: Op) {
+    fn push_to(&self, mut state: MutexGuard<'_, QueueState>, op: Op) {
         state.bytes += op.record_bytes();
         state.count += 1;
         state.ops.push_back(op);
@@ -293,7 +293,7 @@ impl Queue {
         state.rung = false;
     }
 
-    /// Waits for company for a group: for `pause`, unless `bytes_max` are there already or there is nothing that would
+    /// Waits for more entries of a group: for `pause`, unless `bytes_max` are there already or there is nothing that would
     /// have to wait. Being woken at every push would cost more than it gains, so it simply sleeps once.
     pub(crate) fn linger(&self, pause: Duration, bytes_max: usize) {
         let state = self.lock();
@@ -304,7 +304,7 @@ impl Queue {
         pharos_runtime::sync::thread::sleep(pause);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

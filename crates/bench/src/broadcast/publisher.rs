@@ -65,7 +65,7 @@ pub(crate) struct Published {
     pub(crate) frame_bytes: usize,
 }
 
-struct Pending {
+struct PendingSend {
     sequence: u64,
     sent_ns: u64,
     frame: Vec<u8>,
@@ -84,7 +84,7 @@ struct Publisher<'a> {
     open: bool,
     poller: Poller,
     outbound: Outbound,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingSend>,
     published: Published,
     epoch: u64,
     retry_ns: u64,
@@ -198,7 +198,7 @@ impl Publisher<'_> {
             }
             self.published.frame_bytes = frame.len();
             self.published.sent_ns.push(sent_ns);
-            self.pending.push_back(Pending {
+            self.pending.push_back(PendingSend {
                 sequence: next,
                 sent_ns,
                 frame,

@@ -1,14 +1,14 @@
 //! `pharos bench produce`, `consume` and `e2e`: throughput and latency of ordinary topics.
 //!
-//! Load threads ([`producer`], [`consumer`]) count and tell once a second; the parent ([`crew`]) prints, adds up and decides
+//! Load threads ([`producer`], [`consumer`]) count and tell once a second; the parent ([`load_threads`]) prints, adds up and decides
 //! when to stop. Latency is taken from when a message was due ([`pacing`]), so a stalled broker cannot hide its stall.
 //! `pharos bench scenario` uses the same threads and sums.
 
 pub(crate) mod batch;
 pub(crate) mod consumer;
-pub(crate) mod crew;
 pub(crate) mod html;
 pub(crate) mod link;
+pub(crate) mod load_threads;
 mod order;
 mod pacing;
 pub(crate) mod producer;
@@ -26,7 +26,7 @@ use crate::args::{ConsumeArgs, E2eArgs, LoadArgs, Output, ProduceArgs, PublishAr
 use crate::clock;
 use crate::target::Target;
 
-use crew::{Crew, Look, Watch};
+use load_threads::{LoadThreads, Look, Watch};
 use slice::Side;
 use summary::Summary;
 use workload::Workload;
@@ -96,17 +96,17 @@ fn measure(
     target: &Target,
     stop: &AtomicBool,
 ) -> anyhow::Result<Summary> {
-    let mut crew = Crew::new(stop, workload.subscriptions as f64);
+    let mut threads = LoadThreads::new(stop, workload.subscriptions as f64);
     // Consumers first, so that they are there when the first message is.
     for plan in &workload.receivers {
-        crew.receive(Side::Receive, plan.clone())?;
+        threads.receive(Side::Receive, plan.clone())?;
     }
-    crew.await_ready()?;
+    threads.await_ready()?;
     for plan in &workload.publishers {
-        crew.publish(plan.clone())?;
+        threads.publish(plan.clone())?;
     }
-    crew.await_ready()?;
-    crew.begin();
+    threads.await_ready()?;
+    threads.begin();
     let warmup = Watch {
         what: "warming up, s",
         length: load.warmup,
@@ -114,13 +114,13 @@ fn measure(
         rows: None,
         look: &Look::default,
     };
-    crew.watch(warmup, |_| false)?;
+    threads.watch(warmup, |_| false)?;
     let mut summary = Summary {
         title: workload.title.clone(),
         workload: workload.facts.clone(),
         ..Summary::default()
     };
-    crew.next_part();
+    threads.next_part();
     let before = (target.sample(), clock::process_cpu_ns());
     let measured = Watch {
         what: "measuring, s",
@@ -129,21 +129,21 @@ fn measure(
         rows: Some(&mut summary.rows),
         look: &Look::default,
     };
-    summary.seconds = crew.watch(measured, |_| false)?;
+    summary.seconds = threads.watch(measured, |_| false)?;
     let after = (target.sample(), clock::process_cpu_ns());
-    crew.next_part();
+    threads.next_part();
     summary.take_samples(before, after);
-    crew.end_publishing()?;
-    let expected = crew.sent.values().sum::<u64>() * workload.subscriptions;
+    threads.end_publishing()?;
+    let expected = threads.sent.values().sum::<u64>() * workload.subscriptions;
     if workload.is_e2e() {
-        crew.drain(Side::Receive, expected)?;
+        threads.drain(Side::Receive, expected)?;
     }
-    crew.finish()?;
-    summary.take_counts(&crew.part(1));
+    threads.finish()?;
+    summary.take_counts(&threads.part(1));
     if workload.is_e2e() {
-        summary.lost = expected.saturating_sub(crew.all().unique(Side::Receive));
+        summary.lost = expected.saturating_sub(threads.all().unique(Side::Receive));
     }
-    let received = crew.all().of(Side::Receive);
+    let received = threads.all().of(Side::Receive);
     summary.out_of_order =
         received.out_of_order + received.duplicates + u64::try_from(received.gaps).unwrap_or(0);
     summary.damaged = received.damaged;

@@ -66,7 +66,7 @@ pub(crate) struct PublishPlan {
     pub(crate) window: usize,
 }
 
-struct Pending {
+struct PendingBatch {
     sequence: u64,
     count: u32,
     due: Due,
@@ -78,7 +78,7 @@ struct Lane {
     author: Author,
     pacing: Pacing,
     next: u64,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingBatch>,
     /// Its window is full: the next receipt makes it ready.
     waits_for_receipt: bool,
 }
@@ -290,7 +290,7 @@ impl Publishing<'_> {
                     let out = &mut link.outbound.buf;
                     self.template
                         .write(&lane.author, out, sequence, count, due, clock::wall_ns);
-                    lane.pending.push_back(Pending { sequence, count, due });
+                    lane.pending.push_back(PendingBatch { sequence, count, due });
                     lane.next += u64::from(count);
                     self.ready.push_back(number);
                 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::histogram::Latencies;
 use crate::procfs::ProcessSample;
 
-use super::crew::Counts;
+use super::load_threads::Counts;
 use super::slice::{Side, Slice};
 
 /// One interval of a run.

@@ -13,7 +13,7 @@ use pharos_wire::request;
 use crate::args::TargetArgs;
 use crate::broker_process::{BrokerProcess, StartError};
 use crate::clock;
-use crate::perf::crew::{Crew, Look, Watch};
+use crate::perf::load_threads::{LoadThreads, Look, Watch};
 use crate::perf::slice::Side;
 use crate::perf::summary::Summary;
 use crate::session;
@@ -164,16 +164,16 @@ fn store_backlog(plan: &Plan, around: &Around<'_>) -> anyhow::Result<()> {
             }))?;
         }
     }
-    let mut crew = Crew::new(around.stop, 0.0);
+    let mut threads = LoadThreads::new(around.stop, 0.0);
     for fillers in &plan.fillers {
-        crew.publish(fillers.clone())?;
+        threads.publish(fillers.clone())?;
     }
-    crew.await_ready()?;
-    crew.begin();
+    threads.await_ready()?;
+    threads.begin();
     let producers: usize = plan.fillers.iter().map(|fillers| fillers.producers.len()).sum();
     let total = plan.backlog_messages * producers as u64;
-    crew.await_publishers("storing the backlog, messages", total)?;
-    crew.finish()
+    threads.await_publishers("storing the backlog, messages", total)?;
+    threads.finish()
 }
 
 /// The load itself. Returns the payload bytes of the average group commit, if the broker counts its groups.
@@ -185,28 +185,29 @@ fn load(
     limits: Option<&Limits>,
     outcome: &mut CaseOutcome,
 ) -> anyhow::Result<Option<f64>> {
-    let mut crew = Crew::new(around.stop, plan.fanout());
+    let mut threads = LoadThreads::new(around.stop, plan.fanout());
     let from_ns = clock::monotonic_ns();
-    start(&mut crew, plan)?;
+    start(&mut threads, plan)?;
     let setup_s = (clock::monotonic_ns() - from_ns) as f64 / 1e9;
     // Only of use when the device is asked about groups of that size.
     let groups = || limits.and_then(|_| target.metric(GROUPS));
     let groups_before = groups();
-    crew.begin();
+    threads.begin();
     if !plan.publishers.is_empty() {
-        crew.watch(quiet("warming up, s", case.load.warmup.0), |_| false)?;
+        threads.watch(quiet("warming up, s", case.load.warmup.0), |_| false)?;
     }
     let mut summary = Summary {
         title: case.label.clone(),
         workload: facts(case),
         ..Summary::default()
     };
-    crew.next_part();
+    threads.next_part();
     let before = (target.sample(), clock::process_cpu_ns());
     let opened_ns = clock::wall_ns(clock::monotonic_ns());
-    crew.open_backlog();
+    threads.open_backlog();
     let stored = plan.backlog_reads();
-    let all_read = |crew: &Crew<'_>| stored > 0 && crew.all().of(Side::Backlog).backlog_messages >= stored;
+    let all_read =
+        |threads: &LoadThreads<'_>| stored > 0 && threads.all().of(Side::Backlog).backlog_messages >= stored;
     let sliced = !case.load.slice.0.is_zero();
     let dirs = target.dirs();
     let look = || Look {
@@ -218,23 +219,23 @@ fn load(
         look: if sliced { &look } else { &Look::default },
         ..quiet("measuring, s", case.load.duration.0)
     };
-    summary.seconds = crew.watch(watch, all_read)?;
+    summary.seconds = threads.watch(watch, all_read)?;
     let after = (target.sample(), clock::process_cpu_ns());
-    crew.next_part();
+    threads.next_part();
     summary.take_samples(before, after);
-    crew.end_publishing()?;
+    threads.end_publishing()?;
     let groups = groups().zip(groups_before);
-    let (hot, cold) = plan.expected(&crew.sent);
-    crew.drain(Side::Receive, hot)?;
-    crew.drain(Side::Backlog, cold)?;
-    crew.finish()?;
-    let part = crew.part(1);
+    let (hot, cold) = plan.expected(&threads.sent);
+    threads.drain(Side::Receive, hot)?;
+    threads.drain(Side::Backlog, cold)?;
+    threads.finish()?;
+    let part = threads.part(1);
     summary.take_counts(&part);
     let mut figures = metric::figures(&summary, limits);
     figures.insert("setup_s", setup_s);
     if stored > 0 {
         // Nothing was read before the measured part, but a thread may have noticed late that it had begun.
-        let mut read = crew.part(0).of(Side::Backlog).clone();
+        let mut read = threads.part(0).of(Side::Backlog).clone();
         read.merge(part.of(Side::Backlog));
         let complete = read.backlog_messages >= stored;
         let seconds = if complete {
@@ -248,7 +249,7 @@ fn load(
             ("cold_share", read.backlog_messages as f64 / stored as f64),
         ]);
     }
-    check(&crew, hot, cold, &mut summary, &mut figures);
+    check(&threads, hot, cold, &mut summary, &mut figures);
     if sliced {
         outcome.slices = slices::slices(&summary, case.load.slice.0);
         figures.extend(slices::figures(&outcome.slices));
@@ -256,7 +257,7 @@ fn load(
     outcome.figures.extend(figures);
     metric::add_relations(&mut outcome.figures);
     outcome.summary = Some(summary);
-    let published = crew.all().of(Side::Publish).bytes as f64;
+    let published = threads.all().of(Side::Publish).bytes as f64;
     let groups = groups.map(|(after, before)| after - before);
     let groups = groups.filter(|groups| *groups > 0.0 && published > 0.0);
     Ok(groups.map(|groups| published / groups))
@@ -273,22 +274,28 @@ fn quiet(what: &str, length: Duration) -> Watch<'_> {
 }
 
 /// Readers first, so that they are there when the first message is.
-fn start(crew: &mut Crew<'_>, plan: &Plan) -> anyhow::Result<()> {
+fn start(threads: &mut LoadThreads<'_>, plan: &Plan) -> anyhow::Result<()> {
     for (side, readers) in [(Side::Receive, &plan.hot), (Side::Backlog, &plan.cold)] {
         for plan in readers {
-            crew.receive(side, plan.clone())?;
+            threads.receive(side, plan.clone())?;
         }
     }
-    crew.await_ready()?;
+    threads.await_ready()?;
     for plan in &plan.publishers {
-        crew.publish(plan.clone())?;
+        threads.publish(plan.clone())?;
     }
-    crew.await_ready()
+    threads.await_ready()
 }
 
 /// Whether every reader got every message once, in order and as it was sent, from the first to the last.
-fn check(crew: &Crew<'_>, hot: u64, cold: u64, summary: &mut Summary, figures: &mut metric::Figures) {
-    let all = crew.all();
+fn check(
+    threads: &LoadThreads<'_>,
+    hot: u64,
+    cold: u64,
+    summary: &mut Summary,
+    figures: &mut metric::Figures,
+) {
+    let all = threads.all();
     let mut sums = BTreeMap::from([
         ("lost", 0),
         ("duplicates", 0),

@@ -32,15 +32,15 @@ pub(super) struct DurableAt {
 
 /// A commit under way; see [`CommitTicket::durable`].
 #[must_use]
-pub struct CommitTicket(Result<Pending, CommitError>);
+pub struct CommitTicket(Result<PendingCommit, CommitError>);
 
-struct Pending {
-    place: Place,
+struct PendingCommit {
+    place: DurablePlace,
     /// The log's first failure; ends when the log is dropped.
     failure: watch::Receiver<Option<CommitError>>,
 }
 
-enum Place {
+enum DurablePlace {
     /// In each of these ledgers.
     At(Vec<DurableAt>),
     /// The first ledger of this owner is yet to be named; it will say where to wait.
@@ -53,8 +53,8 @@ impl CommitTicket {
     }
 
     pub(super) fn at(places: Vec<DurableAt>, failure: watch::Receiver<Option<CommitError>>) -> Self {
-        Self(Ok(Pending {
-            place: Place::At(places),
+        Self(Ok(PendingCommit {
+            place: DurablePlace::At(places),
             failure,
         }))
     }
@@ -63,8 +63,8 @@ impl CommitTicket {
         place: oneshot::Receiver<Result<DurableAt, CommitError>>,
         failure: watch::Receiver<Option<CommitError>>,
     ) -> Self {
-        Self(Ok(Pending {
-            place: Place::Later(place),
+        Self(Ok(PendingCommit {
+            place: DurablePlace::Later(place),
             failure,
         }))
     }
@@ -78,7 +78,7 @@ impl CommitTicket {
     ///
     /// Cancel safety: dropping the future does not withdraw the records.
     pub async fn durable(self) -> Result<(), CommitError> {
-        let Pending { place, mut failure } = self.0?;
+        let PendingCommit { place, mut failure } = self.0?;
         tokio::select! {
             biased;
             durable = place.reached() => durable,
@@ -89,7 +89,7 @@ impl CommitTicket {
     }
 }
 
-impl Place {
+impl DurablePlace {
     async fn reached(self) -> Result<(), CommitError> {
         let places = match self {
             Self::At(places) => places,

@@ -10,7 +10,7 @@
 //! two steps. It is the only writer of entry logs, indexes and checkpoints. A half is written, finished and installed in
 //! shares, one for each ledger directory ([`share`]). With several directories each share runs on a thread of its own while the
 //! flusher's thread waits for all of them; the rest is done by that thread alone. How fast a share goes depends on how
-//! soon somebody will wait for it ([`tempo`]).
+//! soon somebody will wait for it ([`pacer`]).
 //!
 //! The order matters (1 to 3 within a share); a crash between any two steps finds every entry in a journal behind its mark
 //! or in a log:
@@ -42,14 +42,14 @@ mod compact;
 mod finish;
 pub(crate) mod gc;
 mod log_writer;
+mod pacer;
 mod room;
 mod share;
-mod tempo;
 
 pub(crate) use checkpoint::store as store_checkpoint;
 use log_writer::LogWriter;
+use pacer::Rests;
 use share::Share;
-use tempo::Rests;
 
 #[derive(Debug)]
 pub(crate) struct Flusher {
@@ -268,7 +268,7 @@ impl Flusher {
             since,
         } = swapped;
         let took = Duration::from_nanos(since.map_or(0, |since| now.since(since)));
-        let rests = match tempo::is_slow(bytes, took, self.shared.cache.half_bytes()) {
+        let rests = match pacer::is_slow(bytes, took, self.shared.cache.half_bytes()) {
             _ if !self.is_alone => Rests::None,
             true => Rests::Long,
             false => Rests::Short,

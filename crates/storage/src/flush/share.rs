@@ -6,7 +6,7 @@
 //!    └────────── failed: again ◄──────────┘
 //! ```
 //! The shares of a flush know nothing of each other: each has the ledgers of its directory, its own log writer and its own
-//! tempo. They may run one after the other, step by step, or each on a thread. The checkpoint that names what they have
+//! pacer. They may run one after the other, step by step, or each on a thread. The checkpoint that names what they have
 //! installed comes when all of them are done, so a crash between finds their entries in the journals as well.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use pharos_runtime::Nanos;
 use pharos_types::LedgerId;
 
 use super::log_writer::{LogWriter, Written};
-use super::tempo::{Rests, Tempo};
+use super::pacer::{Pacer, Rests};
 use super::{Trouble, add_runs};
 use crate::chunk::{CachedEntry, Chunk};
 use crate::format::record::record_bytes;
@@ -36,7 +36,7 @@ pub(super) struct Share {
     /// Room for all of them was made, or is not known to be short.
     has_room: bool,
     done: bool,
-    tempo: Tempo,
+    pacer: Pacer,
 }
 
 impl Share {
@@ -61,7 +61,7 @@ impl Share {
             has_room: false,
             done: ledgers.is_empty(),
             ledgers,
-            tempo: Tempo::new(Arc::clone(shared), rests, began, bytes),
+            pacer: Pacer::new(Arc::clone(shared), rests, began, bytes),
         }
     }
 
@@ -85,7 +85,7 @@ impl Share {
             }
             Some(ledger) => {
                 self.pushed += 1;
-                let pushed = push_ledger(writer, ledger, self.epoch, &mut self.tempo);
+                let pushed = push_ledger(writer, ledger, self.epoch, &mut self.pacer);
                 pushed.map_err(|error| ("write", error))
             }
             None => match writer.finish() {
@@ -101,7 +101,7 @@ impl Share {
             writer.abort();
             self.pushed = 0;
             self.has_room = false;
-            self.tempo.restart();
+            self.pacer.restart();
             let path = self.shared.dirs[writer.dir()].path.display();
             Trouble::of(format!("{what} an entry log in {path}"), error)
         })
@@ -128,7 +128,7 @@ impl Share {
     }
 
     fn install(&mut self, written: Vec<Written>) {
-        self.tempo.on_written();
+        self.pacer.on_written();
         let mut bytes = 0;
         let mut by_ledger: HashMap<LedgerId, Vec<Written>> = HashMap::new();
         for one in written {
@@ -138,7 +138,7 @@ impl Share {
         for ledger in std::mem::take(&mut self.ledgers) {
             let runs = by_ledger.remove(&ledger.id).unwrap_or_default();
             if let Some(chunk) = install(&self.shared, &ledger, self.epoch, &runs) {
-                free(chunk, &mut self.tempo);
+                free(chunk, &mut self.pacer);
             }
         }
         bump(&self.shared.counters.flushed_bytes, bytes);
@@ -151,7 +151,7 @@ fn half(epoch: u64) -> usize {
 }
 
 /// Pushes what a ledger has in one half, unless it was deleted meanwhile.
-fn push_ledger(writer: &mut LogWriter, ledger: &Ledger, epoch: u64, tempo: &mut Tempo) -> io::Result<()> {
+fn push_ledger(writer: &mut LogWriter, ledger: &Ledger, epoch: u64, pacer: &mut Pacer) -> io::Result<()> {
     for number in 0.. {
         let piece = {
             let state = ledger.lock();
@@ -160,7 +160,7 @@ fn push_ledger(writer: &mut LogWriter, ledger: &Ledger, epoch: u64, tempo: &mut 
         let Some(piece) = piece else { break };
         for (entry, cached) in (piece.first..).zip(&piece.entries) {
             writer.push(ledger.id.0, entry, &cached.payload, cached.crc)?;
-            tempo.on_pushed(cached.cost());
+            pacer.on_pushed(cached.cost());
         }
     }
     Ok(())
@@ -193,7 +193,7 @@ fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: &[Written]) -> Op
 }
 
 /// Lets the entries go, without any lock.
-fn free(chunk: Chunk, tempo: &mut Tempo) {
+fn free(chunk: Chunk, pacer: &mut Pacer) {
     for piece in chunk.pieces {
         // Nobody else has one of this half by now.
         let Ok(piece) = Arc::try_unwrap(piece) else {
@@ -202,7 +202,7 @@ fn free(chunk: Chunk, tempo: &mut Tempo) {
         for entry in piece.entries {
             let bytes = entry.cost();
             drop(entry);
-            tempo.on_freed(bytes);
+            pacer.on_freed(bytes);
         }
     }
 }

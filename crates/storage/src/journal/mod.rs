@@ -85,7 +85,7 @@ pub(crate) struct Journal {
     /// When the last group began.
     worked_at: Nanos,
     /// For how many it was.
-    company: Company,
+    sharing: GroupSharing,
     /// Since when entries wait for room on a full device.
     short_since: Option<Nanos>,
     /// Per ledger what a group adds; kept for its memory.
@@ -115,7 +115,7 @@ struct Placed {
 
 /// For how many a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Company {
+enum GroupSharing {
     /// One record.
     Alone,
     /// Several entries of one ledger.
@@ -123,7 +123,7 @@ enum Company {
     Many,
 }
 
-impl Company {
+impl GroupSharing {
     fn of(group: &[Placed]) -> Self {
         let ledger = |placed: &Placed| match &placed.op {
             Op::Entry { ledger, .. } => Some(ledger.id),
@@ -155,7 +155,7 @@ impl Journal {
             written,
             dirty_since: None,
             worked_at: Nanos::default(),
-            company: Company::Alone,
+            sharing: GroupSharing::Alone,
             short_since: None,
             touched: publish::TouchedLedgers::default(),
         }
@@ -178,14 +178,14 @@ impl Journal {
         }
     }
 
-    /// How long the next group should wait for company: groups that could be shared begin some time apart, because each
+    /// How long the next group should wait for more entries: groups that could be shared begin some time apart, because each
     /// costs the same, and wakes everybody, however little is in it. Who writes to one ledger is woken once, so that is half
     /// the time. Whoever writes alone never waits.
     pub(crate) fn pause(&self, now: Nanos) -> Duration {
-        let linger = match self.company {
-            Company::Alone => return Duration::ZERO,
-            Company::OneLedger => self.shared.options.linger / 2,
-            Company::Many => self.shared.options.linger,
+        let linger = match self.sharing {
+            GroupSharing::Alone => return Duration::ZERO,
+            GroupSharing::OneLedger => self.shared.options.linger / 2,
+            GroupSharing::Many => self.shared.options.linger,
         };
         linger.saturating_sub(Duration::from_nanos(now.since(self.worked_at)))
     }
@@ -262,7 +262,7 @@ impl Journal {
         let bytes: usize = group.iter().map(|placed| placed.op.record_bytes()).sum();
         let count = group.len();
         let cost = group_cost(&group);
-        let company = Company::of(&group);
+        let sharing = GroupSharing::of(&group);
         let is_urgent = group.iter().any(|placed| group::is_urgent(&placed.op));
         self.shared.cache.reserve(cost);
         let done = self.write_and_publish(group, now);
@@ -271,7 +271,7 @@ impl Journal {
         }
         done?;
         self.worked_at = now;
-        self.company = company;
+        self.sharing = sharing;
         if is_urgent {
             bump(&self.shared.urgent_groups, 1);
             self.shared.last_urgent.store(now.0, Ordering::Relaxed);

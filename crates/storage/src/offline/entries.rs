@@ -6,7 +6,7 @@ use std::path::Path;
 use pharos_types::LedgerId;
 
 use super::findings::LostEntries;
-use super::journals::{Place, Visitor};
+use super::journals::{JournalPlace, Visitor};
 use super::logs::{self, Found};
 use super::overview::Overview;
 use super::window::Window;
@@ -80,7 +80,13 @@ struct Picker<'a, 'b> {
 }
 
 impl Visitor for Picker<'_, '_> {
-    fn record(&mut self, place: Place<'_>, header: &RecordHeader, body: Option<&[u8]>, byte_offset: u64) {
+    fn record(
+        &mut self,
+        place: JournalPlace<'_>,
+        header: &RecordHeader,
+        body: Option<&[u8]>,
+        byte_offset: u64,
+    ) {
         let ours = header.kind == Kind::Entry && header.ledger == self.ledger;
         let entry = header.value;
         if let Some(body) = body
@@ -93,7 +99,7 @@ impl Visitor for Picker<'_, '_> {
         }
     }
 
-    fn bad(&mut self, _place: Place<'_>, _bad: &Bad) {}
+    fn bad(&mut self, _place: JournalPlace<'_>, _bad: &Bad) {}
 }
 
 impl Overview<'_> {

@@ -43,7 +43,7 @@ pub(super) struct Journal {
 
 /// Where in a journal something is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct JournalPlace<'a> {
     pub(super) journal: usize,
     pub(super) path: &'a Path,
     pub(super) segment: u32,
@@ -52,16 +52,22 @@ pub(super) struct Place<'a> {
 /// Who is told what is in a journal behind its mark, in order.
 pub(super) trait Visitor {
     /// A record; no body when that is damaged.
-    fn record(&mut self, place: Place<'_>, header: &RecordHeader, body: Option<&[u8]>, byte_offset: u64);
+    fn record(
+        &mut self,
+        place: JournalPlace<'_>,
+        header: &RecordHeader,
+        body: Option<&[u8]>,
+        byte_offset: u64,
+    );
 
     /// A stretch that holds something else than what was written, and nobody knows what that was.
-    fn bad(&mut self, place: Place<'_>, bad: &Bad);
+    fn bad(&mut self, place: JournalPlace<'_>, bad: &Bad);
 
     /// A group is over.
-    fn group(&mut self, _place: Place<'_>, _group: &GroupHeader) {}
+    fn group(&mut self, _place: JournalPlace<'_>, _group: &GroupHeader) {}
 
     /// A segment is over: where its data ends, and where the walk through it began.
-    fn segment(&mut self, _place: Place<'_>, _from: u64, _end: u64) {}
+    fn segment(&mut self, _place: JournalPlace<'_>, _from: u64, _end: u64) {}
 
     /// Something about the journal as a whole.
     fn finding(&mut self, _finding: Finding) {}
@@ -127,8 +133,8 @@ impl Journal {
             .partition_point(|segment| segment.file.id < self.mark.segment)
     }
 
-    fn place<'a>(&self, segment: &'a Segment) -> Place<'a> {
-        Place {
+    fn place<'a>(&self, segment: &'a Segment) -> JournalPlace<'a> {
+        JournalPlace {
             journal: self.number,
             path: &segment.file.path,
             segment: segment.file.id,

@@ -8,7 +8,7 @@ use pharos_types::LedgerId;
 
 use super::base::BaseState;
 use super::findings::{Effect, Finding, Findings, LostEntries, Remedy, Totals};
-use super::journals::{self, Journal, Place, Visitor};
+use super::journals::{self, Journal, JournalPlace, Visitor};
 use super::logs::{self, Found, LogSurvey};
 use super::ranges::Ranges;
 use super::window::Window;
@@ -403,7 +403,13 @@ impl Replay<'_, '_> {
         self.survey.ledgers.entry(id).or_insert_with(fresh)
     }
 
-    fn entry(&mut self, place: Place<'_>, header: &RecordHeader, body: Option<&[u8]>, byte_offset: u64) {
+    fn entry(
+        &mut self,
+        place: JournalPlace<'_>,
+        header: &RecordHeader,
+        body: Option<&[u8]>,
+        byte_offset: u64,
+    ) {
         let damage = self.damage.clone();
         let ledger = self.ledger(place.journal, header.ledger, 0);
         ledger.end_unknown = false;
@@ -450,7 +456,13 @@ impl Replay<'_, '_> {
 }
 
 impl Visitor for Replay<'_, '_> {
-    fn record(&mut self, place: Place<'_>, header: &RecordHeader, body: Option<&[u8]>, byte_offset: u64) {
+    fn record(
+        &mut self,
+        place: JournalPlace<'_>,
+        header: &RecordHeader,
+        body: Option<&[u8]>,
+        byte_offset: u64,
+    ) {
         self.survey.totals.records += 1;
         self.survey.ledger_next = self.survey.ledger_next.max(header.ledger.saturating_add(1));
         if self.survey.deleted.contains(&header.ledger) {
@@ -491,7 +503,7 @@ impl Visitor for Replay<'_, '_> {
         }
     }
 
-    fn bad(&mut self, place: Place<'_>, bad: &Bad) {
+    fn bad(&mut self, place: JournalPlace<'_>, bad: &Bad) {
         self.damage = Some(Spot {
             file: place.path.to_owned(),
             byte_offset: bad.start,
@@ -502,13 +514,13 @@ impl Visitor for Replay<'_, '_> {
         self.end_unknown(place.journal);
     }
 
-    fn group(&mut self, _place: Place<'_>, group: &GroupHeader) {
+    fn group(&mut self, _place: JournalPlace<'_>, group: &GroupHeader) {
         self.survey.totals.groups += 1;
         self.survey.ledger_next = self.survey.ledger_next.max(group.ledger_next);
         self.meter.add(u64::from(group.record_bytes));
     }
 
-    fn segment(&mut self, place: Place<'_>, from: u64, end: u64) {
+    fn segment(&mut self, place: JournalPlace<'_>, from: u64, end: u64) {
         self.survey.totals.segments += 1;
         self.survey.totals.bytes += end.saturating_sub(from);
         self.survey

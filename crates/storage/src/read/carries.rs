@@ -11,14 +11,14 @@
 use std::collections::{HashMap, VecDeque};
 
 /// Where a record begins: directory, log, byte.
-pub(super) type Place = (u16, u32, u64);
+pub(super) type CarryKey = (u16, u32, u64);
 
 /// The starts, of a bounded size.
 #[derive(Debug)]
 pub(super) struct Carries {
-    by_place: HashMap<Place, Vec<u8>>,
+    by_place: HashMap<CarryKey, Vec<u8>>,
     /// The order in which they came; some are gone.
-    order: VecDeque<Place>,
+    order: VecDeque<CarryKey>,
     bytes: u64,
     bytes_max: u64,
 }
@@ -40,7 +40,7 @@ impl Carries {
     }
 
     /// Keeps the start of the record at a place. The oldest make room.
-    pub(super) fn put(&mut self, place: Place, start: Vec<u8>) {
+    pub(super) fn put(&mut self, place: CarryKey, start: Vec<u8>) {
         self.take(place);
         self.bytes += start.capacity() as u64;
         self.by_place.insert(place, start);
@@ -58,7 +58,7 @@ impl Carries {
     }
 
     /// Takes the start of the record at a place.
-    pub(super) fn take(&mut self, place: Place) -> Option<Vec<u8>> {
+    pub(super) fn take(&mut self, place: CarryKey) -> Option<Vec<u8>> {
         let start = self.by_place.remove(&place)?;
         self.bytes -= start.capacity() as u64;
         Some(start)

@@ -73,7 +73,7 @@ impl Held {
 }
 
 #[derive(Debug)]
-struct State {
+struct HeldExtents {
     /// By the first extent.
     held: HashMap<Key, Held>,
     /// Which goes when: by the use that it was put, and what waits for its reader later by so many uses.
@@ -93,7 +93,7 @@ struct State {
 /// The cache.
 #[derive(Debug)]
 pub(crate) struct Extents {
-    state: Mutex<State>,
+    state: Mutex<HeldExtents>,
     bytes_max: u64,
     /// How many uses later a piece goes that waits for its reader.
     wait: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Extents {
 
 impl Extents {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        let state = State {
+        let state = HeldExtents {
             held: HashMap::new(),
             order: BTreeSet::new(),
             spent_order: BTreeSet::new(),
@@ -178,18 +178,18 @@ impl Extents {
     }
 
     /// Keeps the start of the record at a place, for who reads on there.
-    pub(super) fn leave(&self, place: carries::Place, start: Vec<u8>) {
+    pub(super) fn leave(&self, place: carries::CarryKey, start: Vec<u8>) {
         let mut state = self.lock();
         state.carries.put(place, start);
         self.keep_within(&mut state);
     }
 
     /// Takes the start of the record at a place.
-    pub(super) fn resume(&self, place: carries::Place) -> Option<Vec<u8>> {
+    pub(super) fn resume(&self, place: carries::CarryKey) -> Option<Vec<u8>> {
         self.lock().carries.take(place)
     }
 
-    fn keep_within(&self, state: &mut State) {
+    fn keep_within(&self, state: &mut HeldExtents) {
         while state.all_bytes() > self.bytes_max
             && let Some((_, oldest)) = state.order.first().copied()
         {
@@ -284,7 +284,7 @@ impl Extents {
         &self.pool
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HeldExtents> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -302,7 +302,7 @@ pub(crate) fn reaches(first: u32, piece: &Bytes, number: u32, end: u64) -> bool 
     before.is_some_and(|before| before + end.max(1) <= piece.len() as u64)
 }
 
-impl State {
+impl HeldExtents {
     /// What is held: pieces and starts of records.
     fn all_bytes(&self) -> u64 {
         self.bytes + self.carries.bytes()

@@ -19,7 +19,7 @@ use pharos_types::{EntryId, LedgerId};
 
 use super::carries;
 use super::extents::{EXTENT_BYTES, Extents};
-use super::places::Place;
+use super::places::EntryStart;
 use super::pool::Pool;
 use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use crate::logs::LogFile;
@@ -225,7 +225,7 @@ impl ReadJob {
     }
 
     /// Where the record begins that is wanted next, when the walk is there.
-    fn at(&self) -> Option<carries::Place> {
+    fn at(&self) -> Option<carries::CarryKey> {
         let span = self.spans.front()?;
         let is_there = span.entry == self.next && self.lost_at.is_none() && self.failed.is_none();
         is_there.then_some((span.file.dir, span.file.id, span.at))
@@ -298,9 +298,9 @@ impl ReadJob {
     }
 
     /// Where the next entry's record begins, for a job that goes on there, as far as the walk has come to it.
-    pub(crate) fn place(&self) -> Option<(u16, Place)> {
+    pub(crate) fn place(&self) -> Option<(u16, EntryStart)> {
         let (dir, log, at) = self.at()?;
-        let place = Place {
+        let place = EntryStart {
             ledger: self.ledger,
             entry: self.next,
             log,

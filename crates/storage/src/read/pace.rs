@@ -57,13 +57,13 @@ impl Journals {
 /// The pace of one directory's reads.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    state: Mutex<State>,
+    state: Mutex<ReadsInFlight>,
     /// A read has ended.
     bell: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReadsInFlight {
     in_flight: usize,
     /// When the next read may begin, on the monotonic clock.
     next: u64,
@@ -119,12 +119,12 @@ impl Pacer {
         found
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReadsInFlight> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ReadsInFlight {
     /// Finds out what the journals do: urgent `groups` so far, the last one at `last`, 0 for never.
     fn look(&mut self, now: u64, groups: u64, last: u64) {
         let since = now.saturating_sub(self.looked_at);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_rate_of_groups_tells_busy_from_a_few_and_from_none() {
-        let mut state = State::default();
+        let mut state = ReadsInFlight::default();
         state.look(1000 * MS, 0, 0);
         assert_eq!(state.journals, Journals::Idle);
         // One group now and then.
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn a_limit_holds_over_time_and_is_not_saved_up() {
-        let mut state = State {
+        let mut state = ReadsInFlight {
             journals: Journals::Busy,
-            ..State::default()
+            ..ReadsInFlight::default()
         };
         state.charge(1000 * MS, 1000, 1_000_000);
         assert_eq!(state.next, 1000 * MS);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_was_read_without_a_limit_delays_nobody_later() {
-        let mut state = State::default();
+        let mut state = ReadsInFlight::default();
         for journals in [Journals::Idle, Journals::Light] {
             state.journals = journals;
             // A gigabyte in a moment.

@@ -15,7 +15,7 @@ const PLACES: usize = 4096;
 
 /// Where an entry's record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EntryStart {
     pub(crate) ledger: LedgerId,
     pub(crate) entry: u64,
     pub(crate) log: u32,
@@ -26,12 +26,12 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     /// Empty until the first is remembered.
-    slots: Mutex<Vec<Option<Place>>>,
+    slots: Mutex<Vec<Option<EntryStart>>>,
 }
 
 impl Places {
     /// Remembers where a read that goes on will begin.
-    pub(crate) fn put(&self, place: Place) {
+    pub(crate) fn put(&self, place: EntryStart) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.resize(PLACES, None);
         if let Some(slot) = slots.get_mut(slot_of(place.ledger, place.entry)) {
@@ -58,8 +58,8 @@ fn slot_of(ledger: LedgerId, entry: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn place(ledger: u64, entry: u64) -> Place {
-        Place {
+    fn place(ledger: u64, entry: u64) -> EntryStart {
+        EntryStart {
             ledger: LedgerId(ledger),
             entry,
             log: 3,

@@ -39,7 +39,7 @@ pub(crate) enum Next {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueuedReads {
     by_ledger: HashMap<LedgerId, VecDeque<Queued>>,
     /// Ledgers with a job that waits, the next one first.
     turns: VecDeque<LedgerId>,
@@ -48,7 +48,7 @@ struct State {
     count: usize,
 }
 
-impl State {
+impl QueuedReads {
     fn push(&mut self, queued: Queued) {
         let ledger = queued.job.ledger;
         let jobs = self.by_ledger.entry(ledger).or_default();
@@ -89,7 +89,7 @@ impl State {
 pub(crate) struct ReadQueue {
     /// Its permits are what bounds the jobs.
     slots: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<QueuedReads>,
     bell: Condvar,
 }
 
@@ -130,7 +130,7 @@ impl ReadQueue {
     /// Lets the thread end; what waits is answered with a fault.
     pub(crate) fn stop(&self) {
         self.slots.close();
-        *self.lock() = State::default();
+        *self.lock() = QueuedReads::default();
         self.bell.notify_all();
     }
 
@@ -165,7 +165,7 @@ impl ReadQueue {
         self.lock().count
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueuedReads> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! The load threads of a run, and the sums of what they tell.
 //!
-//! Always true: when a [`Crew`] is dropped, its threads have ended.
+//! Always true: when a [`LoadThreads`] is dropped, its threads have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Counts {
     }
 }
 
-/// How [`Crew::watch`] looks on.
+/// How [`LoadThreads::watch`] looks on.
 pub(crate) struct Watch<'a> {
     /// For the progress bar.
     pub(crate) what: &'a str,
@@ -69,7 +69,7 @@ pub(crate) struct Look {
 }
 
 /// Load threads under way.
-pub(crate) struct Crew<'a> {
+pub(crate) struct LoadThreads<'a> {
     stop: &'a AtomicBool,
     control: Arc<Control>,
     sender: SyncSender<Event>,
@@ -83,7 +83,7 @@ pub(crate) struct Crew<'a> {
     fanout: f64,
     /// What a person sees meanwhile.
     pub(crate) progress: Progress,
-    /// Messages sent and receipted by each producer; complete after [`Crew::end_publishing`].
+    /// Messages sent and receipted by each producer; complete after [`LoadThreads::end_publishing`].
     pub(crate) sent: BTreeMap<u32, u64>,
     all: Counts,
     parts: Vec<Counts>,
@@ -93,7 +93,7 @@ pub(crate) struct Crew<'a> {
     interval: Counts,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> LoadThreads<'a> {
     /// No threads so far. `fanout` is how often each message should be received by [`Side::Receive`].
     pub(crate) fn new(stop: &'a AtomicBool, fanout: f64) -> Self {
         let (sender, events) = sync_channel(1024);
@@ -219,7 +219,7 @@ impl<'a> Crew<'a> {
         &self.all
     }
 
-    /// What belongs to one part; complete after [`Crew::finish`].
+    /// What belongs to one part; complete after [`LoadThreads::finish`].
     pub(crate) fn part(&self, number: usize) -> Counts {
         self.parts.get(number).cloned().unwrap_or_default()
     }
@@ -351,7 +351,7 @@ impl<'a> Crew<'a> {
     }
 }
 
-impl Drop for Crew<'_> {
+impl Drop for LoadThreads<'_> {
     fn drop(&mut self) {
         self.control.abort();
         self.control.stop(Side::Publish);

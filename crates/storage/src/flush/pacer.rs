@@ -5,7 +5,7 @@
 //! behind, it does not rest; where it is ahead, it rests for as long as the half takes to catch up, at the pace it was
 //! filled so far. So the work is spread thinly over seconds instead of standing in everybody's way (cores, the allocator,
 //! the device) for a hundred milliseconds. What fills a half in less than [`SLOW`] is flushed without rests, but for a
-//! [`BREATH`] now and then while memory is given back and appends are not about to wait for it.
+//! [`PAUSE_MIN`] now and then while memory is given back and appends are not about to wait for it.
 //!
 //! Always true: without rests nothing changes but the time, so tests that step by hand leave them out.
 
@@ -32,7 +32,7 @@ const RATE_MIN: u64 = 32 << 20;
 const FREED_ENTRIES: u64 = 256;
 
 /// The rest after these when there is no time for longer ones.
-const BREATH: Duration = Duration::from_micros(500);
+const PAUSE_MIN: Duration = Duration::from_micros(500);
 
 /// Of the work on an entry, how much is writing it and how much giving back its memory, in quarters.
 const WRITING: u64 = 3;
@@ -57,7 +57,7 @@ pub(super) enum Rests {
 }
 
 #[derive(Debug)]
-pub(super) struct Tempo {
+pub(super) struct Pacer {
     shared: Arc<Shared>,
     rests: Rests,
     began: Nanos,
@@ -69,7 +69,7 @@ pub(super) struct Tempo {
     entries: u64,
 }
 
-impl Tempo {
+impl Pacer {
     /// For a share of `bytes` bytes of a half that was swapped at `began`.
     pub(super) fn new(shared: Arc<Shared>, rests: Rests, began: Nanos, bytes: u64) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Tempo {
         let is_large = self.piece >= write_bytes(&self.shared) as u64 * FREEING;
         if self.entries >= FREED_ENTRIES || is_large && self.rests == Rests::Long {
             self.entries = 0;
-            self.rest(BREATH);
+            self.rest(PAUSE_MIN);
         }
     }
 
@@ -130,7 +130,7 @@ impl Tempo {
     }
 
     fn long_rest(&self, piece: u64) -> Duration {
-        let state = State {
+        let progress = Progress {
             done: self.done,
             total: self.total,
             piece,
@@ -138,7 +138,7 @@ impl Tempo {
             goal: self.shared.cache.half_bytes() * GOAL_PERCENT / 100,
             elapsed: Duration::from_nanos(clock::now().since(self.began)),
         };
-        state.rest()
+        progress.rest()
     }
 
     /// Whether somebody waits for the flush itself, however much room there is.
@@ -158,7 +158,7 @@ impl Tempo {
 
 /// How a flush stands.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct Progress {
     /// Bytes in quarters.
     done: u64,
     total: u64,
@@ -170,7 +170,7 @@ struct State {
     elapsed: Duration,
 }
 
-impl State {
+impl Progress {
     /// How long to rest now.
     fn rest(&self) -> Duration {
         let whole = u128::from(self.total.max(1));
@@ -195,8 +195,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Half of the work is done, in a half of 128 MiB.
-    fn half_done(filled_mib: u64) -> State {
-        State {
+    fn half_done(filled_mib: u64) -> Progress {
+        Progress {
             done: 2 * 128 * MIB,
             total: 4 * 128 * MIB,
             piece: 3 * MIB,
