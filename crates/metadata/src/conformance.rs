@@ -6,6 +6,10 @@ use bytes::Bytes;
 
 use crate::{Event, Expect, MetadataStore, VALUE_BYTES_MAX, Version, WriteError};
 
+mod sessions;
+
+pub use sessions::{all_of_sessions, sessions_end_with_the_store};
+
 /// Runs every law, each below its own path.
 pub async fn all(store: &dyn MetadataStore) {
     what_was_put_is_read(store).await;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Version;
+use crate::{SessionEnd, Version};
 
 /// A device, file system or backend failure, shared by everyone it hits.
 #[derive(Debug, thiserror::Error)]
@@ -140,4 +140,26 @@ pub enum WriteError {
     /// accepts writes ([`crate::MetadataStore::fault`]), the next one may succeed.
     #[error("cannot write metadata")]
     Fault(#[source] Arc<Fault>),
+}
+
+/// Why a session was not opened or renewed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SessionError {
+    /// It is over, and its keys are gone. Open another one and make them again, after asking who has them now.
+    #[error("metadata session ended: {0}")]
+    Ended(SessionEnd),
+    /// The backend failed or was shut down. An open session may still be renewed until its time is over.
+    #[error("cannot reach the metadata store")]
+    Fault(#[source] Arc<Fault>),
+}
+
+/// Why a put of an ephemeral key did not happen, or may not have.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SessionWriteError {
+    /// The session is over; nothing was written.
+    #[error("metadata session ended: {0}")]
+    Ended(SessionEnd),
+    /// As any other write. [`WriteError::Conflict`] also when the key is there and is not of this session, whatever was expected.
+    #[error(transparent)]
+    Write(#[from] WriteError),
 }

@@ -10,6 +10,9 @@
 //! 3. While a key exists its version is different after every put, and rises.
 //! 4. A write that failed with `NoSpace` changed nothing; one that failed otherwise may take effect until the next start.
 //! 5. A watch reports the changes of one key in their order, after they are durable, or says `Lagged`.
+//! 6. An ephemeral key ([`Session::put`]) is there as long as the session that made it and not a moment longer: when the session
+//!    ends, first its keys go, then watches tell of it, then its holder is told. No restart brings one back.
+//! 7. A session that is renewed in time does not end by itself; one that is not ends, whether its holder lives or not.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -29,6 +32,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -38,12 +42,14 @@ mod embedded;
 mod error;
 mod key;
 mod memory;
+mod session;
 mod watch;
 
 pub use embedded::{Beside, Embedded, Flaw, Look, Manual, MatchesLedgers, Options};
-pub use error::{Fault, Mismatch, OpenError, ReadError, WriteError};
+pub use error::{Fault, Mismatch, OpenError, ReadError, SessionError, SessionWriteError, WriteError};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::Memory;
+pub use session::{Session, SessionEnd, SessionId};
 pub use watch::{Event, Watch};
 
 /// A future that backends hand out through `dyn` traits.
@@ -111,7 +117,7 @@ pub trait MetadataStore: Send + Sync {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Versioned>, ReadError>>;
 
     /// Puts `value` (at most [`VALUE_BYTES_MAX`] bytes) when `expect` holds; durable when the future resolves. Returns the
-    /// new version. Waits while the backend's queue is full.
+    /// new version. Waits while the backend's queue is full. A key that a session made stays the session's.
     ///
     /// # Errors
     /// [`WriteError::Conflict`]: read again and decide. [`WriteError::NoSpace`]: nothing was written; deletes and smaller values
@@ -138,6 +144,13 @@ pub trait MetadataStore: Send + Sync {
 
     /// Changes from now on of keys that begin with `prefix`. Watch first, then scan, so that none is missed.
     fn watch(&self, prefix: &str) -> Watch;
+
+    /// Opens a session: who holds it may have keys that go when it ends. It ends when it was not renewed for `timeout`, when it is
+    /// closed, or with the store. A remote backend may grant another time ([`Session::timeout`]).
+    ///
+    /// # Errors
+    /// [`SessionError::Fault`]: the backend failed or was shut down.
+    fn open_session(&self, timeout: Duration) -> BoxFuture<'_, Result<Arc<dyn Session>, SessionError>>;
 
     /// Why no later write will succeed, or `None` while one may. A write that found no room, or that failed for another cause that
     /// may go away, is not one of those.

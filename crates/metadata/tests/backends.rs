@@ -4,10 +4,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_metadata::{
-    Embedded, Expect, Memory, MetadataStore, OpenError, Options, ReadError, WriteError, conformance,
+    Embedded, Expect, Memory, MetadataStore, OpenError, Options, ReadError, SessionEnd, WriteError,
+    conformance,
 };
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -26,6 +28,9 @@ fn memory_keeps_the_laws() {
     run(async {
         conformance::all(&Memory::new()).await;
         conformance::after_shutdown_calls_fail(&Memory::new()).await;
+        let store = Memory::new();
+        conformance::all_of_sessions(&store, &|time| store.pass(time)).await;
+        conformance::sessions_end_with_the_store(&store).await;
     });
 }
 
@@ -35,7 +40,57 @@ fn embedded_keeps_the_laws() {
     run(async {
         conformance::all(&open(&dir.path().join("a"))).await;
         conformance::after_shutdown_calls_fail(&open(&dir.path().join("b"))).await;
+        let store = open(&dir.path().join("c"));
+        conformance::all_of_sessions(&store, &|time| store.pass(time)).await;
+        conformance::sessions_end_with_the_store(&store).await;
     });
+}
+
+#[test]
+fn a_session_of_the_embedded_store_ends_by_the_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    run(async {
+        let store = open(dir.path());
+        let session = store.open_session(Duration::from_millis(30)).await.unwrap();
+        session.put("a", Bytes::new(), Expect::Absent).await.unwrap();
+        assert_eq!(session.ended().await, SessionEnd::Expired);
+        assert_eq!(store.get("a").await.unwrap(), None);
+    });
+}
+
+#[test]
+fn ephemeral_keys_do_not_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let lives = [true, false, true];
+    for (life, closes) in lives.into_iter().enumerate() {
+        run(async {
+            let store = open(dir.path());
+            let keys = store.list("").await.unwrap();
+            assert_eq!(keys.len(), life, "{keys:?}");
+            assert!(keys.iter().all(|key| key.starts_with("plain/")), "{keys:?}");
+            let session = store.open_session(Duration::from_mins(60)).await.unwrap();
+            session
+                .put("ephemeral/a", Bytes::from("x"), Expect::Absent)
+                .await
+                .unwrap();
+            // Changed by another writer it is still in no file.
+            store
+                .put("ephemeral/a", Bytes::from("y"), Expect::Any)
+                .await
+                .unwrap();
+            let plain = format!("plain/{life}");
+            store.put(&plain, Bytes::from("z"), Expect::Absent).await.unwrap();
+            if closes {
+                store.shutdown().await;
+            }
+            drop(store);
+            assert_eq!(session.ended().await, SessionEnd::StoreEnded);
+        });
+    }
+    let fs = pharos_runtime::fs::RealFs;
+    let look = Embedded::look(&fs, dir.path(), None, None).unwrap().unwrap();
+    let keys: Vec<_> = look.items.iter().map(|item| item.key.as_str()).collect();
+    assert_eq!(keys, ["plain/0", "plain/1", "plain/2"]);
 }
 
 #[test]

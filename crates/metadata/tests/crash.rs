@@ -10,9 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
-use pharos_metadata::{Expect, Manual, MetadataStore, OpenError, Options, Version, WriteError};
+use pharos_metadata::{
+    Expect, Manual, MetadataStore, OpenError, Options, Session, SessionWriteError, Version, WriteError,
+};
 use pharos_runtime::fs::{Fault, FaultFs, FaultOp, Plan};
 
 const SEEDS: u64 = 1_500;
@@ -129,8 +132,11 @@ impl Machine {
             Err(error) => panic!("does not open: {error:?}"),
         };
         self.compare(&mut store);
+        let call = std::sync::Arc::clone(&store.store);
+        let session = store.run(async move { call.open_session(Duration::from_mins(60)).await });
+        let session = session.unwrap();
         for _ in 0..self.random.below(40) {
-            self.changes(&mut store);
+            self.changes(&mut store, &*session);
             if self.random.one_in(12) {
                 let room = self.random.below(3) * 3000;
                 self.fs.set_bytes_max(Some(self.fs.bytes() + room));
@@ -188,8 +194,12 @@ impl Machine {
         self.model.maybe.clear();
     }
 
-    /// A few changes at once, and what becomes of them.
-    fn changes(&mut self, store: &mut Manual) {
+    /// A few changes at once, and what becomes of them. Ephemeral keys come between, and are in no model: none may be found.
+    fn changes(&mut self, store: &mut Manual, session: &dyn Session) {
+        let held = self.random.below(3);
+        let held: Vec<(String, Bytes)> = (0..held)
+            .map(|number| (format!("ephemeral/{number}"), self.value()))
+            .collect();
         let mut wanted: Vec<(String, Option<Bytes>, Expect)> = Vec::new();
         for _ in 0..1 + self.random.below(5) {
             let key = format!("key/{}", self.random.below(30));
@@ -217,7 +227,18 @@ impl Machine {
                     }
                 }
             });
-            futures_util::future::join_all(changes).await
+            let held = held.into_iter().map(|(key, value)| async move {
+                match session.put(&key, value, Expect::Any).await {
+                    Ok(_) => {}
+                    // What the group that it was decided with met.
+                    Err(SessionWriteError::Write(WriteError::Fault(_) | WriteError::NoSpace(_))) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            });
+            let held = futures_util::future::join_all(held);
+            futures_util::future::join(held, futures_util::future::join_all(changes))
+                .await
+                .1
         });
         let known = &self.model.known;
         let wrote = |((key, value, _), answer): (&(String, Option<Bytes>, Expect), &Result<_, _>)| {

@@ -1,7 +1,7 @@
 //! A real process, really killed: what it said was durable is there.
 //!
 //! The test starts itself again as the child; the child puts and deletes keys, a few at a time, and prints each answer. The
-//! parent kills it at some line, opens the directory and compares.
+//! parent kills it at some line, opens the directory and compares. Among them are keys of a session, of which nothing may be left.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_metadata::{Embedded, Expect, MetadataStore, Options};
@@ -44,16 +45,20 @@ async fn child_that_writes_until_it_is_killed() {
             .unwrap()
             + 1
     });
+    let session = store.open_session(Duration::from_mins(60)).await.unwrap();
     let mut out = std::io::stdout().lock();
     for turn in first.. {
         let key = format!("key/{}", turn % KEYS);
         let gone = format!("key/{}", (turn + KEYS / 2) % KEYS);
         writeln!(out, "begin {turn}").unwrap();
-        let (put, deleted, said) = tokio::join!(
+        let ephemeral = format!("ephemeral/{}", turn % KEYS);
+        let (held, put, deleted, said) = tokio::join!(
+            session.put(&ephemeral, value(turn), Expect::Any),
             store.put(&key, value(turn), Expect::Any),
             store.delete(&gone, Expect::Any),
             store.put("turn", Bytes::from(turn.to_string()), Expect::Any),
         );
+        held.unwrap();
         put.unwrap();
         deleted.unwrap();
         said.unwrap();
@@ -110,6 +115,7 @@ fn what_was_acknowledged_survives_a_kill() {
         let done = run_child(dir.path(), 20 + round * 37).unwrap();
         runtime.block_on(async {
             let store = Embedded::open(dir.path(), &options()).unwrap();
+            assert!(store.list("ephemeral/").await.unwrap().is_empty());
             let found: BTreeMap<String, Bytes> = store
                 .scan("key/")
                 .await

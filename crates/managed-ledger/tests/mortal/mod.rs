@@ -159,6 +159,13 @@ impl MetadataStore for MortalStore {
         self.0.watch(prefix)
     }
 
+    fn open_session(
+        &self,
+        timeout: std::time::Duration,
+    ) -> BoxFuture<'_, Result<Arc<dyn pharos_metadata::Session>, pharos_metadata::SessionError>> {
+        self.0.open_session(timeout)
+    }
+
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         self.0.shutdown()
     }

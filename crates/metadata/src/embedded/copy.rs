@@ -252,7 +252,7 @@ impl Copy {
         let mut at = DATA_AT;
         let mut part = new_group_bytes();
         let mut records = 0;
-        for (key, item) in state.items() {
+        for (key, item) in state.durable() {
             let bytes = record_bytes(key, &item.value) as usize;
             if records > 0 && part.len() + bytes > PART_BYTES_MAX {
                 at = self.write_part(
@@ -316,7 +316,7 @@ pub(super) struct Again<'a> {
 
 /// Whether everything in memory still has the checksum that it came with.
 fn check_memory(state: &State, store_id: u64) -> Result<(), CopyError> {
-    for (key, item) in state.items() {
+    for (key, item) in state.durable() {
         if item.crc != record_crc(store_id, key, Some(&item.value), item.version) {
             return Err(CopyError::Memory(key.to_owned()));
         }

@@ -7,6 +7,9 @@
 //! Group commit makes ten thousand topic creations cost tens of groups, not ten thousand. Why two copies:
 //! `docs/adr/0008-metadata-in-our-own-log.md`; what is in them: `docs/formats/metadata.md`.
 //!
+//! Ephemeral keys are among the keys in memory and in no file, so none survives the process, however it ends. Their changes go
+//! through the same queue, and the thread that writes ends the sessions that are due between two groups.
+//!
 //! Owned by `node`, which shuts it down last. Always true: an answer `Ok` follows the sync of both copies, and only then is the
 //! change seen. A write that failed leaves no trace and the next one may succeed; a sync that failed is final: later writes fail
 //! with the same fault until restart, reads go on.
@@ -15,10 +18,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_runtime::fs::{Fs, RealFs};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 mod copy;
 mod format;
@@ -26,6 +30,7 @@ mod log;
 mod look;
 mod manual;
 mod migrate;
+mod queue;
 mod recover;
 mod redb;
 mod state;
@@ -39,22 +44,19 @@ pub use survey::Flaw;
 pub use witness::{Beside, MatchesLedgers};
 
 use log::Log;
+use queue::Queue;
 use recover::Recovered;
 use state::State;
 use witness::Witness;
-use writer::{Answer, Write, Writer};
+use writer::{Parts as WriterParts, Writer};
 
-use crate::key::{check_read, check_write};
+use crate::key::check_read;
 use crate::watch::Watchers;
 use crate::{
-    BoxFuture, Expect, Fault, Item, MetadataStore, OpenError, ReadError, Version, Versioned, Watch,
-    WriteError,
+    BoxFuture, Expect, Fault, Item, MetadataStore, OpenError, ReadError, Session, SessionError,
+    SessionWriteError, Version, Versioned, Watch, WriteError,
 };
 
-/// Changes that may wait for the thread that writes.
-const QUEUE: usize = 4_096;
-/// Bytes of keys and values that may wait for it.
-const QUEUE_BYTES: usize = 16 << 20;
 /// The file that is locked while a store has the directory open.
 const LOCK: &str = "LOCK";
 
@@ -84,10 +86,8 @@ impl Default for Options {
 pub struct Embedded {
     dir: PathBuf,
     shared: Arc<Shared>,
-    /// `None` after shutdown. The lock is held to clone or take the sender only.
-    writes: Mutex<Option<mpsc::Sender<Write>>>,
-    /// Bounds the bytes that wait for the writer.
-    write_bytes: Arc<Semaphore>,
+    /// Sessions keep it as well.
+    queue: Arc<Queue>,
     watchers: Arc<Watchers>,
     matches: Option<MatchesLedgers>,
     /// Closed when the writer is gone.
@@ -201,22 +201,22 @@ impl Embedded {
             fault: Mutex::default(),
         });
         let watchers = Arc::new(Watchers::new());
-        let (writes, queue) = mpsc::channel(QUEUE);
+        let (queue, writes) = Queue::new();
         let (ending, ended) = watch::channel(());
-        let writer = Writer::new(
-            queue,
-            Arc::clone(&watchers),
-            Arc::clone(&shared),
+        let writer = Writer::new(WriterParts {
+            queue: writes,
+            sessions: Arc::clone(&queue.sessions),
+            watchers: Arc::clone(&watchers),
+            shared: Arc::clone(&shared),
             log,
             witness,
-            lock,
-            ending,
-        );
+            _lock: lock,
+            _ended: ending,
+        });
         let store = Self {
             dir: dir.to_owned(),
             shared,
-            writes: Mutex::new(Some(writes)),
-            write_bytes: Arc::new(Semaphore::new(QUEUE_BYTES)),
+            queue: Arc::new(queue),
             watchers,
             matches,
             ended,
@@ -237,55 +237,23 @@ impl Embedded {
         &self.dir
     }
 
-    /// Queues one change and waits for its group.
-    async fn change(&self, key: String, value: Option<Bytes>, expect: Expect) -> Answer {
-        let value_bytes = value.as_deref().unwrap_or_default();
-        check_write(&key, value_bytes)?;
-        // Both bounds are far below u32 and below the semaphore's size.
-        let weight = (key.len() + value_bytes.len() + 64) as u32;
-        let permit = Arc::clone(&self.write_bytes).acquire_many_owned(weight).await;
-        let permit = permit.map_err(|_| WriteError::Fault(ended()))?;
-        let writes = self.sender().ok_or_else(|| WriteError::Fault(ended()))?;
-        let (answer, answered) = oneshot::channel();
-        let write = Write {
-            key,
-            value,
-            expect,
-            answer,
-            _permit: permit,
-        };
-        writes.send(write).await.map_err(|_| WriteError::Fault(ended()))?;
-        // Or the writer would never see the end of its queue.
-        drop(writes);
-        answered.await.map_err(|_| WriteError::Fault(ended()))?
-    }
-
-    fn sender(&self) -> Option<mpsc::Sender<Write>> {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, ReadError> {
-        let open = self
-            .writes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some();
-        if open {
-            Ok(read(&self.shared.read()))
-        } else {
-            Err(ReadError::Fault(ended()))
+        match self.queue.is_open() {
+            true => Ok(read(&self.shared.read())),
+            false => Err(ReadError::Fault(ended())),
         }
     }
 
-    /// The writer finishes its queue and ends.
-    fn close_queue(&self) {
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Lets `time` pass for sessions, at once: for tests, which wait for no clock.
+    #[cfg(feature = "test-util")]
+    pub fn pass(&self, time: Duration) {
+        self.queue.sessions.pass(time);
     }
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.close_queue();
+        self.queue.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the metadata thread panicked");
@@ -305,12 +273,12 @@ impl MetadataStore for Embedded {
 
     fn put(&self, key: &str, value: Bytes, expect: Expect) -> BoxFuture<'_, Result<Version, WriteError>> {
         let key = key.to_owned();
-        Box::pin(async move { Ok(self.change(key, Some(value), expect).await?.0) })
+        Box::pin(async move { Ok(plain(self.queue.change(key, Some(value), expect, None).await)?.0) })
     }
 
     fn delete(&self, key: &str, expect: Expect) -> BoxFuture<'_, Result<bool, WriteError>> {
         let key = key.to_owned();
-        Box::pin(async move { Ok(self.change(key, None, expect).await?.1) })
+        Box::pin(async move { Ok(plain(self.queue.change(key, None, expect, None).await)?.1) })
     }
 
     fn list(&self, prefix: &str) -> BoxFuture<'_, Result<Vec<String>, ReadError>> {
@@ -327,13 +295,17 @@ impl MetadataStore for Embedded {
         self.watchers.watch(prefix)
     }
 
+    fn open_session(&self, timeout: Duration) -> BoxFuture<'_, Result<Arc<dyn Session>, SessionError>> {
+        Box::pin(async move { self.queue.open_session(timeout) })
+    }
+
     fn fault(&self) -> Option<Arc<Fault>> {
         self.shared.fault()
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            self.close_queue();
+            self.queue.close();
             // An error says that the writer is gone.
             while self.ended.clone().changed().await.is_ok() {}
             self.watchers.end();
@@ -376,6 +348,14 @@ fn tell(flaw: &Flaw) {
     } else {
         tracing::error!(%file, at, what, "a copy of the metadata is damaged; the other one has everything; it is written again");
     }
+}
+
+/// A plain change is of no session, so none can be over.
+fn plain<T>(outcome: Result<T, SessionWriteError>) -> Result<T, WriteError> {
+    outcome.map_err(|error| match error {
+        SessionWriteError::Write(error) => error,
+        SessionWriteError::Ended(_) => WriteError::Fault(ended()),
+    })
 }
 
 fn ended() -> Arc<Fault> {

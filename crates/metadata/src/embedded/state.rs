@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::format::{Record, record_bytes};
-use crate::{Item, Version, Versioned};
+use crate::{Item, SessionId, Version, Versioned};
 
 /// A value, and the checksum that it came with and goes with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,18 @@ pub(super) struct Stored {
     pub(super) value: Bytes,
     pub(super) version: u64,
     pub(super) crc: u32,
+    /// Whose it is, if it is ephemeral: then it is in no file.
+    pub(super) session: Option<SessionId>,
+}
+
+impl Stored {
+    /// What it takes on the device.
+    pub(super) fn record_bytes(&self, key: &str) -> u64 {
+        match self.session {
+            Some(_) => 0,
+            None => record_bytes(key, &self.value),
+        }
+    }
 }
 
 /// All keys. Changed by the write thread only, after the change is durable.
@@ -24,7 +36,7 @@ pub(super) struct State {
     pub(super) revision: u64,
     /// The last group that is in it.
     pub(super) number: u64,
-    /// What all items take as records, in bytes.
+    /// What all items that are not ephemeral take as records, in bytes.
     pub(super) bytes: u64,
 }
 
@@ -33,32 +45,53 @@ impl State {
         self.items.get(key)
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = (&str, &Stored)> {
-        self.items.iter().map(|(key, item)| (key.as_str(), item))
+    /// What belongs into a snapshot.
+    pub(super) fn durable(&self) -> impl Iterator<Item = (&str, &Stored)> {
+        let durable = self.items.iter().filter(|(_, item)| item.session.is_none());
+        durable.map(|(key, item)| (key.as_str(), item))
+    }
+
+    /// The keys of a session.
+    pub(super) fn keys_of(&self, session: SessionId) -> Vec<String> {
+        let keys = self
+            .items
+            .iter()
+            .filter(|(_, item)| item.session == Some(session));
+        keys.map(|(key, _)| key.clone()).collect()
     }
 
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
+    /// Applies a change that is durable.
     pub(super) fn apply(&mut self, record: Record) {
+        self.change(record, None);
+    }
+
+    /// Applies a change, of a key of `session` if one is given.
+    pub(super) fn change(&mut self, record: Record, session: Option<SessionId>) {
         let Record {
             key,
             value,
             version,
             crc,
         } = record;
-        let bytes = |stored: &Stored, key: &str| record_bytes(key, &stored.value);
         let before = match value {
             Some(value) => {
-                self.bytes += record_bytes(&key, &value);
-                let stored = Stored { value, version, crc };
+                let stored = Stored {
+                    value,
+                    version,
+                    crc,
+                    session,
+                };
+                self.bytes += stored.record_bytes(&key);
                 // The key that is there stays; its length is the same.
                 self.items.insert(key.clone(), stored)
             }
             None => self.items.remove(&key),
         };
-        self.bytes -= before.map_or(0, |before| bytes(&before, &key));
+        self.bytes -= before.map_or(0, |before| before.record_bytes(&key));
     }
 
     fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Stored)> {
