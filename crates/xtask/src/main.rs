@@ -3,16 +3,17 @@
 //! Nothing that ships depends on this crate.
 
 mod codegen;
+mod modules;
+mod sizes;
+mod source;
 mod tidy;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-
-const USAGE: &str = "usage: pharos-xtask codegen [--check] | tidy
+const USAGE: &str = "usage: pharos-xtask codegen [--check] | sizes | tidy
   codegen          write the protocol sources of crates/wire from crates/wire/proto/fields.tsv
   codegen --check  fail when the written sources differ from what the table gives
+  sizes            print lines of product code and circles of imports by crate
   tidy             check facts about the repository that no compiler checks";
 
 fn main() -> ExitCode {
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["codegen"] => codegen::run(codegen::Mode::Write),
         ["codegen", "--check"] => codegen::run(codegen::Mode::Check),
+        ["sizes"] => sizes::run(),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("{USAGE}");
@@ -34,13 +36,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-pub(crate) fn repository_root() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here
-        .ancestors()
-        .nth(2)
-        .context("crates/xtask has no grandparent")?;
-    Ok(root.to_owned())
 }

@@ -35,7 +35,7 @@ pub(crate) const HEADER: &str =
 /// # Errors
 /// The table does not parse, a file cannot be read or written, `rustfmt` fails, or (`Check`) a file is stale.
 pub(crate) fn run(mode: Mode) -> Result<()> {
-    let root = crate::repository_root()?;
+    let root = crate::source::repository_root()?;
     let wire = root.join("crates/wire");
     let text = std::fs::read_to_string(wire.join("proto/fields.tsv")).context("reading proto/fields.tsv")?;
     let table = Table::parse(&text)?;

@@ -1,6 +1,7 @@
 //! Checks that read the files one by one.
 
-use super::{Findings, SourceFile};
+use super::Findings;
+use crate::source::SourceFile;
 
 const LINES_MAX: usize = 600;
 
@@ -155,7 +156,8 @@ fn is_generated(file: &SourceFile) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{SourceFile, contains_word, forbidden_words, long_files, panics, unsafe_code};
+    use super::{contains_word, forbidden_words, long_files, panics, unsafe_code};
+    use crate::source::SourceFile;
 
     fn file(path: &str, text: &str) -> SourceFile {
         SourceFile {
