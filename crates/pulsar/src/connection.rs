@@ -19,9 +19,9 @@ use pharos_broker::feed::{DueGroups, Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
 use pharos_runtime::clock;
+use pharos_transport::balance::Place;
 use pharos_wire::{Command, answer, encode};
 
-use crate::balance::Place;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::door::Door;
 use crate::groups::Groups;

@@ -11,6 +11,8 @@ use std::time::Duration;
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
 use pharos_runtime::{ShutdownToken, clock, spawn_local};
+use pharos_transport::balance::Balance;
+use pharos_transport::partial::PartialFrames;
 use pharos_wire::frame::frame_bytes_max;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -18,9 +20,7 @@ use pharos_wire::answer;
 use pharos_wire::encode::encode_command;
 use pharos_wire::proto::ServerError;
 
-use crate::balance::Balance;
 use crate::newcomer::Newcomer;
-use crate::partial::PartialFrames;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 8192;

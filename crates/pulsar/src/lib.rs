@@ -7,8 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod balance;
-mod chunks;
 mod closing;
 mod connection;
 mod consumer;
@@ -17,7 +15,6 @@ mod groups;
 mod handlers;
 mod newcomer;
 mod outbound;
-mod partial;
 mod producer;
 mod reader;
 mod refusal;

@@ -17,10 +17,10 @@ use tokio::net::tcp::OwnedReadHalf;
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_runtime::{clock, spawn_local};
+use pharos_transport::balance::Place;
 use pharos_types::TopicName;
 use pharos_wire::{Command, Frame};
 
-use crate::balance::Place;
 use crate::connection::{Connection, Peer};
 use crate::door::Door;
 use crate::reader::{self, Unhandled};

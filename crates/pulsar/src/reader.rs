@@ -3,7 +3,7 @@
 //! An idle connection holds no read buffer: it borrows one when there is something to read, and in a burst a large one
 //! ([`chunks`]). A payload is a slice of the buffer it was read into; a small one is copied out, because keeping it in the
 //! cache would keep the whole buffer. What is left of a large frame is read with room from an account of all connections
-//! ([`crate::partial`]).
+//! ([`pharos_transport::partial`]).
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -18,15 +18,15 @@ use tokio::net::tcp::OwnedReadHalf;
 use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_broker::shard::Publish;
 use pharos_runtime::clock;
+use pharos_transport::balance::Place;
+use pharos_transport::chunks;
+use pharos_transport::partial::{FrameRoom, SMALL_FRAME_BYTES};
 use pharos_wire::Frame;
 use pharos_wire::frame::{self, FrameError};
 
-use crate::balance::Place;
-use crate::chunks;
 use crate::connection::Connection;
 use crate::handlers;
 use crate::newcomer;
-use crate::partial::{FrameRoom, SMALL_FRAME_BYTES};
 use crate::spare;
 
 /// The first read of a burst.

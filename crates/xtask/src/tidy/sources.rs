@@ -9,7 +9,15 @@ const LINES_MAX: usize = 600;
 const LONG_FOR_A_REASON: [(&str, &str); 0] = [];
 
 /// Crates that handle bytes of a peer or a disk.
-const CRATES_OF_BYTES: [&str; 6] = ["wire", "storage", "pulsar", "broker", "catalog", "dispatch"];
+const CRATES_OF_BYTES: [&str; 7] = [
+    "wire",
+    "storage",
+    "transport",
+    "pulsar",
+    "broker",
+    "catalog",
+    "dispatch",
+];
 
 /// Words that say where or with what a file was made, instead of what it is. In two pieces, so that this file has none.
 const FORBIDDEN: [&str; 14] = [

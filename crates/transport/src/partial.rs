@@ -11,7 +11,7 @@ use pharos_runtime::{Nanos, clock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Frames up to this size need no room.
-pub(crate) const SMALL_FRAME_BYTES: usize = 64 << 10;
+pub const SMALL_FRAME_BYTES: usize = 64 << 10;
 /// What all connections together may have, unless the largest frame is larger.
 const ROOM_BYTES: usize = 128 << 20;
 /// The account counts in these, so that it fits the semaphore.
@@ -21,7 +21,7 @@ const FRAME_NANOS_MAX: u64 = 30_000_000_000;
 
 /// The account.
 #[derive(Debug)]
-pub(crate) struct PartialFrames {
+pub struct PartialFrames {
     room: Arc<Semaphore>,
     units: usize,
     frame_units_max: usize,
@@ -29,16 +29,16 @@ pub(crate) struct PartialFrames {
 
 /// Room for one frame; free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct FrameRoom {
+pub struct FrameRoom {
     /// The whole frame, with its four length bytes.
-    pub(crate) frame_bytes: usize,
+    pub frame_bytes: usize,
     since: Nanos,
     _units: OwnedSemaphorePermit,
 }
 
 impl PartialFrames {
     /// For frames of at most `frame_bytes_max`.
-    pub(crate) fn new(frame_bytes_max: usize) -> Self {
+    pub fn new(frame_bytes_max: usize) -> Self {
         let frame_units_max = units(frame_bytes_max);
         let units = units(ROOM_BYTES)
             .max(2 * frame_units_max)
@@ -53,7 +53,7 @@ impl PartialFrames {
     /// Takes room for a frame, when it is its turn.
     ///
     /// Cancel safety: dropping the future gives up the place in the line.
-    pub(crate) async fn reserve(&self, frame_bytes: usize) -> Option<FrameRoom> {
+    pub async fn reserve(&self, frame_bytes: usize) -> Option<FrameRoom> {
         let wanted = units(frame_bytes).min(self.units);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let taken = Arc::clone(&self.room).acquire_many_owned(wanted).await;
@@ -66,12 +66,12 @@ impl PartialFrames {
     }
 
     /// Whether a frame of the largest size would have to wait.
-    pub(crate) fn is_short(&self) -> bool {
+    pub fn is_short(&self) -> bool {
         self.room.available_permits() < self.frame_units_max
     }
 
     /// Whether a frame has been under way for too long, for there are others.
-    pub(crate) fn is_overdue(&self, room: &FrameRoom, now: Nanos) -> bool {
+    pub fn is_overdue(&self, room: &FrameRoom, now: Nanos) -> bool {
         now.since(room.since) > FRAME_NANOS_MAX && self.is_short()
     }
 }

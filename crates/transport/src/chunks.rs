@@ -22,7 +22,7 @@ use pharos_runtime::spawn_local;
 
 /// Size of a chunk: the beginning of a frame that does not end in it is copied to the next one, so it is several times the
 /// usual large frame.
-pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+pub const CHUNK_BYTES: usize = 1 << 20;
 /// With less room than this a chunk counts as filled.
 const ROOM_BYTES_MIN: usize = CHUNK_BYTES / 4;
 /// Handles kept on filled chunks; beyond that the oldest is let go, and the system has to give new memory for it.
@@ -55,7 +55,7 @@ thread_local! {
 
 /// An empty buffer with room for at least `bytes`, which is not more than [`CHUNK_BYTES`]; mostly much more. `None`: too
 /// many are out. Whoever gets one owes it to [`give`] or [`forfeit`].
-pub(crate) fn take(bytes: usize) -> Option<BytesMut> {
+pub fn take(bytes: usize) -> Option<BytesMut> {
     CHUNKS.with_borrow_mut(|chunks| {
         if chunks.lent >= LENT_MAX {
             return None;
@@ -72,7 +72,7 @@ pub(crate) fn take(bytes: usize) -> Option<BytesMut> {
 }
 
 /// Takes a chunk back, whatever is left of its room. Bytes in it are dropped.
-pub(crate) fn give(mut chunk: BytesMut) {
+pub fn give(mut chunk: BytesMut) {
     chunk.clear();
     let trim = CHUNKS.with_borrow_mut(|chunks| {
         chunks.lent = chunks.lent.saturating_sub(1);
@@ -96,7 +96,7 @@ pub(crate) fn give(mut chunk: BytesMut) {
 }
 
 /// Counts a chunk as back that its connection lets go. It may be called while the thread ends.
-pub(crate) fn forfeit() {
+pub fn forfeit() {
     // Then there is nothing to count.
     let _ = CHUNKS.try_with(|chunks| {
         if let Ok(mut chunks) = chunks.try_borrow_mut() {

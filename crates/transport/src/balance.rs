@@ -4,25 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The counts, for all threads.
-pub(crate) struct Balance {
+pub struct Balance {
     counts: Box<[AtomicUsize]>,
 }
 
 /// A connection's place on a shard: it counts there as long as this lives.
-pub(crate) struct Place {
+pub struct Place {
     balance: Arc<Balance>,
     shard: usize,
 }
 
 impl Balance {
     /// No connections, on this many shards.
-    pub(crate) fn new(shards: usize) -> Arc<Self> {
+    pub fn new(shards: usize) -> Arc<Self> {
         let counts = (0..shards.max(1)).map(|_| AtomicUsize::new(0)).collect();
         Arc::new(Self { counts })
     }
 
     /// A place on the shard with the fewest connections, of several on the first.
-    pub(crate) fn place(self: &Arc<Self>) -> Place {
+    pub fn place(self: &Arc<Self>) -> Place {
         let counts = self.counts.iter().enumerate();
         let fewest = counts.min_by_key(|(_, count)| count.load(Ordering::Relaxed));
         let shard = fewest.map_or(0, |(shard, _)| shard);
@@ -36,7 +36,7 @@ impl Balance {
     }
 
     /// How many there are on all shards.
-    pub(crate) fn total(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.counts
             .iter()
             .map(|count| count.load(Ordering::Relaxed))
@@ -51,12 +51,12 @@ impl Balance {
 
 impl Place {
     /// The shard.
-    pub(crate) fn shard(&self) -> usize {
+    pub fn shard(&self) -> usize {
         self.shard
     }
 
     /// A place on another shard, unless that has more connections than this one.
-    pub(crate) fn elsewhere(&self, shard: usize) -> Option<Self> {
+    pub fn elsewhere(&self, shard: usize) -> Option<Self> {
         let here = self.balance.count(self.shard);
         let one_more = |there: usize| (shard != self.shard && there <= here).then_some(there + 1);
         let count = self.balance.counts.get(shard)?;
