@@ -17,8 +17,9 @@ use pharos_catalog::{AutoTopicType, Catalog, CatalogOptions};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside, Embedded, MetadataStore};
-use pharos_pulsar::{ConnectionsMax, Door};
+use pharos_pulsar::Door;
 use pharos_storage::{IoMode, Storage};
+use pharos_transport::ConnectionsMax;
 use pharos_types::NamespaceName;
 use tokio::task::JoinSet;
 

@@ -8,8 +8,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pharos_pulsar::ConnectionsMax;
 use pharos_storage::Storage;
+use pharos_transport::ConnectionsMax;
 
 use crate::settings::Settings;
 

@@ -12,21 +12,20 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 
 use pharos_broker::feed::{DueGroups, Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
 use pharos_runtime::clock;
-use pharos_transport::balance::Place;
+use pharos_transport::{Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::door::Door;
 use crate::groups::Groups;
 use crate::newcomer::Newcomer;
-use crate::outbound::Outbound;
+use crate::outgoing::Outgoing;
 use crate::producer::Producers;
 
 /// Sends without a receipt at which reading stops; it resumes at half.
@@ -53,7 +52,7 @@ pub(crate) struct Connection {
     pub(crate) door: Arc<Door>,
     me: Weak<Connection>,
     /// The writing half; the reading task owns the other.
-    pub(crate) stream: OwnedWriteHalf,
+    pub(crate) stream: WriteHalf,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
     /// It counts here.
@@ -62,7 +61,7 @@ pub(crate) struct Connection {
     is_settled: Cell<bool>,
     /// `None` until CONNECT.
     pub(crate) peer: RefCell<Option<Peer>>,
-    pub(crate) out: RefCell<Outbound>,
+    pub(crate) out: RefCell<Outgoing>,
     /// The socket is full and a task waits for it.
     pub(crate) blocked: Cell<bool>,
     /// The topics that consumers here listen to.
@@ -92,7 +91,7 @@ impl Connection {
         id: ConnectionId,
         shard: Rc<Shard>,
         newcomer: Newcomer,
-        stream: OwnedWriteHalf,
+        stream: WriteHalf,
         place: Place,
     ) -> Rc<Self> {
         let now = clock::now().0;
@@ -127,7 +126,7 @@ impl Connection {
     }
 
     /// What it was before it lived on a shard, and the writing half of its socket.
-    pub(crate) fn into_newcomer(self) -> (Newcomer, OwnedWriteHalf) {
+    pub(crate) fn into_newcomer(self) -> (Newcomer, WriteHalf) {
         let newcomer = Newcomer {
             door: self.door,
             address: self.address,

@@ -1,7 +1,7 @@
 //! The Pulsar binary protocol as a front door to the broker.
 //!
 //! [`open`] listens; each connection lives on one shard and translates commands into broker calls and what comes back
-//! into frames. Reading order: `door`, `newcomer`, `reader`, `handlers`, `connection`, `turn`, `outbound`.
+//! into frames. Reading order: `door`, `newcomer`, `reader`, `handlers`, `connection`, `turn`, `outgoing`.
 //!
 //! Facts of the protocol: `docs/protocols/pulsar.md`.
 
@@ -14,12 +14,11 @@ mod door;
 mod groups;
 mod handlers;
 mod newcomer;
-mod outbound;
+mod outgoing;
 mod producer;
 mod reader;
 mod refusal;
 mod sink;
-mod spare;
 mod turn;
 
-pub use door::{ConnectionsMax, Door, Options, open};
+pub use door::{Door, Options, open};

@@ -5,19 +5,15 @@
 //! more connections live there: a send and its receipt are then spared the way to another thread and back, which costs a
 //! single message two tenths of a millisecond (`docs/notes/performance.md`, "What a single message waits for").
 
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
 
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_runtime::{clock, spawn_local};
-use pharos_transport::balance::Place;
+use pharos_transport::{Incoming, Place, ReadHalf, Stream};
 use pharos_types::TopicName;
 use pharos_wire::{Command, Frame};
 
@@ -35,40 +31,24 @@ pub(crate) struct Newcomer {
 }
 
 impl Newcomer {
-    /// One that was just accepted.
-    pub(crate) fn new(door: &Arc<Door>, address: SocketAddr) -> Self {
+    fn new(door: Arc<Door>, stream: &Stream) -> Self {
         Self {
-            door: door.clone(),
-            address: format!("/{address}").into(),
+            door,
+            address: format!("/{}", stream.peer_address()).into(),
             connected_since_ms: clock::wall_ms(),
             peer: None,
         }
     }
 
-    /// Takes it in on a shard, the one of its place.
-    pub(crate) fn settle(self, shard: &Rc<Shard>, stream: std::net::TcpStream, place: Place) {
-        self.settle_as(shard, stream, place, None);
-    }
-
-    /// Takes it in. What was read and not handled says that it comes from another shard.
-    fn settle_as(
+    /// Makes it a connection of this shard, the one of its place.
+    fn settle(
         self,
         shard: &Rc<Shard>,
-        stream: std::net::TcpStream,
+        stream: Stream,
         place: Place,
         unhandled: Option<Box<Unhandled>>,
-    ) {
-        let stream = match TcpStream::from_std(stream) {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!(peer = %self.address, %error, "cannot take a connection in");
-                if unhandled.is_some() {
-                    shard.lose_moved();
-                }
-                return;
-            }
-        };
-        let (reading, writing) = stream.into_split();
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let (reading, writing) = stream.split();
         let mut made = None;
         let make = |id| {
             let connection = Connection::new(id, shard.clone(), self, writing, place);
@@ -79,9 +59,20 @@ impl Newcomer {
             None => _ = shard.register(make),
             Some(_) => shard.register_moved(make),
         }
-        if let Some(connection) = made {
-            spawn_local(reader::run(connection, reading, unhandled));
+        Some(reader::run(made?, reading, unhandled))
+    }
+}
+
+/// Serves a connection that was just accepted, on the shard of its place.
+pub(crate) async fn serve(shard: Rc<Shard>, door: Arc<Door>, incoming: Incoming, place: Place) {
+    let address = incoming.address();
+    match incoming.establish().await {
+        Ok(stream) => {
+            if let Some(serving) = Newcomer::new(door, &stream).settle(&shard, stream, place, None) {
+                serving.await;
+            }
         }
+        Err(error) => tracing::warn!(peer = %address, %error, "cannot take a connection in"),
     }
 }
 
@@ -104,7 +95,7 @@ pub(crate) fn better_place(connection: &Rc<Connection>, command: &Command) -> Op
 /// Only one that [`Connection::may_move`]; any other one is closed.
 pub(crate) fn hand_on(
     connection: Rc<Connection>,
-    reading: OwnedReadHalf,
+    reading: ReadHalf,
     place: Place,
     frame: Frame,
     rest: BytesMut,
@@ -119,8 +110,7 @@ pub(crate) fn hand_on(
             return connection.clean_up();
         }
     };
-    let stream = reading.reunite(writing).map_err(io::Error::other);
-    let stream = match stream.and_then(TcpStream::into_std) {
+    let stream = match reading.reunite(writing).and_then(Stream::detach) {
         Ok(stream) => stream,
         Err(error) => {
             tracing::warn!(peer = %newcomer.address, %error, "cannot hand a connection on");
@@ -128,8 +118,16 @@ pub(crate) fn hand_on(
         }
     };
     let home = ShardId(u16::try_from(place.shard()).unwrap_or(0));
-    shard.run_on(home, move |home| {
-        let unhandled = Box::new(Unhandled { frame, rest });
-        newcomer.settle_as(home, stream, place, Some(unhandled));
+    shard.run_on(home, move |home| match stream.attach() {
+        Ok(stream) => {
+            let unhandled = Box::new(Unhandled { frame, rest });
+            if let Some(serving) = newcomer.settle(home, stream, place, Some(unhandled)) {
+                spawn_local(serving);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(peer = %newcomer.address, %error, "cannot take a connection in");
+            home.lose_moved();
+        }
     });
 }

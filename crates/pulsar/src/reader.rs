@@ -1,9 +1,9 @@
 //! Reading from a connection: bytes to commands, commands to handlers, with the pauses that back-pressure asks for.
 //!
-//! An idle connection holds no read buffer: it borrows one when there is something to read, and in a burst a large one
-//! ([`chunks`]). A payload is a slice of the buffer it was read into; a small one is copied out, because keeping it in the
-//! cache would keep the whole buffer. What is left of a large frame is read with room from an account of all connections
-//! ([`pharos_transport::partial`]).
+//! A payload is a slice of the buffer it was read into; a small one is copied out, because keeping it in the cache would keep
+//! the whole buffer. What is left of a large frame is read with room from an account of all connections ([`PartialFrames`]).
+//!
+//! [`PartialFrames`]: pharos_transport::PartialFrames
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -11,34 +11,21 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::tcp::OwnedReadHalf;
+use bytes::{Bytes, BytesMut};
 
 use pharos_broker::ids::{ProducerKey, TopicId};
 use pharos_broker::shard::Publish;
 use pharos_runtime::clock;
-use pharos_transport::balance::Place;
-use pharos_transport::chunks;
-use pharos_transport::partial::{FrameRoom, SMALL_FRAME_BYTES};
+use pharos_transport::{FrameRoom, Place, Read, ReadBuffer, ReadHalf, SMALL_FRAME_BYTES};
 use pharos_wire::Frame;
 use pharos_wire::frame::{self, FrameError};
 
 use crate::connection::Connection;
 use crate::handlers;
 use crate::newcomer;
-use crate::spare;
 
-/// The first read of a burst.
-const READ_BYTES_MIN: usize = 16 << 10;
-/// In a burst that keeps filling its buffer reads are doubled this often, to [`READ_BYTES_MAX`].
-const DOUBLINGS_MAX: u32 = 4;
-/// The most that one read takes.
-const READ_BYTES_MAX: usize = READ_BYTES_MIN << DOUBLINGS_MAX;
-/// From this size on reads go to a chunk.
-const CHUNK_READ_BYTES_MIN: usize = 64 << 10;
-/// A larger frame gets memory of its own.
-const CHUNK_FRAME_BYTES_MAX: usize = chunks::CHUNK_BYTES / 2;
+/// What says how long a frame is.
+const LENGTH_BYTES: usize = 4;
 /// Payloads below this size are copied out of a buffer that is much larger.
 const COPY_BYTES_MAX: usize = 4 << 10;
 /// How often it is looked at whether a large frame takes too long.
@@ -89,11 +76,7 @@ enum Next {
 }
 
 /// Reads until the peer or the broker closes, or the connection is handed on.
-pub(crate) async fn run(
-    connection: Rc<Connection>,
-    mut stream: OwnedReadHalf,
-    unhandled: Option<Box<Unhandled>>,
-) {
+pub(crate) async fn run(connection: Rc<Connection>, mut stream: ReadHalf, unhandled: Option<Box<Unhandled>>) {
     let frame_bytes_max = frame::frame_bytes_max(connection.shard.shared.options.max_message_size as usize);
     let mut input = Input::default();
     let next = {
@@ -114,7 +97,9 @@ pub(crate) async fn run(
         next
     };
     match next {
-        Next::Move(place, frame) => newcomer::hand_on(connection, stream, place, *frame, input.into_rest()),
+        Next::Move(place, frame) => {
+            newcomer::hand_on(connection, stream, place, *frame, input.buffer.into_rest())
+        }
         Next::Read | Next::Close => connection.clean_up(),
     }
 }
@@ -122,21 +107,9 @@ pub(crate) async fn run(
 /// What was read and not handled yet.
 #[derive(Default)]
 struct Input {
-    buffer: BytesMut,
-    /// The buffer is one of [`chunks`].
-    is_chunk: bool,
-    /// Full reads one after the other: how often the next one is doubled.
-    doubled: u32,
+    buffer: ReadBuffer,
     /// For the large frame that the buffer begins with.
     frame_room: Option<FrameRoom>,
-}
-
-impl Drop for Input {
-    fn drop(&mut self) {
-        if self.is_chunk {
-            chunks::forfeit();
-        }
-    }
 }
 
 impl Input {
@@ -153,22 +126,17 @@ impl Input {
         if !goes_on {
             return Next::Close;
         }
-        self.buffer = unhandled.rest;
-        let next = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
-        self.rest();
+        self.buffer.begin_with(unhandled.rest);
+        let next = handle_frames(connection, self.buffer.bytes(), frame_bytes_max).await;
+        self.buffer.rest();
         next
-    }
-
-    /// What was read and not handled, in memory of its own.
-    fn into_rest(self) -> BytesMut {
-        BytesMut::from(&self.buffer[..])
     }
 
     /// Waits for bytes, reads once and handles whole frames.
     async fn read_on(
         &mut self,
         connection: &Rc<Connection>,
-        stream: &mut OwnedReadHalf,
+        stream: &mut ReadHalf,
         frame_bytes_max: usize,
     ) -> Next {
         if !self.wait_readable(connection, stream).await || !self.reserve(connection).await {
@@ -177,37 +145,35 @@ impl Input {
         if connection.is_saturated() && !wait_for_room(connection).await {
             return Next::Close;
         }
-        if self.doubled > 0 && connection.door.partial_frames.is_short() {
-            // What a read brings of the next frame has no room yet.
-            self.doubled = 0;
+        if self.buffer.reads_much() && connection.door.partial_frames.is_short() {
+            // What a larger read brings of the next frame has no room yet.
+            self.buffer.slow_down();
         }
-        self.make_room();
-        let room = (self.buffer.capacity() - self.buffer.len()).min(READ_BYTES_MAX);
-        match read_once(stream, (&mut self.buffer).limit(room)).await {
-            None => {
-                self.rest();
-                Next::Read
-            }
-            Some(Ok(0) | Err(_)) => Next::Close,
-            Some(Ok(bytes)) => {
+        let missing = self.missing();
+        match self.buffer.read(stream, missing).await {
+            Read::Nothing => Next::Read,
+            Read::Closed | Read::Broken(_) => Next::Close,
+            Read::Some(filled) => {
                 connection.heard();
-                let is_whole = |room: &FrameRoom| self.buffer.len() >= room.frame_bytes;
+                let is_whole = |room: &FrameRoom| self.buffer.as_slice().len() >= room.frame_bytes;
                 if self.frame_room.as_ref().is_some_and(is_whole) {
                     self.frame_room = None;
                 }
-                let next = handle_frames(connection, &mut self.buffer, frame_bytes_max).await;
-                if bytes == room {
-                    self.doubled = (self.doubled + 1).min(DOUBLINGS_MAX);
-                } else {
-                    self.rest();
-                }
+                let next = handle_frames(connection, self.buffer.bytes(), frame_bytes_max).await;
+                self.buffer.handled(filled);
                 next
             }
         }
     }
 
+    /// What the frame lacks with which the buffer begins; `None` while its length is not known.
+    fn missing(&self) -> Option<usize> {
+        let bytes = self.buffer.as_slice();
+        (bytes.len() >= LENGTH_BYTES).then(|| frame::missing_bytes(bytes))
+    }
+
     /// Waits until there is something to read. Returns false when the connection is over, or its large frame takes too long.
-    async fn wait_readable(&self, connection: &Connection, stream: &OwnedReadHalf) -> bool {
+    async fn wait_readable(&self, connection: &Connection, stream: &ReadHalf) -> bool {
         let Some(room) = &self.frame_room else {
             return wait_readable(connection, stream).await;
         };
@@ -217,7 +183,7 @@ impl Input {
                 return readable;
             }
             if connection.door.partial_frames.is_overdue(room, clock::now()) {
-                tracing::warn!(peer = %connection.address, frame_bytes = room.frame_bytes, arrived = self.buffer.len(),
+                tracing::warn!(peer = %connection.address, frame_bytes = room.frame_bytes, arrived = self.buffer.as_slice().len(),
                     "closing a connection that keeps room for a frame others wait for");
                 return false;
             }
@@ -226,8 +192,11 @@ impl Input {
 
     /// Takes room for the rest of a large frame. Returns false when the connection closed meanwhile.
     async fn reserve(&mut self, connection: &Connection) -> bool {
-        let frame_bytes = self.buffer.len() + frame::missing_bytes(&self.buffer);
-        if self.buffer.len() < 4 || frame_bytes <= SMALL_FRAME_BYTES || self.frame_room.is_some() {
+        let Some(missing) = self.missing() else {
+            return true;
+        };
+        let frame_bytes = self.buffer.as_slice().len() + missing;
+        if frame_bytes <= SMALL_FRAME_BYTES || self.frame_room.is_some() {
             return true;
         }
         let mut reserving = pin!(connection.door.partial_frames.reserve(frame_bytes));
@@ -240,84 +209,15 @@ impl Input {
         .await;
         self.frame_room.is_some()
     }
-
-    /// Room for the next read.
-    fn make_room(&mut self) {
-        let want = READ_BYTES_MIN << self.doubled;
-        let missing = frame::missing_bytes(&self.buffer);
-        let frame = self.buffer.len() + missing;
-        if want < CHUNK_READ_BYTES_MIN || frame > CHUNK_FRAME_BYTES_MAX {
-            return self.make_own_room(want);
-        }
-        let room = self.buffer.capacity() - self.buffer.len();
-        // A frame that ends in this chunk is read to its end there, even in a small read; any other one moves.
-        let ends_here = self.buffer.len() >= 4 && missing <= room;
-        if self.is_chunk && (ends_here || room >= CHUNK_READ_BYTES_MIN) {
-            return;
-        }
-        let Some(mut chunk) = chunks::take(frame.max(CHUNK_READ_BYTES_MIN)) else {
-            return self.make_own_room(want);
-        };
-        chunk.extend_from_slice(&self.buffer);
-        let old = std::mem::replace(&mut self.buffer, chunk);
-        if std::mem::replace(&mut self.is_chunk, true) {
-            chunks::give(old);
-        }
-    }
-
-    /// Room that no other connection reads into.
-    fn make_own_room(&mut self, want: usize) {
-        let room = match self.buffer.is_empty() {
-            true => want,
-            false => frame::reserve_hint(&self.buffer).max(want),
-        };
-        if std::mem::take(&mut self.is_chunk) {
-            let mut own = BytesMut::with_capacity(self.buffer.len() + room);
-            own.extend_from_slice(&self.buffer);
-            chunks::give(std::mem::replace(&mut self.buffer, own));
-        } else {
-            if self.buffer.capacity() == 0 {
-                self.buffer = spare::take_input();
-            }
-            self.buffer.reserve(room);
-        }
-    }
-
-    /// The socket has no more for now.
-    fn rest(&mut self) {
-        if self.buffer.is_empty() {
-            self.doubled = 0;
-            let buffer = std::mem::take(&mut self.buffer);
-            if std::mem::take(&mut self.is_chunk) {
-                chunks::give(buffer);
-            } else {
-                spare::give_input(buffer);
-            }
-        }
-    }
 }
 
 /// Waits until there is something to read. Returns false when the connection closed or broke meanwhile.
-async fn wait_readable(connection: &Connection, stream: &OwnedReadHalf) -> bool {
+async fn wait_readable(connection: &Connection, stream: &ReadHalf) -> bool {
     poll_fn(|context| {
         if connection.is_closed() {
             return Poll::Ready(false);
         }
-        let ready = stream.as_ref().poll_read_ready(context);
-        ready.map(|ready| ready.is_ok())
-    })
-    .await
-}
-
-/// Reads what the socket has, without waiting; `None` when that is nothing. Polling the read rather than trying it lets
-/// the runtime see that a short read drained the socket, which saves asking it once more.
-async fn read_once(stream: &mut OwnedReadHalf, mut room: impl BufMut) -> Option<std::io::Result<usize>> {
-    let mut read = pin!(stream.read_buf(&mut room));
-    poll_fn(|context| {
-        Poll::Ready(match read.as_mut().poll(context) {
-            Poll::Ready(outcome) => Some(outcome),
-            Poll::Pending => None,
-        })
+        stream.poll_readable(context).map(|ready| ready.is_ok())
     })
     .await
 }
@@ -381,88 +281,5 @@ pub(crate) fn kept(payload: Bytes) -> Bytes {
         Bytes::copy_from_slice(&payload)
     } else {
         payload
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use super::*;
-
-    /// A SEND of `bytes` bytes that are all the same.
-    fn send(bytes: usize, fill: u8) -> Vec<u8> {
-        let command = [0x08, 0x06, 0x32, 0x04, 0x08, 0x01, 0x10, 0x05];
-        let total = u32::try_from(4 + command.len() + bytes).unwrap();
-        let mut frame = total.to_be_bytes().to_vec();
-        frame.extend_from_slice(&(command.len() as u32).to_be_bytes());
-        frame.extend_from_slice(&command);
-        frame.resize(frame.len() + bytes, fill);
-        frame
-    }
-
-    /// Frames of these sizes, read in pieces of at most `pieces` bytes in turn; the last 4 MB stay in use.
-    fn read(sizes: &[usize], pieces: &[usize]) {
-        let sends = (0..).zip(sizes).map(|(number, bytes)| send(*bytes, number as u8));
-        let stream = sends.collect::<Vec<_>>().concat();
-        let (mut input, mut at, mut found) = (Input::default(), 0, 0);
-        let (mut held, mut held_bytes) = (VecDeque::<(Bytes, u8)>::new(), 0);
-        for piece in pieces.iter().cycle() {
-            input.make_room();
-            let room = (input.buffer.capacity() - input.buffer.len()).min(READ_BYTES_MAX);
-            assert!(room > 0);
-            let bytes = room.min(*piece).min(stream.len() - at);
-            input.buffer.extend_from_slice(&stream[at..at + bytes]);
-            at += bytes;
-            while let Some(frame) = frame::decode(&mut input.buffer, 8 << 20).unwrap() {
-                let payload = frame.payload.unwrap();
-                assert_eq!(payload.len(), sizes[found]);
-                held_bytes += payload.len();
-                held.push_back((payload, found as u8));
-                found += 1;
-            }
-            while held_bytes > 4_000_000 {
-                let (payload, fill) = held.pop_front().unwrap();
-                held_bytes -= payload.len();
-                assert!(
-                    payload.iter().all(|byte| *byte == fill),
-                    "nothing was written over it"
-                );
-            }
-            if bytes == room {
-                input.doubled = (input.doubled + 1).min(DOUBLINGS_MAX);
-            } else {
-                input.rest();
-            }
-            if at == stream.len() {
-                break;
-            }
-        }
-        assert_eq!(found, sizes.len());
-        assert!(
-            held.iter()
-                .all(|(payload, fill)| payload.iter().all(|byte| byte == fill))
-        );
-    }
-
-    #[test]
-    fn frames_of_all_sizes_come_out_as_they_went_in_whatever_the_reads_bring() {
-        let shard = pharos_runtime::spawn_shard("test".to_owned(), || async {
-            let mixed = [
-                5, 131_000, 20_000, 700_000, 100, 300_000, 3_000_000, 131_000, 524_000, 525_000, 0, 1,
-            ];
-            let mixed: Vec<usize> = mixed.iter().cycle().take(60).copied().collect();
-            for sizes in [&mixed[..], &[131_072; 80], &[30_000; 300], &[1_048_570; 12]] {
-                for pieces in [
-                    &[usize::MAX][..],
-                    &[usize::MAX, 200_000, 37],
-                    &[70_000, 999_999],
-                    &[usize::MAX, 3],
-                ] {
-                    read(sizes, pieces);
-                }
-            }
-        });
-        shard.unwrap().join().unwrap();
     }
 }

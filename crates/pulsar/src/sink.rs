@@ -6,11 +6,11 @@ use pharos_broker::entry::FeedEntry;
 use pharos_broker::feed::{DeliverySink, Recipient};
 use pharos_wire::{HeaderBuf, MessageHeader};
 
-use crate::outbound::Outbound;
+use crate::outgoing::Outgoing;
 
 /// Turns deliveries into frames.
 pub(crate) struct Sink<'a> {
-    pub(crate) out: &'a mut Outbound,
+    pub(crate) out: &'a mut Outgoing,
     pub(crate) group: u32,
     pub(crate) protocol_version: i32,
     pub(crate) head: HeaderBuf,

@@ -1,72 +1,22 @@
-//! A connection's turn of writing: what is due becomes frames, and frames go to the socket until it is full.
+//! A connection's turn of writing: what is due becomes frames.
 
 use pharos_broker::feed::Filled;
 use pharos_broker::shard::{Outlet as _, Pumped};
 use pharos_runtime::{clock, spawn_local};
+use pharos_transport::{Turn, Writer, write_turn};
 use pharos_wire::{HeaderBuf, MessageHeader};
 
 use crate::connection::Connection;
 use crate::consumer::ConsumerSlot;
-use crate::outbound::Written;
+use crate::outgoing::{Outgoing, Written};
 use crate::sink::{Sink, payload_for};
-use crate::spare;
 
-/// Bytes written in one turn before another connection, or what came in meanwhile, gets its own. A quarter of it costs a
-/// broadcast on few connections a third more CPU.
-const TURN_BYTES: usize = 1 << 20;
-
-impl Connection {
-    /// Writes what is due until nothing is, the socket is full, or others should have their turn.
-    pub(crate) fn write_turn(&self) -> Pumped {
-        if self.out.borrow().is_idle() {
-            self.out.replace(spare::take_outbound());
-        }
-        let outcome = self.write_rounds();
-        if self.out.borrow().is_idle() {
-            spare::give_outbound(self.out.take());
-        }
-        outcome
-    }
-
-    fn write_rounds(&self) -> Pumped {
-        let mut turn_bytes = 0;
-        loop {
-            let filled = self.refill();
-            if self.out.borrow().is_empty() {
-                return Pumped::Rests;
-            }
-            let written = self.out.borrow_mut().write(&self.stream);
-            match written {
-                Ok(bytes) => {
-                    turn_bytes += bytes;
-                    self.on_written();
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    self.wait_writable();
-                    return Pumped::Rests;
-                }
-                Err(_) => {
-                    self.close();
-                    return Pumped::Rests;
-                }
-            }
-            if filled == Filled::Drained && self.out.borrow().is_empty() {
-                return Pumped::Rests;
-            }
-            if turn_bytes >= TURN_BYTES {
-                return Pumped::More;
-            }
-        }
-    }
-
-    fn refill(&self) -> Filled {
+impl Writer for Connection {
+    fn refill(&self) -> bool {
         let protocol_version = self.protocol_version();
         self.refill_dispatched(protocol_version);
         // What was chosen for consumers here and found no room needs another turn as much as what groups still have.
-        let mut outcome = match self.dispatched.borrow().is_empty() {
-            true => Filled::Drained,
-            false => Filled::Full,
-        };
+        let mut is_all = self.dispatched.borrow().is_empty();
         while let Some(place) = self.due.next() {
             let group = self.groups.borrow().get(place);
             let Some(group) = group else { continue };
@@ -83,11 +33,62 @@ impl Connection {
                 self.groups.borrow_mut().remove(place);
             }
             if filled == Filled::Full {
-                outcome = Filled::Full;
+                is_all = false;
                 break;
             }
         }
-        outcome
+        is_all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out.borrow().is_empty()
+    }
+
+    fn write(&self) -> std::io::Result<usize> {
+        self.out.borrow_mut().write(&self.stream)
+    }
+
+    fn on_written(&self) {
+        let now = clock::now();
+        loop {
+            let event = self.out.borrow_mut().take_written();
+            match event {
+                None => return,
+                Some(Written::Listeners {
+                    entry,
+                    group,
+                    messages,
+                }) => {
+                    let groups = self.groups.borrow();
+                    if let Some(group) = groups.get(group) {
+                        group.feed().on_written(&entry, u64::from(messages), now);
+                    }
+                }
+                Some(Written::Dispatched { topic, key, bytes }) => self.shard.written(topic, key, bytes),
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Writes what is due until nothing is, the socket is full, or others should have their turn.
+    pub(crate) fn write_turn(&self) -> Pumped {
+        if self.out.borrow().is_idle() {
+            self.out.replace(Outgoing::take());
+        }
+        let turn = write_turn(self);
+        match turn {
+            Turn::Blocked => self.wait_writable(),
+            Turn::Broken => self.close(),
+            Turn::Drained | Turn::More => {}
+        }
+        if self.out.borrow().is_idle() {
+            self.out.take().give();
+        }
+        match turn {
+            Turn::More => Pumped::More,
+            Turn::Drained | Turn::Blocked | Turn::Broken => Pumped::Rests,
+        }
     }
 
     fn refill_dispatched(&self, protocol_version: i32) {
@@ -125,27 +126,6 @@ impl Connection {
             let mut out = self.out.borrow_mut();
             out.push_message(head.as_slice(), &payload);
             out.mark_dispatched(consumer.topic, item.key, item.entry.payload.len() as u64);
-        }
-    }
-
-    fn on_written(&self) {
-        let now = clock::now();
-        loop {
-            let event = self.out.borrow_mut().take_written();
-            match event {
-                None => return,
-                Some(Written::Listeners {
-                    entry,
-                    group,
-                    messages,
-                }) => {
-                    let groups = self.groups.borrow();
-                    if let Some(group) = groups.get(group) {
-                        group.feed().on_written(&entry, u64::from(messages), now);
-                    }
-                }
-                Some(Written::Dispatched { topic, key, bytes }) => self.shard.written(topic, key, bytes),
-            }
         }
     }
 

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The counts, for all threads.
+#[derive(Debug)]
 pub struct Balance {
     counts: Box<[AtomicUsize]>,
 }
 
 /// A connection's place on a shard: it counts there as long as this lives.
+#[derive(Debug)]
 pub struct Place {
     balance: Arc<Balance>,
     shard: usize,

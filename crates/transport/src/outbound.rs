@@ -5,35 +5,31 @@
 //!   segments   Head(n)          Payload  Head(n) Payload  …      what the socket gets, in order
 //! ```
 //!
-//! A large payload is never copied: its segment refers to the entry that all listeners share. A small one is copied
+//! A large payload is never copied: its segment refers to the entry that all receivers share. A small one is copied
 //! into the arena, where it joins its neighbours in one run, because many tiny pieces cost the kernel more than the
-//! copy. Nothing is queued per consumer: the queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
+//! copy. The queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::tcp::OwnedWriteHalf;
 
-use pharos_broker::entry::FeedEntry;
-use pharos_broker::ids::{ConsumerKey, TopicId};
+use crate::stream::WriteHalf;
 
-/// Queued bytes beyond which no more messages are dealt; a vectored write wants 128 to 512 KiB.
+/// Queued bytes beyond which there is no room for more messages; a vectored write wants 128 to 512 KiB.
 const ROOM_BYTES: usize = 384 << 10;
-/// Queued pieces beyond which no more messages are dealt.
+/// Queued pieces beyond which there is none either.
 const ROOM_SEGMENTS: usize = 1024;
 /// Pieces in one write.
 const SLICES_MAX: usize = 64;
 /// Payloads up to this size are copied.
 const COPY_BYTES_MAX: usize = 1024;
-/// Deliveries that share one mark.
-const MARK_MESSAGES_MAX: u32 = 32;
 /// The memory of a queue that grew beyond this is not kept when it runs empty.
 const ARENA_KEPT_BYTES: usize = 64 << 10;
-/// The same, in segments and marks.
+/// The same, in segments.
 const SEGMENTS_KEPT: usize = ROOM_SEGMENTS * 2;
 
+#[derive(Debug)]
 enum Segment {
     /// The next bytes of the arena.
     Head(usize),
@@ -41,58 +37,50 @@ enum Segment {
     Payload(Bytes),
 }
 
-/// What is to be done when the stream has got so far.
-pub(crate) struct Mark {
-    /// Absolute offset in what this connection ever wrote.
-    end: u64,
-    pub(crate) event: Written,
-}
-
-/// Something reached the socket.
-pub(crate) enum Written {
-    /// Deliveries of one live entry to listeners of the group with this index.
-    Listeners {
-        entry: Arc<FeedEntry>,
-        group: u32,
-        messages: u32,
-    },
-    /// Bytes dispatched to one consumer.
-    Dispatched {
-        topic: TopicId,
-        key: ConsumerKey,
-        bytes: u64,
-    },
-}
-
 /// The queue.
-#[derive(Default)]
-pub(crate) struct Outbound {
+#[derive(Debug, Default)]
+pub struct Outbound {
     arena: BytesMut,
     segments: VecDeque<Segment>,
     queued_bytes: usize,
     /// Absolute offsets: what was ever queued, and what of it was written.
     queued_end: u64,
     written_end: u64,
-    marks: VecDeque<Mark>,
 }
 
 impl Outbound {
     /// Bytes not yet written.
-    pub(crate) fn queued_bytes(&self) -> usize {
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether everything was written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.queued_bytes == 0
     }
 
-    /// Whether one more message may be dealt.
-    pub(crate) fn has_room(&self) -> bool {
+    /// What was ever queued, as an offset in what the stream carries.
+    #[must_use]
+    pub fn queued_end(&self) -> u64 {
+        self.queued_end
+    }
+
+    /// What of it was written.
+    #[must_use]
+    pub fn written_end(&self) -> u64 {
+        self.written_end
+    }
+
+    /// Whether there is room for one more message.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
         self.queued_bytes < ROOM_BYTES && self.segments.len() < ROOM_SEGMENTS
     }
 
     /// Appends bytes that `write` makes.
-    pub(crate) fn push_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
+    pub fn push_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let before = self.arena.len();
         write(&mut self.arena);
         self.grew(self.arena.len() - before);
@@ -111,8 +99,8 @@ impl Outbound {
         }
     }
 
-    /// Appends a message: its header, then its payload.
-    pub(crate) fn push_message(&mut self, header: &[u8], payload: &Bytes) {
+    /// Appends a header of its own and a payload that others share.
+    pub fn push_shared(&mut self, header: &[u8], payload: &Bytes) {
         if payload.len() <= COPY_BYTES_MAX {
             self.push_with(|arena| {
                 arena.extend_from_slice(header);
@@ -126,58 +114,11 @@ impl Outbound {
         self.segments.push_back(Segment::Payload(payload.clone()));
     }
 
-    /// Counts the message just pushed as a delivery of a live entry.
-    pub(crate) fn mark_listener(&mut self, entry: &Arc<FeedEntry>, group: u32) {
-        let end = self.queued_end;
-        if let Some(mark) = self.marks.back_mut()
-            && let Written::Listeners {
-                entry: same,
-                group: of,
-                messages,
-            } = &mut mark.event
-            && *of == group
-            && Arc::ptr_eq(same, entry)
-            && *messages < MARK_MESSAGES_MAX
-        {
-            *messages += 1;
-            mark.end = end;
-            return;
-        }
-        let event = Written::Listeners {
-            entry: entry.clone(),
-            group,
-            messages: 1,
-        };
-        self.marks.push_back(Mark { end, event });
-    }
-
-    /// Counts the message just pushed against its consumer's window.
-    pub(crate) fn mark_dispatched(&mut self, topic: TopicId, key: ConsumerKey, bytes: u64) {
-        let end = self.queued_end;
-        if let Some(mark) = self.marks.back_mut()
-            && let Written::Dispatched {
-                topic: of,
-                key: same,
-                bytes: sum,
-            } = &mut mark.event
-            && *of == topic
-            && *same == key
-        {
-            *sum += bytes;
-            mark.end = end;
-            return;
-        }
-        self.marks.push_back(Mark {
-            end,
-            event: Written::Dispatched { topic, key, bytes },
-        });
-    }
-
     /// Writes once. Returns how many bytes the socket took.
     ///
     /// # Errors
     /// As the socket says; `WouldBlock` when it is full.
-    pub(crate) fn write(&mut self, stream: &OwnedWriteHalf) -> io::Result<usize> {
+    pub fn write(&mut self, stream: &WriteHalf) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
         let mut head_start = 0;
@@ -196,7 +137,7 @@ impl Outbound {
             *slice = IoSlice::new(bytes);
             count += 1;
         }
-        let written = stream.try_write_vectored(slices.get(..count).unwrap_or_default())?;
+        let written = stream.write_now(slices.get(..count).unwrap_or_default())?;
         self.advance(written);
         Ok(written)
     }
@@ -233,24 +174,10 @@ impl Outbound {
         }
     }
 
-    /// Whether nothing is queued and nobody waits to hear of what was.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queued_bytes == 0 && self.marks.is_empty()
-    }
-
     /// Whether its memory is worth keeping.
-    pub(crate) fn is_small(&self) -> bool {
-        self.arena.capacity() <= ARENA_KEPT_BYTES
-            && self.segments.capacity() <= SEGMENTS_KEPT
-            && self.marks.capacity() <= SEGMENTS_KEPT
-    }
-
-    /// The next mark that the stream has passed.
-    pub(crate) fn take_written(&mut self) -> Option<Written> {
-        if self.marks.front()?.end > self.written_end {
-            return None;
-        }
-        self.marks.pop_front().map(|mark| mark.event)
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        self.arena.capacity() <= ARENA_KEPT_BYTES && self.segments.capacity() <= SEGMENTS_KEPT
     }
 }
 
@@ -294,29 +221,10 @@ mod tests {
             let mut out = Outbound::default();
             out.push_with(|arena| arena.extend_from_slice(b"answer"));
             for _ in 0..3 {
-                out.push_message(b"h1", &large);
-                out.push_message(b"h2", &small);
+                out.push_shared(b"h1", &large);
+                out.push_shared(b"h2", &small);
             }
             assert_eq!(drain(&mut out, step), expected, "in steps of {step}");
         }
-    }
-
-    #[test]
-    fn a_mark_comes_up_once_its_last_byte_is_written() {
-        let mut out = Outbound::default();
-        let topic = TopicId {
-            home: pharos_broker::ids::ShardId(0),
-            number: 1,
-        };
-        out.push_message(b"head", &Bytes::from_static(b"body"));
-        out.mark_dispatched(topic, ConsumerKey(1), 4);
-        assert!(out.take_written().is_none());
-        out.advance(7);
-        assert!(out.take_written().is_none());
-        out.advance(1);
-        assert!(matches!(
-            out.take_written(),
-            Some(Written::Dispatched { bytes: 4, .. })
-        ));
     }
 }

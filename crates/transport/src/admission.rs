@@ -1,0 +1,123 @@
+//! Who gets in: how many connections may be open, and the way of each to its shard.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use pharos_runtime::{ShutdownToken, clock};
+
+use crate::balance::{Balance, Place};
+use crate::listener::Acceptor;
+use crate::stream::Incoming;
+
+/// Refused connections are told in the log this often, in nanoseconds.
+const REFUSALS_TOLD_EVERY: u64 = 10_000_000_000;
+
+/// Says how many connections may be open.
+#[derive(Clone)]
+pub struct ConnectionsMax(Arc<dyn Fn() -> usize + Send + Sync>);
+
+impl ConnectionsMax {
+    /// What `limit` says; it must not wait.
+    pub fn new(limit: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        Self(Arc::new(limit))
+    }
+
+    /// Any number.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(|| usize::MAX)
+    }
+}
+
+impl fmt::Debug for ConnectionsMax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectionsMax")
+    }
+}
+
+/// Counts and limits the connections of one listener, for all threads.
+#[derive(Debug)]
+pub struct Admission {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    connections_max: ConnectionsMax,
+    balance: Arc<Balance>,
+}
+
+/// What a protocol does with the connections that come.
+pub trait Door {
+    /// Takes a connection to the shard of its place, where it lives from then on. Waits while that shard has too much to do.
+    fn admit(&self, incoming: Incoming, place: Place) -> impl Future<Output = ()>;
+
+    /// What a peer hears for which there is no room because `open` connections are open.
+    fn refusal(&self, open: usize) -> Bytes;
+}
+
+impl Admission {
+    /// To this many shards.
+    #[must_use]
+    pub fn new(shards: usize, connections_max: ConnectionsMax) -> Self {
+        Self {
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            connections_max,
+            balance: Balance::new(shards),
+        }
+    }
+
+    /// Connections accepted so far.
+    #[must_use]
+    pub fn accepted_count(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections refused so far because too many were open.
+    #[must_use]
+    pub fn refused_count(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A place on the shard with the fewest connections.
+    ///
+    /// # Errors
+    /// How many are open: that is as many as may be.
+    fn enter(&self) -> Result<Place, usize> {
+        let open = self.balance.total();
+        if open >= (self.connections_max.0)() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(open);
+        }
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Ok(self.balance.place())
+    }
+
+    /// Accepts until told to stop. Each connection goes to the shard that has the fewest.
+    ///
+    /// Cancel safety: a connection that was accepted and not taken to its shard yet is closed.
+    pub async fn run(&self, acceptor: Acceptor, door: &impl Door, mut token: ShutdownToken) {
+        let mut told_at = None;
+        loop {
+            let incoming = tokio::select! {
+                () = token.triggered() => return,
+                incoming = acceptor.accept() => incoming,
+            };
+            match self.enter() {
+                Ok(place) => door.admit(incoming, place).await,
+                Err(open) => {
+                    let address = incoming.address();
+                    incoming.dismiss(&door.refusal(open));
+                    let now = clock::now();
+                    if told_at.is_none_or(|at| now.since(at) >= REFUSALS_TOLD_EVERY) {
+                        told_at = Some(now);
+                        let refused = self.refused_count();
+                        tracing::warn!(%address, open, refused, "connections are refused: the files that are left are kept for storage; raise the limit of open files");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Where peers connect.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::stream::Incoming;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 8192;
+/// How long to wait when a connection cannot be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An address that is listened on: from now on peers can connect. It belongs to no runtime yet.
+#[derive(Debug)]
+pub struct Listener {
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens; port 0 takes any.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let socket = std::net::TcpListener::from(socket);
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// Where it listens, with the real port.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts on the current runtime.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn start(self) -> io::Result<Acceptor> {
+        TcpListener::from_std(self.socket).map(Acceptor)
+    }
+}
+
+/// Accepts connections. Peers are refused by the system once it is dropped.
+#[derive(Debug)]
+pub struct Acceptor(TcpListener);
+
+impl Acceptor {
+    /// The next connection. One that cannot be accepted is told in the log.
+    ///
+    /// Cancel safety: no connection is lost.
+    pub async fn accept(&self) -> Incoming {
+        loop {
+            let accepted = self.0.accept().await;
+            match accepted.and_then(|(stream, address)| Incoming::new(stream, address)) {
+                Ok(incoming) => return incoming,
+                Err(error) => {
+                    // Mostly out of file descriptors: wait for some to come free rather than spin.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
