@@ -4,8 +4,6 @@
 //! waits longer than [`HEADER_TIMEOUT`] for a request, and a newcomer gets in whatever silent or slow clients hold
 //! ([`Connections`]).
 
-use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -14,10 +12,10 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use pharos_runtime::{ShutdownToken, clock};
+use pharos_transport::{Acceptor, Incoming};
 
 use crate::connections::{Connections, Place};
 
@@ -29,11 +27,11 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest request line and headers.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves `router` on `listener` until `stop`, at most `connections_max` connections at once and an eighth more that are about
+/// Serves `router` to those who connect until `stop`, at most `connections_max` connections at once and an eighth more that are about
 /// to close; then closes idle connections, lets running requests finish and returns.
 ///
 /// Cancel safety: dropping the future closes every connection at once.
-pub async fn serve(listener: TcpListener, router: Router, connections_max: usize, stop: ShutdownToken) {
+pub async fn serve(acceptor: Acceptor, router: Router, connections_max: usize, stop: ShutdownToken) {
     let mut connections = JoinSet::new();
     let open = Connections::default();
     let mut stopping = stop.clone();
@@ -42,34 +40,32 @@ pub async fn serve(listener: TcpListener, router: Router, connections_max: usize
             biased;
             () = stopping.triggered() => break,
             Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept(), if connections.len() < connections_max + connections_max.div_ceil(8) => match accepted {
-                Ok((stream, peer)) => {
-                    match open.enter(connections_max, clock::now()) {
-                        Some(place) => {
-                            connections.spawn(connection(stream, peer, place, router.clone(), stop.clone()));
-                        }
-                        None => tracing::debug!(%peer, "an admin connection found no room: all others are busy"),
+            incoming = acceptor.accept(), if connections.len() < connections_max + connections_max.div_ceil(8) => {
+                match open.enter(connections_max, clock::now()) {
+                    Some(place) => {
+                        connections.spawn(connection(incoming, place, router.clone(), stop.clone()));
+                    }
+                    None => {
+                        let peer = incoming.address();
+                        tracing::debug!(%peer, "an admin connection found no room: all others are busy");
                     }
                 }
-                Err(error) => accept_failed(&error).await,
-            },
+            }
         }
     }
-    drop(listener);
+    drop(acceptor);
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    place: Place,
-    router: Router,
-    mut stop: ShutdownToken,
-) {
-    // Answers are small and written at once; waiting to fill a packet only adds latency.
-    let _ = stream.set_nodelay(true);
+async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: ShutdownToken) {
+    let peer = incoming.address();
+    let stream = match incoming.establish().await {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%peer, %error, "cannot take an admin connection in"),
+    };
+    let peer = stream.peer_address();
     let router = TowerToHyperService::new(router);
     let requests = place.requests();
     let service = service_fn(|request| {
@@ -103,12 +99,6 @@ async fn connection(
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "admin connection ended");
     }
-}
-
-/// Running out of descriptors is the usual cause; trying again at once would spin.
-async fn accept_failed(error: &io::Error) {
-    tracing::warn!(%error, "cannot accept an admin connection");
-    tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {

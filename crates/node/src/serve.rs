@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pharos_admin::{Admin, AdminOptions, router};
 use pharos_runtime::{Awake, Shutdown};
-use tokio::net::TcpListener;
+use pharos_transport::Listener;
 use tokio::task::JoinSet;
 
 use crate::broker::{RunningBroker, start_broker};
@@ -58,13 +58,13 @@ fn keep_awake(is_wanted: bool) -> anyhow::Result<Option<Awake>> {
 async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     let settings = &effective.settings;
     let mut signals = StopSignals::install().context("cannot wait for signals")?;
-    let listener = TcpListener::bind(settings.http_listen).await.with_context(|| {
+    let listener = Listener::bind(settings.http_listen).with_context(|| {
         format!(
             "cannot listen on {} for HTTP; choose another http_listen",
             settings.http_listen
         )
     })?;
-    let http_address = listener.local_addr()?;
+    let http_address = listener.local_address();
     let host = advertised_host(settings);
     let broker = tokio::select! {
         broker = start_broker(settings, &host, http_address, files) => broker?,
@@ -77,7 +77,7 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     let mut http = JoinSet::new();
     let router = router(admin(effective, &broker, &host, http_address));
     http.spawn(pharos_admin::serve(
-        listener,
+        listener.start().context("cannot accept HTTP connections")?,
         router,
         files.http_max(),
         shutdown.token(),

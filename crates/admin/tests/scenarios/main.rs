@@ -15,8 +15,8 @@ use pharos_admin::{Admin, AdminOptions, router, serve};
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_metadata::Memory;
 use pharos_runtime::Shutdown;
+use pharos_transport::Listener;
 use serde_json::Value;
-use tokio::net::TcpListener;
 
 mod fake;
 
@@ -38,8 +38,8 @@ async fn open_door_that(forced: bool) -> Door {
         .await
         .unwrap();
     let broker = Arc::new(FakeBroker::new(catalog.clone()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_address();
     let options = AdminOptions {
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),
@@ -52,7 +52,7 @@ async fn open_door_that(forced: bool) -> Door {
     let shutdown = Shutdown::default();
     let router = router(Admin::new(broker, catalog, options));
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(serve(listener, router, 1024, shutdown.token()));
+    tasks.spawn(serve(listener.start().unwrap(), router, 1024, shutdown.token()));
     let served = tokio::runtime::Handle::current().spawn(async move { drop(tasks.join_all().await) });
     Door {
         address,
