@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pharos_auth::Access;
+
 use crate::offload::OffloadOptions;
 use crate::rules::{InactiveRule, QuotaAction};
 use crate::topic::SubscriptionType;
@@ -11,6 +13,8 @@ use crate::topic::SubscriptionType;
 pub struct Options {
     /// The cluster's name; also the first part of generated producer names.
     pub cluster_name: String,
+    /// What says who may do what.
+    pub access: Access,
     /// Data shards.
     pub shards: u16,
     /// The largest message a client may send, in bytes, headers not counted.
@@ -104,6 +108,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cluster_name: "standalone".to_owned(),
+            access: Access::everyone(),
             shards: 1,
             max_message_size: 5 << 20,
             max_unacked_per_consumer: 50_000,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+use pharos_auth::Access;
 use pharos_broker::admin::AdminBackend;
 use pharos_broker::rules::{InactiveRule, QuotaAction};
 use pharos_broker::topic::SubscriptionType;
@@ -275,6 +276,8 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
     };
     pharos_broker::Options {
         cluster_name: settings.cluster_name.clone(),
+        // There is no authentication to tell callers apart by.
+        access: Access::everyone(),
         shards: u16::try_from(shards).unwrap_or(u16::MAX),
         max_message_size: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),
         max_unacked_per_consumer: topics.max_unacked_messages_per_consumer,

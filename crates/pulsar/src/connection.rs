@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use pharos_auth::Principal;
 use pharos_broker::feed::{DueGroups, Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
@@ -38,9 +39,11 @@ const ANSWERS_BYTES_MAX: usize = 4 << 20;
 /// Who knows of a connection with which nothing is under way: the shard and the reading task.
 const KNOWN_TO: usize = 2;
 
-/// What the client said of itself in CONNECT.
+/// The client, since CONNECT: who it is, and what it said of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
+    /// Who it is, and how that was established.
+    pub(crate) principal: Principal,
     pub(crate) protocol_version: i32,
     pub(crate) client_version: Arc<str>,
 }
@@ -166,6 +169,14 @@ impl Connection {
             .borrow()
             .as_ref()
             .map_or(0, |peer| peer.protocol_version)
+    }
+
+    /// Who the client is. Before CONNECT only its address is known.
+    pub(crate) fn principal(&self) -> Principal {
+        match &*self.peer.borrow() {
+            Some(peer) => peer.principal.clone(),
+            None => Principal::anonymous(self.address.clone()),
+        }
     }
 
     pub(crate) fn client_version(&self) -> Arc<str> {

@@ -1,8 +1,85 @@
 //! The one place where the broker's errors become the protocol's codes.
 
+use pharos_auth::Denied;
 use pharos_broker::error::{CursorError, ProducerError, PublishError, SubscribeError, TopicError};
+use pharos_broker::shard::{AddSchemaError, ConsumeError, ProduceError, Refused};
+use pharos_catalog::schema::SchemaError;
+use pharos_catalog::{PartitionedMetadataError, PatternError};
 use pharos_wire::answer::Refusal;
 use pharos_wire::proto::ServerError;
+
+/// Why an action was not done; `failed` says it of one that was tried.
+pub(crate) fn of<E: std::error::Error>(refused: &Refused<E>, failed: impl FnOnce(&E) -> Refusal) -> Refusal {
+    match refused {
+        Refused::Denied(denied) => of_denied(denied),
+        Refused::Failed(error) => failed(error),
+    }
+}
+
+/// The caller may not do what it asked for.
+pub(crate) fn of_denied(denied: &Denied) -> Refusal {
+    Refusal::new(ServerError::AuthorizationError, denied.to_string())
+}
+
+/// Why a producer could not be created.
+pub(crate) fn of_produce(error: &ProduceError) -> Refusal {
+    match error {
+        ProduceError::Topic(error) => of_topic(error),
+        ProduceError::Schema(error) => of_schema(error),
+        ProduceError::Subscription(error) => of_subscribe(error),
+        ProduceError::Producer(error) => of_producer(error),
+        ProduceError::Left => Refusal::new(ServerError::ServiceNotReady, error.to_string()),
+    }
+}
+
+/// Why a consumer could not be created.
+pub(crate) fn of_consume(error: &ConsumeError) -> Refusal {
+    match error {
+        ConsumeError::Topic(error) => of_topic(error),
+        ConsumeError::Schema(error) => of_schema(error),
+        ConsumeError::Consumer(error) => of_subscribe(error),
+        ConsumeError::Left => Refusal::new(ServerError::ServiceNotReady, error.to_string()),
+    }
+}
+
+/// Why a schema could not be added.
+pub(crate) fn of_add_schema(error: &AddSchemaError) -> Refusal {
+    match error {
+        AddSchemaError::NoTopic(_) => Refusal::new(ServerError::TopicNotFound, error.to_string()),
+        AddSchemaError::Schema(error) => of_schema(error),
+    }
+}
+
+/// Why a schema was refused.
+fn of_schema(error: &SchemaError) -> Refusal {
+    let code = match error {
+        SchemaError::Store(_) => ServerError::MetadataError,
+        SchemaError::Deleting(_) => ServerError::ServiceNotReady,
+        _ => ServerError::IncompatibleSchema,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+/// Why a topic's place or partitions could not be told.
+pub(crate) fn of_metadata(error: &PartitionedMetadataError) -> Refusal {
+    let code = match error {
+        PartitionedMetadataError::TopicNotFound(_)
+        | PartitionedMetadataError::NamespaceNotFound
+        | PartitionedMetadataError::TenantNotFound => ServerError::TopicNotFound,
+        PartitionedMetadataError::NotAllowed(_) => ServerError::NotAllowedError,
+        PartitionedMetadataError::Store(_) => ServerError::MetadataError,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+/// Why topics cannot be watched.
+pub(crate) fn of_pattern(error: &PatternError) -> Refusal {
+    let code = match error {
+        PatternError::Invalid => ServerError::InvalidTopicName,
+        _ => ServerError::NotAllowedError,
+    };
+    Refusal::new(code, error.to_string())
+}
 
 /// Why a topic could not be had.
 pub(crate) fn of_topic(error: &TopicError) -> Refusal {

@@ -4,6 +4,7 @@
 //! handles to the end one after the other; nothing in a handler waits. What must wait (loading a topic, reading
 //! from a device) is spawned as a task of the shard and comes back to the same state when it is done.
 
+mod caller;
 mod inbox;
 mod mesh;
 mod message;
@@ -24,6 +25,7 @@ use pharos_runtime::{ShutdownToken, clock, spawn_local};
 use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+pub use caller::{AddSchemaError, Caller, Consume, ConsumeError, Produce, ProduceError, Refused};
 pub(crate) use mesh::{INBOX_BATCHES, MESH_BYTES_MAX};
 pub use message::OwnedAck;
 pub use message::Publish;

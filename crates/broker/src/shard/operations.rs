@@ -1,4 +1,5 @@
-//! What a front door asks of the broker, from the shard of its connection.
+//! What is asked of topics from any shard. A front door asks through a [`Caller`](super::Caller), which asks first whether its
+//! caller may.
 //!
 //! Requests that wait go to the topic's home and back; what needs no answer is sent and forgotten.
 
@@ -6,14 +7,12 @@ use std::rc::Rc;
 
 use pharos_types::{Position, SubscriptionName, TopicName};
 
+use super::caller::ProduceError;
 use super::{HomeMessage, OwnedAck, Publish, Shard};
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::feed::Lease;
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
-use crate::topic::{
-    Access, ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest,
-    Subscribed, Topic,
-};
+use crate::topic::{Access, ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic};
 use pharos_catalog::EnsureTopicError;
 
 impl Shard {
@@ -92,83 +91,50 @@ impl Shard {
         .await?
     }
 
-    /// Whether a topic has no data, no producers and no consumers.
+    /// Whether a producer would be let in now, and the subscription that it brings. Changes nothing.
     ///
     /// # Errors
-    /// [`TopicError`].
-    pub async fn is_idle(&self, topic: &TopicName) -> Result<bool, TopicError> {
+    /// [`ProduceError`]: `Producer`, `Subscription`.
+    pub(super) async fn check_producer(
+        &self,
+        topic: &TopicName,
+        request: ProducerRequest,
+        subscription: Option<SubscriptionName>,
+    ) -> Result<(), ProduceError> {
+        let may_create = self.shared.catalog.may_create_subscription(topic);
         let name = topic.clone();
-        self.call(self.home_of(topic), move |shard| async move {
+        let checked = self.call(self.home_of(topic), move |shard| async move {
             let topic = shard.ensured_topic(&name).await?;
-            Ok(topic.is_idle())
+            topic
+                .check_producer(&request)
+                .await
+                .map_err(ProduceError::Producer)?;
+            match subscription {
+                Some(subscription) => topic
+                    .check_subscription(&subscription, may_create)
+                    .map_err(ProduceError::Subscription),
+                None => Ok(()),
+            }
+        });
+        checked.await.map_err(TopicError::from)?
+    }
+
+    /// Whether a consumer would be let in now, and whether the topic has no data, no producers and no consumers. Changes nothing.
+    ///
+    /// # Errors
+    /// [`SubscribeError`].
+    pub(super) async fn check_consumer(&self, request: SubscribeRequest) -> Result<bool, SubscribeError> {
+        self.call(self.home_of(&request.topic), move |shard| async move {
+            shard
+                .ensured_topic(&request.topic)
+                .await?
+                .check_consumer(&request)
         })
         .await?
     }
 
-    /// Closes a subscription's consumers and deletes it. Without `force` only its sole consumer may.
-    ///
-    /// # Errors
-    /// [`CursorError`].
-    pub async fn unsubscribe(
-        &self,
-        topic: TopicId,
-        key: ConsumerKey,
-        force: bool,
-    ) -> Result<(), CursorError> {
-        self.at_home(
-            topic,
-            move |topic| async move { topic.unsubscribe(key, force).await },
-        )
-        .await
-    }
-
-    /// Moves the cursor of a consumer's subscription (of broadcast: the consumer's own). The consumers concerned are
-    /// closed first.
-    ///
-    /// # Errors
-    /// [`CursorError`].
-    pub async fn seek(&self, topic: TopicId, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
-        self.at_home(
-            topic,
-            move |topic| async move { topic.seek_consumer(key, to).await },
-        )
-        .await
-    }
-
-    /// The last message of a consumer's topic, and how far the consumer has acknowledged.
-    ///
-    /// # Errors
-    /// [`CursorError`].
-    pub async fn last_message_id(
-        &self,
-        topic: TopicId,
-        key: ConsumerKey,
-    ) -> Result<LastMessage, CursorError> {
-        let listening = self.listener_acked_to(topic, key);
-        self.at_home(topic, move |topic| async move {
-            topic.last_message(Some(key), listening).await
-        })
-        .await
-    }
-
-    /// Numbers of one consumer that only its topic's home knows.
-    ///
-    /// # Errors
-    /// [`CursorError`].
-    pub async fn consumer_stats(
-        &self,
-        topic: TopicId,
-        key: ConsumerKey,
-    ) -> Result<ConsumerNumbers, CursorError> {
-        let listening = self.listener_acked_to(topic, key);
-        self.at_home(topic, move |topic| async move {
-            topic.consumer_numbers(key, listening)
-        })
-        .await
-    }
-
     /// Runs a piece of work on a loaded topic.
-    async fn at_home<R, W, F>(&self, topic: TopicId, work: W) -> Result<R, CursorError>
+    pub(super) async fn at_home<R, W, F>(&self, topic: TopicId, work: W) -> Result<R, CursorError>
     where
         R: Send + 'static,
         W: FnOnce(Rc<Topic>) -> F + Send + 'static,
@@ -184,7 +150,11 @@ impl Shard {
     }
 
     /// How far a listener on this shard has acknowledged; its home may not have heard of it yet.
-    fn listener_acked_to(&self, topic: TopicId, key: ConsumerKey) -> Option<pharos_types::Ordinal> {
+    pub(super) fn listener_acked_to(
+        &self,
+        topic: TopicId,
+        key: ConsumerKey,
+    ) -> Option<pharos_types::Ordinal> {
         let mut found = None;
         self.feed_by_id(topic)?.for_each_listener(|_, listener| {
             if listener.key == key {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use pharos_runtime::clock;
 
+use super::producers::Producer;
 use super::subscribe::{SubscribeRequest, SubscriptionType};
 use super::{ProducerRequest, State, Topic};
 use crate::error::{ProducerError, SubscribeError};
@@ -60,21 +61,22 @@ impl Topic {
         Err(SubscribeError::NotAllowed(text.to_owned()))
     }
 
-    /// Whether another producer finds room. Whoever it replaces must be gone already.
+    /// Whether another producer finds room. `is_other`: whether a producer stays beside it, and is not replaced by it.
     pub(super) fn check_producer_seat(
         &self,
         state: &State,
         request: &ProducerRequest,
+        is_other: impl Fn(&&Producer) -> bool,
     ) -> Result<(), ProducerError> {
         let seats = state.rules.seats;
-        let attached = state.producers.len();
-        if is_taken(seats.producers, attached) {
+        let attached = || state.producers.iter().filter(&is_other).count();
+        if seats.producers > 0 && is_taken(seats.producers, attached()) {
             let text = format!("Topic '{}' reached max producers limit", self.name);
             return Err(ProducerError::Busy(text));
         }
         if seats.producers_of_address > 0 {
             let mine = host(&request.info.address);
-            let others = state.producers.iter();
+            let others = state.producers.iter().filter(&is_other);
             let count = others.filter(|other| host(&other.info.address) == mine).count();
             if is_taken(seats.producers_of_address, count) {
                 let text = format!("Topic '{}' reached max same address producers limit", self.name);

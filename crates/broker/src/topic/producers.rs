@@ -136,6 +136,32 @@ pub(super) enum Admission {
     AskHolder(ConnectionId, ProducerError),
 }
 
+/// What stands behind the name that a producer brings.
+enum Claim {
+    /// It brings none, or one that is free.
+    Free,
+    /// This producer, which it was before it came back.
+    Replaces(ProducerKey),
+    /// A producer of this connection.
+    Held(ConnectionId, ProducerError),
+}
+
+/// A name that is in use: the same producer come back, or a conflict.
+fn claim(state: &State, request: &ProducerRequest) -> Claim {
+    let Some(name) = &request.name else {
+        return Claim::Free;
+    };
+    let Some(holder) = state.producers.by_name(name) else {
+        return Claim::Free;
+    };
+    let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
+    if same_place && request.epoch > holder.epoch {
+        return Claim::Replaces(holder.key);
+    }
+    let refusal = format!("producer with name '{name}' is already connected to topic");
+    Claim::Held(holder.connection, ProducerError::Busy(refusal))
+}
+
 impl Producers {
     /// No producers yet, on a topic with these stored properties.
     pub(crate) fn new(properties: &std::collections::BTreeMap<String, String>) -> Self {
@@ -204,47 +230,35 @@ impl Topic {
         ))
     }
 
+    /// Whether a producer would be let in now, and changes nothing: asked before anything is created for it.
+    pub(crate) async fn check_producer(&self, request: &ProducerRequest) -> Result<(), ProducerError> {
+        self.catch_up_rules();
+        self.check_quota().await?;
+        for _ in 0..3 {
+            let claim = self.check_admission(&self.state.borrow(), request)?;
+            match claim {
+                Claim::Free | Claim::Replaces(_) => return Ok(()),
+                Claim::Held(holder, refusal) => {
+                    if holder == request.connection || self.holder_answers(holder).await {
+                        return Err(refusal);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn admit(&self, state: &mut State, request: &ProducerRequest) -> Result<Admission, ProducerError> {
-        if state.closing {
-            return Err(crate::error::TopicError::Closing(self.name.to_string()).into());
-        }
-        if let Some(fault) = &state.fault {
-            return Err(ProducerError::Storage(fault.clone()));
-        }
-        if state.ledger.is_terminated() {
-            return Err(ProducerError::Terminated(self.name.to_string()));
-        }
-        if let Some(ask) = self.settle_name(state, request)? {
-            return Ok(ask);
-        }
-        self.check_producer_seat(state, request)?;
-        if state.rules.encryption && !request.encrypted {
-            let text = format!("Encryption is required in topic {}", self.name);
-            return Err(ProducerError::Encryption(text));
+        match self.check_admission(state, request)? {
+            Claim::Free => {}
+            Claim::Replaces(earlier) => _ = state.producers.attached.remove(&earlier),
+            Claim::Held(holder, refusal) => return Ok(Admission::AskHolder(holder, refusal)),
         }
         let epoch = topic_epoch(state);
-        if let (Some(held), Some(now)) = (request.topic_epoch, epoch)
-            && held < now
-        {
-            return Err(ProducerError::Fenced(format!(
-                "producer's topic epoch {held} is older than {now}"
-            )));
-        }
         let others = state.producers.len() + state.producers.waiting.len();
-        let exclusive_there = state
-            .producers
-            .iter()
-            .any(|producer| producer.access_mode.is_exclusive())
-            || !state.producers.waiting.is_empty();
         let producer = self.new_producer(request);
         match request.access_mode {
-            AccessMode::Shared if exclusive_there => Err(ProducerError::Busy(
-                "topic has an existing exclusive producer".to_owned(),
-            )),
             AccessMode::Shared => Ok(Admission::Granted(attach(state, producer, epoch))),
-            AccessMode::Exclusive if others > 0 => Err(ProducerError::Fenced(
-                "topic has existing producers, exclusive access is refused".to_owned(),
-            )),
             AccessMode::WaitForExclusive if others > 0 => {
                 let (turn, receiver) = oneshot::channel();
                 let (key, name) = (producer.key, producer.name.clone());
@@ -269,28 +283,53 @@ impl Topic {
         }
     }
 
-    /// A name that is in use: the same producer come back, or a conflict.
-    fn settle_name(
-        &self,
-        state: &mut State,
-        request: &ProducerRequest,
-    ) -> Result<Option<Admission>, ProducerError> {
-        let Some(name) = &request.name else {
-            return Ok(None);
-        };
-        let Some(holder) = state.producers.by_name(name) else {
-            return Ok(None);
-        };
-        let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
-        if same_place && request.epoch > holder.epoch {
-            let key = holder.key;
-            state.producers.attached.remove(&key);
-            return Ok(None);
+    /// Everything that refuses a producer. Changes nothing.
+    fn check_admission(&self, state: &State, request: &ProducerRequest) -> Result<Claim, ProducerError> {
+        if state.closing {
+            return Err(crate::error::TopicError::Closing(self.name.to_string()).into());
         }
-        let refusal = ProducerError::Busy(format!(
-            "producer with name '{name}' is already connected to topic"
-        ));
-        Ok(Some(Admission::AskHolder(holder.connection, refusal)))
+        if let Some(fault) = &state.fault {
+            return Err(ProducerError::Storage(fault.clone()));
+        }
+        if state.ledger.is_terminated() {
+            return Err(ProducerError::Terminated(self.name.to_string()));
+        }
+        let claim = claim(state, request);
+        if matches!(claim, Claim::Held(..)) {
+            return Ok(claim);
+        }
+        let is_other = |producer: &&Producer| !matches!(claim, Claim::Replaces(key) if key == producer.key);
+        self.check_producer_seat(state, request, is_other)?;
+        if state.rules.encryption && !request.encrypted {
+            let text = format!("Encryption is required in topic {}", self.name);
+            return Err(ProducerError::Encryption(text));
+        }
+        if let (Some(held), Some(now)) = (request.topic_epoch, topic_epoch(state))
+            && held < now
+        {
+            return Err(ProducerError::Fenced(format!(
+                "producer's topic epoch {held} is older than {now}"
+            )));
+        }
+        let is_waited = !state.producers.waiting.is_empty();
+        let has_others = is_waited || state.producers.iter().any(|producer| is_other(&producer));
+        let is_exclusive = is_waited
+            || state
+                .producers
+                .iter()
+                .filter(is_other)
+                .any(|producer| producer.access_mode.is_exclusive());
+        let refusal = match request.access_mode {
+            AccessMode::Shared if is_exclusive => {
+                ProducerError::Busy("topic has an existing exclusive producer".to_owned())
+            }
+            AccessMode::Exclusive if has_others => {
+                let text = "topic has existing producers, exclusive access is refused";
+                ProducerError::Fenced(text.to_owned())
+            }
+            _ => return Ok(claim),
+        };
+        Err(refusal)
     }
 
     fn new_producer(&self, request: &ProducerRequest) -> Producer {

@@ -365,10 +365,7 @@ impl Topic {
             }
             return Ok(());
         }
-        if !allowed {
-            let text = format!("subscription {name} may not be created automatically");
-            return Err(SubscribeError::NotAllowed(text));
-        }
+        self.check_subscription(&name, allowed)?;
         match self
             .create_subscription_at(name, StartAt::Earliest, false, &[])
             .await

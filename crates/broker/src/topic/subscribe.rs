@@ -190,6 +190,53 @@ impl Topic {
         }
     }
 
+    /// Whether a consumer would be let in now, for all that can be said without asking others, and whether the topic is idle.
+    /// Changes nothing: asked before anything is created for the consumer.
+    pub(crate) fn check_consumer(&self, request: &SubscribeRequest) -> Result<bool, SubscribeError> {
+        self.catch_up_rules();
+        let state = self.state.borrow();
+        if state.closing {
+            return Err(TopicError::Closing(self.name.to_string()).into());
+        }
+        self.check_consumer_seat(&state, request)?;
+        match state.subscriptions.get(&request.subscription) {
+            Some(subscription) => _ = admit(subscription, request, true)?,
+            None if request.durable && !request.may_create => {
+                return Err(SubscribeError::NotFound(request.subscription.to_string()));
+            }
+            None => {}
+        }
+        drop(state);
+        Ok(self.is_idle())
+    }
+
+    /// Whether a subscription that a producer brings exists, or could be created now. Changes nothing.
+    pub(crate) fn check_subscription(
+        &self,
+        name: &SubscriptionName,
+        may_create: bool,
+    ) -> Result<(), SubscribeError> {
+        let state = self.state.borrow();
+        if state.subscriptions.contains_key(name) {
+            return Ok(());
+        }
+        if !may_create {
+            let text = format!("subscription {name} may not be created automatically");
+            return Err(SubscribeError::NotAllowed(text));
+        }
+        self.check_subscription_seat(&state)
+            .map_err(SubscribeError::NotAllowed)
+    }
+
+    /// The subscription of an attached consumer.
+    pub(crate) fn subscription_of(&self, key: ConsumerKey) -> Option<SubscriptionName> {
+        let state = self.state.borrow();
+        state
+            .consumers
+            .get(&key)
+            .map(|consumer| consumer.subscription.clone())
+    }
+
     fn is_creating(&self, name: &SubscriptionName) -> bool {
         let state = self.state.borrow();
         state

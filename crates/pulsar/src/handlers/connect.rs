@@ -1,5 +1,6 @@
 //! CONNECT: the first command, and the only one that may be first.
 
+use pharos_auth::Principal;
 use pharos_wire::proto::FeatureFlags;
 use pharos_wire::{Command, PROTOCOL_VERSION, answer};
 
@@ -13,6 +14,7 @@ pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
     };
     let protocol_version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
     *connection.peer.borrow_mut() = Some(Peer {
+        principal: Principal::anonymous(connection.address.clone()),
         protocol_version,
         client_version: clip(&connect.client_version).into(),
     });

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pharos_broker::properties::{Holder, asks_for_broadcast};
+use pharos_broker::shard::{Consume, Refused};
 use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 use pharos_dispatch::{HashRange, KeySharedMode, KeySharedSpec};
 use pharos_runtime::{clock, spawn_local};
@@ -17,7 +18,7 @@ use pharos_wire::proto::{
 };
 use pharos_wire::{Command, proto};
 
-use super::produce::{of_schema, pairs};
+use super::produce::pairs;
 use super::schema::schema_info;
 use super::{bytes_of, check_name, check_own, check_properties, deny};
 use crate::connection::Connection;
@@ -43,6 +44,10 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Ok(wish) => wish,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
+    let schema = match schema_info(request.schema.as_ref()) {
+        Ok(schema) => schema,
+        Err(refusal) => return deny(connection, request_id, refusal),
+    };
     let attempt = connection.shard.number_for_front_door();
     connection.consumers.borrow_mut().insert(
         id,
@@ -53,7 +58,15 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
     );
     let connection = connection.clone();
     spawn_local(async move {
-        let outcome = create(&connection, &wish, &request).await;
+        let who = connection.principal();
+        let consume = Consume {
+            request: wish.clone(),
+            schema,
+            may_create_topic: request.force_topic_creation.unwrap_or(true),
+        };
+        let caller = connection.shard.caller(&who);
+        let outcome = caller.consume(consume, || connection.is_closed()).await;
+        let outcome = outcome.map_err(|refused| refusal::of(&refused, refusal::of_consume));
         finish(&connection, &wish, &request, attempt, outcome);
     });
 }
@@ -183,41 +196,6 @@ fn key_shared_of(request: &CommandSubscribe) -> KeySharedSpec {
 /// A hash slot off the wire; a negative one becomes one that no range may have, so that it is refused like any other.
 fn slot(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// Everything that subscribing waits for.
-async fn create(
-    connection: &Connection,
-    wish: &SubscribeRequest,
-    request: &CommandSubscribe,
-) -> Result<Subscribed, Refusal> {
-    let shard = &connection.shard;
-    let may_create = request.force_topic_creation.unwrap_or(true);
-    shard
-        .ensure_topic(&wish.topic, may_create)
-        .await
-        .map_err(|error| refusal::of_topic(&error))?;
-    if let Some(schema) = schema_info(request.schema.as_ref())? {
-        let idle = shard
-            .is_idle(&wish.topic)
-            .await
-            .map_err(|error| refusal::of_topic(&error))?;
-        shard
-            .shared
-            .catalog
-            .check_consumer_schema(&wish.topic, schema, "", idle)
-            .await
-            .map_err(of_schema)?;
-    }
-    if connection.is_closed() {
-        // It would take a place from somebody who is there. Nobody hears the answer.
-        let text = "the connection was closed while the consumer came";
-        return Err(Refusal::new(ServerError::ServiceNotReady, text));
-    }
-    shard
-        .subscribe(wish.clone())
-        .await
-        .map_err(|error| refusal::of_subscribe(&error))
 }
 
 /// Answers SUBSCRIBE, unless the client gave up on it meanwhile.
@@ -350,10 +328,11 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
     };
     let connection = connection.clone();
     spawn_local(async move {
-        match connection.shard.unsubscribe(topic, key, force).await {
+        let who = connection.principal();
+        match connection.shard.caller(&who).unsubscribe(topic, key, force).await {
             // The consumer was closed on the way, like every other of the subscription.
             Ok(()) => connection.send(&answer::success(request_id)),
-            Err(error) => deny(&connection, request_id, refusal::of_cursor(&error)),
+            Err(refused) => deny(&connection, request_id, refusal::of(&refused, refusal::of_cursor)),
         }
     });
 }
@@ -373,17 +352,20 @@ pub(super) fn attached(
 pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &CommandConsumerStats) {
     let (id, request_id) = (request.consumer_id, request.request_id);
     let Some((topic, key)) = attached(connection, id) else {
-        let response = CommandConsumerStatsResponse {
-            request_id,
-            error_code: Some(ServerError::ConsumerNotFound as i32),
-            error_message: Some("Consumer not found".to_owned()),
-            ..Default::default()
-        };
-        return connection.send(&Command::from(response));
+        let refusal = Refusal::new(ServerError::ConsumerNotFound, "Consumer not found");
+        return connection.send(&stats_failed(request_id, refusal));
     };
     let connection = connection.clone();
     spawn_local(async move {
-        let stats = connection.shard.consumer_stats(topic, key).await.ok();
+        let who = connection.principal();
+        let stats = connection.shard.caller(&who).consumer_stats(topic, key).await;
+        let stats = match stats {
+            Err(Refused::Denied(denied)) => {
+                let refusal = refusal::of_denied(&denied);
+                return connection.send(&stats_failed(request_id, refusal));
+            }
+            stats => stats.ok(),
+        };
         let response = {
             let consumers = connection.consumers.borrow();
             let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&id) else {
@@ -405,6 +387,15 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
         };
         connection.send(&Command::from(response));
     });
+}
+
+fn stats_failed(request_id: u64, refusal: Refusal) -> Command {
+    Command::from(CommandConsumerStatsResponse {
+        request_id,
+        error_code: Some(refusal.code as i32),
+        error_message: Some(refusal.message),
+        ..Default::default()
+    })
 }
 
 fn permits_of(consumer: &Consumer) -> u64 {

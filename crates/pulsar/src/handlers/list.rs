@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pharos_catalog::{ListMode, PatternError, TopicListWatcher};
+use pharos_catalog::{ListMode, TopicListWatcher};
 use pharos_runtime::spawn_local;
 use pharos_types::NamespaceName;
 use pharos_wire::answer::{self, Refusal};
@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::deny;
 use crate::connection::Connection;
+use crate::refusal;
 
 /// Watches that one connection may hold.
 const WATCHERS_MAX: usize = 1000;
@@ -36,12 +37,16 @@ pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTop
         Mode::NonPersistent => ListMode::NonPersistent,
         Mode::All => ListMode::All,
     };
-    let list = connection.shard.shared.catalog.list_topics(
-        &namespace,
-        mode,
-        request.topics_pattern.as_deref(),
-        request.topics_hash.as_deref(),
-    );
+    let who = connection.principal();
+    let (pattern, hash) = (request.topics_pattern.as_deref(), request.topics_hash.as_deref());
+    let list = match connection
+        .shard
+        .caller(&who)
+        .list_topics(&namespace, mode, pattern, hash)
+    {
+        Ok(list) => list,
+        Err(denied) => return deny(connection, id, refusal::of_denied(&denied)),
+    };
     connection.send(&answer::topics_of_namespace(
         id,
         list.topics,
@@ -68,20 +73,11 @@ pub(super) fn handle_watch(connection: &Rc<Connection>, request: &CommandWatchTo
         let text = format!("more than {WATCHERS_MAX} topic list watchers on one connection");
         return deny(connection, id, Refusal::new(ServerError::TooManyRequests, text));
     }
-    let watcher = match connection
-        .shard
-        .shared
-        .catalog
-        .watch_topics(&namespace, &request.topics_pattern)
-    {
+    let who = connection.principal();
+    let caller = connection.shard.caller(&who);
+    let watcher = match caller.watch_topics(&namespace, &request.topics_pattern) {
         Ok(watcher) => watcher,
-        Err(error) => {
-            let code = match error {
-                PatternError::Invalid => ServerError::InvalidTopicName,
-                _ => ServerError::NotAllowedError,
-            };
-            return deny(connection, id, Refusal::new(code, error.to_string()));
-        }
+        Err(refused) => return deny(connection, id, refusal::of(&refused, refusal::of_pattern)),
     };
     let stop = Rc::new(Notify::new());
     let earlier = connection.watchers.borrow_mut().insert(watcher_id, stop.clone());

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use pharos_catalog::PartitionedMetadataError;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, BrokerUrls, Refusal};
 use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, ServerError};
 
 use crate::connection::Connection;
+use crate::refusal;
 
 /// PARTITIONED_METADATA.
 pub(super) fn handle_partitioned_metadata(
@@ -26,24 +26,16 @@ pub(super) fn handle_partitioned_metadata(
     let auto_create = request.metadata_auto_creation_enabled.unwrap_or(true);
     let connection = connection.clone();
     spawn_local(async move {
-        let catalog = connection.shard.shared.catalog.clone();
-        let command = match catalog.partitioned_metadata(&name, auto_create).await {
+        let who = connection.principal();
+        let partitions = connection.shard.caller(&who).partitions(&name, auto_create);
+        let command = match partitions.await {
             Ok(partitions) => answer::partitioned_metadata(id, partitions),
-            Err(error) => answer::partitioned_metadata_failed(id, of_metadata(&error)),
+            Err(refused) => {
+                answer::partitioned_metadata_failed(id, refusal::of(&refused, refusal::of_metadata))
+            }
         };
         connection.send(&command);
     });
-}
-
-fn of_metadata(error: &PartitionedMetadataError) -> Refusal {
-    let code = match error {
-        PartitionedMetadataError::TopicNotFound(_)
-        | PartitionedMetadataError::NamespaceNotFound
-        | PartitionedMetadataError::TenantNotFound => ServerError::TopicNotFound,
-        PartitionedMetadataError::NotAllowed(_) => ServerError::NotAllowedError,
-        PartitionedMetadataError::Store(_) => ServerError::MetadataError,
-    };
-    Refusal::new(code, error.to_string())
 }
 
 /// LOOKUP: a single node always says that it is itself.
@@ -64,8 +56,11 @@ fn look_up(connection: &Connection, request: &CommandLookupTopic) -> Result<Brok
         .topic
         .parse()
         .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
-    let catalog = &connection.shard.shared.catalog;
-    catalog.check_lookup(&name).map_err(|error| of_metadata(&error))?;
+    let who = connection.principal();
+    let caller = connection.shard.caller(&who);
+    caller
+        .look_up(&name)
+        .map_err(|refused| refusal::of(&refused, refusal::of_metadata))?;
     if let Some(listener) = request
         .advertised_listener_name
         .as_deref()

@@ -5,11 +5,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use pharos_broker::entry::EntryFacts;
-use pharos_broker::error::ProducerError;
 use pharos_broker::properties::Holder;
-use pharos_broker::shard::Publish;
+use pharos_broker::shard::{Produce, Publish};
 use pharos_broker::topic::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
-use pharos_catalog::schema::{SchemaError, SchemaVersion};
+use pharos_catalog::schema::SchemaVersion;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{SubscriptionName, TopicName};
 use pharos_wire::answer::{self, Refusal};
@@ -50,8 +49,8 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         }
         None => {}
     }
-    let name = match topic_of(&request) {
-        Ok(name) => name,
+    let (name, wish) = match wish(connection, &request) {
+        Ok(wish) => wish,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
     let attempt = connection.shard.number_for_front_door();
@@ -64,13 +63,21 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
     );
     let connection = connection.clone();
     spawn_local(async move {
-        let outcome = create(&connection, &name, &request).await;
+        let who = connection.principal();
+        let caller = connection.shard.caller(&who);
+        let outcome = caller.produce(&name, wish, || connection.is_closed()).await;
+        let outcome = outcome
+            .map(|(topic, grant, version)| {
+                let version = version.map(SchemaVersion::to_bytes).unwrap_or_default();
+                (topic, grant, version)
+            })
+            .map_err(|refused| refusal::of(&refused, refusal::of_produce));
         finish(&connection, id, request_id, attempt, outcome);
     });
 }
 
-/// The topic's name, after the checks that need nothing but the command.
-fn topic_of(request: &CommandProducer) -> Result<TopicName, Refusal> {
+/// The topic's name and the wish, after the checks that need nothing but the command.
+fn wish(connection: &Connection, request: &CommandProducer) -> Result<(TopicName, Produce), Refusal> {
     let topic = request
         .topic
         .parse()
@@ -78,50 +85,20 @@ fn topic_of(request: &CommandProducer) -> Result<TopicName, Refusal> {
     check_name("producer name", request.producer_name.as_deref())?;
     check_properties("producer metadata", &request.metadata)?;
     check_own(Holder::Producer, &request.metadata)?;
-    Ok(topic)
-}
-
-/// Everything that creating a producer waits for.
-async fn create(
-    connection: &Connection,
-    topic: &TopicName,
-    request: &CommandProducer,
-) -> Result<(pharos_broker::ids::TopicId, ProducerGrant, Bytes), Refusal> {
-    let shard = &connection.shard;
-    let of_topic = |error| refusal::of_topic(&error);
-    shard.ensure_topic(topic, true).await.map_err(of_topic)?;
-    let schema = schema_info(request.schema.as_ref())?;
-    let version = shard
-        .shared
-        .catalog
-        .add_producer_schema(topic, schema, "")
-        .await
-        .map_err(of_schema)?;
-    let version = version.map(SchemaVersion::to_bytes).unwrap_or_default();
-    if let Some(initial) = request
-        .initial_subscription_name
-        .as_deref()
+    let subscription = request.initial_subscription_name.as_deref();
+    let subscription = subscription
         .filter(|name| !name.is_empty())
-    {
-        let name = SubscriptionName::new(initial)
-            .map_err(|error| Refusal::new(ServerError::ProducerBusy, error.to_string()))?;
-        shard
-            .ensure_subscription(topic, name)
-            .await
-            .map_err(|error| refusal::of_subscribe(&error))?;
-    }
-    if connection.is_closed() {
-        // It would take the topic from somebody who is there. Nobody hears the answer.
-        let text = "the connection was closed while the producer came";
-        return Err(Refusal::new(ServerError::ServiceNotReady, text));
-    }
+        .map(SubscriptionName::new);
+    let subscription = subscription
+        .transpose()
+        .map_err(|error| Refusal::new(ServerError::ProducerBusy, error.to_string()))?;
     let access_mode = match request.producer_access_mode() {
         ProducerAccessMode::Shared => AccessMode::Shared,
         ProducerAccessMode::Exclusive => AccessMode::Exclusive,
         ProducerAccessMode::WaitForExclusive => AccessMode::WaitForExclusive,
         ProducerAccessMode::ExclusiveWithFencing => AccessMode::ExclusiveWithFencing,
     };
-    let wish = ProducerRequest {
+    let producer = ProducerRequest {
         connection: connection.id,
         producer_id: request.producer_id,
         name: request.producer_name.clone().filter(|name| !name.is_empty()),
@@ -137,11 +114,12 @@ async fn create(
             metadata: pairs(&request.metadata),
         },
     };
-    let (topic, grant) = shard
-        .add_producer(topic, wish)
-        .await
-        .map_err(|error: ProducerError| refusal::of_producer(&error))?;
-    Ok((topic, grant, version))
+    let wish = Produce {
+        request: producer,
+        schema: schema_info(request.schema.as_ref())?,
+        subscription,
+    };
+    Ok((topic, wish))
 }
 
 /// Answers PRODUCER, unless the client gave up on it meanwhile.
@@ -321,16 +299,6 @@ pub(super) fn handle_close_producer(connection: &Connection, request: &CommandCl
     if answer_now {
         connection.send(&answer::success(request.request_id));
     }
-}
-
-/// Why a schema was refused.
-pub(super) fn of_schema(error: SchemaError) -> Refusal {
-    let code = match &error {
-        SchemaError::Store(_) => ServerError::MetadataError,
-        SchemaError::Deleting(_) => ServerError::ServiceNotReady,
-        _ => ServerError::IncompatibleSchema,
-    };
-    Refusal::new(code, error.to_string())
 }
 
 /// Key and value pairs as plain strings.

@@ -8,8 +8,8 @@ use pharos_types::TopicName;
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{self, CommandGetOrCreateSchema, CommandGetSchema, KeyValue, ServerError};
 
-use super::produce::of_schema;
 use crate::connection::Connection;
+use crate::refusal;
 
 /// A schema as the registry takes it; `None` when the client brings none.
 pub(super) fn schema_info(schema: Option<&proto::Schema>) -> Result<Option<SchemaInfo>, Refusal> {
@@ -39,16 +39,20 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
         Ok(topic) => topic,
         Err(error) => return connection.send(&failed(ServerError::InvalidTopicName, format!("{error}"))),
     };
-    let catalog = &connection.shard.shared.catalog;
-    let entry = match &request.schema_version {
-        None => catalog.latest_schema(&topic),
+    let version = match &request.schema_version {
+        None => None,
         Some(bytes) => match SchemaVersion::from_bytes(bytes) {
-            Some(version) => catalog.schema(&topic, version),
+            Some(version) => Some(version),
             None => {
                 let text = format!("schema version of {} bytes; it has 8", bytes.len());
                 return connection.send(&failed(ServerError::IncompatibleSchema, text));
             }
         },
+    };
+    let who = connection.principal();
+    let entry = match connection.shard.caller(&who).schema(&topic, version) {
+        Ok(entry) => entry,
+        Err(denied) => return connection.send(&answer::schema_failed(id, refusal::of_denied(&denied))),
     };
     let Some(entry) = entry else {
         return connection.send(&failed(
@@ -57,7 +61,7 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
         ));
     };
     let schema = proto::Schema {
-        name: catalog.schema_id(&topic),
+        name: connection.shard.shared.catalog.schema_id(&topic),
         schema_data: entry.schema.data.clone(),
         r#type: entry.schema.kind.to_wire() as i32,
         properties: entry
@@ -91,18 +95,10 @@ async fn get_or_create(
         .topic
         .parse()
         .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
-    let catalog = &connection.shard.shared.catalog;
-    if !catalog.topic_exists(&topic) && catalog.partitioned_topic(&topic).is_none() {
-        return Err(Refusal::new(
-            ServerError::TopicNotFound,
-            format!("topic {topic} not found"),
-        ));
-    }
     // Here, and only here, NONE is no schema.
     let schema = schema_info(Some(&request.schema))?.filter(|schema| schema.kind != SchemaType::None);
-    let version = catalog
-        .add_producer_schema(&topic, schema, "")
-        .await
-        .map_err(of_schema)?;
+    let who = connection.principal();
+    let added = connection.shard.caller(&who).add_schema(&topic, schema).await;
+    let version = added.map_err(|refused| refusal::of(&refused, refusal::of_add_schema))?;
     Ok(version.map(SchemaVersion::to_bytes).unwrap_or_default())
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use pharos_broker::error::CursorError;
 use pharos_broker::topic::{SeekTo, StartAt};
 use pharos_runtime::spawn_local;
 use pharos_types::Position;
@@ -45,16 +46,18 @@ pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
     };
     let connection = connection.clone();
     spawn_local(async move {
-        match connection.shard.seek(topic, key, to).await {
+        let who = connection.principal();
+        match connection.shard.caller(&who).seek(topic, key, to).await {
             Ok(()) => connection.send(&answer::success(request_id)),
-            Err(error) => {
-                let refusal = refusal::of_cursor(&error);
-                let text = format!("Error when resetting subscription: {}", refusal.message);
-                deny(
-                    &connection,
-                    request_id,
-                    Refusal::new(ServerError::UnknownError, text),
-                );
+            Err(refused) => {
+                let failed = |error: &CursorError| {
+                    let text = format!(
+                        "Error when resetting subscription: {}",
+                        refusal::of_cursor(error).message
+                    );
+                    Refusal::new(ServerError::UnknownError, text)
+                };
+                deny(&connection, request_id, refusal::of(&refused, failed));
             }
         }
     });
@@ -83,7 +86,8 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
     };
     let connection = connection.clone();
     spawn_local(async move {
-        match connection.shard.last_message_id(topic, key).await {
+        let who = connection.principal();
+        match connection.shard.caller(&who).last_message_id(topic, key).await {
             Ok(last) => {
                 let id = |position: Option<Position>| MessageIdData {
                     ledger_id: position.map_or(u64::MAX, |position| position.ledger.0),
@@ -104,7 +108,7 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
                     .map(|(ledger, entry)| answer::message_id(ledger, entry));
                 connection.send(&answer::last_message_id(request_id, message, mark_delete));
             }
-            Err(error) => deny(&connection, request_id, refusal::of_cursor(&error)),
+            Err(refused) => deny(&connection, request_id, refusal::of(&refused, refusal::of_cursor)),
         }
     });
 }

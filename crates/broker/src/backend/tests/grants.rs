@@ -206,7 +206,9 @@ async fn broadcast_consumers_that_seek_their_own_place_at_once_are_all_served() 
                         remaining: Vec::new(),
                     };
                     client.got.borrow_mut().clear();
-                    let seek = shard.seek(topic, key, to);
+                    let who = pharos_auth::Principal::anonymous("test");
+                    let caller = shard.caller(&who);
+                    let seek = caller.seek(topic, key, to);
                     // It comes back as soon as it is closed, as clients do, and waits for its place.
                     let comes_back = async {
                         until(|| client.consumer.borrow().is_none()).await;

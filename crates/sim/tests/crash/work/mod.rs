@@ -476,7 +476,8 @@ impl World {
             remaining: Vec::new(),
         };
         tell(|| format!("seek {topic} {subscription} {cursor:?} {to:?}"));
-        let outcome = client.shard.seek(id, key, place).await;
+        let who = pharos_auth::Principal::anonymous("sim");
+        let outcome = client.shard.caller(&who).seek(id, key, place).await;
         tell(|| format!("seek {topic} {subscription} {cursor:?}: {outcome:?}"));
         if outcome.is_ok() {
             self.reach("seeks");

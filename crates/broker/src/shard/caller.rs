@@ -1,0 +1,402 @@
+//! What a front door asks of the broker for a caller.
+//!
+//! ```text
+//!   may the caller do it?  ─►  does the topic exist, may it be created?  ─►  would the topic let the caller in?
+//!                          ─►  schema  ─►  subscription  ─►  producer or consumer
+//! ```
+//! Every action asks the first question once ([`Access::check`](pharos_auth::Access::check)), before it reads, creates or
+//! changes anything. A producer or consumer that its topic would not let in leaves no schema and no subscription behind. Sends,
+//! acknowledgements and permits are not asked about: they belong to a producer or consumer that was let in.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_auth::{Action, Denied, Principal, Resource};
+use pharos_catalog::schema::{SchemaEntry, SchemaError, SchemaInfo, SchemaVersion};
+use pharos_catalog::{ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing};
+use pharos_types::{NamespaceName, SubscriptionName, TopicName};
+
+use super::Shard;
+use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
+use crate::ids::{ConsumerKey, TopicId};
+use crate::topic::{
+    ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest, Subscribed, Topic,
+};
+
+/// Why an action was not done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Refused<E: std::error::Error> {
+    /// The caller may not do it. Nothing was done.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// It failed.
+    #[error(transparent)]
+    Failed(E),
+}
+
+/// Why a producer could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum ProduceError {
+    /// The topic cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// Its schema does not fit.
+    #[error(transparent)]
+    Schema(SchemaError),
+    /// The subscription that it brings cannot be created.
+    #[error(transparent)]
+    Subscription(SubscribeError),
+    /// The topic does not let it in.
+    #[error(transparent)]
+    Producer(ProducerError),
+    /// The caller left meanwhile.
+    #[error("the connection was closed while the producer came")]
+    Left,
+}
+
+/// Why a consumer could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsumeError {
+    /// The topic cannot be had.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// Its schema does not fit.
+    #[error(transparent)]
+    Schema(SchemaError),
+    /// The topic does not let it in.
+    #[error(transparent)]
+    Consumer(SubscribeError),
+    /// The caller left meanwhile.
+    #[error("the connection was closed while the consumer came")]
+    Left,
+}
+
+/// Why a schema could not be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddSchemaError {
+    /// There is no such topic.
+    #[error("topic {0} not found")]
+    NoTopic(TopicName),
+    /// It does not fit.
+    #[error(transparent)]
+    Schema(SchemaError),
+}
+
+/// A wish to produce, with what comes along.
+#[derive(Clone, Debug)]
+pub struct Produce {
+    /// The producer.
+    pub request: ProducerRequest,
+    /// The schema that it brings.
+    pub schema: Option<SchemaInfo>,
+    /// The subscription to create with it, at the first entry.
+    pub subscription: Option<SubscriptionName>,
+}
+
+/// A wish to consume, with what comes along.
+#[derive(Clone, Debug)]
+pub struct Consume {
+    /// The consumer.
+    pub request: SubscribeRequest,
+    /// The schema that it brings.
+    pub schema: Option<SchemaInfo>,
+    /// Whether the topic may be created, where that is allowed.
+    pub may_create_topic: bool,
+}
+
+/// The broker, as a front door asks it on behalf of a caller.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    shard: &'a Shard,
+    who: &'a Principal,
+}
+
+impl Shard {
+    /// The broker, as this caller may use it.
+    #[must_use]
+    pub fn caller<'a>(&'a self, who: &'a Principal) -> Caller<'a> {
+        Caller { shard: self, who }
+    }
+}
+
+impl Caller<'_> {
+    fn may(self, action: Action, resource: Resource<'_>) -> Result<(), Denied> {
+        self.shard.shared.options.access.check(self.who, action, resource)
+    }
+
+    /// Whether a topic is there or may be created, so that its broker can be named.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn look_up(self, topic: &TopicName) -> Result<(), Refused<PartitionedMetadataError>> {
+        self.may(Action::Lookup, Resource::Topic(topic))?;
+        self.shard
+            .shared
+            .catalog
+            .check_lookup(topic)
+            .map_err(Refused::Failed)
+    }
+
+    /// How many partitions a topic has; 0: it is not partitioned. Creates it where `may_create` and policies allow that.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn partitions(
+        self,
+        topic: &TopicName,
+        may_create: bool,
+    ) -> Result<u32, Refused<PartitionedMetadataError>> {
+        self.may(Action::Lookup, Resource::Topic(topic))?;
+        let catalog = &self.shard.shared.catalog;
+        let partitions = catalog.partitioned_metadata(topic, may_create).await;
+        partitions.map_err(Refused::Failed)
+    }
+
+    /// The topics of a namespace.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn list_topics(
+        self,
+        namespace: &NamespaceName,
+        mode: ListMode,
+        pattern: Option<&str>,
+        known_hash: Option<&str>,
+    ) -> Result<TopicListing, Denied> {
+        self.may(Action::ListTopics, Resource::Namespace(namespace))?;
+        let catalog = &self.shard.shared.catalog;
+        Ok(catalog.list_topics(namespace, mode, pattern, known_hash))
+    }
+
+    /// The topics of a namespace that match, and what changes about that.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn watch_topics(
+        self,
+        namespace: &NamespaceName,
+        pattern: &str,
+    ) -> Result<TopicListWatcher, Refused<PatternError>> {
+        self.may(Action::ListTopics, Resource::Namespace(namespace))?;
+        let catalog = &self.shard.shared.catalog;
+        catalog.watch_topics(namespace, pattern).map_err(Refused::Failed)
+    }
+
+    /// The latest schema of a topic, or this version.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn schema(
+        self,
+        topic: &TopicName,
+        version: Option<SchemaVersion>,
+    ) -> Result<Option<Arc<SchemaEntry>>, Denied> {
+        self.may(Action::ReadSchema, Resource::Topic(topic))?;
+        let catalog = &self.shard.shared.catalog;
+        Ok(match version {
+            None => catalog.latest_schema(topic),
+            Some(version) => catalog.schema(topic, version),
+        })
+    }
+
+    /// Adds a schema to a topic that exists, as one of its producers would.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn add_schema(
+        self,
+        topic: &TopicName,
+        schema: Option<SchemaInfo>,
+    ) -> Result<Option<SchemaVersion>, Refused<AddSchemaError>> {
+        self.may(Action::UpdateSchema, Resource::Topic(topic))?;
+        let catalog = &self.shard.shared.catalog;
+        if !catalog.topic_exists(topic) && catalog.partitioned_topic(topic).is_none() {
+            return Err(Refused::Failed(AddSchemaError::NoTopic(topic.clone())));
+        }
+        let added = catalog.add_producer_schema(topic, schema, "").await;
+        added.map_err(|error| Refused::Failed(AddSchemaError::Schema(error)))
+    }
+
+    /// Creates a producer: the topic and its schema and subscription where they may be created, then the producer.
+    ///
+    /// `is_gone`: whether the caller has left, so that it does not take the topic from another one. Answers with the topic, the
+    /// producer and the version of its schema.
+    ///
+    /// # Errors
+    /// [`Refused`]. Of a producer that the topic would not let in, no schema and no subscription is left.
+    ///
+    /// Cancel safety: a producer may be left at the topic; do not drop it.
+    pub async fn produce(
+        self,
+        topic: &TopicName,
+        wish: Produce,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(TopicId, ProducerGrant, Option<SchemaVersion>), Refused<ProduceError>> {
+        match &wish.subscription {
+            None => self.may(Action::Produce, Resource::Topic(topic))?,
+            Some(name) => self.may(
+                Action::ProduceWithSubscription,
+                Resource::Subscription(topic, name),
+            )?,
+        }
+        self.create_producer(topic, wish, is_gone)
+            .await
+            .map_err(Refused::Failed)
+    }
+
+    async fn create_producer(
+        self,
+        topic: &TopicName,
+        wish: Produce,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(TopicId, ProducerGrant, Option<SchemaVersion>), ProduceError> {
+        let shard = self.shard;
+        shard.ensure_topic(topic, true).await?;
+        if wish.schema.is_some() || wish.subscription.is_some() {
+            shard
+                .check_producer(topic, wish.request.clone(), wish.subscription.clone())
+                .await?;
+        }
+        let catalog = &shard.shared.catalog;
+        let version = catalog.add_producer_schema(topic, wish.schema, "").await;
+        let version = version.map_err(ProduceError::Schema)?;
+        if let Some(name) = wish.subscription {
+            let made = shard.ensure_subscription(topic, name).await;
+            made.map_err(ProduceError::Subscription)?;
+        }
+        if is_gone() {
+            return Err(ProduceError::Left);
+        }
+        let granted = shard.add_producer(topic, wish.request).await;
+        let (id, grant) = granted.map_err(ProduceError::Producer)?;
+        Ok((id, grant, version))
+    }
+
+    /// Attaches a consumer: creates the topic, its schema and the subscription where they may be created, then the consumer.
+    ///
+    /// `is_gone`: whether the caller has left, so that it does not take the subscription from another one.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    ///
+    /// Cancel safety: a consumer may be left at the topic; do not drop it.
+    pub async fn consume(
+        self,
+        wish: Consume,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Subscribed, Refused<ConsumeError>> {
+        let resource = Resource::Subscription(&wish.request.topic, &wish.request.subscription);
+        self.may(Action::Consume, resource)?;
+        self.create_consumer(wish, is_gone).await.map_err(Refused::Failed)
+    }
+
+    async fn create_consumer(
+        self,
+        wish: Consume,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Subscribed, ConsumeError> {
+        let (shard, request) = (self.shard, wish.request);
+        shard.ensure_topic(&request.topic, wish.may_create_topic).await?;
+        if let Some(schema) = wish.schema {
+            let is_idle = shard.check_consumer(request.clone()).await;
+            let is_idle = is_idle.map_err(ConsumeError::Consumer)?;
+            let catalog = &shard.shared.catalog;
+            let checked = catalog
+                .check_consumer_schema(&request.topic, schema, "", is_idle)
+                .await;
+            checked.map_err(ConsumeError::Schema)?;
+        }
+        if is_gone() {
+            return Err(ConsumeError::Left);
+        }
+        shard.subscribe(request).await.map_err(ConsumeError::Consumer)
+    }
+
+    /// Closes the consumers of a consumer's subscription and deletes it. Without `force` only its sole consumer may.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn unsubscribe(
+        self,
+        topic: TopicId,
+        key: ConsumerKey,
+        force: bool,
+    ) -> Result<(), Refused<CursorError>> {
+        let act = move |topic: Rc<Topic>| async move { topic.unsubscribe(key, force).await };
+        self.of_consumer(Action::DeleteSubscription, topic, key, act)
+            .await
+    }
+
+    /// Moves the cursor of a consumer's subscription (of broadcast: the consumer's own). The consumers concerned are closed
+    /// first.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn seek(
+        self,
+        topic: TopicId,
+        key: ConsumerKey,
+        to: SeekTo,
+    ) -> Result<(), Refused<CursorError>> {
+        let act = move |topic: Rc<Topic>| async move { topic.seek_consumer(key, to).await };
+        self.of_consumer(Action::ResetCursor, topic, key, act).await
+    }
+
+    /// The last message of a consumer's topic, and how far the consumer has acknowledged.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn last_message_id(
+        self,
+        topic: TopicId,
+        key: ConsumerKey,
+    ) -> Result<LastMessage, Refused<CursorError>> {
+        let listening = self.shard.listener_acked_to(topic, key);
+        let act = move |topic: Rc<Topic>| async move { topic.last_message(Some(key), listening).await };
+        self.of_consumer(Action::ReadSubscription, topic, key, act).await
+    }
+
+    /// Numbers of one consumer that only its topic's home knows.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn consumer_stats(
+        self,
+        topic: TopicId,
+        key: ConsumerKey,
+    ) -> Result<ConsumerNumbers, Refused<CursorError>> {
+        let listening = self.shard.listener_acked_to(topic, key);
+        let act = move |topic: Rc<Topic>| async move { topic.consumer_numbers(key, listening) };
+        self.of_consumer(Action::ReadSubscription, topic, key, act).await
+    }
+
+    /// Asks about the subscription of a consumer, and acts, at the home of its topic: only there both names are known.
+    async fn of_consumer<R, F>(
+        self,
+        action: Action,
+        topic: TopicId,
+        key: ConsumerKey,
+        act: impl FnOnce(Rc<Topic>) -> F + Send + 'static,
+    ) -> Result<R, Refused<CursorError>>
+    where
+        R: Send + 'static,
+        F: Future<Output = Result<R, CursorError>> + 'static,
+    {
+        let (access, who) = (self.shard.shared.options.access.clone(), self.who.clone());
+        let done = self.shard.at_home(topic, move |topic| async move {
+            let Some(subscription) = topic.subscription_of(key) else {
+                return Err(CursorError::NoConsumer);
+            };
+            let resource = Resource::Subscription(&topic.name, &subscription);
+            if let Err(denied) = access.check(&who, action, resource) {
+                return Ok(Err(denied));
+            }
+            act(topic).await.map(Ok)
+        });
+        match done.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(denied)) => Err(Refused::Denied(denied)),
+            Err(error) => Err(Refused::Failed(error)),
+        }
+    }
+}
