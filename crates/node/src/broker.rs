@@ -1,4 +1,4 @@
-//! Starting what is behind the front doors: metadata, storage, broker, Pulsar door.
+//! Starting what is behind the front doors: metadata, storage, broker, Pulsar server.
 //!
 //! The only place that names the engines; everyone else sees traits. Started from the inside out and stopped the other
 //! way round.
@@ -18,7 +18,7 @@ use pharos_catalog::{AutoTopicType, Catalog, CatalogOptions};
 use pharos_ledger::{Durability, LedgerEngine as _};
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside, Embedded, MetadataStore};
-use pharos_pulsar::Door;
+use pharos_pulsar::Server;
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
 use pharos_types::NamespaceName;
@@ -37,9 +37,9 @@ const SERVER_VERSION: &str = concat!("Pulsar Server-Pharos-", env!("CARGO_PKG_VE
 pub(crate) struct RunningBroker {
     /// The broker, for draining it.
     broker: Broker,
-    /// What the admin door asks.
+    /// What the HTTP server asks.
     pub(crate) admin: Arc<dyn AdminBackend>,
-    /// Where the Pulsar door listens; the real port when 0 was asked for.
+    /// Where the Pulsar server listens; the real port when 0 was asked for.
     pub(crate) pulsar_address: SocketAddr,
     /// What lookups answer with: `pulsar://host:port`.
     pub(crate) service_url: String,
@@ -67,9 +67,9 @@ impl RunningBroker {
     }
 }
 
-/// Opens metadata and storage, then the broker, then its Pulsar door.
+/// Opens metadata and storage, then the broker, then its Pulsar server.
 ///
-/// `http_address`: where the HTTP door will listen; `host`: what clients call this machine; `files`: who may open how many.
+/// `http_address`: where the HTTP server will listen; `host`: what clients call this machine; `files`: who may open how many.
 ///
 /// # Errors
 /// The data directory cannot be used, or the address is taken.
@@ -97,8 +97,8 @@ pub(crate) async fn start_broker(
     options.managed_ledger.offloader = Some(offloader.clone());
     let (broker, threads) = pharos_broker::start(options, catalog, storage.clone(), metadata.clone())
         .context("cannot start the data threads")?;
-    let door = open_door(&broker, settings, host, files.connections_max(settings, &storage))?;
-    let (engine, asked) = (storage.clone(), door.clone());
+    let server = open_server(&broker, settings, host, files.connections_max(settings, &storage))?;
+    let (engine, asked) = (storage.clone(), server.clone());
     let families = Box::new(move || {
         let mut families = storage_metrics::families(&engine.stats());
         families.push(storage_metrics::refused_connections(asked.refused_count()));
@@ -120,8 +120,8 @@ pub(crate) async fn start_broker(
     Ok(RunningBroker {
         admin: Backend::with_stores(broker.clone(), families, health),
         broker,
-        pulsar_address: door.local_address,
-        service_url: door.service_url.clone(),
+        pulsar_address: server.local_address,
+        service_url: server.service_url.clone(),
         threads,
         storage,
         metadata,
@@ -175,12 +175,12 @@ pub(crate) fn metadata_format_1(data_dir: &Path) -> PathBuf {
     data_dir.join("metadata.redb")
 }
 
-fn open_door(
+fn open_server(
     broker: &Broker,
     settings: &Settings,
     host: &str,
     connections_max: ConnectionsMax,
-) -> anyhow::Result<Arc<Door>> {
+) -> anyhow::Result<Arc<Server>> {
     let options = pharos_pulsar::Options {
         listen: settings.pulsar_listen,
         advertised_address: Some(host.to_owned()),

@@ -31,7 +31,7 @@ impl Files {
         Self { limit }
     }
 
-    /// Connections of the HTTP door.
+    /// Connections of the HTTP server.
     pub(crate) fn http_max(self) -> usize {
         let share = self.limit.map_or(usize::MAX, |limit| {
             usize::try_from(limit / 10).unwrap_or(usize::MAX)
@@ -39,7 +39,7 @@ impl Files {
         share.clamp(8, pharos_admin::CONNECTIONS_MAX)
     }
 
-    /// Connections of the Pulsar door, asked at each: what storage has more than was thought is not given out again.
+    /// Connections of the Pulsar server, asked at each: what storage has more than was thought is not given out again.
     pub(crate) fn connections_max(self, settings: &Settings, storage: &Arc<Storage>) -> ConnectionsMax {
         let Some(limit) = self.limit else {
             return ConnectionsMax::none();

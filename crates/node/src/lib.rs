@@ -1,7 +1,7 @@
 //! The node: puts the crates together into one program. Everything the binary does can be started from a test.
 //!
 //! ```text
-//! pharos serve      metadata → storage → broker → Pulsar door → HTTP door; stops in the other order
+//! pharos serve      metadata → storage → broker → Pulsar server → HTTP server; stops in the other order
 //! pharos config     which settings would be in force, and where each came from
 //! pharos storage    the data directory of a stopped broker: check, inspect, repair
 //! ```

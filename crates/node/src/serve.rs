@@ -113,7 +113,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, host: &str, http_address
     Admin::new(Arc::clone(&broker.admin), broker.admin.catalog().clone(), options)
 }
 
-/// Stops from the outside in: the HTTP door first, since what it would ask is about to close.
+/// Stops from the outside in: the HTTP server first, since what it would ask is about to close.
 async fn stop(
     broker: RunningBroker,
     mut http: JoinSet<()>,

@@ -51,7 +51,7 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         .collect()
 }
 
-/// What the Pulsar door has refused, so that storage has files.
+/// What the Pulsar server has refused, so that storage has files.
 pub(crate) fn refused_connections(count: u64) -> MetricFamily {
     let help = "Connections refused because the files that are left are kept for storage.";
     family(

@@ -23,11 +23,11 @@ use pharos_transport::{Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
-use crate::door::Door;
 use crate::groups::Groups;
-use crate::newcomer::Newcomer;
+use crate::handover::Unsettled;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
+use crate::server::Server;
 
 /// Sends without a receipt at which reading stops; it resumes at half.
 const IN_FLIGHT_SENDS_MAX: u32 = 1000;
@@ -52,7 +52,7 @@ pub(crate) struct Peer {
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) shard: Rc<Shard>,
-    pub(crate) door: Arc<Door>,
+    pub(crate) server: Arc<Server>,
     me: Weak<Connection>,
     /// The writing half; the reading task owns the other.
     pub(crate) stream: WriteHalf,
@@ -93,7 +93,7 @@ impl Connection {
     pub(crate) fn new(
         id: ConnectionId,
         shard: Rc<Shard>,
-        newcomer: Newcomer,
+        unsettled: Unsettled,
         stream: WriteHalf,
         place: Place,
     ) -> Rc<Self> {
@@ -101,14 +101,14 @@ impl Connection {
         Rc::new_cyclic(|me| Self {
             id,
             shard,
-            door: newcomer.door,
+            server: unsettled.server,
             me: me.clone(),
             stream,
-            address: newcomer.address,
-            connected_since_ms: newcomer.connected_since_ms,
+            address: unsettled.address,
+            connected_since_ms: unsettled.connected_since_ms,
             place,
             is_settled: Cell::new(false),
-            peer: RefCell::new(newcomer.peer),
+            peer: RefCell::new(unsettled.peer),
             out: RefCell::default(),
             blocked: Cell::new(false),
             groups: RefCell::default(),
@@ -129,14 +129,14 @@ impl Connection {
     }
 
     /// What it was before it lived on a shard, and the writing half of its socket.
-    pub(crate) fn into_newcomer(self) -> (Newcomer, WriteHalf) {
-        let newcomer = Newcomer {
-            door: self.door,
+    pub(crate) fn into_unsettled(self) -> (Unsettled, WriteHalf) {
+        let unsettled = Unsettled {
+            server: self.server,
             address: self.address,
             connected_since_ms: self.connected_since_ms,
             peer: self.peer.into_inner(),
         };
-        (newcomer, self.stream)
+        (unsettled, self.stream)
     }
 
     /// From now on it stays on this shard.

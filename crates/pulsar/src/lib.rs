@@ -1,7 +1,7 @@
 //! The Pulsar binary protocol as a front door to the broker.
 //!
 //! [`open`] listens; each connection lives on one shard and translates commands into broker calls and what comes back
-//! into frames. Reading order: `door`, `newcomer`, `reader`, `handlers`, `connection`, `turn`, `outgoing`.
+//! into frames. Reading order: `server`, `handover`, `reader`, `handlers`, `connection`, `turn`, `outgoing`.
 //!
 //! Facts of the protocol: `docs/protocols/pulsar.md`.
 
@@ -10,15 +10,15 @@
 mod closing;
 mod connection;
 mod consumer;
-mod door;
 mod groups;
 mod handlers;
-mod newcomer;
+mod handover;
 mod outgoing;
 mod producer;
 mod reader;
 mod refusal;
+mod server;
 mod sink;
 mod turn;
 
-pub use door::{Door, Options, open};
+pub use server::{Options, Server, open};

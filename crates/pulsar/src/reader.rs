@@ -22,7 +22,7 @@ use pharos_wire::frame::{self, FrameError};
 
 use crate::connection::Connection;
 use crate::handlers;
-use crate::newcomer;
+use crate::handover;
 
 /// What says how long a frame is.
 const LENGTH_BYTES: usize = 4;
@@ -98,7 +98,7 @@ pub(crate) async fn run(connection: Rc<Connection>, mut stream: ReadHalf, unhand
     };
     match next {
         Next::Move(place, frame) => {
-            newcomer::hand_on(connection, stream, place, *frame, input.buffer.into_rest())
+            handover::hand_on(connection, stream, place, *frame, input.buffer.into_rest())
         }
         Next::Read | Next::Close => connection.clean_up(),
     }
@@ -145,7 +145,7 @@ impl Input {
         if connection.is_saturated() && !wait_for_room(connection).await {
             return Next::Close;
         }
-        if self.buffer.reads_much() && connection.door.partial_frames.is_short() {
+        if self.buffer.reads_much() && connection.server.partial_frames.is_short() {
             // What a larger read brings of the next frame has no room yet.
             self.buffer.slow_down();
         }
@@ -182,7 +182,7 @@ impl Input {
             if let Ok(readable) = tokio::time::timeout(FRAME_LOOK_INTERVAL, readable).await {
                 return readable;
             }
-            if connection.door.partial_frames.is_overdue(room, clock::now()) {
+            if connection.server.partial_frames.is_overdue(room, clock::now()) {
                 tracing::warn!(peer = %connection.address, frame_bytes = room.frame_bytes, arrived = self.buffer.as_slice().len(),
                     "closing a connection that keeps room for a frame others wait for");
                 return false;
@@ -199,7 +199,7 @@ impl Input {
         if frame_bytes <= SMALL_FRAME_BYTES || self.frame_room.is_some() {
             return true;
         }
-        let mut reserving = pin!(connection.door.partial_frames.reserve(frame_bytes));
+        let mut reserving = pin!(connection.server.partial_frames.reserve(frame_bytes));
         self.frame_room = poll_fn(|context| {
             if connection.is_closed() {
                 return Poll::Ready(None);
@@ -242,7 +242,7 @@ async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame
     loop {
         match frame::decode(buffer, frame_bytes_max) {
             Ok(Some(frame)) => {
-                if let Some(place) = newcomer::better_place(connection, &frame.command) {
+                if let Some(place) = handover::better_place(connection, &frame.command) {
                     return Next::Move(place, Box::new(frame));
                 }
                 if !handlers::handle(connection, frame, &mut batch) || connection.is_closed() {

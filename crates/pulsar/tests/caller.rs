@@ -74,7 +74,7 @@ impl House {
         };
         let engine = Arc::new(MemoryEngine::new());
         let (broker, threads) = start(options, catalog.clone(), engine, metadata).unwrap();
-        let door = pharos_pulsar::open(
+        let server = pharos_pulsar::open(
             &broker,
             &pharos_pulsar::Options {
                 listen: "127.0.0.1:0".parse().unwrap(),
@@ -84,7 +84,9 @@ impl House {
                 connections_max: ConnectionsMax::none(),
             },
         );
-        let mut raw = RawConnection::connect(&door.unwrap().service_url).await.unwrap();
+        let mut raw = RawConnection::connect(&server.unwrap().service_url)
+            .await
+            .unwrap();
         raw.handshake(request::connect("test")).await.unwrap();
         Self {
             recorder,

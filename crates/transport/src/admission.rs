@@ -49,7 +49,7 @@ pub struct Admission {
 }
 
 /// What a protocol does with the connections that come.
-pub trait Door {
+pub trait Protocol {
     /// Takes a connection to the shard of its place, where it lives from then on. Waits while that shard has too much to do.
     fn admit(&self, incoming: Incoming, place: Place) -> impl Future<Output = ()>;
 
@@ -98,7 +98,7 @@ impl Admission {
     /// Accepts until told to stop. Each connection goes to the shard that has the fewest.
     ///
     /// Cancel safety: a connection that was accepted and not taken to its shard yet is closed.
-    pub async fn run(&self, acceptor: Acceptor, door: &impl Door, mut token: ShutdownToken) {
+    pub async fn run(&self, acceptor: Acceptor, protocol: &impl Protocol, mut token: ShutdownToken) {
         let mut told_at = None;
         loop {
             let incoming = tokio::select! {
@@ -106,10 +106,10 @@ impl Admission {
                 incoming = acceptor.accept() => incoming,
             };
             match self.enter() {
-                Ok(place) => door.admit(incoming, place).await,
+                Ok(place) => protocol.admit(incoming, place).await,
                 Err(open) => {
                     let address = incoming.address();
-                    incoming.dismiss(&door.refusal(open));
+                    incoming.dismiss(&protocol.refusal(open));
                     let now = clock::now();
                     if told_at.is_none_or(|at| now.since(at) >= REFUSALS_TOLD_EVERY) {
                         told_at = Some(now);

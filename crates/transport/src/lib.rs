@@ -1,7 +1,7 @@
 //! What the sockets of every protocol need.
 //!
 //! ```text
-//!   Listener ─► Acceptor ─► Admission: a place on the shard with the fewest ─► Door::admit
+//!   Listener ─► Acceptor ─► Admission: a place on the shard with the fewest ─► Protocol::admit
 //!                                                                                │
 //!   ReadHalf ─► ReadBuffer ─► frames of a protocol                Incoming::establish, Stream
 //!   frames ─► Outbound ─► write_turn: one vectored write after the other ─► WriteHalf
@@ -25,7 +25,7 @@ mod read_buffer;
 mod stream;
 mod turn;
 
-pub use admission::{Admission, ConnectionsMax, Door};
+pub use admission::{Admission, ConnectionsMax, Protocol};
 pub use balance::{Balance, Place};
 pub use buffer_pool::{BufferPool, Reusable};
 pub use listener::{Acceptor, Listener};

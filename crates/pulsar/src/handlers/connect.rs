@@ -30,7 +30,7 @@ pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
     };
     let bytes_max = i32::try_from(connection.shard.shared.options.max_message_size).unwrap_or(i32::MAX);
     connection.send(&answer::connected(
-        &connection.door.server_version,
+        &connection.server.server_version,
         protocol_version,
         bytes_max,
         flags,

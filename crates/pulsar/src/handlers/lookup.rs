@@ -74,7 +74,7 @@ fn look_up(connection: &Connection, request: &CommandLookupTopic) -> Result<Brok
         return Err(Refusal::new(ServerError::ServiceNotReady, text));
     }
     Ok(BrokerUrls {
-        plain: Some(connection.door.service_url.clone()),
+        plain: Some(connection.server.service_url.clone()),
         tls: None,
     })
 }

@@ -18,22 +18,22 @@ use pharos_types::TopicName;
 use pharos_wire::{Command, Frame};
 
 use crate::connection::{Connection, Peer};
-use crate::door::Door;
 use crate::reader::{self, Unhandled};
+use crate::server::Server;
 
 /// The connection, without its socket.
-pub(crate) struct Newcomer {
-    pub(crate) door: Arc<Door>,
+pub(crate) struct Unsettled {
+    pub(crate) server: Arc<Server>,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
     /// `None` until CONNECT.
     pub(crate) peer: Option<Peer>,
 }
 
-impl Newcomer {
-    fn new(door: Arc<Door>, stream: &Stream) -> Self {
+impl Unsettled {
+    fn new(server: Arc<Server>, stream: &Stream) -> Self {
         Self {
-            door,
+            server,
             address: format!("/{}", stream.peer_address()).into(),
             connected_since_ms: clock::wall_ms(),
             peer: None,
@@ -64,11 +64,11 @@ impl Newcomer {
 }
 
 /// Serves a connection that was just accepted, on the shard of its place.
-pub(crate) async fn serve(shard: Rc<Shard>, door: Arc<Door>, incoming: Incoming, place: Place) {
+pub(crate) async fn serve(shard: Rc<Shard>, server: Arc<Server>, incoming: Incoming, place: Place) {
     let address = incoming.address();
     match incoming.establish().await {
         Ok(stream) => {
-            if let Some(serving) = Newcomer::new(door, &stream).settle(&shard, stream, place, None) {
+            if let Some(serving) = Unsettled::new(server, &stream).settle(&shard, stream, place, None) {
                 serving.await;
             }
         }
@@ -102,8 +102,8 @@ pub(crate) fn hand_on(
 ) {
     let shard = connection.shard.clone();
     shard.unregister_moved(connection.id);
-    let (newcomer, writing) = match Rc::try_unwrap(connection) {
-        Ok(connection) => connection.into_newcomer(),
+    let (unsettled, writing) = match Rc::try_unwrap(connection) {
+        Ok(connection) => connection.into_unsettled(),
         Err(connection) => {
             tracing::error!(peer = %connection.address, "closing a connection that cannot move");
             shard.lose_moved();
@@ -113,7 +113,7 @@ pub(crate) fn hand_on(
     let stream = match reading.reunite(writing).and_then(Stream::detach) {
         Ok(stream) => stream,
         Err(error) => {
-            tracing::warn!(peer = %newcomer.address, %error, "cannot hand a connection on");
+            tracing::warn!(peer = %unsettled.address, %error, "cannot hand a connection on");
             return shard.lose_moved();
         }
     };
@@ -121,12 +121,12 @@ pub(crate) fn hand_on(
     shard.run_on(home, move |home| match stream.attach() {
         Ok(stream) => {
             let unhandled = Box::new(Unhandled { frame, rest });
-            if let Some(serving) = newcomer.settle(home, stream, place, Some(unhandled)) {
+            if let Some(serving) = unsettled.settle(home, stream, place, Some(unhandled)) {
                 spawn_local(serving);
             }
         }
         Err(error) => {
-            tracing::warn!(peer = %newcomer.address, %error, "cannot take a connection in");
+            tracing::warn!(peer = %unsettled.address, %error, "cannot take a connection in");
             home.lose_moved();
         }
     });

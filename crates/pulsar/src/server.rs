@@ -15,9 +15,9 @@ use pharos_wire::encode::encode_command;
 use pharos_wire::frame::frame_bytes_max;
 use pharos_wire::proto::ServerError;
 
-use crate::newcomer;
+use crate::handover;
 
-/// What the door needs to know.
+/// What the server needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where to listen; port 0 takes any.
@@ -32,8 +32,8 @@ pub struct Options {
     pub connections_max: ConnectionsMax,
 }
 
-/// The open door.
-pub struct Door {
+/// The server of the Pulsar protocol: where it listens, and what its connections share.
+pub struct Server {
     /// `pulsar://host:port`, as lookups answer.
     pub service_url: String,
     pub(crate) server_version: String,
@@ -44,7 +44,7 @@ pub struct Door {
     pub(crate) partial_frames: PartialFrames,
 }
 
-impl Door {
+impl Server {
     /// Connections accepted so far.
     #[must_use]
     pub fn accepted_count(&self) -> u64 {
@@ -58,11 +58,11 @@ impl Door {
     }
 }
 
-/// Opens the door: from the return on, clients can connect.
+/// Starts the server: from the return on, clients can connect.
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
+pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
     let listener = Listener::bind(options.listen)?;
     let local_address = listener.local_address();
     let host = match &options.advertised_address {
@@ -71,7 +71,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
         None if local_address.is_ipv6() => format!("[{}]", local_address.ip()),
         None => local_address.ip().to_string(),
     };
-    let door = Arc::new(Door {
+    let server = Arc::new(Server {
         service_url: format!("pulsar://{host}:{}", local_address.port()),
         server_version: options.server_version.clone(),
         local_address,
@@ -81,32 +81,32 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Door>> {
     let interval = options.keep_alive_interval;
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval)));
     let accepting = Accepting {
-        door: door.clone(),
+        server: server.clone(),
         broker: broker.clone(),
     };
     broker.on_first_shard(move |shard| {
         let token = shard.shutdown_token();
         spawn_local(async move {
             match listener.start() {
-                Ok(acceptor) => accepting.door.admission.run(acceptor, &accepting, token).await,
+                Ok(acceptor) => accepting.server.admission.run(acceptor, &accepting, token).await,
                 Err(error) => tracing::error!(%error, "cannot accept connections"),
             }
         });
     });
-    Ok(door)
+    Ok(server)
 }
 
 /// Takes accepted connections to their shards.
 struct Accepting {
-    door: Arc<Door>,
+    server: Arc<Server>,
     broker: Broker,
 }
 
-impl pharos_transport::Door for Accepting {
+impl pharos_transport::Protocol for Accepting {
     async fn admit(&self, incoming: Incoming, place: Place) {
-        let (door, shard) = (self.door.clone(), place.shard());
+        let (server, shard) = (self.server.clone(), place.shard());
         let serve = move |shard: &Rc<Shard>| {
-            spawn_local(newcomer::serve(shard.clone(), door, incoming, place));
+            spawn_local(handover::serve(shard.clone(), server, incoming, place));
         };
         self.broker.run_on(shard, serve).await;
     }
