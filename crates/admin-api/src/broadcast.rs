@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A broadcast subscription's listeners in numbers; part of its stats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastSummary {
     /// Listeners that are connected.
@@ -31,6 +32,7 @@ pub struct BroadcastSummary {
 
 /// Answer of `…/subscription/{subscription}/broadcast`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastDetails {
     /// In numbers.
@@ -47,6 +49,7 @@ pub struct BroadcastDetails {
 
 /// One listener of a broadcast subscription.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastConsumer {
     /// Its name.

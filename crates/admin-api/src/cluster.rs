@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is known about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterData {
     /// `http://host:port`.
@@ -48,6 +49,7 @@ pub struct ClusterData {
 
 /// What is stored about a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TenantInfo {
     /// Roles that may administer it.
@@ -58,6 +60,7 @@ pub struct TenantInfo {
 
 /// How a namespace's hash space is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BundlesData {
     /// Borders like `0x40000000`, rising, one more than there are bundles. May be left out when creating.
@@ -69,6 +72,7 @@ pub struct BundlesData {
 
 /// What is stored about a partitioned topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PartitionedTopicMetadata {
     /// Number of partitions; 0 when the topic is not partitioned.
@@ -82,6 +86,7 @@ pub struct PartitionedTopicMetadata {
 
 /// Who serves a topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LookupData {
     /// `pulsar://host:port`.
@@ -102,6 +107,7 @@ pub struct LookupData {
 
 /// The broker that leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BrokerInfo {
     /// `http://host:port`.
@@ -112,6 +118,7 @@ pub struct BrokerInfo {
 
 /// How a broker holds a bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NamespaceOwnershipStatus {
     /// `primary`, `secondary` or `shared`.
@@ -124,6 +131,7 @@ pub struct NamespaceOwnershipStatus {
 
 /// Where the broker keeps its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InternalConfigurationData {
     /// Metadata store URL.

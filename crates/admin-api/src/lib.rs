@@ -17,7 +17,10 @@ mod message_id;
 mod offload;
 pub mod paths;
 mod policies;
+pub mod query;
+pub mod routes;
 mod schema;
+pub mod shape;
 mod topic_internals;
 mod topic_stats;
 
@@ -49,6 +52,7 @@ use serde::{Deserialize, Serialize};
 
 /// The body of every error answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorData {
     /// What went wrong, for a person; clients show it as it is.
     pub reason: String,

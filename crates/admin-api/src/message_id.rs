@@ -8,6 +8,7 @@ use serde_json::Value;
 
 /// A message id in an answer (`lastMessageId`, `terminate`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MessageIdJson {
     /// Ledger id; -1 when there is no ledger.
@@ -28,6 +29,7 @@ pub struct MessageIdJson {
 ///
 /// Absent members mean "earliest": -1 everywhere. Read also from the bare words `"earliest"` and `"latest"`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ResetCursorData {
     /// Ledger id; -1 earliest, 9223372036854775807 latest.

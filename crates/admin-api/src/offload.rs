@@ -9,6 +9,7 @@ use crate::MessageIdJson;
 /// `offloadPolicies` as tools send it: every member that the field knows. Which of them mean something here, and which are
 /// refused, the broker decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct OffloadPolicies {
     /// Where plug-ins would be.
@@ -88,6 +89,7 @@ pub struct OffloadPolicies {
 
 /// `…/offload`: what came of the last offload that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OffloadProcessStatus {
     /// `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`.

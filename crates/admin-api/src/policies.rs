@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is kept although it is acknowledged. -1 means without limit, 0 nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RetentionPolicies {
     /// Minutes.
@@ -16,6 +17,7 @@ pub struct RetentionPolicies {
 
 /// A limit to the backlog.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BacklogQuota {
     /// Old name of `limitSize`.
@@ -31,6 +33,7 @@ pub struct BacklogQuota {
 
 /// How many copies of an entry there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistencePolicies {
     /// Nodes of a ledger.
@@ -60,6 +63,7 @@ impl Default for PersistencePolicies {
 
 /// Whether topics are made on first use, and which kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AutoTopicCreationOverride {
     /// Whether.
@@ -74,6 +78,7 @@ pub struct AutoTopicCreationOverride {
 
 /// Whether subscriptions are made on first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AutoSubscriptionCreationOverride {
     /// Whether.
@@ -82,6 +87,7 @@ pub struct AutoSubscriptionCreationOverride {
 
 /// Delayed delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DelayedDeliveryPolicies {
     /// Milliseconds between looks at the clock.
@@ -94,6 +100,7 @@ pub struct DelayedDeliveryPolicies {
 
 /// When an idle topic is deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InactiveTopicPolicies {
     /// `delete_when_no_subscriptions` or `delete_when_subscriptions_caught_up`.
@@ -106,6 +113,7 @@ pub struct InactiveTopicPolicies {
 
 /// A limit to sending. -1 off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DispatchRate {
     /// Messages a period.
@@ -131,6 +139,7 @@ impl Default for DispatchRate {
 
 /// A limit to publishing. -1 off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PublishRate {
     /// Messages a second.
@@ -150,6 +159,7 @@ impl Default for PublishRate {
 
 /// A limit to subscribing. -1 off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscribeRate {
     /// Subscribes of one consumer a period.

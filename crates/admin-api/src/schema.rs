@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A schema to store or to check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PostSchemaPayload {
     /// Upper-case type name: `AVRO`, `JSON`, `STRING`, `KEY_VALUE`, …
@@ -24,6 +25,7 @@ fn or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String,
 
 /// A version number in an object of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LongSchemaVersion {
     /// The version, from 0.
     pub version: i64,
@@ -31,6 +33,7 @@ pub struct LongSchemaVersion {
 
 /// Answer to storing a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PostSchemaResponse {
     /// The version it got, or has had all along.
     pub version: LongSchemaVersion,
@@ -38,6 +41,7 @@ pub struct PostSchemaResponse {
 
 /// Answer to deleting a topic's schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeleteSchemaResponse {
     /// The version of the deletion mark.
     pub version: i64,
@@ -45,6 +49,7 @@ pub struct DeleteSchemaResponse {
 
 /// One stored schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GetSchemaResponse {
     /// Its version.
@@ -62,6 +67,7 @@ pub struct GetSchemaResponse {
 
 /// All stored schemas of a topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct GetAllVersionsSchemaResponse {
     /// Rising by version.
@@ -70,6 +76,7 @@ pub struct GetAllVersionsSchemaResponse {
 
 /// Whether a schema would be accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct IsCompatibilityResponse {
     /// Whether.

@@ -8,6 +8,7 @@ use crate::PartitionedTopicMetadata;
 
 /// Ledgers and cursors of a loaded topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentTopicInternalStats {
     /// Entries appended since the topic was loaded.
@@ -49,6 +50,7 @@ pub struct PersistentTopicInternalStats {
 
 /// One ledger of `…/internalStats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LedgerInfo {
     /// Its id; -1 for none.
@@ -85,6 +87,7 @@ impl Default for LedgerInfo {
 
 /// One cursor of `…/internalStats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CursorStats {
     /// `ledger:entry`; everything at or before it is acknowledged.
@@ -124,6 +127,7 @@ pub struct CursorStats {
 
 /// `…/internalStats` of a partitioned topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PartitionedTopicInternalStats {
     /// What is stored about the partitioned topic.
@@ -134,6 +138,7 @@ pub struct PartitionedTopicInternalStats {
 
 /// A position in `…/internal-info`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PositionInfo {
     /// Ledger id.
@@ -144,6 +149,7 @@ pub struct PositionInfo {
 
 /// A range of acknowledged entries: after `from`, up to and with `to`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PositionRange {
     /// Exclusive.
@@ -154,6 +160,7 @@ pub struct PositionRange {
 
 /// `…/internal-info`: what is stored about a topic's ledgers and cursors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedLedgerInfo {
     /// Version of the stored record.
@@ -178,6 +185,7 @@ pub struct ManagedLedgerInfo {
 
 /// One ledger of `…/internal-info`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LedgerSummary {
     /// Its id.
@@ -200,6 +208,7 @@ pub struct LedgerSummary {
 
 /// One cursor of `…/internal-info`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CursorInfo {
     /// Version of the stored record.
@@ -225,6 +234,7 @@ pub struct CursorInfo {
 
 /// `…/internal-info` of a partitioned topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PartitionedManagedLedgerInfo {
     /// Version of the record.

@@ -11,6 +11,7 @@ use crate::{BroadcastSummary, PartitionedTopicMetadata};
 
 /// The state of one topic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicStats {
     /// Messages published a second.
@@ -109,6 +110,7 @@ pub struct TopicStats {
 
 /// The state of one subscription.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionStats {
     /// Messages sent a second.
@@ -241,6 +243,7 @@ impl SubscriptionStats {
 
 /// The state of one consumer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsumerStats {
     /// The role it authenticated as.
@@ -307,6 +310,7 @@ pub struct ConsumerStats {
 
 /// The state of one producer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PublisherStats {
     /// `Shared`, `Exclusive`, `ExclusiveWithFencing` or `WaitForExclusive`.
@@ -336,6 +340,7 @@ pub struct PublisherStats {
 
 /// The state of replication to one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReplicatorStats {
     /// Messages received a second.
@@ -368,6 +373,7 @@ pub struct ReplicatorStats {
 
 /// Topic compaction so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompactionStats {
     /// Messages left out by the last run.
@@ -382,6 +388,7 @@ pub struct CompactionStats {
 
 /// A key hash on its way from one consumer to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainingHash {
     /// The hash.
@@ -394,6 +401,7 @@ pub struct DrainingHash {
 
 /// The state of a partitioned topic: the sum over its partitions, and each of them on request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PartitionedTopicStats {
     /// All partitions together.
     #[serde(flatten)]
@@ -407,6 +415,7 @@ pub struct PartitionedTopicStats {
 
 /// What a scan of a subscription's backlog found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AnalyzeBacklogResult {
     /// Entries scanned.

@@ -9,7 +9,6 @@ use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Number, Value};
 
@@ -29,13 +28,6 @@ pub(crate) struct RequiredJson<T>(pub(crate) T);
 
 /// Query parameters; what the type does not name is ignored.
 pub(crate) struct QueryOf<T>(pub(crate) T);
-
-/// Of a removal: whether what still uses the thing goes with it.
-#[derive(Deserialize)]
-pub(crate) struct ForceQuery {
-    #[serde(default)]
-    pub(crate) force: bool,
-}
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
     type Rejection = ApiError;

@@ -2,47 +2,48 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
 use serde_json::{Value, json};
 
+use pharos_admin_api::routes::brokers as routes;
 use pharos_admin_api::{BrokerInfo, InternalConfigurationData};
 use pharos_catalog::ListMode;
 use pharos_types::NamespaceName;
 
 use crate::bundles::{bundle_of, bundles_of};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::each_made;
-use crate::paths::PathParts;
+use crate::paths::PathParams;
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let at = |rest: &str| format!("/admin/v2/brokers{rest}");
-    Router::new()
-        .route(&at(""), get(list))
-        .route(&at("/{cluster}"), get(of_cluster))
-        .route(&at("/{cluster}/{broker}/ownedNamespaces"), get(owned_namespaces))
-        .route(&at("/backlog-quota-check"), get(check_backlog_quotas))
-        .route(&at("/health"), get(health))
-        .route(&at("/ready"), get(ready))
-        .route(&at("/version"), get(version))
-        .route(&at("/leaderBroker"), get(leader))
-        .route(&at("/configuration"), get(dynamic_names))
-        .route(&at("/configuration/values"), get(dynamic_values))
-        .route(&at("/configuration/runtime"), get(settings))
-        .route(&at("/internal-configuration"), get(internal_configuration))
-        .route("/admin/v2/broker-stats/topics", get(all_stats))
-        .route("/status.html", get(status))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::LIST, list),
+        on(&routes::OF_CLUSTER, of_cluster),
+        on(&routes::OWNED_NAMESPACES, owned_namespaces),
+        on(&routes::CHECK_BACKLOG_QUOTAS, check_backlog_quotas),
+        on(&routes::HEALTH, health),
+        on(&routes::READY, ready),
+        on(&routes::VERSION, version),
+        on(&routes::LEADER, leader),
+        on(&routes::DYNAMIC_NAMES, dynamic_names),
+        on(&routes::DYNAMIC_VALUES, dynamic_values),
+        on(&routes::SETTINGS, settings),
+        on(&routes::INTERNAL_CONFIGURATION, internal_configuration),
+        on(&routes::TOPIC_STATS, all_stats),
+        on(&routes::STATUS, status),
+    ]
 }
 
 async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
     Json(vec![admin.options.broker_id().to_owned()])
 }
 
-async fn of_cluster(State(admin): State<Admin>, parts: PathParts) -> ApiResult<Json<Vec<String>>> {
-    let cluster = parts.get(0);
+async fn of_cluster(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<Vec<String>>> {
+    let cluster = params.get("cluster");
     if admin.catalog.cluster(cluster).is_none() {
         return Err(ApiError::not_found("Cluster does not exist"));
     }
@@ -63,9 +64,9 @@ async fn check_backlog_quotas(State(admin): State<Admin>) -> ApiResult<StatusCod
 /// Every bundle is here: there is one broker. The reference asks for the broker and not for the cluster.
 async fn owned_namespaces(
     State(admin): State<Admin>,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<Json<BTreeMap<String, Value>>> {
-    let broker = parts.get(1);
+    let broker = params.get("broker");
     if broker != admin.options.broker_id() {
         return Err(ApiError::not_found(format!(
             "Broker id '{broker}' not found in available brokers."

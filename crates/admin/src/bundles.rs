@@ -3,29 +3,29 @@
 
 use std::convert::identity;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, post, put};
 use serde::Deserialize as _;
 
+use pharos_admin_api::routes::bundles as routes;
 use pharos_catalog::{Catalog, ListMode};
 use pharos_runtime::many;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
-use crate::paths::{NamespacePath, PathParts, invalid_name};
+use crate::paths::{NamespacePath, PathParams, invalid_name};
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let at = |rest: &str| format!("/admin/v2/namespaces/{{tenant}}/{{namespace}}/{{bundle}}{rest}");
-    Router::new()
-        .route(&at(""), delete(remove))
-        .route(&at("/unload"), put(unload))
-        .route(&at("/split"), put(split))
-        .route(&at("/clearBacklog"), post(clear_backlog))
-        .route(&at("/clearBacklog/{subscription}"), post(clear_backlog))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::DELETE, remove),
+        on(&routes::UNLOAD, unload),
+        on(&routes::SPLIT, split),
+        on(&routes::CLEAR_BACKLOG, clear_backlog),
+        on(&routes::CLEAR_BACKLOG_OF, clear_backlog),
+    ]
 }
 
 /// Where the bundle of a topic begins and ends, as `0x40000000_0x80000000`.
@@ -61,9 +61,9 @@ fn number(border: &str) -> Option<u32> {
 }
 
 /// The persistent topics of a bundle that exists.
-fn topics_of(admin: &Admin, name: &NamespaceName, parts: &PathParts) -> ApiResult<Vec<TopicName>> {
+fn topics_of(admin: &Admin, name: &NamespaceName, params: &PathParams) -> ApiResult<Vec<TopicName>> {
     let policies = policies_of(admin, name)?;
-    let range = parts.get(2);
+    let range = params.get("bundle");
     let (low, high) = range
         .split_once('_')
         .filter(|(low, high)| number(low).is_some() && number(high).is_some())
@@ -89,9 +89,9 @@ fn topics_of(admin: &Admin, name: &NamespaceName, parts: &PathParts) -> ApiResul
 async fn remove(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    if topics_of(&admin, &name, &parts)?.is_empty() {
+    if topics_of(&admin, &name, &params)?.is_empty() {
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(ApiError::conflict("Cannot delete non empty bundle"))
@@ -101,17 +101,17 @@ async fn remove(
 async fn unload(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    unload_all(&admin, topics_of(&admin, &name, &parts)?).await
+    unload_all(&admin, topics_of(&admin, &name, &params)?).await
 }
 
 async fn split(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    topics_of(&admin, &name, &parts)?;
+    topics_of(&admin, &name, &params)?;
     Err(ApiError::not_implemented(
         "bundles cannot be split in this release; one broker has them all",
     ))
@@ -120,9 +120,14 @@ async fn split(
 async fn clear_backlog(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    clear(&admin, topics_of(&admin, &name, &parts)?, parts.get(4)).await
+    clear(
+        &admin,
+        topics_of(&admin, &name, &params)?,
+        params.get("subscription"),
+    )
+    .await
 }
 
 /// Unloads every one of `topics`.

@@ -14,6 +14,7 @@ mod brokers;
 mod bundles;
 mod clusters;
 mod connections;
+mod endpoint;
 mod error;
 mod forced;
 mod lookup;

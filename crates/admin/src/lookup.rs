@@ -1,32 +1,23 @@
 //! Lookups over HTTP, for clients with an `http://` service URL.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::routing::get;
-use axum::{Json, Router};
 
 use pharos_admin_api::LookupData;
-use serde::Deserialize;
+use pharos_admin_api::query::LookupQuery;
+use pharos_admin_api::routes::lookup as routes;
 
 use crate::body::QueryOf;
 use crate::bundles::bundle_of;
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let topic = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}";
-    Router::new()
-        .route(topic, get(lookup))
-        .route(&format!("{topic}/bundle"), get(bundle))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListenerQuery {
-    #[serde(default)]
-    listener_name: Option<String>,
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![on(&routes::TOPIC, lookup), on(&routes::BUNDLE, bundle)]
 }
 
 /// Who serves a topic: this broker, there is no other. As with the binary lookup, a topic that does not exist is
@@ -34,7 +25,7 @@ struct ListenerQuery {
 async fn lookup(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<ListenerQuery>,
+    QueryOf(query): QueryOf<LookupQuery>,
     headers: HeaderMap,
 ) -> ApiResult<Json<LookupData>> {
     policies_of(&admin, topic.namespace())?;

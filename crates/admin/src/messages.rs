@@ -3,16 +3,15 @@
 //! The body is the payload as it is stored, still compressed and batched; what is known about it is in headers. Tools
 //! take batches apart themselves.
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
 
+use pharos_admin_api::query::ExamineQuery;
+use pharos_admin_api::routes::messages as routes;
 use pharos_broker::admin::{ExamineFrom, StoredEntry};
 use pharos_broker::iso_time;
 use pharos_types::Position;
@@ -20,50 +19,46 @@ use pharos_wire::message::{decode_metadata, split};
 use pharos_wire::proto::MessageMetadata;
 
 use crate::body::QueryOf;
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::single;
-use crate::paths::{PathParts, SubscriptionPath, TopicPath};
+use crate::paths::{PathParams, SubscriptionPath, TopicPath};
 use crate::state::Admin;
 use crate::topics::stored_only;
 
-/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
-pub(crate) fn routes(base: &str) -> Router<Admin> {
-    let at = |rest: &str| format!("{base}/{{topic}}/{rest}");
-    Router::new()
-        .route(&at("examinemessage"), get(examine))
-        .route(&at("ledger/{ledger}/entry/{entry}"), get(by_id))
-        .route(&at("subscription/{subscription}/position/{position}"), get(peek))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::EXAMINE, examine),
+        on(&routes::BY_ID, by_id),
+        on(&routes::PEEK, peek),
+    ]
 }
 
 /// The nth entry of a subscription's backlog, counted from 1.
 async fn peek(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<Response> {
     stored_only(&topic, "Peeking at messages")?;
     single(&admin, &topic, "Peeking at messages")?;
-    answer(&admin.backend.peek(topic, subscription, parts.number(6)?).await?)
+    answer(
+        &admin
+            .backend
+            .peek(topic, subscription, params.number("position")?)
+            .await?,
+    )
 }
 
 async fn by_id(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<Response> {
     stored_only(&topic, "Reading messages by id")?;
     single(&admin, &topic, "Reading messages by id")?;
-    let position = Position::new(parts.number(4)?, parts.number(6)?);
+    let position = Position::new(params.number("ledger")?, params.number("entry")?);
     answer(&admin.backend.entry_at(topic, position).await?)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ExamineQuery {
-    #[serde(default)]
-    initial_position: Option<String>,
-    #[serde(default)]
-    message_position: Option<u64>,
 }
 
 async fn examine(

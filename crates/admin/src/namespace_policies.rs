@@ -1,51 +1,43 @@
 //! Policies of namespaces, all by the same few handlers over [`POLICIES`].
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get};
-use axum::{Json, Router};
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use pharos_admin_api::query::{AppliedQuery, QuotaQuery};
+use pharos_admin_api::routes::namespace_policies as routes;
+
 use crate::body::{QueryOf, RequiredJson};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::offload;
 use crate::paths::NamespacePath;
 use crate::policy_table::{
-    Method, POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, is_off, retention_exceeds,
-    worded,
+    POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, is_off, retention_exceeds, worded,
 };
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let at = |rest: &str| format!("/admin/v2/namespaces/{{tenant}}/{{namespace}}/{rest}");
-    let mut router = Router::new()
-        .route(&at("backlogQuotaMap"), get(backlog_quotas))
-        .route(
-            &at("backlogQuota"),
-            delete(remove_backlog_quota).post(set_backlog_quota),
-        );
-    for policy in POLICIES.iter().filter(|policy| !policy.namespace_path.is_empty()) {
-        router = router.route(&at(policy.namespace_path), methods(policy));
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let mut endpoints = vec![
+        on(&routes::BACKLOG_QUOTAS, backlog_quotas),
+        on(&routes::SET_BACKLOG_QUOTA, set_backlog_quota),
+        on(&routes::REMOVE_BACKLOG_QUOTA, remove_backlog_quota),
+    ];
+    for rows in routes::POLICIES {
+        let known = POLICIES.iter().find(|policy| policy.namespace_path == rows.name);
+        let Some(policy) = known else { continue };
+        endpoints.extend([
+            on(&rows.read, move |state, path, query| {
+                read(policy, state, path, query)
+            }),
+            on(&rows.set, move |state, path, body| set(policy, state, path, body)),
+            on(&rows.remove, move |state, path| remove(policy, state, path)),
+        ]);
     }
-    router
-}
-
-fn methods(policy: &'static Policy) -> MethodRouter<Admin> {
-    let router = get(move |state, path, query| read(policy, state, path, query))
-        .delete(move |state, path| remove(policy, state, path));
-    match policy.set {
-        Method::Post => router.post(move |state, path, body| set(policy, state, path, body)),
-        Method::Put => router.put(move |state, path, body| set(policy, state, path, body)),
-    }
-}
-
-#[derive(Deserialize)]
-struct ReadQuery {
-    #[serde(default)]
-    applied: bool,
+    endpoints
 }
 
 /// The value, or 204 when it is not set.
@@ -53,7 +45,7 @@ async fn read(
     policy: &Policy,
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    QueryOf(query): QueryOf<ReadQuery>,
+    QueryOf(query): QueryOf<AppliedQuery>,
 ) -> ApiResult<Response> {
     let policies = policies_of(&admin, &name)?;
     let value = policies.get(policy.member);
@@ -184,23 +176,14 @@ async fn store(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct QuotaQuery {
-    backlog_quota_type: Option<String>,
-}
-
-impl QuotaQuery {
-    pub(crate) fn kind(self) -> ApiResult<String> {
-        let kind = self
-            .backlog_quota_type
-            .unwrap_or_else(|| "destination_storage".to_owned());
-        match kind.as_str() {
-            "destination_storage" | "message_age" => Ok(kind),
-            _ => Err(ApiError::bad_request(
-                "backlogQuotaType is destination_storage or message_age",
-            )),
-        }
+/// The type of a backlog quota: the one that was asked for, or by size.
+pub(crate) fn quota_type(asked: Option<String>) -> ApiResult<String> {
+    let kind = asked.unwrap_or_else(|| "destination_storage".to_owned());
+    match kind.as_str() {
+        "destination_storage" | "message_age" => Ok(kind),
+        _ => Err(ApiError::bad_request(
+            "backlogQuotaType is destination_storage or message_age",
+        )),
     }
 }
 
@@ -222,7 +205,7 @@ async fn set_backlog_quota(
     RequiredJson(value): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    let (kind, quota) = (query.kind()?, backlog_quota(value)?);
+    let (kind, quota) = (quota_type(query.backlog_quota_type)?, backlog_quota(value)?);
     check_enforced(QUOTAS, admin.backend.enforced_namespace_policies(), &quota)?;
     let policies = policies_of(&admin, &name)?;
     let quotas = Map::from_iter([(kind.clone(), quota.clone())]);
@@ -239,7 +222,7 @@ async fn remove_backlog_quota(
     QueryOf(query): QueryOf<QuotaQuery>,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    change_quota(&admin, &name, &query.kind()?, None).await
+    change_quota(&admin, &name, &quota_type(query.backlog_quota_type)?, None).await
 }
 
 async fn change_quota(

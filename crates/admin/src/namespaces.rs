@@ -3,53 +3,54 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post, put};
-use axum::{Json, Router};
-use serde::Deserialize;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use pharos_admin_api::query::{ForceQuery, NamespaceTopicsQuery};
+use pharos_admin_api::routes::namespaces as routes;
 use pharos_broker::properties::{self, BROADCAST_SUBSCRIPTIONS, Holder};
 use pharos_catalog::{ListMode, Policies};
 use pharos_types::{NamespaceName, TopicName};
 
-use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::bundles::{clear, unload_all};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::forced::{delete_empty, delete_with_topics};
 use crate::namespace_policies;
-use crate::paths::{NamespacePath, PathParts};
+use crate::paths::{NamespacePath, PathParams};
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let base = "/admin/v2/namespaces/{tenant}/{namespace}";
-    let at = |rest: &str| format!("{base}{rest}");
-    Router::new()
-        .route("/admin/v2/namespaces/{tenant}", get(of_tenant))
-        .route(base, get(read).put(create).delete(remove))
-        .route(&at("/topics"), get(topics))
-        .route(&at("/bundles"), get(bundles))
-        .route(&at("/permissions"), get(permissions))
-        .route(&at("/permissions/subscription"), get(permissions))
-        .route(
-            &at("/permissions/{role}"),
-            post(no_authorization).delete(no_authorization),
-        )
-        .route(&at("/resourcegroup"), get(no_resource_group))
-        .route(&at("/unload"), put(unload))
-        .route(&at("/clearBacklog"), post(clear_backlog))
-        .route(&at("/clearBacklog/{subscription}"), post(clear_backlog))
-        .route(
-            &at("/properties"),
-            get(properties).put(set_properties).delete(clear_properties),
-        )
-        .route(&at("/property/{key}"), get(property).delete(remove_property))
-        .route(&at("/property/{key}/{value}"), put(set_property))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::LIST, of_tenant),
+        on(&routes::READ, read),
+        on(&routes::CREATE, create),
+        on(&routes::DELETE, remove),
+        on(&routes::TOPICS, topics),
+        on(&routes::BUNDLES, bundles),
+        on(&routes::PERMISSIONS, permissions),
+        on(&routes::SUBSCRIPTION_PERMISSIONS, permissions),
+        on(&routes::GRANT, no_authorization),
+        on(&routes::REVOKE, no_authorization),
+        on(&routes::RESOURCE_GROUP, no_resource_group),
+        on(&routes::UNLOAD, unload),
+        on(&routes::CLEAR_BACKLOG, clear_backlog),
+        on(&routes::CLEAR_BACKLOG_OF, clear_backlog),
+        on(&routes::PROPERTIES, properties),
+        on(&routes::SET_PROPERTIES, set_properties),
+        on(&routes::CLEAR_PROPERTIES, clear_properties),
+        on(&routes::PROPERTY, property),
+        on(&routes::REMOVE_PROPERTY, remove_property),
+        on(&routes::SET_PROPERTY, set_property),
+    ]
 }
 
-async fn of_tenant(State(admin): State<Admin>, parts: PathParts) -> ApiResult<Json<Vec<String>>> {
-    let tenant = parts.get(0);
+async fn of_tenant(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<Vec<String>>> {
+    let tenant = params.get("tenant");
     if admin.catalog.tenant(tenant).is_none() {
         return Err(ApiError::not_found("Tenant does not exist"));
     }
@@ -111,19 +112,10 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TopicsQuery {
-    #[serde(default)]
-    mode: Option<String>,
-    #[serde(default)]
-    include_system_topic: bool,
-}
-
 async fn topics(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    QueryOf(query): QueryOf<TopicsQuery>,
+    QueryOf(query): QueryOf<NamespaceTopicsQuery>,
 ) -> ApiResult<Json<Vec<String>>> {
     policies_of(&admin, &name)?;
     let mode = match query.mode.as_deref() {
@@ -176,9 +168,9 @@ async fn unload(State(admin): State<Admin>, NamespacePath(name): NamespacePath) 
 async fn clear_backlog(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    clear(&admin, all_topics(&admin, &name)?, parts.get(3)).await
+    clear(&admin, all_topics(&admin, &name)?, params.get("subscription")).await
 }
 
 fn all_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<Vec<TopicName>> {
@@ -226,21 +218,22 @@ async fn clear_properties(
 async fn property(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<String> {
     let properties = properties_of(&admin, &name)?;
-    let value = properties.get(parts.get(3)).cloned();
-    value.ok_or_else(|| ApiError::not_found(format!("property {} is not set", parts.get(3))))
+    let value = properties.get(params.get("key")).cloned();
+    value.ok_or_else(|| ApiError::not_found(format!("property {} is not set", params.get("key"))))
 }
 
 async fn set_property(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    properties::check(Holder::Namespace, parts.get(3), parts.get(4)).map_err(ApiError::precondition)?;
+    properties::check(Holder::Namespace, params.get("key"), params.get("value"))
+        .map_err(ApiError::precondition)?;
     change_properties(&admin, &name, |properties| {
-        properties.insert(parts.get(3).to_owned(), parts.get(4).to_owned());
+        properties.insert(params.get("key").to_owned(), params.get("value").to_owned());
     })
     .await
 }
@@ -248,10 +241,10 @@ async fn set_property(
 async fn remove_property(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
     change_properties(&admin, &name, |properties| {
-        properties.remove(parts.get(3));
+        properties.remove(params.get("key"));
     })
     .await
 }

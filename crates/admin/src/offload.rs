@@ -3,18 +3,20 @@
 //! A namespace has three single policies (`offloadThreshold`, `offloadThresholdInSeconds`, `offloadDeletionLagMs`) beside the one
 //! that holds all (`offloadPolicies`). Whichever was set last is what holds, as in the field: [`sync`] writes it to both.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, put};
-use axum::{Json, Router};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use pharos_admin_api::routes::namespace_policies::REMOVE_OFFLOAD;
+use pharos_admin_api::routes::offload as routes;
 use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData};
 use pharos_catalog::Policies;
 use pharos_types::{EntryId, LedgerId, Position, TopicName};
 
 use crate::body::{RequiredJson, lenient};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::partitions::single;
@@ -37,15 +39,12 @@ const SINGLES: [(&str, &str); 3] = [
     ),
 ];
 
-/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
-pub(crate) fn routes(base: &str) -> Router<Admin> {
-    Router::new().route(&format!("{base}/{{topic}}/offload"), put(offload).get(status))
-}
-
-/// What namespaces have beside the policies' own paths.
-pub(crate) fn namespace_routes() -> Router<Admin> {
-    let path = "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies";
-    Router::new().route(path, delete(remove_policies))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::START, offload),
+        on(&routes::STATUS, status),
+        on(&REMOVE_OFFLOAD, remove_policies),
+    ]
 }
 
 /// The body is the message up to whose ledger all closed ledgers are offloaded.

@@ -26,18 +26,10 @@ pub(crate) struct Policy {
     pub(crate) member: &'static str,
     /// Last part of its path under a topic, and its name among the topic's policies; empty when topics do not have it.
     pub(crate) topic_path: &'static str,
-    /// Which method sets it on a namespace.
-    pub(crate) set: Method,
     /// Where in the member it is.
     pub(crate) place: Place,
     /// Checks a value that came in and gives it the shape that is stored.
     pub(crate) check: fn(Value) -> ApiResult<Value>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    Post,
-    Put,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,16 +50,8 @@ const fn row(
         namespace_path,
         member,
         topic_path,
-        set: Method::Post,
         place: Place::Whole,
         check,
-    }
-}
-
-const fn put(policy: Policy) -> Policy {
-    Policy {
-        set: Method::Put,
-        ..policy
     }
 }
 
@@ -104,12 +88,12 @@ pub(crate) static POLICIES: &[Policy] = &[
     row("encryptionRequired", "encryption_required", "", shape::<bool>),
     row("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", "", shape::<bool>),
     row("schemaValidationEnforced", "schema_validation_enforced", "schemaValidationEnforced", shape::<bool>),
-    put(row("schemaCompatibilityStrategy", "schema_compatibility_strategy", "schemaCompatibilityStrategy", strategy)),
-    put(row("schemaAutoUpdateCompatibilityStrategy", "schema_auto_update_compatibility_strategy", "", old_strategy)),
-    put(row("compactionThreshold", "compaction_threshold", "compactionThreshold", count)),
-    put(row("offloadThreshold", "offload_threshold", "", shape::<i64>)),
-    put(row("offloadThresholdInSeconds", "offload_threshold_in_seconds", "", offload::seconds)),
-    put(row("offloadDeletionLagMs", "offload_deletion_lag_ms", "", shape::<i64>)),
+    row("schemaCompatibilityStrategy", "schema_compatibility_strategy", "schemaCompatibilityStrategy", strategy),
+    row("schemaAutoUpdateCompatibilityStrategy", "schema_auto_update_compatibility_strategy", "", old_strategy),
+    row("compactionThreshold", "compaction_threshold", "compactionThreshold", count),
+    row("offloadThreshold", "offload_threshold", "", shape::<i64>),
+    row("offloadThresholdInSeconds", "offload_threshold_in_seconds", "", offload::seconds),
+    row("offloadDeletionLagMs", "offload_deletion_lag_ms", "", shape::<i64>),
     row("offloadPolicies", "offload_policies", "offloadPolicies", offload::policies),
     row("entryFilters", "entryFilters", "entryFilters", any),
     row("antiAffinity", "anti_affinity_group", "", shape::<String>),

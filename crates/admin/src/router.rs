@@ -1,4 +1,4 @@
-//! All groups under one router, and JSON answers for what is not there.
+//! The route table with its handlers as one router, and JSON answers for what the table does not have.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -6,6 +6,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::routing::any;
 
 use crate::body::BODY_BYTES_MAX;
+use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::state::Admin;
 use crate::{
@@ -15,34 +16,38 @@ use crate::{
 
 /// Everything the door answers.
 pub fn router(admin: Admin) -> Router {
-    let mut router = Router::new()
-        .merge(clusters::routes())
-        .merge(tenants::routes())
-        .merge(namespaces::routes())
-        .merge(namespace_policies::routes())
-        .merge(offload::namespace_routes())
-        .merge(bundles::routes())
-        .merge(schemas::routes())
-        .merge(brokers::routes())
-        .merge(lookup::routes())
-        .merge(metrics::routes());
-    for domain in ["persistent", "non-persistent"] {
-        let base = format!("/admin/v2/{domain}/{{tenant}}/{{namespace}}");
-        router = router
-            .merge(topics::routes(&base))
-            .merge(offload::routes(&base))
-            .merge(topic_stats::routes(&base))
-            .merge(subscriptions::routes(&base))
-            .merge(messages::routes(&base))
-            .merge(topic_policies::routes(&base));
-    }
-    let functions = "/admin/v3/{kind}/{*rest}";
-    router
-        .route(functions, any(no_functions))
+    endpoints()
+        .into_iter()
+        .fold(Router::new(), |router, endpoint| endpoint.mount(router))
+        .route("/admin/v3/{kind}/{*rest}", any(no_functions))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(admin)
+}
+
+/// A handler for each row of the table.
+fn endpoints() -> Vec<Endpoint> {
+    [
+        clusters::endpoints(),
+        tenants::endpoints(),
+        namespaces::endpoints(),
+        namespace_policies::endpoints(),
+        bundles::endpoints(),
+        topics::endpoints(),
+        topic_stats::endpoints(),
+        topic_policies::endpoints(),
+        offload::endpoints(),
+        subscriptions::endpoints(),
+        messages::endpoints(),
+        schemas::endpoints(),
+        brokers::endpoints(),
+        lookup::endpoints(),
+        metrics::endpoints(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Functions, connectors, packages and transactions are other programs' or later releases' business.
@@ -60,4 +65,22 @@ async fn unknown(uri: Uri) -> ApiError {
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::not_allowed(format!("{method} is not possible on {}", uri.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use pharos_admin_api::routes;
+
+    use super::*;
+
+    /// A row without a handler would answer 404 although the OpenAPI document has it; a handler without a row cannot be.
+    #[test]
+    fn every_row_of_the_table_has_one_handler() {
+        let wanted: BTreeSet<String> = routes::all().map(routes::Route::id).collect();
+        let found: Vec<String> = endpoints().iter().map(|endpoint| endpoint.route.id()).collect();
+        assert_eq!(found.len(), wanted.len());
+        assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), wanted);
+    }
 }

@@ -2,32 +2,36 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde_json::{Value, json};
 
+use pharos_admin_api::query::ForceQuery;
+use pharos_admin_api::routes::schemas as routes;
 use pharos_admin_api::{
     DeleteSchemaResponse, GetAllVersionsSchemaResponse, GetSchemaResponse, IsCompatibilityResponse,
     LongSchemaVersion, PostSchemaPayload, PostSchemaResponse,
 };
 use pharos_catalog::schema::{KeyValueData, SchemaEntry, SchemaError, SchemaInfo, SchemaType, SchemaVersion};
 
-use crate::body::{ForceQuery, QueryOf, RequiredJson};
+use crate::body::{QueryOf, RequiredJson};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
-use crate::paths::{PathParts, TopicPath};
+use crate::paths::{PathParams, TopicPath};
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let at = |rest: &str| format!("/admin/v2/schemas/{{tenant}}/{{namespace}}/{{topic}}/{rest}");
-    Router::new()
-        .route(&at("schema"), get(latest).post(add).delete(remove))
-        .route(&at("schema/{version}"), get(by_version))
-        .route(&at("schemas"), get(all))
-        .route(&at("compatibility"), post(compatibility))
-        .route(&at("version"), post(version_of))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::LATEST, latest),
+        on(&routes::BY_VERSION, by_version),
+        on(&routes::ADD, add),
+        on(&routes::DELETE, remove),
+        on(&routes::ALL, all),
+        on(&routes::COMPATIBILITY, compatibility),
+        on(&routes::VERSION_OF, version_of),
+    ]
 }
 
 async fn latest(
@@ -41,10 +45,10 @@ async fn latest(
 async fn by_version(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<Json<GetSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
-    let version = SchemaVersion(parts.number(4)?);
+    let version = SchemaVersion(params.number("version")?);
     answer(admin.catalog.schema(&topic, version))
 }
 

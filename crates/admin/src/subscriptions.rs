@@ -3,23 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::identity;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{get, post, put};
-use axum::{Json, Router};
-use serde::Deserialize;
 
+use pharos_admin_api::query::{self, CreateSubscriptionQuery, ForceQuery};
+use pharos_admin_api::routes::subscriptions as routes;
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
 use pharos_broker::admin::{AdminError, AdminResult, BroadcastQuery, Place};
 use pharos_broker::properties::Holder;
 use pharos_runtime::many;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
-use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::{check_properties, policies_of};
 use crate::partitions::{Target, single, target};
-use crate::paths::{PathParts, SubscriptionPath, TopicPath, invalid_name};
+use crate::paths::{PathParams, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
 use crate::topics::stored_only;
 
@@ -27,31 +28,26 @@ use crate::topics::stored_only;
 const SLOWEST_DEFAULT: usize = 10;
 const SLOWEST_MAX: usize = 1000;
 
-/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
-pub(crate) fn routes(base: &str) -> Router<Admin> {
-    let topic = |rest: &str| format!("{base}/{{topic}}{rest}");
-    let at = |rest: &str| format!("{base}/{{topic}}/subscription/{{subscription}}{rest}");
-    Router::new()
-        .route(&topic("/subscriptions"), get(list))
-        .route(
-            &topic("/all_subscription/expireMessages/{seconds}"),
-            post(expire_all_older),
-        )
-        .route(&topic("/backlogSize"), put(backlog_size))
-        .route(&at(""), put(create).delete(remove))
-        .route(&at("/resetcursor"), post(reset_to))
-        .route(&at("/resetcursor/{timestamp}"), post(reset_to_time))
-        .route(&at("/skip/{count}"), post(skip))
-        .route(&at("/skip_all"), post(skip_all))
-        .route(&at("/expireMessages"), post(expire_to))
-        .route(&at("/expireMessages/{seconds}"), post(expire_older))
-        .route(&at("/analyzeBacklog"), post(analyze_backlog))
-        .route(&at("/properties"), get(properties).put(set_properties))
-        .route(&at("/broadcast"), get(broadcast))
-        .route(
-            &at("/replicatedSubscriptionStatus"),
-            get(replicated).post(set_replicated),
-        )
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::LIST, list),
+        on(&routes::EXPIRE_ALL_OLDER, expire_all_older),
+        on(&routes::BACKLOG_SIZE, backlog_size),
+        on(&routes::CREATE, create),
+        on(&routes::DELETE, remove),
+        on(&routes::RESET_TO, reset_to),
+        on(&routes::RESET_TO_TIME, reset_to_time),
+        on(&routes::SKIP, skip),
+        on(&routes::SKIP_ALL, skip_all),
+        on(&routes::EXPIRE_TO, expire_to),
+        on(&routes::EXPIRE_OLDER, expire_older),
+        on(&routes::ANALYZE_BACKLOG, analyze_backlog),
+        on(&routes::PROPERTIES, properties),
+        on(&routes::SET_PROPERTIES, set_properties),
+        on(&routes::BROADCAST, broadcast),
+        on(&routes::REPLICATED, replicated),
+        on(&routes::SET_REPLICATED, set_replicated),
+    ]
 }
 
 async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<BTreeSet<String>>> {
@@ -91,16 +87,10 @@ fn place(data: &ResetCursorData) -> ApiResult<Place> {
     })
 }
 
-#[derive(Deserialize)]
-struct CreateQuery {
-    #[serde(default)]
-    replicated: bool,
-}
-
 async fn create(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    QueryOf(query): QueryOf<CreateQuery>,
+    QueryOf(query): QueryOf<CreateSubscriptionQuery>,
     OptionalJson(data): OptionalJson<ResetCursorData>,
 ) -> ApiResult<StatusCode> {
     stored_only(&topic, "Creating a durable subscription")?;
@@ -207,10 +197,10 @@ async fn reset_to(
 async fn reset_to_time(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
     stored_only(&topic, "Reset-cursor")?;
-    let timestamp = parts.number(6)?;
+    let timestamp = params.number("timestamp")?;
     on_each(target(&admin, &topic), |topic| {
         admin
             .backend
@@ -222,10 +212,13 @@ async fn reset_to_time(
 async fn skip(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
     single(&admin, &topic, "Skipping messages")?;
-    admin.backend.skip(topic, subscription, parts.number(6)?).await?;
+    admin
+        .backend
+        .skip(topic, subscription, params.number("count")?)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -242,9 +235,9 @@ async fn skip_all(
 async fn expire_older(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    let seconds = parts.number(6)?;
+    let seconds = params.number("seconds")?;
     on_each(target(&admin, &topic), |topic| {
         admin.backend.expire_older(topic, subscription.clone(), seconds)
     })
@@ -254,9 +247,9 @@ async fn expire_older(
 async fn expire_all_older(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<StatusCode> {
-    let seconds = parts.number(5)?;
+    let seconds = params.number("seconds")?;
     let expire = |topic: TopicName| {
         let backend = &admin.backend;
         async move {
@@ -370,17 +363,10 @@ async fn set_replicated(
     }
 }
 
-#[derive(Deserialize)]
-struct DetailsQuery {
-    #[serde(default)]
-    consumers: bool,
-    slowest: Option<usize>,
-}
-
 async fn broadcast(
     State(admin): State<Admin>,
     SubscriptionPath(topic, subscription): SubscriptionPath,
-    QueryOf(query): QueryOf<DetailsQuery>,
+    QueryOf(query): QueryOf<query::BroadcastQuery>,
 ) -> ApiResult<Json<BroadcastDetails>> {
     single(&admin, &topic, "Broadcast details")?;
     let query = BroadcastQuery {

@@ -1,31 +1,36 @@
 //! Tenants.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
 
 use pharos_admin_api::TenantInfo;
+use pharos_admin_api::query::ForceQuery;
+use pharos_admin_api::routes::tenants as routes;
 
-use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::forced::delete_with_namespaces;
-use crate::paths::PathParts;
+use crate::paths::PathParams;
 use crate::state::Admin;
 
-pub(crate) fn routes() -> Router<Admin> {
-    let one = get(read).put(create).post(update).delete(remove);
-    Router::new()
-        .route("/admin/v2/tenants", get(list))
-        .route("/admin/v2/tenants/{tenant}", one)
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::LIST, list),
+        on(&routes::READ, read),
+        on(&routes::CREATE, create),
+        on(&routes::UPDATE, update),
+        on(&routes::DELETE, remove),
+    ]
 }
 
 async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
     Json(admin.catalog.tenants())
 }
 
-async fn read(State(admin): State<Admin>, parts: PathParts) -> ApiResult<Json<TenantInfo>> {
-    let tenant = admin.catalog.tenant(parts.get(0));
+async fn read(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<TenantInfo>> {
+    let tenant = admin.catalog.tenant(params.get("tenant"));
     tenant
         .map(Json)
         .ok_or_else(|| ApiError::not_found("Tenant does not exist"))
@@ -33,22 +38,22 @@ async fn read(State(admin): State<Admin>, parts: PathParts) -> ApiResult<Json<Te
 
 async fn create(
     State(admin): State<Admin>,
-    parts: PathParts,
+    params: PathParams,
     OptionalJson(info): OptionalJson<TenantInfo>,
 ) -> ApiResult<StatusCode> {
     let info = with_clusters(info.unwrap_or_default())?;
-    admin.catalog.create_tenant(parts.get(0), info).await?;
+    admin.catalog.create_tenant(params.get("tenant"), info).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn update(
     State(admin): State<Admin>,
-    parts: PathParts,
+    params: PathParams,
     RequiredJson(info): RequiredJson<TenantInfo>,
 ) -> ApiResult<StatusCode> {
     admin
         .catalog
-        .update_tenant(parts.get(0), with_clusters(info)?)
+        .update_tenant(params.get("tenant"), with_clusters(info)?)
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -67,13 +72,13 @@ fn with_clusters(info: TenantInfo) -> ApiResult<TenantInfo> {
 
 async fn remove(
     State(admin): State<Admin>,
-    parts: PathParts,
+    params: PathParams,
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
     if query.force {
-        delete_with_namespaces(&admin, parts.get(0)).await?;
+        delete_with_namespaces(&admin, params.get("tenant")).await?;
     } else {
-        admin.catalog.delete_tenant(parts.get(0)).await?;
+        admin.catalog.delete_tenant(params.get("tenant")).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,69 +1,51 @@
 //! Policies of topics, all by the same few handlers over [`POLICIES`]. Those of a partition are its partitioned topic's.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get};
-use axum::{Json, Router};
-use serde::Deserialize;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
+use pharos_admin_api::query::{ScopeQuery, SetTopicPolicyQuery, TopicPolicyQuery, TopicQuotaQuery};
+use pharos_admin_api::routes::topic_policies as routes;
 use pharos_catalog::GLOBAL;
 use pharos_types::TopicName;
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
-use crate::namespace_policies::QuotaQuery;
+use crate::namespace_policies::quota_type;
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::policy_table::{
-    Method, POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, retention_exceeds, worded,
+    POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, retention_exceeds, worded,
 };
 use crate::state::Admin;
 use crate::topics::known;
 
-/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
-pub(crate) fn routes(base: &str) -> Router<Admin> {
-    let at = |rest: &str| format!("{base}/{{topic}}/{rest}");
-    let mut router = Router::new()
-        .route(&at("backlogQuotaMap"), get(backlog_quotas))
-        .route(
-            &at("backlogQuota"),
-            delete(remove_backlog_quota).post(set_backlog_quota),
-        );
-    for policy in POLICIES.iter().filter(|policy| !policy.topic_path.is_empty()) {
-        router = router.route(&at(policy.topic_path), methods(policy));
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let mut endpoints = vec![
+        on(&routes::BACKLOG_QUOTAS, backlog_quotas),
+        on(&routes::SET_BACKLOG_QUOTA, set_backlog_quota),
+        on(&routes::REMOVE_BACKLOG_QUOTA, remove_backlog_quota),
+    ];
+    for rows in routes::POLICIES {
+        let known = POLICIES.iter().find(|policy| policy.topic_path == rows.name);
+        let Some(policy) = known else { continue };
+        endpoints.extend([
+            on(&rows.read, move |state, path, query| {
+                read(policy, state, path, query)
+            }),
+            on(&rows.set, move |state, path, query, body| {
+                set(policy, state, path, query, body)
+            }),
+            on(&rows.remove, move |state, path, query| {
+                remove(policy, state, path, query)
+            }),
+        ]);
     }
-    router
-}
-
-fn methods(policy: &'static Policy) -> MethodRouter<Admin> {
-    let router = get(move |state, path, query| read(policy, state, path, query))
-        .delete(move |state, path, query| remove(policy, state, path, query));
-    // Only the schema strategy is set with PUT; the compaction threshold is, on namespaces, but not on topics.
-    let put = policy.set == Method::Put && policy.topic_path == "schemaCompatibilityStrategy";
-    if put {
-        router.put(move |state, path, query, body| set(policy, state, path, query, body))
-    } else {
-        router.post(move |state, path, query, body| set(policy, state, path, query, body))
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReadQuery {
-    #[serde(default)]
-    applied: bool,
-    #[serde(default)]
-    is_global: bool,
-}
-
-/// Whether the copy that holds in all clusters is meant.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ScopeQuery {
-    #[serde(default)]
-    is_global: bool,
+    endpoints
 }
 
 /// The name under which a policy of a topic is kept.
@@ -81,7 +63,7 @@ async fn read(
     policy: &Policy,
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<ReadQuery>,
+    QueryOf(query): QueryOf<TopicPolicyQuery>,
 ) -> ApiResult<Response> {
     known(&admin, &topic)?;
     let policies = admin.catalog.topic_policies(&topic);
@@ -153,22 +135,11 @@ fn of_namespace(admin: &Admin, policy: &Policy, topic: &TopicName) -> ApiResult<
     Ok(value.cloned())
 }
 
-/// Two policies come as query parameters named like them.
-#[derive(Deserialize)]
-struct SetQuery {
-    #[serde(rename = "messageTTL")]
-    message_ttl: Option<i64>,
-    #[serde(rename = "subscriptionExpirationTime")]
-    subscription_expiration_time: Option<i64>,
-    #[serde(rename = "isGlobal", default)]
-    is_global: bool,
-}
-
 async fn set(
     policy: &Policy,
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<SetQuery>,
+    QueryOf(query): QueryOf<SetTopicPolicyQuery>,
     OptionalJson(body): OptionalJson<Value>,
 ) -> ApiResult<StatusCode> {
     known(&admin, &topic)?;
@@ -235,7 +206,7 @@ fn quotas_of(admin: &Admin, topic: &TopicName, is_global: bool) -> Map<String, V
 async fn backlog_quotas(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<ReadQuery>,
+    QueryOf(query): QueryOf<TopicPolicyQuery>,
 ) -> ApiResult<Json<Value>> {
     known(&admin, &topic)?;
     if !query.applied {
@@ -257,33 +228,31 @@ async fn backlog_quotas(
 async fn set_backlog_quota(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(scope): QueryOf<ScopeQuery>,
-    QueryOf(query): QueryOf<QuotaQuery>,
+    QueryOf(query): QueryOf<TopicQuotaQuery>,
     RequiredJson(value): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     known(&admin, &topic)?;
-    let (kind, quota) = (query.kind()?, backlog_quota(value)?);
+    let (kind, quota) = (quota_type(query.backlog_quota_type)?, backlog_quota(value)?);
     check_enforced(QUOTAS, admin.backend.enforced_topic_policies(), &quota)?;
-    let mut quotas = quotas_of(&admin, &topic, scope.is_global);
+    let mut quotas = quotas_of(&admin, &topic, query.is_global);
     quotas.insert(kind, quota);
     let policies = admin.catalog.topic_policies(&topic);
     if !retention_exceeds(policies.get(RETENTION), &quotas) {
         let reason = "Backlog Quota exceeds configured retention quota for topic. Please increase retention quota and retry";
         return Err(ApiError::precondition(reason));
     }
-    store_quotas(&admin, &topic, scope.is_global, quotas).await
+    store_quotas(&admin, &topic, query.is_global, quotas).await
 }
 
 async fn remove_backlog_quota(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(scope): QueryOf<ScopeQuery>,
-    QueryOf(query): QueryOf<QuotaQuery>,
+    QueryOf(query): QueryOf<TopicQuotaQuery>,
 ) -> ApiResult<StatusCode> {
     known(&admin, &topic)?;
-    let mut quotas = quotas_of(&admin, &topic, scope.is_global);
-    quotas.remove(&query.kind()?);
-    store_quotas(&admin, &topic, scope.is_global, quotas).await
+    let mut quotas = quotas_of(&admin, &topic, query.is_global);
+    quotas.remove(&quota_type(query.backlog_quota_type)?);
+    store_quotas(&admin, &topic, query.is_global, quotas).await
 }
 
 async fn store_quotas(

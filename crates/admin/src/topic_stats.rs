@@ -1,11 +1,11 @@
 //! What goes on on a topic, and what it is made of: stats, ledgers and cursors.
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
-use serde::Deserialize;
 
+use pharos_admin_api::query::{InternalStatsQuery, StatsQuery};
+use pharos_admin_api::routes::topics as routes;
 use pharos_admin_api::{
     ManagedLedgerInfo, PartitionedManagedLedgerInfo, PartitionedTopicInternalStats, PartitionedTopicMetadata,
     PartitionedTopicStats, PersistentTopicInternalStats, TopicStats,
@@ -14,52 +14,29 @@ use pharos_broker::admin::StatsFlags;
 use pharos_types::TopicName;
 
 use crate::body::QueryOf;
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::{add_topic, each_made, target};
 use crate::paths::TopicPath;
 use crate::state::Admin;
 
-/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
-pub(crate) fn routes(base: &str) -> Router<Admin> {
-    let at = |rest: &str| format!("{base}/{{topic}}{rest}");
-    Router::new()
-        .route(&at("/stats"), get(stats))
-        .route(&at("/partitioned-stats"), get(partitioned_stats))
-        .route(&at("/internalStats"), get(internal_stats))
-        .route(&at("/partitioned-internalStats"), get(partitioned_internal_stats))
-        .route(&at("/internal-info"), get(internal_info))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::STATS, stats),
+        on(&routes::PARTITIONED_STATS, partitioned_stats),
+        on(&routes::INTERNAL_STATS, internal_stats),
+        on(&routes::PARTITIONED_INTERNAL_STATS, partitioned_internal_stats),
+        on(&routes::INTERNAL_INFO, internal_info),
+    ]
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StatsQuery {
-    #[serde(default = "yes")]
-    per_partition: bool,
-    #[serde(default)]
-    get_precise_backlog: bool,
-    #[serde(default = "yes")]
-    subscription_backlog_size: bool,
-    #[serde(default)]
-    get_earliest_time_in_backlog: bool,
-    #[serde(default)]
-    exclude_publishers: bool,
-    #[serde(default)]
-    exclude_consumers: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl StatsQuery {
-    fn flags(&self) -> StatsFlags {
-        StatsFlags {
-            precise_backlog: self.get_precise_backlog,
-            subscription_backlog_size: self.subscription_backlog_size,
-            earliest_time_in_backlog: self.get_earliest_time_in_backlog,
-            exclude_publishers: self.exclude_publishers,
-            exclude_consumers: self.exclude_consumers,
-        }
+fn flags(query: &StatsQuery) -> StatsFlags {
+    StatsFlags {
+        precise_backlog: query.get_precise_backlog,
+        subscription_backlog_size: query.subscription_backlog_size,
+        earliest_time_in_backlog: query.get_earliest_time_in_backlog,
+        exclude_publishers: query.exclude_publishers,
+        exclude_consumers: query.exclude_consumers,
     }
 }
 
@@ -73,7 +50,7 @@ async fn stats(
             "{topic} is a partitioned topic; ask for …/partitioned-stats"
         )));
     }
-    Ok(Json(admin.backend.stats(topic, query.flags()).await?))
+    Ok(Json(admin.backend.stats(topic, flags(&query)).await?))
 }
 
 async fn partitioned_stats(
@@ -86,7 +63,7 @@ async fn partitioned_stats(
         metadata,
         ..Default::default()
     };
-    let call = |partition| admin.backend.stats(partition, query.flags());
+    let call = |partition| admin.backend.stats(partition, flags(&query));
     each_made(target(&admin, &topic).topics, call, |partition, stats| {
         add_topic(&mut answer.total, &stats);
         if query.per_partition {
@@ -102,16 +79,10 @@ pub(crate) fn partitioned(admin: &Admin, topic: &TopicName) -> ApiResult<Partiti
     metadata.ok_or_else(|| ApiError::not_found(format!("Partitioned Topic not found: {topic}")))
 }
 
-#[derive(Deserialize)]
-struct InternalQuery {
-    #[serde(default)]
-    metadata: bool,
-}
-
 async fn internal_stats(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<InternalQuery>,
+    QueryOf(query): QueryOf<InternalStatsQuery>,
 ) -> ApiResult<Json<PersistentTopicInternalStats>> {
     if admin.catalog.partitioned_topic(&topic).is_some() {
         return Err(ApiError::not_found(format!(

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::convert::identity;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post, put};
-use axum::{Json, Router};
 use futures_util::FutureExt as _;
-use serde::Deserialize;
+use serde::Deserialize as _;
 use serde_json::Value;
 
+use pharos_admin_api::query::{
+    CreatePartitionedQuery, ForceQuery, PartitionsQuery, PropertyQuery, TopicsQuery,
+};
+use pharos_admin_api::routes::topics as routes;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
 use pharos_broker::admin::{AdminError, LastMessage};
 use pharos_broker::properties::Holder;
@@ -18,73 +21,52 @@ use pharos_catalog::ListMode;
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};
 
-use crate::body::{ForceQuery, OptionalJson, QueryOf, RequiredJson};
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
+use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::{check_properties, no_authorization, policies_of};
 use crate::partitions::{single, target};
-use crate::paths::{NamespacePath, PathParts, TopicPath};
+use crate::paths::{DomainPath, NamespacePath, PathParams, TopicPath};
 use crate::state::Admin;
 use crate::topic_stats::partitioned;
 
-/// `base`: `/admin/v2/{persistent|non-persistent}/{tenant}/{namespace}` as a route.
-pub(crate) fn routes(base: &str) -> Router<Admin> {
-    let at = |rest: &str| format!("{base}/{{topic}}{rest}");
-    let domain = if base.contains("/non-persistent/") {
-        Domain::NonPersistent
-    } else {
-        Domain::Persistent
-    };
-    let partitions = get(partition_count)
-        .put(create_partitioned)
-        .post(grow_partitioned)
-        .delete(delete_partitioned);
-    Router::new()
-        .route(
-            base,
-            get(move |state, path, query| list(domain, state, path, query)),
-        )
-        .route(
-            &format!("{base}/partitioned"),
-            get(move |state, path, query| list_partitioned(domain, state, path, query)),
-        )
-        .route(&at(""), put(create).delete(remove))
-        .route(&at("/partitions"), partitions)
-        .route(&at("/createMissedPartitions"), post(create_missed_partitions))
-        .route(&at("/lastMessageId"), get(last_message_id))
-        .route(&at("/messageid/{timestamp}"), get(message_id_by_time))
-        .route(&at("/terminate"), post(terminate))
-        .route(&at("/terminate/partitions"), post(terminate_partitions))
-        .route(&at("/unload"), put(unload))
-        .route(&at("/trim"), post(trim))
-        .route(&at("/truncate"), delete(truncate))
-        .route(
-            &at("/properties"),
-            get(properties).put(set_properties).delete(remove_property),
-        )
-        .route(&at("/permissions"), get(permissions))
-        .route(
-            &at("/permissions/{role}"),
-            post(no_authorization).delete(no_authorization),
-        )
-        .route(&at("/compaction"), get(compaction_status).put(compact))
-        .route(
-            &at("/shadowTopics"),
-            get(shadow_topics).put(no_shadows).delete(no_shadows),
-        )
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListQuery {
-    #[serde(default)]
-    include_system_topic: bool,
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        on(&routes::LIST, list),
+        on(&routes::LIST_PARTITIONED, list_partitioned),
+        on(&routes::CREATE, create),
+        on(&routes::DELETE, remove),
+        on(&routes::PARTITIONS, partition_count),
+        on(&routes::CREATE_PARTITIONED, create_partitioned),
+        on(&routes::GROW_PARTITIONED, grow_partitioned),
+        on(&routes::DELETE_PARTITIONED, delete_partitioned),
+        on(&routes::CREATE_MISSED_PARTITIONS, create_missed_partitions),
+        on(&routes::LAST_MESSAGE_ID, last_message_id),
+        on(&routes::MESSAGE_ID_BY_TIME, message_id_by_time),
+        on(&routes::TERMINATE, terminate),
+        on(&routes::TERMINATE_PARTITIONS, terminate_partitions),
+        on(&routes::UNLOAD, unload),
+        on(&routes::TRIM, trim),
+        on(&routes::TRUNCATE, truncate),
+        on(&routes::PROPERTIES, properties),
+        on(&routes::SET_PROPERTIES, set_properties),
+        on(&routes::REMOVE_PROPERTY, remove_property),
+        on(&routes::PERMISSIONS, permissions),
+        on(&routes::GRANT, no_authorization),
+        on(&routes::REVOKE, no_authorization),
+        on(&routes::COMPACTION_STATUS, compaction_status),
+        on(&routes::COMPACT, compact),
+        on(&routes::SHADOWS, shadow_topics),
+        on(&routes::SET_SHADOWS, no_shadows),
+        on(&routes::REMOVE_SHADOWS, no_shadows),
+    ]
 }
 
 async fn list(
-    domain: Domain,
     State(admin): State<Admin>,
+    DomainPath(domain): DomainPath,
     NamespacePath(name): NamespacePath,
-    QueryOf(query): QueryOf<ListQuery>,
+    QueryOf(query): QueryOf<TopicsQuery>,
 ) -> ApiResult<Json<Vec<String>>> {
     policies_of(&admin, &name)?;
     let mode = match domain {
@@ -99,10 +81,10 @@ async fn list(
 }
 
 async fn list_partitioned(
-    domain: Domain,
     State(admin): State<Admin>,
+    DomainPath(domain): DomainPath,
     NamespacePath(name): NamespacePath,
-    QueryOf(query): QueryOf<ListQuery>,
+    QueryOf(query): QueryOf<TopicsQuery>,
 ) -> ApiResult<Json<Vec<String>>> {
     policies_of(&admin, &name)?;
     let mut topics = admin.catalog.partitioned_topics(&name, domain);
@@ -141,17 +123,10 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CountQuery {
-    #[serde(default)]
-    check_allow_auto_creation: bool,
-}
-
 async fn partition_count(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<CountQuery>,
+    QueryOf(query): QueryOf<PartitionsQuery>,
 ) -> ApiResult<Json<PartitionedTopicMetadata>> {
     let partitions = admin
         .catalog
@@ -162,13 +137,6 @@ async fn partition_count(
         partitions,
         ..Default::default()
     })))
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CreatePartitionedQuery {
-    #[serde(default)]
-    create_local_topic_only: bool,
 }
 
 /// The body is a number, or an object with properties as well.
@@ -264,13 +232,13 @@ async fn last_message_id(
 async fn message_id_by_time(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    parts: PathParts,
+    params: PathParams,
 ) -> ApiResult<Json<MessageIdJson>> {
     single(&admin, &topic, "Finding a message id")?;
     stored_only(&topic, "Finding a message id")?;
     let message = admin
         .backend
-        .message_at_time(topic.clone(), parts.number(4)?)
+        .message_at_time(topic.clone(), params.number("timestamp")?)
         .await?;
     Ok(Json(message_id(&topic, &message)))
 }
@@ -372,15 +340,10 @@ async fn set_properties(
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Deserialize)]
-struct KeyQuery {
-    key: String,
-}
-
 async fn remove_property(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-    QueryOf(query): QueryOf<KeyQuery>,
+    QueryOf(query): QueryOf<PropertyQuery>,
 ) -> ApiResult<StatusCode> {
     admin
         .catalog

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use axum::routing::get;
 
 use pharos_admin_api::TopicStats;
+use pharos_admin_api::routes::brokers as routes;
 use pharos_broker::admin::{MetricKind, MetricSample, MetricsSnapshot};
 
+use crate::endpoint::{Endpoint, on};
 use crate::error::ApiResult;
 use crate::partitions::add_topic;
 use crate::state::Admin;
@@ -28,10 +28,8 @@ mod topic;
 
 use page::Page;
 
-pub(crate) fn routes() -> Router<Admin> {
-    Router::new()
-        .route("/metrics", get(show))
-        .route("/metrics/", get(show))
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![on(&routes::METRICS, show), on(&routes::METRICS_DIRECTORY, show)]
 }
 
 async fn show(State(admin): State<Admin>) -> ApiResult<impl IntoResponse> {

@@ -19,6 +19,7 @@ use pharos_transport::Listener;
 use serde_json::Value;
 
 mod fake;
+mod table;
 
 use fake::FakeBroker;
 
@@ -125,7 +126,9 @@ fn tell(address: SocketAddr, name: &str, story: &str) {
         let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
         let (_, wanted) = lines.next().unwrap();
         let answer = ask(address, method, path, body);
-        check(&format!("{name}:{}: {request}", number + 1), wanted, &answer);
+        let place = format!("{name}:{}: {request}", number + 1);
+        check(&place, wanted, &answer);
+        table::check(&place, method, path, answer.0);
     }
 }
 

@@ -1,0 +1,46 @@
+//! Brokers: health, readiness, version, settings, what they serve, and the metrics page.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Resource, Route};
+use crate::{BrokerInfo, InternalConfigurationData, NamespaceOwnershipStatus};
+
+table! { Resource::Brokers;
+    "Lists the brokers, as `host:port` of their HTTP service."
+    LIST = Route::get("/admin/v2/brokers", "list").json::<Vec<String>>();
+    "Lists the brokers of a cluster."
+    OF_CLUSTER = Route::get("/admin/v2/brokers/{cluster}", "ofCluster").json::<Vec<String>>().fails(&[404]);
+    "The bundles that a broker serves."
+    OWNED_NAMESPACES = Route::get("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", "ownedNamespaces")
+        .json::<BTreeMap<String, NamespaceOwnershipStatus>>().fails(&[404]);
+    "Measures the backlog of every loaded topic now, and does what its quotas say."
+    CHECK_BACKLOG_QUOTAS = Route::get("/admin/v2/brokers/backlog-quota-check", "checkBacklogQuotas").done(204);
+    "Publishes a message, reads it back, and says whether that went well."
+    HEALTH = Route::get("/admin/v2/brokers/health", "health").text();
+    "Whether the broker takes work now."
+    READY = Route::get("/admin/v2/brokers/ready", "ready").text();
+    "The release of this API, and that of the broker behind it."
+    VERSION = Route::get("/admin/v2/brokers/version", "version").text();
+    "The broker that leads."
+    LEADER = Route::get("/admin/v2/brokers/leaderBroker", "leader").json::<BrokerInfo>();
+    "The settings that can be changed while the broker runs; there are none."
+    DYNAMIC_NAMES = Route::get("/admin/v2/brokers/configuration", "dynamicSettings").json::<Vec<String>>();
+    "What settings were changed to while the broker runs."
+    DYNAMIC_VALUES = Route::get("/admin/v2/brokers/configuration/values", "dynamicValues")
+        .json::<BTreeMap<String, String>>();
+    "The settings in force."
+    SETTINGS = Route::get("/admin/v2/brokers/configuration/runtime", "settings").json::<BTreeMap<String, String>>();
+    "Where metadata and ledgers are kept."
+    INTERNAL_CONFIGURATION = Route::get("/admin/v2/brokers/internal-configuration", "internalConfiguration")
+        .json::<InternalConfigurationData>();
+    "The stats of every topic, by namespace, bundle and domain."
+    TOPIC_STATS = Route::get("/admin/v2/broker-stats/topics", "topicStats").json::<BTreeMap<String, Value>>();
+    "Answers 200 while the broker takes work; for load balancers."
+    STATUS = Route::get("/status.html", "status").text();
+    "The metrics page, in the Prometheus text format."
+    METRICS = Route::get("/metrics", "metrics").text();
+    "The metrics page, where some scrapers ask for it."
+    METRICS_DIRECTORY = Route::get("/metrics/", "metricsDirectory").text();
+}

@@ -1,0 +1,22 @@
+//! Bundles: the parts that a namespace's hash space is cut into, as `0x40000000_0x80000000`.
+
+use super::{Resource, Route};
+
+macro_rules! at {
+    ($rest:literal) => {
+        concat!("/admin/v2/namespaces/{tenant}/{namespace}/{bundle}", $rest)
+    };
+}
+
+table! { Resource::Bundles;
+    "Deletes an empty bundle, as tools do before they delete the namespace; nothing is kept per bundle."
+    DELETE = Route::delete(at!(""), "delete").fails(&[404, 409]);
+    "Unloads the topics of a bundle."
+    UNLOAD = Route::put(at!("/unload"), "unload").fails(&[404]);
+    "Answers 501: one broker has all bundles."
+    SPLIT = Route::put(at!("/split"), "split").fails(&[404, 501]);
+    "Empties all subscriptions of the bundle's topics."
+    CLEAR_BACKLOG = Route::post(at!("/clearBacklog"), "clearBacklog").fails(&[404]);
+    "Empties one subscription on each of the bundle's topics that has it."
+    CLEAR_BACKLOG_OF = Route::post(at!("/clearBacklog/{subscription}"), "clearSubscriptionBacklog").fails(&[404]);
+}

@@ -1,0 +1,61 @@
+//! Namespaces: making, listing, deleting, their topics and properties.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Resource, Route};
+use crate::BundlesData;
+use crate::query::{ForceQuery, NamespaceTopicsQuery};
+
+const ONE: &str = "/admin/v2/namespaces/{tenant}/{namespace}";
+
+macro_rules! at {
+    ($rest:literal) => {
+        concat!("/admin/v2/namespaces/{tenant}/{namespace}", $rest)
+    };
+}
+
+table! { Resource::Namespaces;
+    "Lists the namespaces of a tenant."
+    LIST = Route::get("/admin/v2/namespaces/{tenant}", "list").json::<Vec<String>>().fails(&[404]);
+    "All policies of a namespace."
+    READ = Route::get(ONE, "read").json::<BTreeMap<String, Value>>().fails(&[404]);
+    "Makes a namespace, with policies if any are given."
+    CREATE = Route::put(ONE, "create").may_take::<BTreeMap<String, Value>>().fails(&[403, 404, 405, 409, 501]);
+    "Deletes a namespace that has no topics of users; with `force` its topics as well, where settings allow that."
+    DELETE = Route::delete(ONE, "delete").query::<ForceQuery>().fails(&[404, 405, 409]);
+    "Lists the topics of a namespace."
+    TOPICS = Route::get(at!("/topics"), "topics").query::<NamespaceTopicsQuery>().json::<Vec<String>>().fails(&[404]);
+    "How the namespace's hash space is cut."
+    BUNDLES = Route::get(at!("/bundles"), "bundles").json::<BundlesData>().fails(&[404]);
+    "Who may do what; nothing is granted, as there is no authorization."
+    PERMISSIONS = Route::get(at!("/permissions"), "permissions").json::<BTreeMap<String, Value>>().fails(&[404]);
+    "Who may use which subscription; nothing is granted, as there is no authorization."
+    SUBSCRIPTION_PERMISSIONS = Route::get(at!("/permissions/subscription"), "subscriptionPermissions")
+        .json::<BTreeMap<String, Value>>().fails(&[404]);
+    "Answers 501: there is no authorization."
+    GRANT = Route::post(at!("/permissions/{role}"), "grant").fails(&[501]);
+    "Answers 501: there is no authorization."
+    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[501]);
+    "The resource group of a namespace; it is in none."
+    RESOURCE_GROUP = Route::get(at!("/resourcegroup"), "resourceGroup").done(204).fails(&[404]);
+    "Unloads the topics of a namespace."
+    UNLOAD = Route::put(at!("/unload"), "unload").fails(&[404]);
+    "Empties all subscriptions of the namespace's topics."
+    CLEAR_BACKLOG = Route::post(at!("/clearBacklog"), "clearBacklog").fails(&[404]);
+    "Empties one subscription on each of the namespace's topics that has it."
+    CLEAR_BACKLOG_OF = Route::post(at!("/clearBacklog/{subscription}"), "clearSubscriptionBacklog").fails(&[404]);
+    "The properties of a namespace."
+    PROPERTIES = Route::get(at!("/properties"), "properties").json::<BTreeMap<String, String>>().fails(&[404]);
+    "Adds properties, or replaces those of the same names."
+    SET_PROPERTIES = Route::put(at!("/properties"), "setProperties").takes::<BTreeMap<String, String>>().fails(&[404, 409]);
+    "Removes all properties."
+    CLEAR_PROPERTIES = Route::delete(at!("/properties"), "clearProperties").fails(&[404, 409]);
+    "One property."
+    PROPERTY = Route::get(at!("/property/{key}"), "property").text().fails(&[404]);
+    "Removes one property."
+    REMOVE_PROPERTY = Route::delete(at!("/property/{key}"), "removeProperty").fails(&[404, 409]);
+    "Sets one property."
+    SET_PROPERTY = Route::put(at!("/property/{key}/{value}"), "setProperty").fails(&[404, 409]);
+}

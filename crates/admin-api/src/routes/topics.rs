@@ -1,0 +1,101 @@
+//! Topics: making, listing, deleting, looking at, and what one does to a whole topic.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Resource, Route};
+use crate::query::{
+    CreatePartitionedQuery, ForceQuery, InternalStatsQuery, PartitionsQuery, PropertyQuery, StatsQuery,
+    TopicsQuery,
+};
+use crate::{
+    ManagedLedgerInfo, MessageIdJson, PartitionedTopicInternalStats, PartitionedTopicMetadata,
+    PartitionedTopicStats, PersistentTopicInternalStats, TopicStats,
+};
+
+macro_rules! at {
+    ($rest:literal) => {
+        concat!("/admin/v2/{domain}/{tenant}/{namespace}/{topic}", $rest)
+    };
+}
+
+const ALL: &str = "/admin/v2/{domain}/{tenant}/{namespace}";
+const ONE: &str = at!("");
+const PARTITIONS_PATH: &str = at!("/partitions");
+
+table! { Resource::Topics;
+    "Lists the topics of a namespace that are in one domain, partitions one by one."
+    LIST = Route::get(ALL, "list").query::<TopicsQuery>().json::<Vec<String>>().fails(&[404]);
+    "Lists the partitioned topics of a namespace that are in one domain."
+    LIST_PARTITIONED = Route::get("/admin/v2/{domain}/{tenant}/{namespace}/partitioned", "listPartitioned")
+        .query::<TopicsQuery>().json::<Vec<String>>().fails(&[404]);
+    "Makes a topic that is not partitioned, with properties if any are given."
+    CREATE = Route::put(ONE, "create").may_take::<BTreeMap<String, String>>().fails(&[404, 409, 501]);
+    "Deletes a topic that is not partitioned; with `force` also when producers or consumers are on it."
+    DELETE = Route::delete(ONE, "delete").query::<ForceQuery>().fails(&[404, 409]);
+    "How many partitions a topic has; 0 when it is not partitioned."
+    PARTITIONS = Route::get(PARTITIONS_PATH, "partitions").query::<PartitionsQuery>()
+        .json::<PartitionedTopicMetadata>().fails(&[404]);
+    "Makes a partitioned topic; the body is the number of partitions, or an object that has properties as well."
+    CREATE_PARTITIONED = Route::put(PARTITIONS_PATH, "createPartitioned").query::<CreatePartitionedQuery>()
+        .takes::<Value>().fails(&[404, 406, 409, 501]);
+    "Gives a partitioned topic more partitions; the body is their number."
+    GROW_PARTITIONED = Route::post(PARTITIONS_PATH, "growPartitioned").takes::<Value>().fails(&[404, 406, 409, 422]);
+    "Deletes a partitioned topic; with `force` also when producers or consumers are on it."
+    DELETE_PARTITIONED = Route::delete(PARTITIONS_PATH, "deletePartitioned").query::<ForceQuery>().fails(&[404]);
+    "Makes the partitions that the metadata names and that are not there."
+    CREATE_MISSED_PARTITIONS = Route::post(at!("/createMissedPartitions"), "createMissedPartitions").fails(&[404, 409]);
+    "The id of the last message."
+    LAST_MESSAGE_ID = Route::get(at!("/lastMessageId"), "lastMessageId").json::<MessageIdJson>().fails(&[404, 405]);
+    "The id of the first message published at or after a time in milliseconds since 1970."
+    MESSAGE_ID_BY_TIME = Route::get(at!("/messageid/{timestamp}"), "messageIdByTime")
+        .json::<MessageIdJson>().fails(&[404, 405, 501]);
+    "Lets no more messages in, and says the id of the last one."
+    TERMINATE = Route::post(at!("/terminate"), "terminate").json::<MessageIdJson>().fails(&[404, 405]);
+    "Lets no more messages into any partition, and says the id of the last one of each."
+    TERMINATE_PARTITIONS = Route::post(at!("/terminate/partitions"), "terminatePartitions")
+        .json::<BTreeMap<u32, MessageIdJson>>().fails(&[404, 405]);
+    "Disconnects the clients of a topic and takes it out of memory until it is used again."
+    UNLOAD = Route::put(at!("/unload"), "unload").fails(&[404]);
+    "Deletes the ledgers that no subscription and no retention needs, now."
+    TRIM = Route::post(at!("/trim"), "trim").fails(&[404, 405]);
+    "Moves every subscription to the end and deletes the closed ledgers."
+    TRUNCATE = Route::delete(at!("/truncate"), "truncate").fails(&[404, 501]);
+    "The stats of a topic that is not partitioned."
+    STATS = Route::get(at!("/stats"), "stats").query::<StatsQuery>().json::<TopicStats>().fails(&[404]);
+    "The stats of a partitioned topic: the sum, and those of each partition."
+    PARTITIONED_STATS = Route::get(at!("/partitioned-stats"), "partitionedStats").query::<StatsQuery>()
+        .json::<PartitionedTopicStats>().fails(&[404]);
+    "The ledgers and cursors of a topic; loads it."
+    INTERNAL_STATS = Route::get(at!("/internalStats"), "internalStats").query::<InternalStatsQuery>()
+        .json::<PersistentTopicInternalStats>().fails(&[404]);
+    "The ledgers and cursors of each partition."
+    PARTITIONED_INTERNAL_STATS = Route::get(at!("/partitioned-internalStats"), "partitionedInternalStats")
+        .json::<PartitionedTopicInternalStats>().fails(&[404]);
+    "The ledgers and cursors of a topic as they are stored; of a partitioned topic under `partitions`."
+    INTERNAL_INFO = Route::get(at!("/internal-info"), "internalInfo").json::<ManagedLedgerInfo>().fails(&[404, 405]);
+    "The properties of a topic."
+    PROPERTIES = Route::get(at!("/properties"), "properties").json::<BTreeMap<String, String>>().fails(&[404]);
+    "Adds properties, or replaces those of the same names."
+    SET_PROPERTIES = Route::put(at!("/properties"), "setProperties").takes::<BTreeMap<String, String>>()
+        .fails(&[404, 409, 501]);
+    "Removes one property."
+    REMOVE_PROPERTY = Route::delete(at!("/properties"), "removeProperty").query::<PropertyQuery>().fails(&[404, 409]);
+    "Who may do what; nothing is granted, as there is no authorization."
+    PERMISSIONS = Route::get(at!("/permissions"), "permissions").json::<BTreeMap<String, Value>>().fails(&[404]);
+    "Answers 501: there is no authorization."
+    GRANT = Route::post(at!("/permissions/{role}"), "grant").fails(&[501]);
+    "Answers 501: there is no authorization."
+    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[501]);
+    "What came of the last compaction; none was run."
+    COMPACTION_STATUS = Route::get(at!("/compaction"), "compactionStatus").json::<BTreeMap<String, Value>>().fails(&[404, 405]);
+    "Answers 501: topics are not compacted."
+    COMPACT = Route::put(at!("/compaction"), "compact").fails(&[404, 405, 501]);
+    "The shadow topics of a topic; there are none."
+    SHADOWS = Route::get(at!("/shadowTopics"), "shadows").json::<Vec<String>>().fails(&[404]);
+    "Answers 501: there are no shadow topics."
+    SET_SHADOWS = Route::put(at!("/shadowTopics"), "setShadows").fails(&[404, 501]);
+    "Answers 501: there are no shadow topics."
+    REMOVE_SHADOWS = Route::delete(at!("/shadowTopics"), "removeShadows").fails(&[404, 501]);
+}
