@@ -29,7 +29,6 @@ pub struct MessageIdJson {
 ///
 /// Absent members mean "earliest": -1 everywhere. Read also from the bare words `"earliest"` and `"latest"`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ResetCursorData {
     /// Ledger id; -1 earliest, 9223372036854775807 latest.
@@ -49,15 +48,45 @@ pub struct ResetCursorData {
 
 /// The members of a place.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(Serialize, schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 struct Members {
+    /// Ledger id; -1 earliest, 9223372036854775807 latest.
     ledger_id: i64,
+    /// Entry id; likewise.
     entry_id: i64,
+    /// Partition, -1 for none.
     partition_index: i32,
+    /// Index in the batch, -1 for the whole entry.
     batch_index: i32,
+    /// Subscription properties, when creating one.
     properties: Option<BTreeMap<String, String>>,
+    /// Start after this message rather than at it; also called `isExcluded`.
     #[serde(alias = "isExcluded")]
     excluded: bool,
+}
+
+#[cfg(feature = "schema")]
+mod schema {
+    use std::borrow::Cow;
+
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+    use super::{Members, ResetCursorData};
+
+    /// What is read, which is more than what is written.
+    impl JsonSchema for ResetCursorData {
+        fn schema_name() -> Cow<'static, str> {
+            "ResetCursorData".into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            json_schema!({
+                "description": "A place in a topic.",
+                "anyOf": [{ "enum": ["earliest", "latest"] }, Members::json_schema(generator)],
+            })
+        }
+    }
 }
 
 impl Default for Members {

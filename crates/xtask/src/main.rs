@@ -11,8 +11,9 @@ mod tidy;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: pharos-xtask codegen [--check] | sizes | tidy
-  codegen          write the protocol sources of crates/wire from crates/wire/proto/fields.tsv
-  codegen --check  fail when the written sources differ from what the table gives
+  codegen          write the protocol sources of crates/wire from crates/wire/proto/fields.tsv, and openapi/admin.json and
+                   docs/reference/admin-routes.md from crates/admin-api/src/routes
+  codegen --check  fail when what is written differs from what the tables give
   sizes            print lines of product code and circles of imports by crate
   tidy             check facts about the repository that no compiler checks";
 

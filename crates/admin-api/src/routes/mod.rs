@@ -114,6 +114,25 @@ impl Resource {
         Self::Lookup,
     ];
 
+    /// What it is called in headings.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Clusters => "Clusters",
+            Self::Tenants => "Tenants",
+            Self::Namespaces => "Namespaces",
+            Self::Bundles => "Bundles",
+            Self::NamespacePolicies => "Policies of namespaces",
+            Self::Topics => "Topics",
+            Self::TopicPolicies => "Policies of topics",
+            Self::Subscriptions => "Subscriptions",
+            Self::Messages => "Stored messages",
+            Self::Schemas => "Schemas",
+            Self::Brokers => "Brokers",
+            Self::Lookup => "Lookup",
+        }
+    }
+
     /// First part of the ids of its operations.
     #[must_use]
     pub fn as_str(self) -> &'static str {

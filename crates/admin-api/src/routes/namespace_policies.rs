@@ -40,11 +40,11 @@ macro_rules! policies {
         pub static POLICIES: &[PolicyRoutes] = &[$(PolicyRoutes {
             name: $name,
             read: Route::get(at!($name), concat!($name, ".read")).query::<AppliedQuery>().json_or_nothing::<$form>()
-                .about(Resource::NamespacePolicies, concat!("Reads ", $what, ".")).fails(&[404]),
+                .about(Resource::NamespacePolicies, concat!("Says ", $what, ".")).fails(&[404]),
             set: Route::$method(at!($name), concat!($name, ".set")).takes::<$form>()
                 .about(Resource::NamespacePolicies, concat!("Sets ", $what, ".")).fails(&[403, 404, 409, 501]),
             remove: Route::delete(at!($name), concat!($name, ".remove"))
-                .about(Resource::NamespacePolicies, concat!("Removes ", $what, ".")).fails(&[404, 409]),
+                .about(Resource::NamespacePolicies, concat!("Removes the policy `", $name, "`, so that the word of the broker holds.")).fails(&[404, 409]),
         }),*];
     };
 }
@@ -56,7 +56,7 @@ policies! {
     "autoSubscriptionCreation" post AutoSubscriptionCreationOverride, "whether subscriptions are made on first use";
     "deduplication" post bool, "whether messages sent twice are dropped";
     "deduplicationSnapshotInterval" post u32, "how often the state of deduplication is stored, in seconds";
-    "delayedDelivery" post DelayedDeliveryPolicies, "delayed delivery";
+    "delayedDelivery" post DelayedDeliveryPolicies, "whether delivery may be delayed, and for how long";
     "inactiveTopicPolicies" post InactiveTopicPolicies, "when an idle topic is deleted";
     "persistence" post PersistencePolicies, "how many copies of an entry there are";
     "maxProducersPerTopic" post u32, "how many producers a topic takes";
@@ -78,11 +78,11 @@ policies! {
     "offloadThreshold" put i64, "how many bytes stay before ledgers are offloaded";
     "offloadThresholdInSeconds" put i64, "after how many seconds closed ledgers are offloaded";
     "offloadDeletionLagMs" put i64, "how long an offloaded ledger's first copy stays, in milliseconds";
-    "offloadPolicies" post OffloadPolicies, "offloading";
-    "entryFilters" post BTreeMap<String, Value>, "the entry filters";
+    "offloadPolicies" post OffloadPolicies, "when and where closed ledgers are offloaded";
+    "entryFilters" post BTreeMap<String, Value>, "which filters entries pass";
     "antiAffinity" post String, "with which namespaces this one does not share a broker";
-    "replication" post Vec<String>, "the clusters that the namespace is on";
-    "allowedClusters" post Vec<String>, "the clusters that the namespace may be on";
+    "replication" post Vec<String>, "on which clusters the namespace is";
+    "allowedClusters" post Vec<String>, "on which clusters the namespace may be";
     "dispatcherPauseOnAckStatePersistent" post bool, "whether delivery waits for positions to be stored";
     "dispatchRate" post DispatchRate, "how much a topic sends";
     "subscriptionDispatchRate" post DispatchRate, "how much a subscription sends";

@@ -39,11 +39,11 @@ macro_rules! policies {
             name: $name,
             read: Route::get(at!($name), concat!($name, ".read")).query::<TopicPolicyQuery>()
                 .json_or_nothing::<$form>()
-                .about(Resource::TopicPolicies, concat!("Reads ", $what, ".")).fails(&[404]),
+                .about(Resource::TopicPolicies, concat!("Says ", $what, ".")).fails(&[404]),
             set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set")))
                 .about(Resource::TopicPolicies, concat!("Sets ", $what, ".")).fails(&[403, 404, 409, 501]),
             remove: Route::delete(at!($name), concat!($name, ".remove")).query::<ScopeQuery>()
-                .about(Resource::TopicPolicies, concat!("Removes ", $what, ".")).fails(&[404, 409]),
+                .about(Resource::TopicPolicies, concat!("Removes the policy `", $name, "`, so that the word of the namespace holds.")).fails(&[404, 409]),
         }),*];
     };
 }
@@ -62,7 +62,7 @@ policies! {
     "autoSubscriptionCreation" post AutoSubscriptionCreationOverride, body, "whether subscriptions are made on first use";
     "deduplicationEnabled" post bool, body, "whether messages sent twice are dropped";
     "deduplicationSnapshotInterval" post u32, body, "how often the state of deduplication is stored, in seconds";
-    "delayedDelivery" post DelayedDeliveryPolicies, body, "delayed delivery";
+    "delayedDelivery" post DelayedDeliveryPolicies, body, "whether delivery may be delayed, and for how long";
     "inactiveTopicPolicies" post InactiveTopicPolicies, body, "when the idle topic is deleted";
     "persistence" post PersistencePolicies, body, "how many copies of an entry there are";
     "maxProducers" post u32, body, "how many producers the topic takes";
@@ -77,9 +77,9 @@ policies! {
     "schemaValidationEnforced" post bool, body, "whether producers without a schema are refused where there is one";
     "schemaCompatibilityStrategy" put String, body, "which changes of a schema are taken";
     "compactionThreshold" post i64, body, "at how many bytes the topic is compacted";
-    "offloadPolicies" post OffloadPolicies, body, "offloading";
-    "entryFilters" post BTreeMap<String, Value>, body, "the entry filters";
-    "replication" post Vec<String>, body, "the clusters that the topic is on";
+    "offloadPolicies" post OffloadPolicies, body, "when and where closed ledgers are offloaded";
+    "entryFilters" post BTreeMap<String, Value>, body, "which filters entries pass";
+    "replication" post Vec<String>, body, "on which clusters the topic is";
     "dispatcherPauseOnAckStatePersistent" post bool, body, "whether delivery waits for positions to be stored";
     "dispatchRate" post DispatchRate, body, "how much the topic sends";
     "subscriptionDispatchRate" post DispatchRate, body, "how much a subscription sends";
