@@ -1,6 +1,8 @@
 //! A byte buffer whose start is aligned in memory, as direct I/O wants it, without unsafe code.
 
-use memmap2::{Advice, MmapMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mmap_rs::{MmapFlags, MmapMut, MmapOptions};
 
 use super::DIRECT_ALIGN;
 
@@ -60,10 +62,8 @@ impl AlignedBuf {
 
     /// A buffer of `bytes` zeros in huge pages, if the system gives them out.
     fn huge(bytes: usize) -> Option<Self> {
-        let map = MmapMut::map_anon(bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES).ok()?;
+        let map = map_huge(bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES)?;
         let start = map.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // A system without huge pages has others.
-        let _ = map.advise(Advice::HugePage);
         (start < HUGE_PAGE_BYTES).then_some(Self {
             memory: Memory::Mapped(map),
             start,
@@ -108,6 +108,21 @@ impl AlignedBuf {
         raw.get_mut(self.start..self.start + self.capacity)
             .unwrap_or_default()
     }
+}
+
+/// Memory of the system, zeros, in huge pages where they fit and if it has any. Only what is written to counts.
+pub(super) fn map_huge(bytes: usize) -> Option<MmapMut> {
+    /// A system without huge pages is asked once: the crate keeps the addresses of a mapping that it could not advise.
+    static HAS_NONE: AtomicBool = AtomicBool::new(false);
+
+    if !HAS_NONE.load(Ordering::Relaxed) {
+        let flags = MmapFlags::TRANSPARENT_HUGE_PAGES;
+        match MmapOptions::new(bytes).ok()?.with_flags(flags).map_mut() {
+            Ok(map) => return Some(map),
+            Err(_) => HAS_NONE.store(true, Ordering::Relaxed),
+        }
+    }
+    MmapOptions::new(bytes).ok()?.map_mut().ok()
 }
 
 impl AsRef<[u8]> for AlignedBuf {

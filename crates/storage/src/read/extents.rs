@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use pharos_runtime::Nanos;
-use pharos_runtime::fs::PieceSize;
+use pharos_runtime::fs::{Piece, PieceSize};
 use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
 use pharos_runtime::sync::{Mutex, MutexGuard};
 
@@ -237,6 +237,8 @@ impl Extents {
             self.pool.clear();
         }
         self.bytes.store(state.all_bytes(), Ordering::Relaxed);
+        drop(state);
+        Piece::give_back_unneeded();
         LOOK_PAUSE
     }
 
