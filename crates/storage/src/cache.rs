@@ -35,6 +35,8 @@ struct Half {
     touched: Vec<Arc<Ledger>>,
     /// When its first entry came.
     since: Option<Nanos>,
+    /// When its last entry came.
+    last: Nanos,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +73,10 @@ pub(crate) struct Swapped {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     pub(crate) bytes: u64,
+    /// When its first entry came.
     pub(crate) since: Option<Nanos>,
+    /// When its last entry came.
+    pub(crate) last: Nanos,
     /// Bytes of the half that is being flushed.
     pub(crate) flushing_bytes: u64,
 }
@@ -161,6 +166,7 @@ impl Cache {
         state.reserved = state.reserved.saturating_sub(reserved);
         let half = &mut state.halves[(epoch & 1) as usize];
         half.bytes += bytes;
+        half.last = now;
         half.touched.extend(touched);
         let first = half.bytes > 0 && half.since.is_none();
         if first {
@@ -243,6 +249,7 @@ impl Cache {
         Fill {
             bytes: state.half().bytes,
             since: state.half().since,
+            last: state.half().last,
             flushing_bytes: other.bytes,
         }
     }

@@ -51,6 +51,11 @@ use log_writer::LogWriter;
 use pacer::Rests;
 use share::Share;
 
+/// After so long without a new entry the write cache gives its memory back, however young the entries are.
+const QUIET: Duration = Duration::from_secs(15);
+/// With less than this in it that can wait for the flush interval: a checkpoint costs more than the memory.
+const QUIET_BYTES_MIN: u64 = 4 << 20;
+
 #[derive(Debug)]
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
@@ -247,11 +252,18 @@ impl Flusher {
             || self.would_free_segments()
     }
 
-    /// How long until the oldest entry in memory is old enough.
+    /// How long until the oldest entry in memory is old enough, or so much memory lies there that no new entry came to for so long
+    /// that it is given back. Before that it says when to look again.
     fn until_flush(&self, now: Nanos) -> Option<Duration> {
-        let since = self.shared.cache.fill().since?;
-        let age = Duration::from_nanos(now.since(since));
-        Some(self.shared.options.flush_interval.saturating_sub(age))
+        let fill = self.shared.cache.fill();
+        let age = Duration::from_nanos(now.since(fill.since?));
+        let quiet = Duration::from_nanos(now.since(fill.last));
+        let left = self.shared.options.flush_interval.saturating_sub(age);
+        let until_quiet = match QUIET.saturating_sub(quiet) {
+            Duration::ZERO if fill.bytes < QUIET_BYTES_MIN => QUIET,
+            until_quiet => until_quiet,
+        };
+        Some(left.min(until_quiet))
     }
 
     fn begin(&mut self, now: Nanos) {
