@@ -17,6 +17,7 @@ use crate::error::Gone;
 use crate::ids::ShardId;
 use crate::options::Options;
 use crate::shard::{INBOX_BATCHES, MESH_BYTES_MAX, Message, Shard, job};
+use crate::unwritten::Unwritten;
 use pharos_catalog::Catalog;
 
 /// Bytes of sends without a receipt that all connections together may have before each stops reading.
@@ -38,6 +39,8 @@ pub struct Shared {
     pub publish_budget: Budget,
     /// What is on its way between shards.
     pub mesh_budget: Budget,
+    /// What dispatchers have handed out and sockets have not taken.
+    pub unwritten: Arc<Unwritten>,
     /// Tells this run of the broker from others in generated names.
     pub instance: u64,
     shard_count: u16,
@@ -110,6 +113,7 @@ pub fn start(
 ) -> io::Result<(Broker, Threads)> {
     let shutdown = Shutdown::default();
     let shard_count = options.shards.max(1);
+    let unwritten = Unwritten::new(options.unwritten_bytes_max);
     let shared = Arc::new(Shared {
         options,
         catalog,
@@ -118,6 +122,7 @@ pub fn start(
         shutdown: shutdown.token(),
         publish_budget: Budget::new(PUBLISH_BUDGET_BYTES),
         mesh_budget: Budget::new(MESH_BYTES_MAX),
+        unwritten,
         instance: clock::wall_ms(),
         shard_count,
     });

@@ -26,6 +26,7 @@ pub mod rules;
 pub mod shard;
 mod time;
 pub mod topic;
+pub mod unwritten;
 
 pub use backend::Backend;
 pub use broker::{Broker, Threads, start};

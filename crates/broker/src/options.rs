@@ -98,6 +98,9 @@ pub struct Options {
     /// Bytes of the newest entries that shards have at hand for listeners at the tail, over all topics; each shard has an equal
     /// part of it, and at least 1 MiB.
     pub newest_cache_bytes: usize,
+    /// Bytes that Shared and Key_Shared subscriptions, and those of non-persistent topics, may have handed out to consumers whose
+    /// sockets have not taken them, over all topics.
+    pub unwritten_bytes_max: u64,
     /// When ledgers are offloaded and where to. The offloader itself is the managed ledgers'.
     pub offload: OffloadOptions,
     /// When a topic's ledger is full.
@@ -149,6 +152,7 @@ impl Default for Options {
             subscription_expiration_interval: Duration::from_secs(300),
             backlog_cache_bytes: 128 << 20,
             newest_cache_bytes: 128 << 20,
+            unwritten_bytes_max: 128 << 20,
             offload: OffloadOptions::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }

@@ -328,6 +328,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
         backlog_cache_bytes: bytes(ledger.backlog_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
+        unwritten_bytes_max: topics.max_unwritten_size.0,
         offload: crate::offload::options(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),

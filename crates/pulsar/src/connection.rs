@@ -8,7 +8,7 @@
 //! what is in flight (sends without a receipt) is counted, and reading stops while there is too much of it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -17,12 +17,13 @@ use tokio::sync::Notify;
 use pharos_auth::Principal;
 use pharos_broker::feed::{DueGroups, Group, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
-use pharos_broker::shard::{Dispatched, Outlet, OutletEvent, Pumped, Receipt, Shard};
-use pharos_runtime::clock;
+use pharos_broker::shard::{Outlet, OutletEvent, Pumped, Receipt, Shard};
+use pharos_runtime::{Nanos, clock};
 use pharos_transport::{Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
+use crate::dispatched::Queue;
 use crate::groups::Groups;
 use crate::handover::Unsettled;
 use crate::outgoing::Outgoing;
@@ -71,8 +72,12 @@ pub(crate) struct Connection {
     pub(crate) groups: RefCell<Groups>,
     /// Those of them that may have something to write.
     pub(crate) due: Rc<DueGroups>,
-    /// Entries that dispatchers chose for consumers here. Bounded by the consumers' windows.
-    pub(crate) dispatched: RefCell<VecDeque<Dispatched>>,
+    /// Entries that dispatchers chose for consumers here.
+    pub(crate) dispatched: RefCell<Queue>,
+    /// Since when the socket has taken nothing, or what was set aside is being read again.
+    pub(crate) stalled_since: Cell<Option<Nanos>>,
+    /// What was set aside is being read again.
+    pub(crate) is_reading_again: Cell<bool>,
     pub(crate) producers: RefCell<Producers>,
     pub(crate) consumers: RefCell<HashMap<u64, ConsumerSlot>>,
     pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
@@ -114,6 +119,8 @@ impl Connection {
             groups: RefCell::default(),
             due: Rc::default(),
             dispatched: RefCell::default(),
+            stalled_since: Cell::new(None),
+            is_reading_again: Cell::new(false),
             producers: RefCell::default(),
             consumers: RefCell::default(),
             watchers: RefCell::default(),
@@ -288,6 +295,8 @@ impl Connection {
         }
         self.groups.borrow_mut().clear();
         self.dispatched.borrow_mut().clear();
+        self.out.take();
+        self.forget_stall();
         self.shard
             .shared
             .publish_budget
@@ -392,6 +401,7 @@ impl Outlet for Connection {
             }
             OutletEvent::Dispatched(items) => {
                 self.dispatched.borrow_mut().extend(items);
+                self.note_stalled();
                 self.wake();
             }
         }
@@ -444,6 +454,10 @@ impl Outlet for Connection {
         }
         self.probes.borrow_mut().push(answer);
         self.send(&answer::ping());
+    }
+
+    fn set_aside(&self) {
+        self.let_go_of_dispatched();
     }
 
     fn close(&self) {

@@ -10,6 +10,7 @@
 mod closing;
 mod connection;
 mod consumer;
+mod dispatched;
 mod groups;
 mod handlers;
 mod handover;
@@ -19,6 +20,7 @@ mod reader;
 mod refusal;
 mod server;
 mod sink;
+mod stall;
 mod turn;
 
 pub use server::{Options, Server, open};

@@ -8,7 +8,9 @@ use bytes::{Bytes, BytesMut};
 
 use pharos_broker::entry::FeedEntry;
 use pharos_broker::ids::{ConsumerKey, TopicId};
+use pharos_broker::unwritten::Held;
 use pharos_transport::{BufferPool, Outbound, Reusable, WriteHalf};
+use pharos_types::Ordinal;
 
 /// Deliveries that share one mark.
 const MARK_MESSAGES_MAX: u32 = 32;
@@ -42,16 +44,39 @@ pub(crate) enum Written {
     },
 }
 
+/// Where a dispatched payload comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) topic: TopicId,
+    pub(crate) ordinal: Ordinal,
+    /// Bytes of the stored entry.
+    pub(crate) bytes: usize,
+}
+
+/// A dispatched payload in the queue that can be set aside.
+struct Dispatched {
+    /// Offset of its end in what this connection ever wrote.
+    end: u64,
+    source: Source,
+    /// `None` while it is set aside.
+    held: Option<Held>,
+}
+
 /// The queue of frames, with marks.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     queue: Outbound,
     marks: VecDeque<Mark>,
+    /// In the order of the queue.
+    dispatched: VecDeque<Dispatched>,
 }
 
 impl Reusable for Outgoing {
     fn is_worth_keeping(&self) -> bool {
-        self.is_idle() && self.queue.is_small() && self.marks.capacity() <= MARKS_KEPT
+        self.is_idle()
+            && self.queue.is_small()
+            && self.marks.capacity() <= MARKS_KEPT
+            && self.dispatched.capacity() <= MARKS_KEPT
     }
 }
 
@@ -100,7 +125,60 @@ impl Outgoing {
     /// # Errors
     /// As the socket says; `WouldBlock` when it is full.
     pub(crate) fn write(&mut self, stream: &WriteHalf) -> io::Result<usize> {
-        self.queue.write(stream)
+        let bytes = self.queue.write(stream)?;
+        self.forget_written(self.queue.written_end());
+        Ok(bytes)
+    }
+
+    fn forget_written(&mut self, written_end: u64) {
+        while self.dispatched.front().is_some_and(|it| it.end <= written_end) {
+            self.dispatched.pop_front();
+        }
+    }
+
+    /// Appends a message that a dispatcher chose a consumer for.
+    pub(crate) fn push_dispatched(&mut self, header: &[u8], payload: Bytes, source: Source, held: Held) {
+        if self.queue.push_own(header, payload) {
+            self.dispatched.push_back(Dispatched {
+                end: self.queue.queued_end(),
+                source,
+                held: Some(held),
+            });
+        }
+    }
+
+    /// Whether it holds the payload of such a message.
+    pub(crate) fn holds_dispatched(&self) -> bool {
+        self.dispatched.iter().any(|it| it.held.is_some())
+    }
+
+    /// Whether such a payload cannot be read again once it is dropped.
+    pub(crate) fn has_unstored(&self) -> bool {
+        let mut held = self.dispatched.iter().filter_map(|it| it.held.as_ref());
+        held.any(|held| !held.is_stored())
+    }
+
+    /// Lets go of the payloads of all such messages.
+    pub(crate) fn set_aside(&mut self) {
+        self.queue.set_aside();
+        for held in self.dispatched.iter_mut().filter_map(|it| it.held.take()) {
+            held.set_aside();
+        }
+    }
+
+    /// The payload without which nothing more can be written.
+    pub(crate) fn missing(&self) -> Option<Source> {
+        let first = self.dispatched.front()?;
+        self.queue.is_missing().then_some(first.source)
+    }
+
+    /// Puts the payload back that is missing. Returns false if it is not that one.
+    pub(crate) fn bring_back(&mut self, payload: Bytes, held: Held) -> bool {
+        let is_back = self.queue.bring_back(payload);
+        if let Some(first) = self.dispatched.front_mut().filter(|_| is_back) {
+            first.held = Some(held);
+        }
+        is_back
     }
 
     /// Counts the message just pushed as a delivery of a live entry.
@@ -165,22 +243,65 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
+    use pharos_broker::ids::ShardId;
+    use pharos_broker::unwritten::Unwritten;
+
     use super::*;
+
+    const TOPIC: TopicId = TopicId {
+        home: ShardId(0),
+        number: 1,
+    };
 
     #[test]
     fn a_mark_comes_up_once_its_last_byte_is_written() {
         let mut out = Outgoing::default();
-        let topic = TopicId {
-            home: pharos_broker::ids::ShardId(0),
-            number: 1,
-        };
         out.push_message(b"head", &Bytes::from_static(b"body"));
-        out.mark_dispatched(topic, ConsumerKey(1), 4);
+        out.mark_dispatched(TOPIC, ConsumerKey(1), 4);
         assert!(out.take_written().is_none());
         assert!(out.take_passed(7).is_none());
         assert!(matches!(
             out.take_passed(8),
             Some(Written::Dispatched { bytes: 4, .. })
         ));
+    }
+
+    #[test]
+    fn payloads_that_are_set_aside_are_not_in_the_account_until_they_are_back() {
+        let account = Unwritten::new(1 << 20);
+        let mut out = Outgoing::default();
+        for (ordinal, bytes) in (0..).zip([2000, 10, 5000]) {
+            let source = Source {
+                topic: TOPIC,
+                ordinal: Ordinal(ordinal),
+                bytes,
+            };
+            let held = account.hold(bytes, true);
+            out.push_dispatched(b"head", vec![1; bytes].into(), source, held);
+        }
+        // The small one is copied and counts no longer.
+        assert_eq!(account.used(), 7000);
+        assert!(out.holds_dispatched() && !out.has_unstored());
+        out.set_aside();
+        assert_eq!((account.used(), account.set_aside_total()), (0, 7000));
+        assert!(!out.holds_dispatched() && out.missing().is_none());
+        out.forget_written(2003);
+        assert_eq!(out.dispatched.len(), 2);
+        out.forget_written(2004);
+        assert_eq!(out.dispatched.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_stored_is_found_before_it_is_dropped() {
+        let account = Unwritten::new(1);
+        let mut out = Outgoing::default();
+        let source = Source {
+            topic: TOPIC,
+            ordinal: Ordinal(0),
+            bytes: 5000,
+        };
+        let held = account.hold(5000, false);
+        out.push_dispatched(b"head", vec![1; 5000].into(), source, held);
+        assert!(out.has_unstored());
     }
 }

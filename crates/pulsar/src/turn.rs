@@ -8,7 +8,8 @@ use pharos_wire::{HeaderBuf, MessageHeader};
 
 use crate::connection::Connection;
 use crate::consumer::ConsumerSlot;
-use crate::outgoing::{Outgoing, Written};
+use crate::dispatched::{Body, Item};
+use crate::outgoing::{Outgoing, Source, Written};
 use crate::sink::{Sink, payload_for};
 
 impl Writer for Connection {
@@ -37,11 +38,15 @@ impl Writer for Connection {
                 break;
             }
         }
+        if self.must_read_again() {
+            self.read_again();
+        }
         is_all
     }
 
-    fn is_empty(&self) -> bool {
-        self.out.borrow().is_empty()
+    fn is_idle(&self) -> bool {
+        let out = self.out.borrow();
+        out.is_empty() || out.missing().is_some()
     }
 
     fn write(&self) -> std::io::Result<usize> {
@@ -97,19 +102,19 @@ impl Connection {
         }
         let mut head = HeaderBuf::new();
         while self.out.borrow().has_room() {
-            let Some(item) = self.dispatched.borrow_mut().pop_front() else {
+            let Some(item) = self.next_dispatched() else {
                 return;
             };
             let consumers = self.consumers.borrow();
             let Some(ConsumerSlot::Ready(consumer)) = consumers.get(&item.consumer_id) else {
                 continue;
             };
-            if consumer.key != item.key {
+            let Body::Here(entry, held) = item.body else {
                 continue;
-            }
-            consumer.count_out(&item.entry);
-            let payload = payload_for(protocol_version, &item.entry);
-            let position = item.entry.position;
+            };
+            consumer.count_out(&entry);
+            let payload = payload_for(protocol_version, &entry);
+            let position = entry.position;
             let Ok(header) =
                 MessageHeader::new(position.ledger.0, position.entry.0, item.partition, payload.len())
             else {
@@ -124,9 +129,31 @@ impl Connection {
                 &mut head,
             );
             let mut out = self.out.borrow_mut();
-            out.push_message(head.as_slice(), &payload);
-            out.mark_dispatched(consumer.topic, item.key, item.entry.payload.len() as u64);
+            let source = Source {
+                topic: consumer.topic,
+                ordinal: entry.ordinal,
+                bytes: entry.payload.len(),
+            };
+            out.push_dispatched(head.as_slice(), payload, source, held);
+            out.mark_dispatched(consumer.topic, item.key, source.bytes as u64);
         }
+    }
+
+    /// The next entry for a consumer that is still here, unless it is set aside.
+    fn next_dispatched(&self) -> Option<Item> {
+        let consumers = self.consumers.borrow();
+        let mut queue = self.dispatched.borrow_mut();
+        while let Some(front) = queue.front() {
+            let is_here = matches!(front.body, Body::Here(..));
+            let is_known = matches!(consumers.get(&front.consumer_id),
+                Some(ConsumerSlot::Ready(consumer)) if consumer.key == front.key);
+            match (is_known, is_here) {
+                (true, true) => return queue.pop(),
+                (true, false) => return None,
+                (false, _) => drop(queue.pop()),
+            }
+        }
+        None
     }
 
     /// Only a connection whose socket is full has a task for writing, until it is not.
@@ -134,6 +161,7 @@ impl Connection {
         if self.blocked.replace(true) {
             return;
         }
+        self.stall();
         let Some(me) = self.me() else { return };
         spawn_local(async move {
             tokio::select! {
@@ -145,6 +173,7 @@ impl Connection {
                 }
             }
             me.blocked.set(false);
+            me.unstall();
             me.resumed.notify_one();
             if me.pump() == Pumped::More {
                 me.shard.wake_outlet(me.id);

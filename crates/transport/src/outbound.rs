@@ -7,7 +7,8 @@
 //!
 //! A large payload is never copied: its segment refers to the entry that all receivers share. A small one is copied
 //! into the arena, where it joins its neighbours in one run, because many tiny pieces cost the kernel more than the
-//! copy. The queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
+//! copy. A payload that only this connection refers to can be set aside while the socket takes nothing: the queue keeps its place,
+//! and goes on there when it is back. The queue is filled up to [`ROOM_BYTES`] when the socket takes bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -35,6 +36,13 @@ enum Segment {
     Head(usize),
     /// A shared payload; what was written of it is advanced over.
     Payload(Bytes),
+    /// A payload that can be set aside.
+    Own {
+        /// What is yet to be written; `None` while it is set aside.
+        body: Option<Bytes>,
+        /// Bytes that are yet to be written.
+        left: usize,
+    },
 }
 
 /// The queue.
@@ -114,7 +122,49 @@ impl Outbound {
         self.segments.push_back(Segment::Payload(payload.clone()));
     }
 
-    /// Writes once. Returns how many bytes the socket took.
+    /// Appends a header and a payload that can be set aside. Returns whether it can: a small one is copied.
+    pub fn push_own(&mut self, header: &[u8], payload: Bytes) -> bool {
+        if payload.len() <= COPY_BYTES_MAX {
+            self.push_shared(header, &payload);
+            return false;
+        }
+        self.push_with(|arena| arena.extend_from_slice(header));
+        let left = payload.len();
+        self.queued_bytes += left;
+        self.queued_end += left as u64;
+        let body = Some(payload);
+        self.segments.push_back(Segment::Own { body, left });
+        true
+    }
+
+    /// Drops all payloads that can be set aside; their places stay.
+    pub fn set_aside(&mut self) {
+        for segment in &mut self.segments {
+            if let Segment::Own { body, .. } = segment {
+                *body = None;
+            }
+        }
+    }
+
+    /// Whether the next thing to be written is a payload that is set aside.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self.segments.front(), Some(Segment::Own { body: None, .. }))
+    }
+
+    /// Puts the payload back that is missing, the whole of it. Returns false if none is, or not this one.
+    pub fn bring_back(&mut self, mut payload: Bytes) -> bool {
+        match self.segments.front_mut() {
+            Some(Segment::Own { body, left }) if body.is_none() && *left <= payload.len() => {
+                payload.advance(payload.len() - *left);
+                *body = Some(payload);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Writes once, up to the first payload that is set aside. Returns how many bytes the socket took.
     ///
     /// # Errors
     /// As the socket says; `WouldBlock` when it is full.
@@ -133,6 +183,10 @@ impl Outbound {
                     bytes
                 }
                 Segment::Payload(payload) => payload,
+                Segment::Own { body, .. } => match body {
+                    Some(payload) => payload,
+                    None => break,
+                },
             };
             *slice = IoSlice::new(bytes);
             count += 1;
@@ -168,6 +222,17 @@ impl Outbound {
                     }
                     step
                 }
+                Segment::Own { body, left: of } => {
+                    let step = left.min(*of);
+                    if let Some(payload) = body {
+                        payload.advance(step);
+                    }
+                    *of -= step;
+                    if *of > 0 {
+                        return;
+                    }
+                    step
+                }
             };
             left -= step;
             self.segments.pop_front();
@@ -187,23 +252,32 @@ mod tests {
 
     fn drain(out: &mut Outbound, step: usize) -> Vec<u8> {
         let mut all = Vec::new();
-        while !out.is_empty() {
-            let mut flat = Vec::new();
-            let mut start = 0;
-            for segment in &out.segments {
-                match segment {
-                    Segment::Head(n) => {
-                        flat.extend_from_slice(&out.arena[start..start + n]);
-                        start += n;
-                    }
-                    Segment::Payload(payload) => flat.extend_from_slice(payload),
-                }
-            }
-            let step = step.min(flat.len());
-            all.extend_from_slice(&flat[..step]);
-            out.advance(step);
+        while !out.is_empty() && !out.is_missing() {
+            all.extend(drain_up_to(out, step));
         }
         all
+    }
+
+    /// One write of at most so many bytes.
+    fn drain_up_to(out: &mut Outbound, bytes: usize) -> Vec<u8> {
+        let mut flat = Vec::new();
+        let mut start = 0;
+        for segment in &out.segments {
+            match segment {
+                Segment::Head(n) => {
+                    flat.extend_from_slice(&out.arena[start..start + n]);
+                    start += n;
+                }
+                Segment::Payload(payload) => flat.extend_from_slice(payload),
+                Segment::Own { body, .. } => match body {
+                    Some(payload) => flat.extend_from_slice(payload),
+                    None => break,
+                },
+            }
+        }
+        flat.truncate(bytes);
+        out.advance(flat.len());
+        flat
     }
 
     #[test]
@@ -225,6 +299,34 @@ mod tests {
                 out.push_shared(b"h2", &small);
             }
             assert_eq!(drain(&mut out, step), expected, "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_payload_that_is_set_aside_goes_on_where_it_stopped_when_it_is_back() {
+        let payloads = [2000, 5000, 10].map(|length| Bytes::from(vec![length as u8; length]));
+        let mut expected = Vec::new();
+        for payload in &payloads {
+            expected.extend_from_slice(b"head");
+            expected.extend_from_slice(payload);
+        }
+        for stop in [0, 3, 4, 1000, 2004, 2008, 2009, 7007] {
+            let mut out = Outbound::default();
+            let may_be_set_aside = payloads.clone().map(|payload| out.push_own(b"head", payload));
+            assert_eq!(may_be_set_aside, [true, true, false]);
+            let mut all = drain_up_to(&mut out, stop);
+            out.set_aside();
+            let mut missing = payloads.iter().skip(usize::from(stop >= 2004));
+            while !out.is_empty() {
+                all.extend(drain(&mut out, 700));
+                if out.is_missing() {
+                    assert!(!out.bring_back(Bytes::new()));
+                    assert!(out.bring_back(missing.next().unwrap().clone()));
+                    assert!(!out.bring_back(payloads[1].clone()));
+                }
+            }
+            assert!(all == expected, "after {stop}");
+            assert_eq!(missing.count(), 1, "after {stop}");
         }
     }
 }

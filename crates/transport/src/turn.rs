@@ -9,7 +9,7 @@ const TURN_BYTES: usize = 1 << 20;
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing is left to write.
+    /// Nothing is left that can be written now.
     Drained,
     /// There is more; others have their turn first.
     More,
@@ -24,8 +24,8 @@ pub trait Writer {
     /// Queues what is due, as far as there is room. Returns whether that was all.
     fn refill(&self) -> bool;
 
-    /// Whether the queue is empty.
-    fn is_empty(&self) -> bool;
+    /// Whether nothing can be written now: the queue is empty, or waits for a payload that was set aside.
+    fn is_idle(&self) -> bool;
 
     /// Writes once and returns how many bytes the socket took.
     ///
@@ -42,7 +42,7 @@ pub fn write_turn(writer: &impl Writer) -> Turn {
     let mut turn_bytes = 0;
     loop {
         let is_all = writer.refill();
-        if writer.is_empty() {
+        if writer.is_idle() {
             return Turn::Drained;
         }
         match writer.write() {
@@ -53,7 +53,7 @@ pub fn write_turn(writer: &impl Writer) -> Turn {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Blocked,
             Err(_) => return Turn::Broken,
         }
-        if is_all && writer.is_empty() {
+        if is_all && writer.is_idle() {
             return Turn::Drained;
         }
         if turn_bytes >= TURN_BYTES {
@@ -84,7 +84,7 @@ mod tests {
             self.due.get() == 0
         }
 
-        fn is_empty(&self) -> bool {
+        fn is_idle(&self) -> bool {
             self.queued.get() == 0
         }
 

@@ -47,6 +47,20 @@ pub(super) fn write(
         number(snapshot.newest_cache_bytes),
     );
     page.single(
+        "pharos_unwritten_bytes",
+        "What was given to consumers of Shared, Key_Shared and non-persistent subscriptions, is in memory, and was not taken by their sockets.",
+        "gauge",
+        &labels,
+        number(snapshot.unwritten_bytes),
+    );
+    page.single(
+        "pharos_set_aside_bytes_total",
+        "Such bytes that were dropped because memory was short and the socket took nothing, to be read again.",
+        "counter",
+        &labels,
+        number(snapshot.set_aside_bytes_total),
+    );
+    page.single(
         "pharos_backlog_reads_waiting",
         "Reads for such listeners that wait for room.",
         "gauge",

@@ -87,6 +87,10 @@ pub struct MetricsSnapshot {
     pub backlog_cache_bytes: u64,
     /// Bytes of the newest entries that shards have at hand.
     pub newest_cache_bytes: u64,
+    /// Bytes given to consumers of Shared, Key_Shared and non-persistent subscriptions that sockets have not taken.
+    pub unwritten_bytes: u64,
+    /// Bytes of these that were set aside so far because sockets took nothing.
+    pub set_aside_bytes_total: u64,
     /// Reads for such listeners that wait for room.
     pub backlog_reads_waiting: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.

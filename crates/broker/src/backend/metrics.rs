@@ -76,6 +76,8 @@ impl Backend {
                 takeovers_refused: counts.broadcast.takeovers_refused,
             },
             backlog_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
+            unwritten_bytes: self.broker.shared.unwritten.used(),
+            set_aside_bytes_total: self.broker.shared.unwritten.set_aside_total(),
             newest_cache_bytes: shards.iter().map(|shard| shard.newest_bytes).sum(),
             backlog_reads_waiting: shards.iter().map(|shard| shard.backlog_waiting).sum(),
             ..MetricsSnapshot::default()

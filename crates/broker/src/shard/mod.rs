@@ -13,6 +13,7 @@ mod outlet;
 mod outlets;
 mod reads;
 mod rounds;
+mod stalled;
 mod tally;
 
 use std::cell::{Cell, RefCell};
@@ -31,6 +32,7 @@ pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
 pub use outlet::{Dispatched, Outlet, OutletEvent, ProducerRef, Pumped, Receipt};
+pub use stalled::{ReadAgain, ReadAgainError};
 pub(crate) use tally::Counts;
 pub use tally::Tally;
 
@@ -42,6 +44,7 @@ use crate::topic::{Topic, Topics, Upkeep};
 use mesh::Mesh;
 use outlets::Outlets;
 use reads::Reads;
+use stalled::Stalled;
 
 /// How long connections are pumped, at least, before the shard looks at its sockets and inbox again.
 const TURN_NANOS_MIN: u64 = 300_000;
@@ -69,6 +72,8 @@ pub struct Shard {
     /// What feeds have at hand of the newest entries.
     newest: Rc<Newest>,
     reads: Reads,
+    /// Connections that take nothing of what they hold.
+    stalled: Stalled,
     outlets: RefCell<Outlets>,
     ready_filled: Notify,
     /// Stages of feeds that are gone, so that the shard's sum only grows.
@@ -103,6 +108,7 @@ impl Shard {
             backlog: Rc::new(Backlog::new(backlog_bytes_max)),
             newest: Rc::new(Newest::new(newest_bytes_max)),
             reads: Reads::default(),
+            stalled: Stalled::default(),
             outlets: RefCell::default(),
             ready_filled: Notify::new(),
             past_stages: RefCell::default(),

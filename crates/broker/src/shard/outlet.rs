@@ -11,6 +11,7 @@ use crate::entry::FeedEntry;
 use crate::error::PublishError;
 use crate::feed::Seat;
 use crate::ids::{ConsumerKey, ProducerKey};
+use crate::unwritten::Held;
 
 /// A producer as its connection knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct Receipt {
 }
 
 /// An entry that a dispatcher chose one consumer for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Dispatched {
     /// The consumer's id on its connection.
     pub consumer_id: u64,
@@ -45,6 +46,8 @@ pub struct Dispatched {
     pub key: ConsumerKey,
     /// What to deliver.
     pub entry: Arc<FeedEntry>,
+    /// Its bytes in the account of what is not written; dropped with the payload.
+    pub held: Held,
     /// The partition index to stamp on the message id.
     pub partition: Option<u32>,
     /// How often it was redelivered before.
@@ -138,6 +141,9 @@ pub trait Outlet {
     fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<Seat>;
     /// Whether the peer still answers: asks, and resolves the sender when anything arrives or the time is over.
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>);
+    /// Lets go of the payloads that were dispatched to consumers here and that it can read again. Called only for a connection
+    /// that said that it is [stalled](super::Shard::stalls).
+    fn set_aside(&self);
     /// Closes the connection.
     fn close(&self);
     /// Tells the peer that the broker stops, then closes.

@@ -167,6 +167,7 @@ mod tests {
             None
         }
         fn probe(&self, _: tokio::sync::oneshot::Sender<bool>) {}
+        fn set_aside(&self) {}
         fn close(&self) {}
         fn shut_down(&self) {}
         fn on_tick(&self, _: std::time::Duration) {}

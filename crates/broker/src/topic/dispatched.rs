@@ -2,6 +2,7 @@
 //! what it deals.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,19 +11,19 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::publish::chain;
-use super::subscription::Body;
+use super::subscription::{Body, DispatchedBody};
 use super::{State, Topic};
 use crate::entry::FeedEntry;
 use crate::feed::{Activity, Moment, Sent, retry_delay};
 use crate::ids::ConsumerKey;
-use crate::shard::{Dispatched, OutletEvent};
+use crate::shard::{Dispatched, OutletEvent, ReadAgainError, Shard};
 use pharos_dispatch::{self as dispatch, Chunk, EntryRef, Limits, Next};
 
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
 
 /// What was read, rising, and what no longer exists.
-type Runs = (Vec<Arc<FeedEntry>>, Vec<Ordinal>);
+pub(crate) type Runs = (Vec<Arc<FeedEntry>>, Vec<Ordinal>);
 
 /// Why nothing was read.
 enum Failed {
@@ -68,10 +69,18 @@ impl Topic {
     /// One round. Returns whether another may follow at once.
     fn run_round(&self, state: &mut State, name: &SubscriptionName) -> bool {
         let end = state.ledger.durable_end();
+        let Some(shard) = self.shard() else {
+            return false;
+        };
         let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
             return false;
         };
-        if body.reading {
+        if body.reading || body.awaits_room {
+            return false;
+        }
+        let room = shard.shared.unwritten.room();
+        if room == 0 {
+            self.await_room(&shard, name, body);
             return false;
         }
         match body.dispatcher.next(now_ms(), end) {
@@ -85,7 +94,7 @@ impl Topic {
                 entries_max,
                 bytes_max,
             } => {
-                let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+                let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
                 let (entries_max, from) = (entries_max as usize, from.max(state.ledger.first()));
                 if let Some(entries) = state.ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
                     let entries: Vec<_> = entries.into_iter().map(FeedEntry::from_log).collect();
@@ -96,7 +105,7 @@ impl Topic {
                 false
             }
             Next::Replay { ordinals, bytes_max } => {
-                let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+                let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
                 let wanted = runs(&ordinals);
                 // A single run is often what was just sent and comes back unacknowledged: it may still be at hand.
                 if let [(from, count)] = *wanted
@@ -110,6 +119,27 @@ impl Topic {
                 self.read_for(state, name, wanted, bytes_max);
                 false
             }
+        }
+    }
+
+    /// Asks the dispatcher again when sockets have taken some of what was handed out.
+    fn await_room(&self, shard: &Rc<Shard>, name: &SubscriptionName, body: &mut DispatchedBody) {
+        body.awaits_room = true;
+        let (me, unwritten, name) = (self.me.clone(), shard.shared.unwritten.clone(), name.clone());
+        spawn_local(async move {
+            unwritten.room_to_deal().await;
+            if let Some(me) = me.upgrade() {
+                me.on_room(&name);
+            }
+        });
+    }
+
+    /// There is room to deal again.
+    fn on_room(&self, name: &SubscriptionName) {
+        let mut state = self.state.borrow_mut();
+        if let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) {
+            body.awaits_room = false;
+            self.run_dispatcher(&mut state, name);
         }
     }
 
@@ -221,9 +251,27 @@ impl Topic {
         Ok((entries, gone))
     }
 
+    /// Entries that were dealt before, rising, and those of them that no longer exist; once there is room for what that brings.
+    /// Brings the first of them whatever its size, and maybe not all.
+    pub(crate) async fn read_again(
+        &self,
+        ordinals: &[Ordinal],
+        bytes_max: usize,
+    ) -> Result<Runs, ReadAgainError> {
+        let shard = self.shard().ok_or(ReadAgainError::Closed)?;
+        let room = shard.room_to_read(bytes_max).await;
+        let room = room.ok_or(ReadAgainError::Closed)?;
+        let outcome = self.read_runs(&runs(ordinals), room.bytes()).await;
+        shard.end_read(room);
+        outcome.map_err(|failed| match failed {
+            Failed::Told => ReadAgainError::Closed,
+            Failed::Now(error) => ReadAgainError::Failed(error),
+        })
+    }
+
     /// Gives entries to the dispatcher and sends what it deals.
     fn deal(&self, state: &mut State, name: &SubscriptionName, entries: &[Arc<FeedEntry>], gone: &[Ordinal]) {
-        let Some(subscription) = state.subscriptions.get_mut(name) else {
+        let (Some(subscription), Some(shard)) = (state.subscriptions.get_mut(name), self.shard()) else {
             return;
         };
         let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
@@ -260,6 +308,7 @@ impl Topic {
                 consumer_id: consumer.consumer_id,
                 key,
                 entry: entry.clone(),
+                held: shard.shared.unwritten.hold(entry.payload.len(), true),
                 partition: self.name.partition(),
                 redelivery_count: delivery.redelivery_count,
                 ack_set: delivery.ack_set.unwrap_or_default(),
@@ -269,7 +318,6 @@ impl Topic {
                 _ => runs.push((key, vec![item])),
             }
         }
-        let Some(shard) = self.shard() else { return };
         for (key, items) in runs {
             if let Some(consumer) = state.consumers.get(&key) {
                 shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));

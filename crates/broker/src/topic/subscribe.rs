@@ -453,6 +453,7 @@ impl Topic {
                 slot,
                 dispatcher,
                 reading: false,
+                awaits_room: false,
                 read_failures: 0,
                 dirty: false,
                 flush_set: false,

@@ -119,6 +119,8 @@ pub(crate) struct DispatchedBody {
     pub(crate) dispatcher: Dispatcher,
     /// A read is under way.
     pub(crate) reading: bool,
+    /// It goes on when sockets have taken some of what was handed out; a task waits for that.
+    pub(crate) awaits_room: bool,
     /// How many reads failed since the last one that did not.
     pub(crate) read_failures: u32,
     /// The state of the cursor changed since it was last queued for the log.

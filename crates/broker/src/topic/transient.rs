@@ -4,6 +4,9 @@
 //! its state finds an answer; only publishing and attaching take another way. Every consumer is served from the home
 //! shard, and a message has the id (0, 0). Acknowledgements mean nothing.
 //!
+//! What is handed out counts as unwritten as that of stored topics does; it cannot be read again, so while there is too much of
+//! it messages are dropped, and a connection that takes nothing then is closed.
+//!
 //! Always true: a subscription of such a topic has a [`Sharing`] while it has consumers, and never lends its cursor.
 
 use std::collections::HashMap;
@@ -23,6 +26,7 @@ use crate::error::SubscribeError;
 use crate::feed::{Moment, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
 use crate::shard::{Dispatched, Message, OutletEvent, Publish, Receipt};
+use crate::unwritten::Unwritten;
 use pharos_dispatch::{self as dispatch, Dispatcher, EntryRef};
 
 /// How a dispatcher behaves.
@@ -63,6 +67,14 @@ impl Sharing {
         }
     }
 
+    /// How many should get a message.
+    fn wanted(&self, kind: Option<SubscriptionType>) -> usize {
+        match self {
+            Self::Each { dispatchers, .. } if kind != Some(SubscriptionType::Failover) => dispatchers.len(),
+            Self::Each { .. } | Self::OneOf(_) => 1,
+        }
+    }
+
     /// Adds who gets the message to `takers`. Says how many should have got it and could not.
     fn choose(
         &mut self,
@@ -70,10 +82,7 @@ impl Sharing {
         entry: &EntryRef,
         takers: &mut Vec<ConsumerKey>,
     ) -> usize {
-        let wanted = match self {
-            Self::Each { dispatchers, .. } if kind != Some(SubscriptionType::Failover) => dispatchers.len(),
-            Self::Each { .. } | Self::OneOf(_) => 1,
-        };
+        let wanted = self.wanted(kind);
         match self {
             Self::Each { dispatchers, active } if kind == Some(SubscriptionType::Failover) => {
                 let taker = active.filter(|key| {
@@ -214,6 +223,7 @@ impl Topic {
 
     /// Hands messages of one producer to whoever can take them now, and answers the producer.
     pub(super) fn pass_on(&self, state: &mut State, key: ProducerKey, entries: Vec<Publish>) {
+        let Some(shard) = self.shard() else { return };
         let (now, wall_ms) = (clock::now(), clock::wall_ms());
         let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
         let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
@@ -250,9 +260,8 @@ impl Topic {
                 facts: publish.facts,
                 durable_at: now,
             });
-            self.deal_transient(state, &entry, &mut deliveries);
+            self.deal_transient(state, &entry, &shard.shared.unwritten, &mut deliveries);
         }
-        let Some(shard) = self.shard() else { return };
         for (key, items) in deliveries {
             if let Some(consumer) = state.consumers.get(&key) {
                 shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));
@@ -268,11 +277,12 @@ impl Topic {
         }
     }
 
-    /// Chooses who gets a message, on every subscription.
+    /// Chooses who gets a message, on every subscription; nobody while too much is not written.
     fn deal_transient(
         &self,
         state: &mut State,
         entry: &Arc<FeedEntry>,
+        unwritten: &Arc<Unwritten>,
         deliveries: &mut HashMap<ConsumerKey, Vec<Dispatched>>,
     ) {
         let sent = Sent {
@@ -292,8 +302,11 @@ impl Topic {
             };
             takers.clear();
             let by_key = *kind == Some(SubscriptionType::KeyShared);
-            let missed = sharing.choose(*kind, &entry_ref(entry, by_key), &mut takers) as u64;
-            subscription.dropped += missed * sent.messages;
+            let missed = match unwritten.is_full() {
+                true => sharing.wanted(*kind),
+                false => sharing.choose(*kind, &entry_ref(entry, by_key), &mut takers),
+            };
+            subscription.dropped += missed as u64 * sent.messages;
             for key in &takers {
                 let Some(consumer) = state.consumers.get_mut(key) else {
                     continue;
@@ -305,6 +318,7 @@ impl Topic {
                     consumer_id: consumer.consumer_id,
                     key: *key,
                     entry: entry.clone(),
+                    held: unwritten.hold(entry.payload.len(), false),
                     partition: self.name.partition(),
                     redelivery_count: 0,
                     ack_set: Box::default(),

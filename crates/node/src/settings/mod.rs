@@ -112,6 +112,8 @@ pub struct TopicSettings {
     pub cursor_flush_interval: Duration,
     /// How long nobody uses a topic before it is unloaded.
     pub unload_idle_after: Limit<Duration>,
+    /// Memory for what was handed out to consumers whose sockets have not taken it.
+    pub max_unwritten_size: ByteSize,
 }
 
 /// Settings of broadcast subscriptions.
@@ -189,6 +191,7 @@ impl Default for Settings {
                 active_consumer_failover_delay: Duration::from_secs(1),
                 cursor_flush_interval: Duration::from_secs(1),
                 unload_idle_after: Limit::At(Duration::from_secs(600)),
+                max_unwritten_size: ByteSize::mib(128),
             },
             policies: PolicySettings::default(),
             broadcast: BroadcastSettings {

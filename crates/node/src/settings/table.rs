@@ -124,6 +124,8 @@ pub static SETTINGS: &[Setting] = &[
         "How often acknowledged positions are stored; after a crash at most this much is delivered again. When those of Exclusive, Failover and broadcast consumers move on more than 1,000 topics a second and shard, they are stored for 1,000 topics a second, and it takes that much longer."),
     setting!("Topics", "unload_idle_after", "", topics.unload_idle_after,
         "A topic that nobody produces to, consumes from or asks about for this long is unloaded; it comes back when it is asked for."),
+    setting!("Topics", "max_unwritten_size", "", topics.max_unwritten_size,
+        "Memory for messages of all Shared and Key_Shared subscriptions, and of non-persistent topics, that were given to consumers and that their sockets have not taken. Near it, connections that take nothing keep none of theirs, which are read again when they do; at it, subscriptions wait."),
     setting!("Policies", "policies.message_ttl", "ttlDurationDefaultInSeconds", policies.message_ttl,
         "Age by publish time after which a message counts as acknowledged on every subscription; 0 is never."),
     setting!("Policies", "policies.message_expiry_check_interval", "messageExpiryCheckIntervalInMinutes", policies.message_expiry_check_interval,

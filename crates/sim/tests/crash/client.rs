@@ -450,6 +450,8 @@ impl Outlet for Client {
         let _ = answer.send(true);
     }
 
+    fn set_aside(&self) {}
+
     fn close(&self) {}
 
     fn shut_down(&self) {}

@@ -1,0 +1,200 @@
+//! What dispatchers have handed out and sockets have not taken: one account for the whole process.
+//!
+//! A window bounds what one Shared or Key_Shared consumer has unwritten, and lets each have one entry of any size. Without a
+//! common bound, many consumers that do not read would hold any amount.
+//!
+//! ```text
+//!   0 ──────────── half ─────────────── three quarters ────────────── all
+//!   │ nothing        │ connections that    │ dispatchers wait; non-      │ what was set aside is not
+//!   │ happens        │ take nothing set    │ persistent messages are     │ read back either
+//!   │                │ aside what they hold│ dropped                     │
+//! ```
+//! What is set aside is read from the log again when its socket takes bytes. So a connection that takes nothing keeps no memory
+//! that others need, and nobody waits for it.
+//!
+//! Always true: the account is the sum of all [`Held`] that exist, and each of them is next to the payload it stands for.
+//! Beyond the limit it holds at most one read per shard, and what dispatchers were reading when it was reached (they have room for
+//! that in `feed::Backlog`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+/// The account.
+#[derive(Debug)]
+pub struct Unwritten {
+    bytes_max: u64,
+    used: AtomicU64,
+    /// What was set aside so far, in bytes.
+    set_aside: AtomicU64,
+    /// There is room again.
+    room: Notify,
+}
+
+/// Bytes of one entry in the account, until it is dropped. Kept with the payload and dropped with it.
+#[derive(Debug)]
+pub struct Held {
+    account: Arc<Unwritten>,
+    bytes: u64,
+    /// The entry is stored: its payload may be dropped and read again.
+    is_stored: bool,
+}
+
+impl Unwritten {
+    /// An empty account with this limit.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            bytes_max,
+            used: AtomicU64::new(0),
+            set_aside: AtomicU64::new(0),
+            room: Notify::new(),
+        })
+    }
+
+    /// Counts an entry of so many bytes, whatever the limit is. `is_stored`: it can be read again.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>, bytes: usize, is_stored: bool) -> Held {
+        let bytes = bytes as u64;
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Held {
+            account: self.clone(),
+            bytes,
+            is_stored,
+        }
+    }
+
+    /// Bytes handed out, not written and in memory.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were set aside so far.
+    #[must_use]
+    pub fn set_aside_total(&self) -> u64 {
+        self.set_aside.load(Ordering::Relaxed)
+    }
+
+    /// Whether connections that take nothing should set aside what they hold.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.used() > self.bytes_max / 2
+    }
+
+    /// Whether dispatchers must wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// What a dispatcher may hand out now, in bytes.
+    pub(crate) fn room(&self) -> u64 {
+        self.deals_max().saturating_sub(self.used())
+    }
+
+    /// Resolves when dispatchers that waited may go on: when there is room for more than a few entries.
+    ///
+    /// Cancel safety: nothing is lost.
+    pub(crate) async fn room_to_deal(&self) {
+        self.room_below(self.deals_again_below()).await;
+    }
+
+    /// Counts so many bytes that will be read again, once there is room.
+    ///
+    /// Cancel safety: nothing is counted.
+    pub(crate) async fn room_to_read_again(self: &Arc<Self>, bytes: usize) -> Held {
+        self.room_below(self.bytes_max.max(1)).await;
+        self.hold(bytes, true)
+    }
+
+    fn deals_max(&self) -> u64 {
+        (self.bytes_max / 4 * 3).max(1)
+    }
+
+    fn deals_again_below(&self) -> u64 {
+        (self.bytes_max / 8 * 5).max(1)
+    }
+
+    async fn room_below(&self, limit: u64) {
+        loop {
+            let given = self.room.notified();
+            tokio::pin!(given);
+            // From here on no word of more room is missed.
+            given.as_mut().enable();
+            if self.used() < limit {
+                return;
+            }
+            given.await;
+        }
+    }
+}
+
+impl Held {
+    /// Whether its payload may be dropped and read again. Not so for a non-persistent message.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        self.is_stored
+    }
+
+    /// Its payload is dropped, and will be read again.
+    pub fn set_aside(self) {
+        self.account.set_aside.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let account = &self.account;
+        let before = account.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        let after = before - self.bytes;
+        let passes = |limit: u64| before >= limit && after < limit;
+        if passes(account.deals_again_below()) || passes(account.bytes_max.max(1)) {
+            account.room.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_room_goes_on_when_enough_was_written() {
+        let account = Unwritten::new(100);
+        let small = account.hold(40, true);
+        assert!(!account.is_short() && !account.is_full());
+        let large = account.hold(1000, true);
+        assert!(account.is_short() && account.is_full());
+        let mut deal = Box::pin(account.room_to_deal());
+        let mut again = Box::pin(account.room_to_read_again(50));
+        assert!(futures_done(&mut deal).await.is_none() && futures_done(&mut again).await.is_none());
+        drop(large);
+        deal.await;
+        let reserved = again.await;
+        assert_eq!((account.used(), account.room()), (90, 0));
+        small.set_aside();
+        drop(reserved);
+        assert_eq!((account.used(), account.set_aside_total()), (0, 40));
+    }
+
+    /// What a future comes to if it does not wait.
+    async fn futures_done<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = future => Some(done),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn without_any_limit_one_entry_at_a_time_goes() {
+        let account = Unwritten::new(0);
+        account.room_to_deal().await;
+        drop(account.room_to_read_again(5).await);
+        let held = account.hold(7, false);
+        assert!(account.is_full() && !held.is_stored());
+        drop(held);
+        assert!(!account.is_full());
+    }
+}
