@@ -13,6 +13,7 @@
 
 mod broadcast;
 mod cluster;
+mod lenient;
 mod message_id;
 mod offload;
 pub mod paths;
@@ -29,6 +30,7 @@ pub use cluster::{
     BrokerInfo, BundlesData, ClusterData, InternalConfigurationData, LookupData, NamespaceOwnershipStatus,
     PartitionedTopicMetadata, TenantInfo,
 };
+pub use lenient::lenient;
 pub use message_id::{MessageIdJson, ResetCursorData};
 pub use offload::{OffloadPolicies, OffloadProcessStatus};
 pub use policies::{

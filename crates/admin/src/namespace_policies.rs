@@ -61,7 +61,9 @@ async fn read(
         // The reference says so of these two whether it is asked for what holds or not.
         "max_topics_per_namespace" => Some(json!(0)),
         "dispatcherPauseOnAckStatePersistentEnabled" => Some(json!(false)),
-        "schema_validation_enforced" if query.applied => Some(json!(options.schema_validation_enforced)),
+        "schema_validation_enforced" if query.applied => {
+            Some(json!(options.policies.schema_validation_enforced))
+        }
         member => unset(&admin).remove(member).filter(|value| !value.is_object()),
     };
     Ok(match value {
@@ -90,7 +92,7 @@ pub(crate) fn unset(admin: &Admin) -> Map<String, Value> {
         "offload_threshold": -1,
         "offload_threshold_in_seconds": -1,
         "schema_compatibility_strategy": "UNDEFINED",
-        "is_allow_auto_update_schema": admin.catalog.options().allow_auto_update_schema,
+        "is_allow_auto_update_schema": admin.catalog.options().policies.allow_auto_update_schema,
         "schema_validation_enforced": false,
         "subscription_types_enabled": [],
         "properties": {},

@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 
 use pharos_admin_api::routes::namespace_policies::REMOVE_OFFLOAD;
 use pharos_admin_api::routes::offload as routes;
-use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData};
+use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData, lenient};
 use pharos_catalog::Policies;
 use pharos_types::{EntryId, LedgerId, Position, TopicName};
 
-use crate::body::{RequiredJson, lenient};
+use crate::body::RequiredJson;
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;

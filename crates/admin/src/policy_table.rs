@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use pharos_admin_api::{
     AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
     DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate, RetentionPolicies, SubscribeRate,
+    lenient,
 };
 use pharos_catalog::schema::SchemaCompatibilityStrategy;
 
-use crate::body::lenient;
 use crate::error::{ApiError, ApiResult};
 use crate::offload;
 

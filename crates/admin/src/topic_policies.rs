@@ -103,9 +103,9 @@ fn unlimited(admin: &Admin, path: &str) -> Option<Value> {
     let options = admin.catalog.options();
     let value = match path {
         "autoSubscriptionCreation" => {
-            json!({"allowAutoSubscriptionCreation": options.allow_auto_subscription_creation})
+            json!({"allowAutoSubscriptionCreation": options.policies.auto_subscription_creation.allow})
         }
-        "schemaValidationEnforced" => json!(options.schema_validation_enforced),
+        "schemaValidationEnforced" => json!(options.policies.schema_validation_enforced),
         "compactionThreshold" => json!(0),
         "deduplicationEnabled" => json!(false),
         "entryFilters" => json!({"entryFilterNames": ""}),

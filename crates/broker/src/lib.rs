@@ -22,7 +22,6 @@ pub mod ids;
 pub mod offload;
 pub mod options;
 pub mod properties;
-pub mod rules;
 pub mod shard;
 mod time;
 pub mod topic;

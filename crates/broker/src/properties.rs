@@ -3,9 +3,7 @@
 //! All other names are their owner's business. One that begins so and means nothing where it stands is refused, and so is
 //! a value that is not understood: a misspelt wish must not silently be no wish.
 
-pub use pharos_catalog::BROADCAST_SUBSCRIPTIONS;
-
-use crate::rules::durability_of;
+pub use pharos_catalog::{BROADCAST_SUBSCRIPTIONS, DURABILITY, durability_of};
 
 /// Every name that begins with this is the broker's.
 const PREFIX: &str = "pharos.";
@@ -15,10 +13,6 @@ pub const SUBSCRIPTION_KIND: &str = "pharos.subscription";
 
 /// The only kind that [`SUBSCRIPTION_KIND`] names.
 pub const BROADCAST: &str = "broadcast";
-
-/// The property of a namespace or topic that says how hard messages are made durable before they are acknowledged: `sync`,
-/// `async` or `bypass`. The topic's word goes first; for a partition, its own, then its topic's.
-pub const DURABILITY: &str = "pharos.durability";
 
 /// Who has properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

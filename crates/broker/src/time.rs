@@ -1,4 +1,11 @@
-//! Time for people.
+//! Time for people, and in milliseconds.
+
+use std::time::Duration;
+
+/// Whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A time in milliseconds since 1970 as ISO 8601 in UTC: `2026-11-21T01:29:37.000Z`. Stats show it.
 #[must_use]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use pharos_types::TopicName;
 
+use super::policy::{AutoTopicType, Levels};
 use super::store::StoreError;
 use super::topics::{Homeless, TopicError};
-use super::{AutoTopicType, Catalog, Namespace, PartitionedTopicError};
+use super::{Catalog, Namespace, PartitionedTopicError};
 
 /// Why a topic may not be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -235,25 +236,12 @@ impl Catalog {
         if name.is_system() || self.is_heartbeat(name.namespace()) {
             return AutoCreation::Topic;
         }
-        let options = &self.inner.options;
-        let Some(word) = namespace.policies.value.auto_topic_creation() else {
-            return match (options.allow_auto_topic_creation, options.auto_topic_type) {
-                (false, _) => AutoCreation::Off,
-                (true, AutoTopicType::NonPartitioned) => AutoCreation::Topic,
-                (true, AutoTopicType::Partitioned) => {
-                    AutoCreation::Partitioned(options.default_num_partitions)
-                }
-            };
-        };
-        if !word.allow_auto_topic_creation {
-            return AutoCreation::Off;
-        }
-        match word.topic_type.as_deref() {
-            Some("partitioned") => {
-                let partitions = word.default_num_partitions.and_then(|n| u32::try_from(n).ok());
-                AutoCreation::Partitioned(partitions.filter(|n| *n > 0).unwrap_or(1))
-            }
-            _ => AutoCreation::Topic,
+        let policies = Levels::of_namespace(&namespace.policies.value, &self.inner.options);
+        let creation = policies.auto_topic_creation();
+        match (creation.allow, creation.kind) {
+            (false, _) => AutoCreation::Off,
+            (true, AutoTopicType::NonPartitioned) => AutoCreation::Topic,
+            (true, AutoTopicType::Partitioned) => AutoCreation::Partitioned(creation.partitions),
         }
     }
 }

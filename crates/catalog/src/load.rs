@@ -119,7 +119,10 @@ fn check(options: &CatalogOptions) -> Result<(), OpenCatalogError> {
         }),
         _ => Ok(()),
     };
-    at_least_one("defaultNumPartitions", options.default_num_partitions)?;
+    at_least_one(
+        "defaultNumPartitions",
+        options.policies.auto_topic_creation.partitions,
+    )?;
     at_least_one("defaultNumberOfNamespaceBundles", options.default_num_bundles)?;
     if NamespaceName::new(&options.cluster_name, "x").is_err() {
         return Err(OpenCatalogError::Option {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pharos_admin_api::AutoSubscriptionCreationOverride;
 use pharos_types::{NamespaceName, TopicName};
 use serde_json::{Value, json};
 
@@ -84,11 +83,7 @@ impl Catalog {
     /// Whether a subscription of this topic that does not exist may be made when a consumer asks for it.
     #[must_use]
     pub fn may_create_subscription(&self, topic: &TopicName) -> bool {
-        let own: Option<AutoSubscriptionCreationOverride> =
-            self.topic_policies(topic).get_as("autoSubscriptionCreation");
-        own.map(|own| own.allow_auto_subscription_creation)
-            .or_else(|| self.policies(topic.namespace())?.auto_subscription_creation())
-            .unwrap_or(self.inner.options.allow_auto_subscription_creation)
+        self.levels(topic).auto_subscription_creation().allow
     }
 
     /// Makes a namespace. Members missing from `policies` that every namespace has (bundles, replication clusters) are

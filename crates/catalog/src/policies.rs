@@ -1,18 +1,33 @@
-//! The policies of a namespace: kept whole as REST has them, understood as far as something acts on them.
+//! The policies of a namespace: kept whole as REST has them. What they mean, [`policy`](super::policy) knows.
 
 use std::collections::BTreeMap;
 
-use pharos_admin_api::{AutoSubscriptionCreationOverride, AutoTopicCreationOverride, RetentionPolicies};
+use pharos_ledger::Durability;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-use super::schema::SchemaCompatibilityStrategy;
 
 /// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
 /// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
 /// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
 pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
+
+/// The property of a namespace or topic that says how hard messages are made durable before they are acknowledged: `sync`,
+/// `async` or `bypass`. The topic's word goes first; for a partition, its own, then its topic's.
+pub const DURABILITY: &str = "pharos.durability";
+
+/// The durability that a word stands for.
+///
+/// # Errors
+/// A sentence for the one who set it.
+pub fn durability_of(word: &str) -> Result<Durability, String> {
+    match word {
+        "sync" => Ok(Durability::Sync),
+        "async" => Ok(Durability::Async),
+        "bypass" => Ok(Durability::Bypass),
+        _ => Err(format!("{DURABILITY} is sync, async or bypass, not '{word}'")),
+    }
+}
 
 /// All policies of a namespace, by their REST names (`retention_policies`, `autoTopicCreationOverride`, ...).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -80,72 +95,24 @@ impl Policies {
         self.get_as("deleted").unwrap_or(false)
     }
 
-    /// What is kept although acknowledged; `None` leaves it to the broker's default.
-    #[must_use]
-    pub fn retention(&self) -> Option<RetentionPolicies> {
-        self.get_as("retention_policies")
-    }
-
-    /// Seconds after which an unacknowledged message expires; `None` leaves it to the broker's default, 0 is never.
-    #[must_use]
-    pub fn message_ttl_seconds(&self) -> Option<u32> {
-        self.get_as("message_ttl_in_seconds")
-    }
-
     /// The clusters it is replicated to.
     #[must_use]
     pub fn replication_clusters(&self) -> Vec<String> {
         self.get_as("replication_clusters").unwrap_or_default()
     }
 
-    /// Its word on automatic topic creation; `None` leaves it to the broker.
+    /// One of its properties.
     #[must_use]
-    pub fn auto_topic_creation(&self) -> Option<AutoTopicCreationOverride> {
-        self.get_as("autoTopicCreationOverride")
-    }
-
-    /// Its word on automatic subscription creation; `None` leaves it to the broker.
-    #[must_use]
-    pub fn auto_subscription_creation(&self) -> Option<bool> {
-        self.get_as("autoSubscriptionCreationOverride")
-            .map(|word: AutoSubscriptionCreationOverride| word.allow_auto_subscription_creation)
-    }
-
-    /// The most topics it may hold; `None` leaves it to the broker, 0 is no limit.
-    #[must_use]
-    pub fn max_topics(&self) -> Option<u32> {
-        self.get_as("max_topics_per_namespace")
-    }
-
-    /// How schemas may change; `None` leaves it to the broker. The older setting counts when the newer is not set.
-    #[must_use]
-    pub fn schema_compatibility_strategy(&self) -> Option<SchemaCompatibilityStrategy> {
-        self.get_as("schema_compatibility_strategy")
-            .filter(|strategy| *strategy != SchemaCompatibilityStrategy::Undefined)
-            .or_else(|| {
-                let older = self.get("schema_auto_update_compatibility_strategy")?;
-                SchemaCompatibilityStrategy::from_auto_update(older.as_str()?)
-            })
-    }
-
-    /// Whether producers may bring new schemas; `None` leaves it to the broker.
-    #[must_use]
-    pub fn allow_auto_update_schema(&self) -> Option<bool> {
-        self.get_as("is_allow_auto_update_schema")
-    }
-
-    /// Whether producers without a schema are refused on a topic that has one.
-    #[must_use]
-    pub fn schema_validation_enforced(&self) -> bool {
-        self.get_as("schema_validation_enforced").unwrap_or(false)
+    pub fn property(&self, name: &str) -> Option<String> {
+        let properties: BTreeMap<String, String> = self.get_as("properties")?;
+        properties.get(name).cloned()
     }
 
     /// Names and patterns of the subscriptions that are broadcast; see [`BROADCAST_SUBSCRIPTIONS`].
     #[must_use]
     pub fn broadcast_subscriptions(&self) -> Vec<String> {
         let mut names: Vec<String> = self.get_as(BROADCAST_SUBSCRIPTIONS).unwrap_or_default();
-        let properties: BTreeMap<String, String> = self.get_as("properties").unwrap_or_default();
-        if let Some(listed) = properties.get(BROADCAST_SUBSCRIPTIONS) {
+        if let Some(listed) = self.property(BROADCAST_SUBSCRIPTIONS) {
             let listed = listed.split(',').map(str::trim).filter(|name| !name.is_empty());
             names.extend(listed.map(str::to_owned));
         }
@@ -206,6 +173,8 @@ fn glob_matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use pharos_admin_api::RetentionPolicies;
+
     use super::*;
 
     #[test]
@@ -213,7 +182,7 @@ mod tests {
         let text =
             r#"{"retention_policies":{"retentionTimeInMinutes":-1,"retentionSizeInMB":7},"x":{"y":[1]}}"#;
         let policies: Policies = serde_json::from_str(text).unwrap();
-        let retention = policies.retention().unwrap();
+        let retention: RetentionPolicies = policies.get_as("retention_policies").unwrap();
         assert_eq!(
             (
                 retention.retention_time_in_minutes,
@@ -256,16 +225,5 @@ mod tests {
         ] {
             assert_eq!(policies.is_broadcast_subscription(name), is_broadcast, "{name}");
         }
-    }
-
-    #[test]
-    fn the_older_schema_setting_counts_when_the_newer_is_not_set() {
-        let mut policies = Policies::default();
-        policies.set("schema_auto_update_compatibility_strategy", json!("Forward"));
-        policies.set("schema_compatibility_strategy", json!("UNDEFINED"));
-        let strategy = |policies: &Policies| policies.schema_compatibility_strategy();
-        assert_eq!(strategy(&policies), Some(SchemaCompatibilityStrategy::Forward));
-        policies.set("schema_compatibility_strategy", json!("BACKWARD"));
-        assert_eq!(strategy(&policies), Some(SchemaCompatibilityStrategy::Backward));
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
+use super::policy::Levels;
 use super::store::{Created, StoreError};
 use super::{Catalog, Namespace, PolicyEvent, Record, State, TopicEvent, keys};
 
@@ -276,8 +277,8 @@ impl Catalog {
     }
 
     fn check_room(&self, namespace: &Namespace) -> Result<(), TopicError> {
-        let broker_wide = self.inner.options.max_topics_per_namespace;
-        let limit = namespace.policies.value.max_topics().unwrap_or(broker_wide);
+        let policies = Levels::of_namespace(&namespace.policies.value, &self.inner.options);
+        let limit = policies.max_topics_per_namespace();
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Counting leaves out system topics and walks all names, so it is only done near the limit.
         if limit == 0 || namespace.topics.len() + namespace.creating < limit {

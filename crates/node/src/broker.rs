@@ -11,11 +11,9 @@ use anyhow::Context as _;
 
 use pharos_auth::Access;
 use pharos_broker::admin::AdminBackend;
-use pharos_broker::rules::{InactiveRule, QuotaAction};
-use pharos_broker::topic::SubscriptionType;
 use pharos_broker::{Backend, Broker, Threads};
-use pharos_catalog::{AutoTopicType, Catalog, CatalogOptions};
-use pharos_ledger::{Durability, LedgerEngine as _};
+use pharos_catalog::{Catalog, CatalogOptions};
+use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside, Embedded, MetadataStore};
 use pharos_pulsar::Server;
@@ -25,9 +23,7 @@ use pharos_types::NamespaceName;
 use tokio::task::JoinSet;
 
 use crate::files::Files;
-use crate::settings::{
-    ByteSize, InactiveMode, Limit, QuotaPolicy, Settings, StorageIo, StorageSync, TopicType,
-};
+use crate::settings::{ByteSize, Limit, Settings, StorageIo};
 use crate::storage_metrics;
 
 /// What CONNECTED tells clients; nothing parses it.
@@ -241,7 +237,6 @@ fn rate(limit: Limit<ByteSize>) -> u64 {
 }
 
 fn catalog_options(settings: &Settings, host: &str, http_address: SocketAddr) -> CatalogOptions {
-    let topics = &settings.topics;
     let broker_id = format!("{host}:{}", http_address.port());
     let pulsar_port = settings.pulsar_listen.port();
     CatalogOptions {
@@ -253,14 +248,7 @@ fn catalog_options(settings: &Settings, host: &str, http_address: SocketAddr) ->
             port => format!("pulsar://{host}:{port}"),
         },
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
-        allow_auto_topic_creation: topics.allow_auto_topic_creation,
-        auto_topic_type: match topics.allow_auto_topic_creation_type {
-            TopicType::NonPartitioned => AutoTopicType::NonPartitioned,
-            TopicType::Partitioned => AutoTopicType::Partitioned,
-        },
-        default_num_partitions: topics.default_num_partitions,
-        allow_auto_subscription_creation: topics.allow_auto_subscription_creation,
-        max_topics_per_namespace: settings.policies.max_topics_per_namespace,
+        policies: settings.policies.in_force(),
         max_num_partitions: settings.policies.max_partitions_per_topic,
         ..CatalogOptions::default()
     }
@@ -280,51 +268,19 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         access: Access::everyone(),
         shards: u16::try_from(shards).unwrap_or(u16::MAX),
         max_message_size: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),
-        max_unacked_per_consumer: topics.max_unacked_messages_per_consumer,
-        max_unacked_per_subscription: topics.max_unacked_messages_per_subscription,
         max_consumer_metadata_bytes: bytes(settings.protocol.max_consumer_metadata_size),
-        delayed_delivery_tick: topics.delayed_delivery_tick_time,
-        delayed_delivery_strict: topics.delayed_delivery_strict,
         failover_delay: topics.active_consumer_failover_delay,
         liveness_timeout: settings.protocol.connection_liveness_check_timeout,
-        cursor_flush_interval: topics.cursor_flush_interval,
+        cursor_flush_interval: policies.broker.persistence.cursor_flush_interval,
         absent_retention: settings.broadcast.absent_retention.as_option().copied(),
         absent_backlog_bytes: settings.broadcast.absent_backlog.as_option().map(|size| size.0),
-        retention_time: ledger.default_retention_time.as_option().copied(),
-        retention_bytes: ledger.default_retention_size.as_option().map(|size| size.0),
         retention_check_interval: ledger.retention_check_interval,
         unload_idle_after: topics.unload_idle_after.as_option().copied(),
-        message_ttl: not_zero(policies.message_ttl),
         skip_lost_entries: topics.auto_skip_non_recoverable_data,
         message_expiry_interval: policies.message_expiry_check_interval,
-        backlog_quota_bytes: policies.backlog_quota_size.as_option().map(|size| size.0),
-        backlog_quota_age: policies.backlog_quota_time.as_option().copied(),
-        backlog_quota_action: match policies.backlog_quota_policy {
-            QuotaPolicy::Hold => QuotaAction::Hold,
-            QuotaPolicy::Exception => QuotaAction::Exception,
-            QuotaPolicy::Eviction => QuotaAction::Evict,
-        },
         backlog_quota_interval: policies.backlog_quota_check_interval,
-        max_producers_per_topic: policies.max_producers_per_topic,
-        max_same_address_producers_per_topic: policies.max_same_address_producers_per_topic,
-        max_consumers_per_topic: policies.max_consumers_per_topic,
-        max_same_address_consumers_per_topic: policies.max_same_address_consumers_per_topic,
-        max_consumers_per_subscription: policies.max_consumers_per_subscription,
-        max_subscriptions_per_topic: policies.max_subscriptions_per_topic,
-        publish_rate_messages: policies.max_publish_rate_messages,
-        publish_rate_bytes: policies.max_publish_rate_bytes.0,
-        subscription_types: SubscriptionType::ALL.to_vec(),
-        delayed_delivery: policies.delayed_delivery,
-        inactive_topics: policies.inactive_after().map(|after| InactiveRule {
-            mode: match policies.delete_inactive_topics_mode {
-                InactiveMode::NoSubscriptions => pharos_broker::rules::InactiveMode::NoSubscriptions,
-                InactiveMode::CaughtUp => pharos_broker::rules::InactiveMode::CaughtUp,
-            },
-            after,
-        }),
         inactive_topic_interval: policies.delete_inactive_topics_check_interval,
         delete_inactive_partitioned: policies.delete_inactive_partitioned_topics,
-        subscription_expiration: not_zero(policies.subscription_expiration_time),
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
         backlog_cache_bytes: bytes(ledger.backlog_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
@@ -337,11 +293,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             ledger_age_ms_min: millis(ledger.min_rollover_time),
             ledger_idle_ms_max: not_zero(ledger.inactive_rollover_time).map(millis),
             cache_budget: CacheBudget::new(bytes(ledger.cache_size) / 2),
-            durability: match settings.storage.sync {
-                StorageSync::Sync => Durability::Sync,
-                StorageSync::Async => Durability::Async,
-                StorageSync::Bypass => Durability::Bypass,
-            },
+            durability: policies.broker.durability,
             ..pharos_managed_ledger::Options::default()
         },
     }

@@ -110,8 +110,8 @@ fn the_reference_s_names_are_taken_with_their_units() {
     let effective = load(text, &environment, &[]).unwrap();
     let settings = &effective.settings;
     assert_eq!(settings.ledger.max_rollover_time, Duration::from_secs(1800));
-    assert_eq!(settings.ledger.default_retention_size, Limit::Unlimited);
-    assert_eq!(settings.policies.message_ttl, Duration::from_secs(90));
+    assert_eq!(settings.policies.broker.retention.bytes, None);
+    assert_eq!(settings.policies.broker.message_ttl.0, Duration::from_secs(90));
     let ours = settings.policies.backlog_quota_check_interval;
     assert_eq!(ours, Duration::from_secs(7), "our own name goes first");
     assert_eq!(

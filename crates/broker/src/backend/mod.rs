@@ -41,6 +41,7 @@ use crate::broker::Broker;
 use crate::topic::{Access, Topic, Upkeep};
 use meters::Meters;
 use pharos_catalog::Catalog;
+use pharos_catalog::policy::{self, Level, Levels};
 
 /// Namespace policies that are acted on: by the catalog, and by topics.
 static ENFORCED_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
@@ -197,8 +198,12 @@ impl AdminBackend for Backend {
         &ENFORCED_TOPIC_POLICIES
     }
 
-    fn default_policy(&self, policy: &str) -> Option<serde_json::Value> {
-        crate::rules::default_of(&self.broker.shared.options, policy)
+    fn default_policy(&self, name: &str) -> Option<serde_json::Value> {
+        if name == crate::offload::OF_TOPIC {
+            return crate::offload::default_of(&self.broker.shared.options.offload.policy);
+        }
+        let row = policy::all().find(|row| row.key(Level::Topic) == name)?;
+        (row.applied)(&Levels::of_broker(self.catalog().options()))
     }
 
     fn check_backlog_quotas(&self) -> AdminResult<'_, ()> {

@@ -17,7 +17,8 @@ use crate::entry::FeedEntry;
 use crate::feed::{Activity, Moment, Sent, retry_delay};
 use crate::ids::ConsumerKey;
 use crate::shard::{Dispatched, OutletEvent, ReadAgainError, Shard};
-use pharos_dispatch::{self as dispatch, Chunk, EntryRef, Limits, Next};
+use crate::time::millis;
+use pharos_dispatch::{self as dispatch, Chunk, DelayOptions, EntryRef, Limits, Next};
 
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
@@ -36,11 +37,21 @@ enum Failed {
 impl Topic {
     /// How dispatchers of this topic behave.
     pub(super) fn dispatch_options(state: &State) -> (dispatch::Options, Limits) {
+        let delayed = state.rules.delayed_delivery;
+        let delay = DelayOptions {
+            tick_ms: i64::try_from(millis(delayed.tick)).unwrap_or(1000),
+            strict: delayed.strict,
+            ..DelayOptions::default()
+        };
         let options = dispatch::Options {
-            delay: state.rules.delay,
+            delay: delayed.active.then_some(delay),
             ..dispatch::Options::default()
         };
-        (options, state.rules.unacked)
+        let limits = Limits {
+            unacked_per_consumer_max: state.rules.max_unacked_per_consumer,
+            unacked_per_subscription_max: state.rules.max_unacked_per_subscription,
+        };
+        (options, limits)
     }
 
     /// Something became durable: every dispatcher may have work.

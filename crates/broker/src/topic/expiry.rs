@@ -29,7 +29,7 @@ impl Topic {
     /// Moves every cursor past what has reached its time to live. A message expires when it is older than that, by its
     /// publish time; one that is exactly as old stays.
     pub(crate) async fn expire_by_rules(&self) -> Result<(), CursorError> {
-        let ttl_ms = self.state.borrow().rules.ttl_ms;
+        let ttl_ms = self.state.borrow().rules.message_ttl.millis();
         match ttl_ms {
             Some(ttl_ms) => {
                 self.expire_published_before(clock::wall_ms().saturating_sub(ttl_ms))
@@ -145,7 +145,7 @@ impl Topic {
         let now_ms = clock::wall_ms();
         let idle: Vec<SubscriptionName> = {
             let state = self.state.borrow();
-            let Some(limit_ms) = state.rules.subscription_ms else {
+            let Some(limit_ms) = state.rules.subscription_expiration.millis() else {
                 return;
             };
             let idle = state.subscriptions.values().filter(|subscription| {

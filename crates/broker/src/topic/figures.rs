@@ -239,8 +239,8 @@ impl Topic {
             lowest: state.marks.lowest(),
             counters: state.counters,
             quotas: (
-                state.rules.quota_size.map(|quota| quota.limit),
-                state.rules.quota_age.map(|quota| quota.limit),
+                state.rules.backlog_quotas.size.map(|quota| quota.limit),
+                state.rules.backlog_quotas.age.map(|quota| quota.limit),
             ),
             oldest: state.oldest.clone(),
             evictions: state.evictions,

@@ -7,9 +7,10 @@ use super::delete::{DeleteIf, is_in_use, partitioned_error};
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::error::TopicError;
-use crate::rules::InactiveMode;
 use crate::shard::Shard;
+use crate::time::millis;
 use pharos_catalog::PartitionedTopicError;
+use pharos_catalog::policy::InactiveMode;
 
 impl Topic {
     /// Notes whether somebody uses the topic. Returns true when nobody did for as long as the rules ask and retention does
@@ -17,9 +18,10 @@ impl Topic {
     fn is_to_be_given_up(&self, now_ms: u64) -> bool {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let Some(rule) = state.rules.inactive else {
+        let rule = state.rules.inactive_topics;
+        if !rule.delete {
             return false;
-        };
+        }
         if is_used(state, rule.mode) {
             state.last_used_ms = now_ms;
         }
@@ -28,19 +30,19 @@ impl Topic {
 
     /// Whether nobody uses the topic and nobody did for as long as the rules ask.
     pub(super) fn is_given_up(&self, state: &State, now_ms: u64) -> bool {
-        let Some(rule) = state.rules.inactive else {
+        let rule = state.rules.inactive_topics;
+        if !rule.delete {
             return false;
-        };
+        }
         if is_used(state, rule.mode) {
             return false;
         }
         let unused_ms = now_ms.saturating_sub(state.last_used_ms);
-        let after_ms = u64::try_from(rule.after.as_millis()).unwrap_or(u64::MAX);
-        let is_retained = match state.rules.retention.time_ms {
+        let is_retained = match state.rules.retention.time {
             None => true,
-            Some(kept_ms) => unused_ms < kept_ms,
+            Some(kept) => unused_ms < millis(kept),
         };
-        unused_ms >= after_ms && !is_retained
+        unused_ms >= millis(rule.after) && !is_retained
     }
 }
 

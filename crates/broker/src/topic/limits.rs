@@ -10,16 +10,11 @@ use super::producers::Producer;
 use super::subscribe::{SubscribeRequest, SubscriptionType};
 use super::{ProducerRequest, State, Topic};
 use crate::error::{ProducerError, SubscribeError};
+use crate::time::millis;
+use pharos_catalog::policy::SubscribeRateLimit;
 
 /// Consumers whose subscribes are remembered; beyond it those whose period is over are forgotten.
 const CONSUMERS_REMEMBERED: usize = 1_024;
-
-/// How often one consumer may subscribe in a period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SubscribeLimit {
-    pub(crate) count: u32,
-    pub(crate) period_ms: u64,
-}
 
 /// Subscribes per consumer, told apart by address, name and id: when its period began, and how often since.
 #[derive(Default)]
@@ -28,8 +23,9 @@ pub(super) struct Subscribes {
 }
 
 impl Subscribes {
-    fn may(&mut self, request: &SubscribeRequest, limit: SubscribeLimit, now_ms: u64) -> bool {
-        let is_over = |began_ms: u64| now_ms.saturating_sub(began_ms) >= limit.period_ms;
+    fn may(&mut self, request: &SubscribeRequest, limit: SubscribeRateLimit, now_ms: u64) -> bool {
+        let period_ms = millis(limit.period);
+        let is_over = |began_ms: u64| now_ms.saturating_sub(began_ms) >= period_ms;
         if self.seen.len() >= CONSUMERS_REMEMBERED {
             self.seen.retain(|_, (began_ms, _)| !is_over(*began_ms));
         }
@@ -51,10 +47,8 @@ impl Topic {
     /// Whether a consumer may subscribe again already.
     pub(super) fn check_subscribe_rate(&self, request: &SubscribeRequest) -> Result<(), SubscribeError> {
         let mut state = self.state.borrow_mut();
-        let Some(limit) = state.rules.subscribe_limit else {
-            return Ok(());
-        };
-        if state.subscribes.may(request, limit, clock::wall_ms()) {
+        let limit = state.rules.subscribe_rate;
+        if limit.count == 0 || state.subscribes.may(request, limit, clock::wall_ms()) {
             return Ok(());
         }
         let text = "Subscribe limited by subscribe rate limit per consumer.";
@@ -68,17 +62,17 @@ impl Topic {
         request: &ProducerRequest,
         is_other: impl Fn(&&Producer) -> bool,
     ) -> Result<(), ProducerError> {
-        let seats = state.rules.seats;
+        let limits = &state.rules;
         let attached = || state.producers.iter().filter(&is_other).count();
-        if seats.producers > 0 && is_taken(seats.producers, attached()) {
+        if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
             let text = format!("Topic '{}' reached max producers limit", self.name);
             return Err(ProducerError::Busy(text));
         }
-        if seats.producers_of_address > 0 {
+        if limits.max_same_address_producers > 0 {
             let mine = host(&request.info.address);
             let others = state.producers.iter().filter(&is_other);
             let count = others.filter(|other| host(&other.info.address) == mine).count();
-            if is_taken(seats.producers_of_address, count) {
+            if is_taken(limits.max_same_address_producers, count) {
                 let text = format!("Topic '{}' reached max same address producers limit", self.name);
                 return Err(ProducerError::Busy(text));
             }
@@ -93,26 +87,26 @@ impl Topic {
         request: &SubscribeRequest,
     ) -> Result<(), SubscribeError> {
         let busy = |text: &str| Err(SubscribeError::Busy(text.to_owned()));
-        if !state.rules.kinds.contains(&request.kind) {
+        if !state.rules.subscription_types.allow(request.kind.as_str()) {
             return Err(SubscribeError::NotAllowed(format!(
                 "Topic[{}] doesn't support {} sub type!",
                 self.name,
                 request.kind.as_str()
             )));
         }
-        let seats = state.rules.seats;
+        let limits = &state.rules;
         // A broadcast consumer that comes back takes the seat that its name has.
         let name = request.consumer_name.as_deref().map(std::sync::Arc::from);
         let own = name.and_then(|name| self.member_holder(state, &request.subscription, &name));
         let own = usize::from(own.is_some());
-        if is_taken(seats.consumers, state.consumers.len().saturating_sub(own)) {
+        if is_taken(limits.max_consumers, state.consumers.len().saturating_sub(own)) {
             return busy("Topic reached max consumers limit");
         }
-        if seats.consumers_of_address > 0 {
+        if limits.max_same_address_consumers > 0 {
             let mine = host(&request.info.address);
             let others = state.consumers.values();
             let count = others.filter(|other| host(&other.info.address) == mine).count();
-            if is_taken(seats.consumers_of_address, count) {
+            if is_taken(limits.max_same_address_consumers, count) {
                 return busy("Topic reached max same address consumers limit");
             }
         }
@@ -128,7 +122,7 @@ impl Topic {
         let is_alone = request.kind == SubscriptionType::Exclusive;
         if !is_alone
             && is_taken(
-                seats.consumers_of_subscription,
+                limits.max_consumers_per_subscription,
                 subscription.consumers.len().saturating_sub(own),
             )
         {
@@ -139,7 +133,7 @@ impl Topic {
 
     /// Whether another durable subscription finds room; else the reason.
     pub(super) fn check_subscription_seat(&self, state: &State) -> Result<(), String> {
-        let limit = state.rules.seats.subscriptions;
+        let limit = state.rules.max_subscriptions;
         if limit == 0 {
             return Ok(());
         }

@@ -76,19 +76,17 @@ pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionT
 use crate::admin::EntrySizes;
 use crate::feed::{FeedSeed, Marks, Sent};
 use crate::ids::{ConsumerKey, ShardId, TopicId};
-use crate::rules::Rules;
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
 use consumers::Consumer;
-pub(crate) use limits::SubscribeLimit;
 use limits::Subscribes;
+use pharos_catalog::policy::EffectivePolicies;
 use producers::Producers;
 use publish::Pending;
 use quota::{Evictions, Oldest};
 pub(crate) use rates::{RateWindow, Rates};
 use slots::Slots;
 use subscription::Subscription;
-pub(crate) use throttle::PublishLimit;
 use throttle::Throttle;
 pub(crate) use upkeep::Upkeep;
 
@@ -133,7 +131,7 @@ pub(crate) struct State {
     /// The topic is on its way out; everything is refused with "try again".
     pub(crate) closing: bool,
     /// What holds for this topic, and as of which version of all policies that was worked out.
-    pub(crate) rules: Rc<Rules>,
+    pub(crate) rules: Rc<EffectivePolicies>,
     rules_version: u64,
     /// The end of the slowest backlog, as of the last look.
     oldest: Option<Oldest>,

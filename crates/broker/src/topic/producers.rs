@@ -300,7 +300,7 @@ impl Topic {
         }
         let is_other = |producer: &&Producer| !matches!(claim, Claim::Replaces(key) if key == producer.key);
         self.check_producer_seat(state, request, is_other)?;
-        if state.rules.encryption && !request.encrypted {
+        if state.rules.encryption_required && !request.encrypted {
             let text = format!("Encryption is required in topic {}", self.name);
             return Err(ProducerError::Encryption(text));
         }

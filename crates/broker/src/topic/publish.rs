@@ -13,8 +13,8 @@ use crate::entry::{EntryFacts, FeedEntry, is_encrypted};
 use crate::error::PublishError;
 use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
-use crate::rules::Rules;
 use crate::shard::{FeedMessage, Message, OutletEvent, ProducerRef, Publish, Receipt};
+use pharos_catalog::policy::EffectivePolicies;
 
 /// An entry that is appended but not yet durable.
 pub(super) struct Pending {
@@ -330,18 +330,18 @@ impl Topic {
 }
 
 /// What the topic's rules have against an entry.
-pub(super) fn against_rules(rules: &Rules, entry: &Publish, now_ms: u64) -> Option<PublishError> {
+pub(super) fn against_rules(rules: &EffectivePolicies, entry: &Publish, now_ms: u64) -> Option<PublishError> {
     // Pieces of a larger message are small by themselves.
     if rules
-        .message_bytes_max
-        .is_some_and(|most| entry.payload.len() as u64 > most)
+        .max_entry_bytes
+        .is_some_and(|most| entry.payload.len() as u64 > u64::from(most))
     {
         return Some(PublishError::NotAllowed("Exceed maximum message size".to_owned()));
     }
-    if rules.encryption && !is_encrypted(&entry.payload) {
+    if rules.encryption_required && !is_encrypted(&entry.payload) {
         return Some(PublishError::NotEncrypted);
     }
-    let (most, deliver_at) = (rules.delay_ms_max?, entry.facts.deliver_at_ms?);
+    let (most, deliver_at) = (rules.delayed_delivery.delay_ms_max?, entry.facts.deliver_at_ms?);
     let delay_ms = u64::try_from(deliver_at).unwrap_or(0).saturating_sub(now_ms);
     (delay_ms > most).then(|| {
         let text = format!("Exceeds max allowed delivery delay of {most} milliseconds");

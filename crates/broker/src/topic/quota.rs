@@ -17,7 +17,7 @@ use super::retire::bytes_after;
 use super::subscription::{Body, Subscription};
 use super::{State, Topic};
 use crate::error::{CursorError, ProducerError};
-use crate::rules::{Quota, QuotaAction};
+use pharos_catalog::policy::{Quota, QuotaAction};
 
 /// Subscriptions among which the one that holds the oldest message is looked for; its name is for people only.
 const SUBSCRIPTIONS_ASKED: usize = 1_000;
@@ -97,14 +97,14 @@ impl Topic {
         let mut over = Vec::new();
         let age = {
             let state = self.state.borrow();
+            let quotas = state.rules.backlog_quotas;
             over.extend(
-                state
-                    .rules
-                    .quota_size
+                quotas
+                    .size
                     .filter(|quota| backlog_bytes(&state) >= quota.limit)
                     .map(Over::Size),
             );
-            state.rules.quota_age
+            quotas.age
         };
         if let Some(quota) = age {
             let published_ms = self.look_at_oldest().await;

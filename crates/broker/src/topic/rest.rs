@@ -16,8 +16,8 @@ use pharos_types::{Domain, TopicName};
 
 use super::load::Access;
 use super::{State, Topic, Upkeep};
-use crate::rules::QuotaAction;
 use crate::shard::Shard;
+use pharos_catalog::policy::QuotaAction;
 
 /// A resting topic with something in it is looked at this often, or as often as an absent consumer's time can run out.
 const LOOK_INTERVAL_MS: u64 = 3_600_000;
@@ -99,7 +99,8 @@ impl Topic {
 fn is_clock_running(state: &State) -> bool {
     let rules = &state.rules;
     let evicts = rules
-        .quota_age
+        .backlog_quotas
+        .age
         .is_some_and(|quota| quota.action == QuotaAction::Evict);
     let end = state.ledger.durable_end();
     let has_backlog = state.marks.lowest().is_some_and(|lowest| lowest < end);
@@ -109,7 +110,8 @@ fn is_clock_running(state: &State) -> bool {
             .values()
             .any(|subscription| subscription.is_durable())
     };
-    (has_backlog && (rules.ttl_ms.is_some() || evicts)) || (rules.subscription_ms.is_some() && has_durable())
+    (has_backlog && (rules.message_ttl.millis().is_some() || evicts))
+        || (rules.subscription_expiration.millis().is_some() && has_durable())
 }
 
 /// Whether retention, expiry or absent consumers may have work in it one day.

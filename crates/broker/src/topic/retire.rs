@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent};
+use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent, Retention};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::subscription::Body;
 use super::{State, Topic};
 use crate::shard::FeedMessage;
+use crate::time::millis;
 
 impl Topic {
     /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing.
@@ -70,11 +71,12 @@ impl Topic {
     /// Gives up closed ledgers that nobody needs; they are deleted off the path.
     pub(super) fn trim_soon(&self, state: &mut State) {
         let acked_below = self.acked_below(state);
-        if !state
-            .ledger
-            .trim(acked_below, state.rules.retention, clock::wall_ms())
-            .is_empty()
-        {
+        let kept = state.rules.retention;
+        let kept = Retention {
+            time_ms: kept.time.map(millis),
+            bytes: kept.bytes,
+        };
+        if !state.ledger.trim(acked_below, kept, clock::wall_ms()).is_empty() {
             self.maintain(state);
         }
     }

@@ -12,13 +12,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use super::{State, Topic};
 use crate::ids::{ConnectionId, ProducerKey};
 use crate::shard::Publish;
-
-/// How much may be published a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PublishLimit {
-    pub(crate) messages: Option<u64>,
-    pub(crate) bytes: Option<u64>,
-}
+use pharos_catalog::policy::PublishRateLimit;
 
 /// What is left of a second's worth; below zero it is owed.
 #[derive(Debug, Default)]
@@ -28,12 +22,12 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Seconds until there is something left.
-    fn wait(&mut self, rate: Option<u64>, now: Nanos) -> f64 {
-        let Some(rate) = rate else {
+    /// Seconds until there is something left; `rate` 0 is no limit.
+    fn wait(&mut self, rate: u64, now: Nanos) -> f64 {
+        if rate == 0 {
             return 0.0;
-        };
-        let rate = rate.max(1) as f64;
+        }
+        let rate = rate as f64;
         let gained = match self.filled_at.replace(now) {
             Some(before) => rate * now.since(before) as f64 / 1e9,
             None => rate,
@@ -61,10 +55,10 @@ pub(crate) struct Throttle {
 
 impl Throttle {
     /// How long nothing may go through.
-    fn wait(&mut self, limit: PublishLimit, now: Nanos) -> Option<Duration> {
+    fn wait(&mut self, limit: PublishRateLimit, now: Nanos) -> Option<Duration> {
         let seconds = self
             .messages
-            .wait(limit.messages, now)
+            .wait(limit.messages.into(), now)
             .max(self.bytes.wait(limit.bytes, now));
         (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(60.0)))
     }
@@ -81,7 +75,7 @@ impl Topic {
     /// Appends entries of one producer, now or when the topic's publish rate lets them.
     pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
         let mut state = self.state.borrow_mut();
-        if state.rules.publish_limit.is_none() && state.throttle.held.is_empty() {
+        if state.rules.publish_rate.is_off() && state.throttle.held.is_empty() {
             self.append_all(&mut state, from, key, entries);
         } else {
             state.throttle.held.push_back((from, key, entries));
@@ -94,13 +88,13 @@ impl Topic {
     /// Appends what waits, as far as the rate allows; the rest in time.
     pub(super) fn let_through(&self, state: &mut State) {
         while let Some((from, key, entries)) = state.throttle.held.pop_front() {
-            let limit = state.rules.publish_limit;
-            let wait = limit.and_then(|limit| state.throttle.wait(limit, clock::now()));
+            let limit = state.rules.publish_rate;
+            let wait = state.throttle.wait(limit, clock::now());
             if let Some(wait) = wait {
                 state.throttle.held.push_front((from, key, entries));
                 return self.let_through_after(state, wait);
             }
-            if limit.is_some() {
+            if !limit.is_off() {
                 state.throttle.take(&entries);
             }
             self.append_all(state, from, key, entries);
@@ -158,7 +152,7 @@ mod tests {
         let mut now = Nanos(0);
         let mut passed = 0;
         for _ in 0..10_000 {
-            let wait = bucket.wait(Some(100), now);
+            let wait = bucket.wait(100, now);
             if wait == 0.0 {
                 bucket.left -= 7.0;
                 passed += 7;
@@ -170,8 +164,8 @@ mod tests {
         let over = f64::from(passed) - allowed;
         assert!((-7.0..=7.0).contains(&over), "{passed} of {allowed}");
         // What was not used in time is not saved up.
-        assert_eq!(bucket.wait(Some(100), Nanos(now.0 + 60_000_000_000)), 0.0);
+        assert_eq!(bucket.wait(100, Nanos(now.0 + 60_000_000_000)), 0.0);
         assert!(bucket.left <= 100.0);
-        assert_eq!(Bucket::default().wait(None, now), 0.0);
+        assert_eq!(Bucket::default().wait(0, now), 0.0);
     }
 }

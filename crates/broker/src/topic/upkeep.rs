@@ -8,9 +8,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Topic;
 use super::subscription::Body;
-use crate::rules::Rules;
 use crate::shard::Shard;
 use pharos_catalog::PolicyEvent;
+use pharos_catalog::policy::EffectivePolicies;
 
 /// Topics that are looked at before others on the shard get their turn.
 const TOPICS_PER_TURN: usize = 64;
@@ -168,7 +168,7 @@ impl Shard {
     }
 
     /// What holds for a topic of this shard.
-    pub(crate) fn rules_of(&self, name: &TopicName) -> Rules {
-        Rules::of(&self.shared.catalog, &self.shared.options, name)
+    pub(crate) fn rules_of(&self, name: &TopicName) -> EffectivePolicies {
+        self.shared.catalog.effective_policies(name)
     }
 }

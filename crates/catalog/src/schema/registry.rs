@@ -10,7 +10,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pharos_metadata::{Expect, VALUE_BYTES_MAX, WriteError};
 use pharos_types::TopicName;
-use serde_json::Value;
 
 use super::compat::{Incompatible, SchemaCompatibilityStrategy};
 use super::history::{History, SchemaEntry};
@@ -88,18 +87,7 @@ impl Catalog {
     /// anything.
     #[must_use]
     pub fn schema_strategy(&self, topic: &TopicName) -> SchemaCompatibilityStrategy {
-        if topic.is_system() {
-            return SchemaCompatibilityStrategy::AlwaysCompatible;
-        }
-        let of_topic = self.topic_policies(topic);
-        let of_topic = of_topic.0.get("schemaCompatibilityStrategy");
-        let of_topic = of_topic
-            .and_then(Value::as_str)
-            .and_then(|text| text.parse().ok());
-        of_topic
-            .filter(|strategy| *strategy != SchemaCompatibilityStrategy::Undefined)
-            .or_else(|| self.policies(topic.namespace())?.schema_compatibility_strategy())
-            .unwrap_or(self.options().schema_compatibility_strategy)
+        self.levels(topic).schema_compatibility_strategy()
     }
 
     /// Adds a schema if it may follow the ones that are there, or finds the version that says the same. This is what
@@ -134,9 +122,8 @@ impl Catalog {
         schema: Option<SchemaInfo>,
         user: &str,
     ) -> Result<Option<SchemaVersion>, SchemaError> {
-        let policies = self.policies(topic.namespace()).unwrap_or_default();
         let Some(schema) = schema.map(SchemaInfo::as_stored) else {
-            let enforced = self.options().schema_validation_enforced || policies.schema_validation_enforced();
+            let enforced = self.levels(topic).schema_validation_enforced();
             return match enforced && self.latest_schema(topic).is_some() {
                 true => Err(refusal(
                     "Producers cannot connect or send message without a schema to topics with a schema",
@@ -144,9 +131,7 @@ impl Catalog {
                 false => Ok(None),
             };
         };
-        let may_add = policies
-            .allow_auto_update_schema()
-            .unwrap_or(self.options().allow_auto_update_schema);
+        let may_add = self.levels(topic).allow_auto_update_schema();
         if may_add || topic.is_system() {
             let added = self.add_schema(topic, schema, user).await?;
             return Ok(Some(added.version));

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::policy::AutoTopicType;
 
 async fn partitions(catalog: &Catalog, name: &str, auto_create: bool) -> Option<u32> {
     catalog.partitioned_metadata(&topic(name), auto_create).await.ok()
@@ -72,8 +73,8 @@ async fn names_must_agree_with_the_partitions_on_record() {
 #[tokio::test]
 async fn automatic_topics_may_be_partitioned() {
     let bench = Bench::with(|options| {
-        options.auto_topic_type = AutoTopicType::Partitioned;
-        options.default_num_partitions = 3;
+        options.policies.auto_topic_creation.kind = AutoTopicType::Partitioned;
+        options.policies.auto_topic_creation.partitions = 3;
     });
     let catalog = bench.open().await;
     let both = tokio::join!(partitions(&catalog, "p", true), partitions(&catalog, "p", true));
@@ -91,7 +92,7 @@ async fn automatic_topics_may_be_partitioned() {
 
 #[tokio::test]
 async fn the_namespace_has_the_last_word() {
-    let catalog = Bench::with(|options| options.allow_auto_topic_creation = false)
+    let catalog = Bench::with(|options| options.policies.auto_topic_creation.allow = false)
         .open()
         .await;
     let name = namespace("public/default");

@@ -154,7 +154,7 @@ async fn namespaces_keep_their_policies() {
     catalog.set_policy(&name, "x", json!({"y": 1})).await.unwrap();
     catalog.remove_policy(&name, "x").await.unwrap();
     let policies = bench.open().await.policies(&name).unwrap();
-    assert_eq!(policies.message_ttl_seconds(), Some(5));
+    assert_eq!(policies.get_as("message_ttl_in_seconds"), Some(5));
     assert_eq!(policies.get("x"), None);
     assert_eq!(policies.get("bundles").unwrap()["numBundles"], 4);
 }

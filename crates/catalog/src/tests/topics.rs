@@ -189,7 +189,7 @@ async fn one_of_many_creators_wins() {
 
 #[tokio::test]
 async fn the_limit_of_a_namespace_counts_topics_of_users() {
-    let catalog = Bench::with(|options| options.max_topics_per_namespace = 2)
+    let catalog = Bench::with(|options| options.policies.max_topics_per_namespace = 2)
         .open()
         .await;
     catalog.ensure_topic(&topic("__system"), true).await.unwrap();

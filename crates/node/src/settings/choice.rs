@@ -1,5 +1,8 @@
 //! Settings that are one of a few words.
 
+use pharos_catalog::policy::{AutoTopicType, InactiveMode, QuotaAction};
+use pharos_ledger::Durability;
+
 use super::Value;
 
 /// Form of the log on standard error.
@@ -11,46 +14,6 @@ pub enum LogFormat {
     Human,
     /// One JSON object per line.
     Json,
-}
-
-/// Kind of topic made on first use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopicType {
-    /// One log.
-    NonPartitioned,
-    /// Several.
-    Partitioned,
-}
-
-/// What happens when a backlog is over its quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuotaPolicy {
-    /// Producers are turned away and try again.
-    Hold,
-    /// Producers are turned away and fail.
-    Exception,
-    /// Slow cursors are moved on.
-    Eviction,
-}
-
-/// Which topics count as not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InactiveMode {
-    /// Those without subscriptions.
-    NoSubscriptions,
-    /// Those whose subscriptions have no backlog.
-    CaughtUp,
-}
-
-/// When an append counts as durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageSync {
-    /// Synced to the device.
-    Sync,
-    /// Handed to the operating system.
-    Async,
-    /// In memory; written to the device later.
-    Bypass,
 }
 
 /// How the log's bytes reach the device.
@@ -100,17 +63,17 @@ words!(
     Json = "json"
 );
 words!(
-    TopicType,
+    AutoTopicType,
     "non-partitioned or partitioned",
     NonPartitioned = "non-partitioned",
     Partitioned = "partitioned"
 );
 words!(
-    QuotaPolicy,
+    QuotaAction,
     "producer_request_hold, producer_exception or consumer_backlog_eviction",
     Hold = "producer_request_hold",
     Exception = "producer_exception",
-    Eviction = "consumer_backlog_eviction"
+    Evict = "consumer_backlog_eviction"
 );
 words!(
     InactiveMode,
@@ -125,7 +88,7 @@ words!(
     Bookkeeper = "bookkeeper-first"
 );
 words!(
-    StorageSync,
+    Durability,
     "sync, async or bypass",
     Sync = "sync",
     Async = "async",

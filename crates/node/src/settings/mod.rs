@@ -19,7 +19,7 @@ mod storage;
 pub mod table;
 mod units;
 
-pub use choice::{InactiveMode, LogFormat, QuotaPolicy, ReadPriority, StorageIo, StorageSync, TopicType};
+pub use choice::{LogFormat, ReadPriority, StorageIo};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use offload::OffloadSettings;
 pub use policies::PolicySettings;
@@ -84,32 +84,14 @@ pub struct ProtocolSettings {
 /// Settings of topics and subscriptions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopicSettings {
-    /// Topics made on first use.
-    pub allow_auto_topic_creation: bool,
-    /// Their kind.
-    pub allow_auto_topic_creation_type: TopicType,
-    /// Their partitions, when partitioned.
-    pub default_num_partitions: u32,
-    /// Subscriptions made on first use.
-    pub allow_auto_subscription_creation: bool,
     /// Namespaces deleted together with their topics.
     pub force_delete_namespace_allowed: bool,
     /// Tenants deleted together with their namespaces.
     pub force_delete_tenant_allowed: bool,
     /// Consumers are moved past what is lost.
     pub auto_skip_non_recoverable_data: bool,
-    /// Unacknowledged messages of a consumer; 0 any.
-    pub max_unacked_messages_per_consumer: u32,
-    /// Unacknowledged messages of a subscription; 0 any.
-    pub max_unacked_messages_per_subscription: u32,
-    /// How often due messages are looked for.
-    pub delayed_delivery_tick_time: Duration,
-    /// Whether delayed messages wait for their exact time.
-    pub delayed_delivery_strict: bool,
     /// Pause before another failover consumer takes over.
     pub active_consumer_failover_delay: Duration,
-    /// How often cursor positions are persisted.
-    pub cursor_flush_interval: Duration,
     /// How long nobody uses a topic before it is unloaded.
     pub unload_idle_after: Limit<Duration>,
     /// Memory for what was handed out to consumers whose sockets have not taken it.
@@ -138,10 +120,6 @@ pub struct LedgerSettings {
     pub min_rollover_time: Duration,
     /// Time without a message after which a new ledger begins; 0 never.
     pub inactive_rollover_time: Duration,
-    /// How long acknowledged data is kept.
-    pub default_retention_time: Limit<Duration>,
-    /// How much acknowledged data is kept.
-    pub default_retention_size: Limit<ByteSize>,
     /// How often ledgers are trimmed.
     pub retention_check_interval: Duration,
     /// Memory for entries at the tails of all topics.
@@ -177,19 +155,10 @@ impl Default for Settings {
                 connection_liveness_check_timeout: Duration::from_secs(5),
             },
             topics: TopicSettings {
-                allow_auto_topic_creation: true,
-                allow_auto_topic_creation_type: TopicType::NonPartitioned,
-                default_num_partitions: 1,
-                allow_auto_subscription_creation: true,
                 force_delete_namespace_allowed: false,
                 force_delete_tenant_allowed: false,
                 auto_skip_non_recoverable_data: false,
-                max_unacked_messages_per_consumer: 50_000,
-                max_unacked_messages_per_subscription: 200_000,
-                delayed_delivery_tick_time: Duration::from_secs(1),
-                delayed_delivery_strict: false,
                 active_consumer_failover_delay: Duration::from_secs(1),
-                cursor_flush_interval: Duration::from_secs(1),
                 unload_idle_after: Limit::At(Duration::from_secs(600)),
                 max_unwritten_size: ByteSize::mib(128),
             },
@@ -204,8 +173,6 @@ impl Default for Settings {
                 max_rollover_time: Duration::from_secs(240 * 60),
                 min_rollover_time: Duration::from_secs(10 * 60),
                 inactive_rollover_time: Duration::ZERO,
-                default_retention_time: Limit::At(Duration::ZERO),
-                default_retention_size: Limit::At(ByteSize(0)),
                 retention_check_interval: Duration::from_secs(120),
                 cache_size: ByteSize::mib(256),
                 backlog_cache_size: ByteSize::mib(128),
@@ -222,6 +189,7 @@ impl Settings {
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
+        let policies = &self.policies.broker;
         let mut expect = |holds: bool, sentence: &str| {
             if !holds {
                 faults.push(sentence.to_owned());
@@ -251,11 +219,11 @@ impl Settings {
             "keep_alive_interval must not be 0",
         );
         expect(
-            self.topics.default_num_partitions > 0,
+            policies.auto_topic_creation.partitions > 0,
             "default_num_partitions must not be 0",
         );
         expect(
-            !self.topics.delayed_delivery_tick_time.is_zero(),
+            !policies.delayed_delivery.tick.is_zero(),
             "delayed_delivery_tick_time must not be 0",
         );
         expect(self.ledger.max_entries > 0, "ledger.max_entries must not be 0");
@@ -278,7 +246,7 @@ impl Settings {
         };
         self.storage.check(&mut expect);
         expect(
-            !self.topics.cursor_flush_interval.is_zero(),
+            !policies.persistence.cursor_flush_interval.is_zero(),
             "cursor_flush_interval must not be 0",
         );
         expect(

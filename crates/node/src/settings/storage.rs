@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use super::{ByteSize, Limit, Paths, Share, StorageIo, StorageSync};
+use super::{ByteSize, Limit, Paths, Share, StorageIo};
 
 /// How the embedded engine keeps messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageSettings {
-    /// When an append counts as durable.
-    pub sync: StorageSync,
     /// Past the page cache or through it.
     pub io: StorageIo,
     /// Where the journals are.
@@ -62,7 +60,6 @@ pub struct StorageSettings {
 impl Default for StorageSettings {
     fn default() -> Self {
         Self {
-            sync: StorageSync::Sync,
             io: StorageIo::Direct,
             journal_dirs: Paths::default(),
             ledger_dirs: Paths::default(),

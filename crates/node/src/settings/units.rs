@@ -154,6 +154,42 @@ impl<T> Limit<T> {
     }
 }
 
+impl From<Option<u64>> for Limit<ByteSize> {
+    fn from(bytes: Option<u64>) -> Self {
+        bytes.map_or(Self::Unlimited, |bytes| Self::At(ByteSize(bytes)))
+    }
+}
+
+impl From<Limit<ByteSize>> for Option<u64> {
+    fn from(limit: Limit<ByteSize>) -> Self {
+        limit.as_option().map(|size| size.0)
+    }
+}
+
+impl From<Option<Duration>> for Limit<Duration> {
+    fn from(time: Option<Duration>) -> Self {
+        time.map_or(Self::Unlimited, Self::At)
+    }
+}
+
+impl From<Limit<Duration>> for Option<Duration> {
+    fn from(limit: Limit<Duration>) -> Self {
+        limit.as_option().copied()
+    }
+}
+
+impl From<u64> for ByteSize {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<ByteSize> for u64 {
+    fn from(size: ByteSize) -> Self {
+        size.0
+    }
+}
+
 impl Value for Limit<ByteSize> {
     const KIND: &'static str = "size or unlimited";
 

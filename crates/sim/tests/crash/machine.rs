@@ -71,7 +71,6 @@ fn broker_options(random: &mut Random) -> Options {
         shards: 1 + u16::try_from(random.below(3)).unwrap(),
         cursor_flush_interval: Duration::from_secs(1),
         failover_delay: Duration::from_millis(random.below(2) as u64 * 300),
-        inactive_topics: None,
         retention_check_interval: Duration::from_secs(2),
         unload_idle_after: random.one_in(3).then(|| Duration::from_secs(2)),
         backlog_cache_bytes: 1 << 20,

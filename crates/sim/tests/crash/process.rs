@@ -121,7 +121,7 @@ impl Process {
     async fn start_broker(&mut self, options: Options) -> Alive<()> {
         let metadata = self.metadata();
         let catalog = self
-            .drive(async move { Catalog::open(metadata, CatalogOptions::default()).await })
+            .drive(async move { Catalog::open(metadata, catalog_options()).await })
             .await?;
         let catalog = match catalog {
             Ok(catalog) => catalog,
@@ -271,4 +271,11 @@ impl Drop for Process {
         // Whatever happens on the way down reaches the disk no more.
         self.fs.die_in(0);
     }
+}
+
+/// Topics that nobody uses stay: the model knows nothing of their going.
+fn catalog_options() -> CatalogOptions {
+    let mut options = CatalogOptions::default();
+    options.policies.inactive_topics.delete = false;
+    options
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use pharos_types::Ordinal;
 
 use super::*;
-use crate::rules::{Quota, QuotaAction, Rules};
 use crate::topic::SeekTo;
+use pharos_catalog::policy::{BacklogQuotas, EffectivePolicies, Quota, QuotaAction};
 
 const OLD_MS: u64 = 1_000;
 
@@ -85,11 +85,14 @@ async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
     let found = bench
         .on(bench.home(&name), move |shard| async move {
             let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
-            let rules = Rules {
-                quota_age: Some(Quota {
-                    limit: 3_600_000,
-                    action: QuotaAction::Evict,
-                }),
+            let rules = EffectivePolicies {
+                backlog_quotas: BacklogQuotas {
+                    size: None,
+                    age: Some(Quota {
+                        limit: 3_600_000,
+                        action: QuotaAction::Evict,
+                    }),
+                },
                 ..(*topic.state.borrow().rules).clone()
             };
             topic.state.borrow_mut().rules = Rc::new(rules);

@@ -1,0 +1,440 @@
+//! The rows.
+//!
+//! ```text
+//! /// What it does; this is also the field's documentation and the reference page's sentence.
+//! name: Type = the broker's default, merge rule, Row: check, levels, where it acts;
+//! name: Type, broker Other = …     when the broker's level has a type of its own
+//! …, merge[off_for_system_topics]  system topics have `Type::default()`
+//! ```
+//!
+//! From each row come a field of [`BrokerPolicies`] and of [`EffectivePolicies`], a method of [`Levels`] that says what holds,
+//! and an entry of [`POLICIES`].
+
+use std::time::Duration;
+
+use pharos_admin_api::{
+    AutoSubscriptionCreationOverride, DelayedDeliveryPolicies, DispatchRate, PublishRate, SubscribeRate,
+};
+use pharos_ledger::Durability;
+use pharos_types::TopicName;
+use serde_json::json;
+
+use super::check::{self, any, count, shape};
+use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
+use super::row::{Guard, Row};
+use super::value::{
+    AutoSubscriptionCreation, AutoTopicCreation, AutoTopicType, BacklogQuotaDefaults, BacklogQuotas,
+    DelayedDelivery, InactiveMode, InactiveTopics, Minutes, Persistence, PublishRateLimit, Retention,
+    Seconds, SubscribeRateLimit, SubscriptionTypes, ToJson,
+};
+use crate::Catalog;
+use crate::schema::SchemaCompatibilityStrategy;
+use crate::{BROADCAST_SUBSCRIPTIONS, DURABILITY};
+
+macro_rules! policies {
+    ($(
+        $(#[doc = $about:literal])+
+        $name:ident: $value:ty $(, broker $broker:ty)? = $default:expr, $merge:ident $([$spares:ident])?, $row:expr;
+    )+) => {
+        /// What the broker's settings say of each policy: what holds where neither a topic nor its namespace says anything.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct BrokerPolicies {
+            $($(#[doc = $about])+ pub $name: policies!(@broker $value $(, $broker)?),)+
+        }
+
+        impl Default for BrokerPolicies {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        /// What holds for one topic.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct EffectivePolicies {
+            $($(#[doc = $about])+ pub $name: $value,)+
+        }
+
+        impl EffectivePolicies {
+            /// Merges what is said. `is_system`: whether limits, quotas and expiry are left out.
+            fn of(levels: &Levels<'_>, is_system: bool) -> Self {
+                Self { $($name: policies!(@effective levels, is_system, $name $(, $spares)?),)+ }
+            }
+        }
+
+        impl Levels<'_> {
+            $(
+                $(#[doc = $about])+
+                #[must_use]
+                pub fn $name(&self) -> $value {
+                    $merge(self, &rows::$name, &self.broker.$name)
+                }
+            )+
+        }
+
+        #[allow(non_upper_case_globals, reason = "a row is found by its field's name")]
+        mod rows {
+            use super::*;
+
+            $(
+                pub(super) static $name: Row = Row {
+                    name: stringify!($name),
+                    about: concat!($($about),+),
+                    applied: policies!(@applied $name $(, $broker)?),
+                    spares_system_topics: policies!(@flag $($spares)?),
+                    ..$row
+                };
+            )+
+        }
+
+        /// The policies that something acts on, in the order of the reference page.
+        pub static POLICIES: &[&Row] = &[$(&rows::$name),+];
+    };
+    (@broker $value:ty) => { $value };
+    (@broker $value:ty, $broker:ty) => { $broker };
+    (@applied $name:ident) => { |levels| levels.$name().to_json() };
+    (@applied $name:ident, $broker:ty) => { |levels| levels.broker.$name.to_json() };
+    (@effective $levels:ident, $is_system:ident, $name:ident) => { $levels.$name() };
+    (@effective $levels:ident, $is_system:ident, $name:ident, off_for_system_topics) => {
+        if $is_system { Default::default() } else { $levels.$name() }
+    };
+    (@flag) => { false };
+    (@flag off_for_system_topics) => { true };
+}
+
+policies! {
+    /// How long and how much acknowledged data is kept; -1 is without limit. Larger than the backlog quotas.
+    retention: Retention = Retention { time: Some(Duration::ZERO), bytes: Some(0) }, nearest,
+        Row::new("RetentionPolicies", check::retention)
+            .settings(&["ledger.default_retention_time", "ledger.default_retention_size"])
+            .namespace("retention", "retention_policies")
+            .topic("retention")
+            .guard(Guard::Quotas)
+            .acts("broker/src/topic/retire.rs");
+
+    /// Seconds after which a message counts as acknowledged on every subscription; 0 is never.
+    message_ttl: Seconds = Seconds(Duration::ZERO), nearest[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.message_ttl"])
+            .namespace("messageTTL", "message_ttl_in_seconds")
+            .topic("messageTTL")
+            .in_query()
+            .acts("broker/src/topic/expiry.rs");
+
+    /// How large and how old a backlog may be, and what happens beyond: one value for `destination_storage` and one for
+    /// `message_age`, each decided by itself.
+    backlog_quotas: BacklogQuotas, broker BacklogQuotaDefaults = BacklogQuotaDefaults::default(), each_quota[off_for_system_topics],
+        Row::new("BacklogQuota by type", check::backlog_quotas)
+            .settings(&["policies.backlog_quota_size", "policies.backlog_quota_time", "policies.backlog_quota_policy"])
+            .namespace("backlogQuota", "backlog_quota_map")
+            .unset_member(|_| json!({}))
+            .topic("backlogQuota")
+            .guard(Guard::Quotas)
+            .acts("broker/src/topic/quota.rs");
+
+    /// Minutes that a durable subscription lives without consumers; 0 is for ever.
+    subscription_expiration: Minutes = Minutes(Duration::ZERO), nearest[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.subscription_expiration_time"])
+            .namespace("subscriptionExpirationTime", "subscription_expiration_time_minutes")
+            .topic("subscriptionExpirationTime")
+            .in_query()
+            .acts("broker/src/topic/expiry.rs");
+
+    /// When a topic that nobody uses is deleted.
+    inactive_topics: InactiveTopics = InactiveTopics {
+            delete: true,
+            mode: InactiveMode::NoSubscriptions,
+            after: Duration::from_secs(60),
+        }, nearest[off_for_system_topics],
+        Row::new("InactiveTopicPolicies", check::inactive)
+            .settings(&[
+                "policies.delete_inactive_topics",
+                "policies.delete_inactive_topics_mode",
+                "policies.delete_inactive_topics_after",
+            ])
+            .namespace("inactiveTopicPolicies", "inactive_topic_policies")
+            .topic("inactiveTopicPolicies")
+            .acts("broker/src/topic/inactive.rs");
+
+    /// Producers that a topic may have; 0 is no limit.
+    max_producers: u32 = 0, nearest[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.max_producers_per_topic"])
+            .namespace("maxProducersPerTopic", "max_producers_per_topic")
+            .topic("maxProducers")
+            .acts("broker/src/topic/limits.rs");
+
+    /// Producers that a topic may have from one address; 0 is no limit.
+    max_same_address_producers: u32 = 0, broker_alone[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.max_same_address_producers_per_topic"])
+            .acts("broker/src/topic/limits.rs");
+
+    /// Consumers that a topic may have; 0 is no limit.
+    max_consumers: u32 = 0, nearest[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.max_consumers_per_topic"])
+            .namespace("maxConsumersPerTopic", "max_consumers_per_topic")
+            .topic("maxConsumers")
+            .acts("broker/src/topic/limits.rs");
+
+    /// Consumers that a topic may have from one address; 0 is no limit.
+    max_same_address_consumers: u32 = 0, broker_alone[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.max_same_address_consumers_per_topic"])
+            .acts("broker/src/topic/limits.rs");
+
+    /// Consumers that a subscription may have; 0 is no limit.
+    max_consumers_per_subscription: u32 = 0, nearest[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.max_consumers_per_subscription"])
+            .namespace("maxConsumersPerSubscription", "max_consumers_per_subscription")
+            .topic("maxConsumersPerSubscription")
+            .acts("broker/src/topic/limits.rs");
+
+    /// Durable subscriptions that a topic may have; 0 is no limit.
+    max_subscriptions: u32 = 0, nearest[off_for_system_topics],
+        Row::new("number", count)
+            .settings(&["policies.max_subscriptions_per_topic"])
+            .namespace("maxSubscriptionsPerTopic", "max_subscriptions_per_topic")
+            .topic("maxSubscriptionsPerTopic")
+            .acts("broker/src/topic/limits.rs");
+
+    /// Topics that a namespace may have, partitions counted one by one; 0 is no limit.
+    max_topics_per_namespace: u32 = 0, nearest,
+        Row::new("number", count)
+            .settings(&["policies.max_topics_per_namespace"])
+            .namespace("maxTopicsPerNamespace", "max_topics_per_namespace")
+            .unset_at_path(|_| json!(0))
+            .acts("catalog/src/topics.rs");
+
+    /// Shared and Key_Shared: a consumer with so many unacknowledged messages gets no more; 0 is no limit.
+    max_unacked_per_consumer: u32 = 50_000, nearest,
+        Row::new("number", count)
+            .settings(&["max_unacked_messages_per_consumer"])
+            .namespace("maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer")
+            .topic("maxUnackedMessagesOnConsumer")
+            .acts("broker/src/topic/dispatched.rs");
+
+    /// Shared and Key_Shared: a subscription with so many unacknowledged messages stands still; 0 is no limit.
+    max_unacked_per_subscription: u32 = 200_000, nearest,
+        Row::new("number", count)
+            .settings(&["max_unacked_messages_per_subscription"])
+            .namespace("maxUnackedMessagesPerSubscription", "max_unacked_messages_per_subscription")
+            .topic("maxUnackedMessagesOnSubscription")
+            .acts("broker/src/topic/dispatched.rs");
+
+    /// The largest entry in bytes, headers counted; 0 is that of the protocol, `max_message_size`.
+    max_entry_bytes: Option<u32> = None, nearest[off_for_system_topics],
+        Row::new("number", count)
+            .topic("maxMessageSize")
+            .acts("broker/src/topic/publish.rs");
+
+    /// Messages and bytes a second that may be published; more wait, and their producers with them.
+    publish_rate: PublishRateLimit = PublishRateLimit::default(), nearest[off_for_system_topics],
+        Row::new("PublishRate", shape::<PublishRate>)
+            .settings(&["policies.max_publish_rate_messages", "policies.max_publish_rate_bytes"])
+            .namespace("publishRate", "publishMaxMessageRate")
+            .by_cluster()
+            .topic("publishRate")
+            .acts("broker/src/topic/throttle.rs");
+
+    /// How often one consumer may subscribe.
+    subscribe_rate: SubscribeRateLimit = SubscribeRateLimit::default(), nearest[off_for_system_topics],
+        Row::new("SubscribeRate", shape::<SubscribeRate>)
+            .namespace("subscribeRate", "clusterSubscribeRate")
+            .by_cluster()
+            .topic("subscribeRate")
+            .acts("broker/src/topic/limits.rs");
+
+    /// Whether delayed messages wait for their time, how often they are looked at, and the longest delay.
+    delayed_delivery: DelayedDelivery = DelayedDelivery {
+            active: true,
+            tick: Duration::from_secs(1),
+            strict: false,
+            delay_ms_max: None,
+        }, nearest,
+        Row::new("DelayedDeliveryPolicies", shape::<DelayedDeliveryPolicies>)
+            .settings(&["policies.delayed_delivery", "delayed_delivery_tick_time", "delayed_delivery_strict"])
+            .namespace("delayedDelivery", "delayed_delivery_policies")
+            .topic("delayedDelivery")
+            .acts("broker/src/topic/dispatched.rs");
+
+    /// The types of subscription that are served; an empty list says nothing. Broadcast counts as Exclusive.
+    subscription_types: SubscriptionTypes = SubscriptionTypes::default(), nearest,
+        Row::new("list of names", check::subscription_types)
+            .namespace("subscriptionTypesEnabled", "subscription_types_enabled")
+            .unset(|_| json!([]))
+            .topic("subscriptionTypesEnabled")
+            .acts("broker/src/topic/limits.rs");
+
+    /// Whether only encrypted messages are taken.
+    encryption_required: bool = false, nearest[off_for_system_topics],
+        Row::new("true or false", shape::<bool>)
+            .namespace("encryptionRequired", "encryption_required")
+            .unset(|_| json!(false))
+            .acts("broker/src/topic/publish.rs");
+
+    /// Whether a topic is made when a client first names it, and which.
+    auto_topic_creation: AutoTopicCreation = AutoTopicCreation {
+            allow: true,
+            kind: AutoTopicType::NonPartitioned,
+            partitions: 1,
+        }, nearest,
+        Row::new("AutoTopicCreationOverride", check::auto_topic_creation)
+            .settings(&["allow_auto_topic_creation", "allow_auto_topic_creation_type", "default_num_partitions"])
+            .namespace("autoTopicCreation", "autoTopicCreationOverride")
+            .acts("catalog/src/ensure.rs");
+
+    /// Whether a durable subscription is made when a consumer first names it.
+    auto_subscription_creation: AutoSubscriptionCreation = AutoSubscriptionCreation { allow: true }, nearest,
+        Row::new("AutoSubscriptionCreationOverride", shape::<AutoSubscriptionCreationOverride>)
+            .settings(&["allow_auto_subscription_creation"])
+            .namespace("autoSubscriptionCreation", "autoSubscriptionCreationOverride")
+            .topic("autoSubscriptionCreation")
+            .acts("catalog/src/namespaces.rs");
+
+    /// How the schema of a topic may change. `UNDEFINED` says nothing.
+    schema_compatibility_strategy: SchemaCompatibilityStrategy = SchemaCompatibilityStrategy::Full, schema_strategy,
+        Row::new("SchemaCompatibilityStrategy", shape::<SchemaCompatibilityStrategy>)
+            .namespace("schemaCompatibilityStrategy", "schema_compatibility_strategy")
+            .put_on_namespaces()
+            .unset(|_| json!("UNDEFINED"))
+            .topic("schemaCompatibilityStrategy")
+            .put_on_topics()
+            .acts("catalog/src/schema/registry.rs");
+
+    /// Whether producers may bring new schemas.
+    allow_auto_update_schema: bool = true, nearest,
+        Row::new("true or false", shape::<bool>)
+            .namespace("isAllowAutoUpdateSchema", "is_allow_auto_update_schema")
+            .unset(|broker| json!(broker.allow_auto_update_schema))
+            .acts("catalog/src/schema/registry.rs");
+
+    /// Whether producers without a schema are refused on a topic that has one.
+    schema_validation_enforced: bool = false, either,
+        Row::new("true or false", shape::<bool>)
+            .namespace("schemaValidationEnforced", "schema_validation_enforced")
+            .unset(|_| json!(false))
+            .knows_applied()
+            .topic("schemaValidationEnforced")
+            .unset_on_topics(|_| json!(false))
+            .idle_on_topics()
+            .acts("catalog/src/schema/registry.rs");
+
+    /// Copies of a message, and how often positions are stored. It can only say what is: 1, 1, 1 and a rate that is not lower.
+    persistence: Persistence = Persistence { cursor_flush_interval: Duration::from_secs(1) }, broker_alone,
+        Row::new("PersistencePolicies", check::persistence)
+            .settings(&["cursor_flush_interval"])
+            .namespace("persistence", "persistence")
+            .topic("persistence")
+            .guard(Guard::Copies)
+            .acts("node/src/broker.rs");
+
+    /// How hard messages are made durable before they are acknowledged: `sync`, `async` or `bypass`.
+    durability: Durability = Durability::Sync, durability,
+        Row::new("word", any)
+            .settings(&["storage.sync"])
+            .property(DURABILITY)
+            .acts("broker/src/topic/upkeep.rs");
+}
+
+/// The older way to say [`Levels::schema_compatibility_strategy`].
+pub(super) const OLD_SCHEMA_STRATEGY: &str = "schema_auto_update_compatibility_strategy";
+
+/// Rows without a type of their own: other ways to say what a row above says, what a namespace says of itself, and policies
+/// that nothing acts on, which can only be "off".
+#[rustfmt::skip]
+pub static OTHERS: &[Row] = &[
+    Row::named("old_schema_strategy", "Older form of schemaCompatibilityStrategy, which goes before it.", "SchemaAutoUpdateCompatibilityStrategy", check::old_strategy)
+        .namespace("schemaAutoUpdateCompatibilityStrategy", OLD_SCHEMA_STRATEGY).put_on_namespaces()
+        .acts("catalog/src/policy/levels.rs"),
+    Row::named("offload_policies", "Where closed ledgers are offloaded to, and when.", "OffloadPolicies", check::offload_policies)
+        .namespace("offloadPolicies", "offload_policies").topic("offloadPolicies").guard(Guard::OffloadDrivers)
+        .acts("broker/src/offload.rs"),
+    Row::named("offload_threshold", "Bytes of closed ledgers that are not offloaded; -1 is off.", "number", shape::<i64>)
+        .namespace("offloadThreshold", "offload_threshold").put_on_namespaces().unset(|_| json!(-1))
+        .acts("broker/src/offload.rs"),
+    Row::named("offload_threshold_seconds", "Age at which closed ledgers are offloaded; -1 is off.", "number", check::offload_seconds)
+        .namespace("offloadThresholdInSeconds", "offload_threshold_in_seconds").put_on_namespaces().unset(|_| json!(-1))
+        .acts("broker/src/offload.rs"),
+    Row::named("offload_deletion_lag", "Milliseconds that the broker keeps its own copy of an offloaded ledger.", "number", shape::<i64>)
+        .namespace("offloadDeletionLagMs", "offload_deletion_lag_ms").put_on_namespaces()
+        .acts("broker/src/offload.rs"),
+
+    Row::named("replication", "The clusters that have the data; only this one can.", "list of names", shape::<Vec<String>>)
+        .namespace("replication", "replication_clusters").topic("replication").guard(Guard::Clusters)
+        .acts("catalog/src/namespaces.rs"),
+    Row::named("allowed_clusters", "The clusters that may have the data; only this one can.", "list of names", shape::<Vec<String>>)
+        .namespace("allowedClusters", "allowed_clusters").unset(|_| json!([])).guard(Guard::OwnCluster).idle(),
+    Row::named("bundles", "Into how many hash ranges a namespace is cut, and where.", "BundlesData", any)
+        .namespace("", "bundles").acts("catalog/src/namespaces.rs"),
+    Row::named("properties", "Texts by name; those that begin with `pharos.` are the broker's.", "texts by name", any)
+        .namespace("", "properties").unset_member(|_| json!({})).acts("broker/src/properties.rs"),
+    Row::named("broadcast_subscriptions", "Names and patterns of the subscriptions that are broadcast.", "list of names", any)
+        .namespace("", BROADCAST_SUBSCRIPTIONS).property(BROADCAST_SUBSCRIPTIONS)
+        .acts("catalog/src/policies.rs"),
+
+    Row::named("auth_policies", "Who may do what; nobody is asked yet.", "AuthPolicies", any)
+        .namespace("", "auth_policies")
+        .unset_member(|_| json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}})).idle(),
+    Row::named("deleted", "Whether the namespace is going.", "true or false", any)
+        .namespace("", "deleted").unset_member(|_| json!(false)).idle(),
+    Row::named("migrated", "Whether the namespace moved to another cluster.", "true or false", any)
+        .namespace("", "migrated").unset_member(|_| json!(false)).idle(),
+    Row::named("cluster_dispatch_rate", "Older form of dispatchRate.", "DispatchRate", any)
+        .namespace("", "clusterDispatchRate").unset_member(|_| json!({})).idle(),
+    Row::named("latency_stats_sample_rate", "Left over in Pulsar.", "numbers by cluster", any)
+        .namespace("", "latency_stats_sample_rate").unset_member(|_| json!({})).idle(),
+    Row::named("resource_group", "The limits that several namespaces share.", "text", any)
+        .namespace("", "resource_group_name").idle(),
+    Row::named("topic_property_keys_for_metrics", "Properties of topics that become labels of metrics.", "list of names", any)
+        .namespace("", "allowed_topic_property_keys_for_metrics").idle(),
+
+    Row::named("deduplication", "Whether messages that a producer sent before are dropped.", "true or false", shape::<bool>)
+        .namespace("deduplication", "deduplicationEnabled").topic("deduplicationEnabled")
+        .applied(|_| Some(json!(false))).idle(),
+    Row::named("deduplication_snapshot_interval", "Seconds between stored states of deduplication.", "number", count)
+        .namespace("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds").topic("deduplicationSnapshotInterval")
+        .idle(),
+    Row::named("compaction_threshold", "Bytes of backlog at which a topic is compacted.", "number", count)
+        .namespace("compactionThreshold", "compaction_threshold").put_on_namespaces().topic("compactionThreshold")
+        .applied(|_| Some(json!(0))).idle(),
+    Row::named("subscription_auth_mode", "Whether subscriptions are named after roles.", "None or Prefix", check::auth_mode)
+        .namespace("subscriptionAuthMode", "subscription_auth_mode").unset(|_| json!("None")).idle(),
+    Row::named("entry_filters", "Plug-ins that look at each message.", "EntryFilters", any)
+        .namespace("entryFilters", "entryFilters").topic("entryFilters")
+        .applied(|_| Some(json!({"entryFilterNames": ""}))).idle(),
+    Row::named("anti_affinity_group", "Namespaces that are kept apart.", "text", shape::<String>)
+        .namespace("antiAffinity", "anti_affinity_group").idle(),
+    Row::named("pause_on_ack_state_persistent", "Whether dispatchers wait for acknowledgements to be stored.", "true or false", any)
+        .namespace("dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled").unset_at_path(|_| json!(false))
+        .topic("dispatcherPauseOnAckStatePersistent").unset_on_topics(|_| json!(false)).idle(),
+    Row::named("dispatch_rate", "Messages and bytes a second that a topic delivers.", "DispatchRate", shape::<DispatchRate>)
+        .namespace("dispatchRate", "topicDispatchRate").by_cluster().topic("dispatchRate").applied(no_dispatch_rate).idle(),
+    Row::named("subscription_dispatch_rate", "The same for each subscription.", "DispatchRate", shape::<DispatchRate>)
+        .namespace("subscriptionDispatchRate", "subscriptionDispatchRate").by_cluster().topic("subscriptionDispatchRate")
+        .applied(no_dispatch_rate).idle(),
+    Row::named("replicator_dispatch_rate", "The same for copies to other clusters.", "DispatchRate", shape::<DispatchRate>)
+        .namespace("replicatorDispatchRate", "replicatorDispatchRate").by_cluster().topic("replicatorDispatchRate")
+        .applied(no_dispatch_rate).idle(),
+];
+
+#[expect(clippy::unnecessary_wraps, reason = "one signature for all rows")]
+fn no_dispatch_rate(_: &Levels<'_>) -> Option<serde_json::Value> {
+    Some(json!({
+        "dispatchThrottlingRateInMsg": 0,
+        "dispatchThrottlingRateInByte": 0,
+        "relativeToPublishRate": false,
+        "ratePeriodInSecond": 1,
+    }))
+}
+
+impl Catalog {
+    /// What holds for a topic now. Limits, quotas and expiry are not for system topics.
+    #[must_use]
+    pub fn effective_policies(&self, topic: &TopicName) -> EffectivePolicies {
+        let is_system = topic.is_system() || self.is_heartbeat(topic.namespace());
+        EffectivePolicies::of(&self.levels(topic), is_system)
+    }
+}
