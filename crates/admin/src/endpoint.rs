@@ -6,12 +6,15 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 
 use pharos_admin_api::routes::{DOMAIN, Method, Route};
+use pharos_auth::{Access, Principal};
 
+use crate::error::ApiError;
 use crate::paths::PathParams;
 use crate::state::Admin;
 
@@ -42,15 +45,28 @@ where
     Endpoint { route, methods }
 }
 
-/// The way of every request to its handler.
+/// The way of every request to its handler: the one place where it is asked whether the caller may do it.
 async fn enter(route: &'static Route, mut request: Request, next: Next) -> Response {
-    match PathParams::of(route, request.uri().path()) {
+    match permit(route, &request) {
         Ok(params) => {
             request.extensions_mut().insert(params);
             next.run(request).await
         }
         Err(error) => error.into_response(),
     }
+}
+
+/// Takes the path apart and asks. The handler checks names that are none: what they are part of is what is asked about.
+fn permit(route: &'static Route, request: &Request) -> Result<PathParams, ApiError> {
+    let params = PathParams::of(route, request.uri().path())?;
+    let found = request.extensions();
+    let (Some(access), Some(who)) = (found.get::<Access>(), found.get::<Principal>()) else {
+        let reason = "the request came by no connection";
+        return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
+    };
+    let asked = access.check(who, route.action(), params.subject().as_resource());
+    asked.map_err(|denied| ApiError::denied(&denied))?;
+    Ok(params)
 }
 
 impl Endpoint {

@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use pharos_admin_api::ErrorData;
+use pharos_auth::Denied;
 use pharos_broker::admin::AdminError;
 
 /// Why a request failed. Every failure the door answers with is one of these.
@@ -22,6 +23,15 @@ impl ApiError {
             status,
             reason: reason.into(),
         }
+    }
+
+    /// A caller that must say who it is gets 401, one that may not do it 403.
+    pub(crate) fn denied(denied: &Denied) -> Self {
+        let status = match denied {
+            Denied::NotAuthenticated(_) => StatusCode::UNAUTHORIZED,
+            Denied::NotAuthorized(_) => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, denied.to_string())
     }
 
     pub(crate) fn bad_request(reason: impl Into<String>) -> Self {

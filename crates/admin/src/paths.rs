@@ -12,6 +12,7 @@ use axum::http::request::Parts;
 
 use pharos_admin_api::paths::decode_part;
 use pharos_admin_api::routes::{DOMAIN, Route};
+use pharos_auth::Resource;
 use pharos_types::{Domain, NameError, NamespaceName, SubscriptionName, TopicName};
 
 use crate::error::ApiError;
@@ -28,6 +29,28 @@ pub(crate) struct SubscriptionPath(pub(crate) TopicName, pub(crate) Subscription
 
 /// `{tenant}` and `{namespace}`.
 pub(crate) struct NamespacePath(pub(crate) NamespaceName);
+
+/// What a request is about: a [`Resource`] with names of its own.
+pub(crate) enum Subject {
+    Cluster,
+    Tenant(String),
+    Namespace(NamespaceName),
+    Topic(TopicName),
+    Subscription(TopicName, SubscriptionName),
+}
+
+impl Subject {
+    /// As the authorization call takes it.
+    pub(crate) fn as_resource(&self) -> Resource<'_> {
+        match self {
+            Self::Cluster => Resource::Cluster,
+            Self::Tenant(tenant) => Resource::Tenant(tenant),
+            Self::Namespace(namespace) => Resource::Namespace(namespace),
+            Self::Topic(topic) => Resource::Topic(topic),
+            Self::Subscription(topic, subscription) => Resource::Subscription(topic, subscription),
+        }
+    }
+}
 
 /// `{domain}`: which kind of topics a path is about.
 pub(crate) struct DomainPath(pub(crate) Domain);
@@ -53,6 +76,23 @@ impl PathParams {
         let text = self.get(name);
         text.parse()
             .map_err(|_| ApiError::precondition(format!("'{text}' is no whole number")))
+    }
+
+    /// The narrowest thing that the path names properly.
+    pub(crate) fn subject(&self) -> Subject {
+        let Ok(namespace) = self.namespace() else {
+            return match self.get("tenant") {
+                "" => Subject::Cluster,
+                tenant => Subject::Tenant(tenant.to_owned()),
+            };
+        };
+        let Ok(topic) = self.topic() else {
+            return Subject::Namespace(namespace);
+        };
+        match SubscriptionName::new(self.get("subscription")) {
+            Ok(subscription) => Subject::Subscription(topic, subscription),
+            Err(_) => Subject::Topic(topic),
+        }
     }
 
     fn domain(&self) -> Result<Domain, ApiError> {

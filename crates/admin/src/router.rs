@@ -1,9 +1,9 @@
 //! The route table with its handlers as one router, and JSON answers for what the table does not have.
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::any;
+use axum::{Extension, Router};
 
 use crate::body::BODY_BYTES_MAX;
 use crate::endpoint::Endpoint;
@@ -16,6 +16,7 @@ use crate::{
 
 /// Everything the door answers.
 pub fn router(admin: Admin) -> Router {
+    let access = admin.options.access.clone();
     endpoints()
         .into_iter()
         .fold(Router::new(), |router, endpoint| endpoint.mount(router))
@@ -23,6 +24,7 @@ pub fn router(admin: Admin) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(Extension(access))
         .with_state(admin)
 }
 

@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
 
+use pharos_auth::Principal;
 use pharos_runtime::{ShutdownToken, clock};
 use pharos_transport::{Acceptor, Incoming};
 
@@ -68,8 +69,10 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
     let peer = stream.peer_address();
     let router = TowerToHyperService::new(router);
     let requests = place.requests();
-    let service = service_fn(|request| {
+    let who = Principal::anonymous(format!("/{peer}"));
+    let service = service_fn(|mut request: hyper::Request<_>| {
         let busy = requests.begin();
+        request.extensions_mut().insert(who.clone());
         let answered = router.call(request);
         async move {
             let answer = answered.await;

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use pharos_auth::Access;
 use pharos_broker::admin::AdminBackend;
 use pharos_catalog::Catalog;
 
 /// What the door says about itself.
 #[derive(Clone, Debug)]
 pub struct AdminOptions {
+    /// What says who may do what.
+    pub access: Access,
     /// Name of this cluster.
     pub cluster_name: String,
     /// `pulsar://host:port` as clients reach it.

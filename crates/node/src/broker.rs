@@ -33,6 +33,8 @@ const SERVER_VERSION: &str = concat!("Pulsar Server-Pharos-", env!("CARGO_PKG_VE
 pub(crate) struct RunningBroker {
     /// The broker, for draining it.
     broker: Broker,
+    /// What says who may do what, over every door.
+    pub(crate) access: Access,
     /// What the HTTP server asks.
     pub(crate) admin: Arc<dyn AdminBackend>,
     /// Where the Pulsar server listens; the real port when 0 was asked for.
@@ -91,6 +93,7 @@ pub(crate) async fn start_broker(
     let offloader = crate::offload::start(&settings.offload)?;
     let mut options = broker_options(settings);
     options.managed_ledger.offloader = Some(offloader.clone());
+    let access = options.access.clone();
     let (broker, threads) = pharos_broker::start(options, catalog, storage.clone(), metadata.clone())
         .context("cannot start the data threads")?;
     let server = open_server(&broker, settings, host, files.connections_max(settings, &storage))?;
@@ -114,6 +117,7 @@ pub(crate) async fn start_broker(
         })
     });
     Ok(RunningBroker {
+        access,
         admin: Backend::with_stores(broker.clone(), families, health),
         broker,
         pulsar_address: server.local_address,

@@ -99,6 +99,7 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
 fn admin(effective: &Effective, broker: &RunningBroker, host: &str, http_address: SocketAddr) -> Admin {
     let settings = &effective.settings;
     let options = AdminOptions {
+        access: broker.access.clone(),
         cluster_name: settings.cluster_name.clone(),
         broker_url: broker.service_url.clone(),
         http_url: format!("http://{host}:{}", http_address.port()),

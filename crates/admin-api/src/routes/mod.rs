@@ -24,6 +24,7 @@ macro_rules! table {
     };
 }
 
+mod action;
 pub mod brokers;
 pub mod bundles;
 pub mod clusters;

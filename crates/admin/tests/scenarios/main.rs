@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_admin::{Admin, AdminOptions, router, serve};
+use pharos_auth::Access;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_metadata::Memory;
 use pharos_runtime::Shutdown;
 use pharos_transport::Listener;
 use serde_json::Value;
 
+mod callers;
 mod fake;
 mod table;
 
@@ -35,6 +37,11 @@ async fn open_door() -> Door {
 
 /// One that deletes by force, or does not.
 async fn open_door_that(forced: bool) -> Door {
+    open_door_with(forced, Access::everyone()).await.0
+}
+
+/// One that asks `access`, and its catalog.
+async fn open_door_with(forced: bool, access: Access) -> (Door, Catalog) {
     let catalog = Catalog::open(Arc::new(Memory::new()), CatalogOptions::default())
         .await
         .unwrap();
@@ -42,6 +49,7 @@ async fn open_door_that(forced: bool) -> Door {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_address();
     let options = AdminOptions {
+        access,
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),
         http_url: "http://127.0.0.1:8080".into(),
@@ -51,15 +59,16 @@ async fn open_door_that(forced: bool) -> Door {
         force_delete_tenant: forced,
     };
     let shutdown = Shutdown::default();
-    let router = router(Admin::new(broker, catalog, options));
+    let router = router(Admin::new(broker, catalog.clone(), options));
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(serve(listener.start().unwrap(), router, 1024, shutdown.token()));
     let served = tokio::runtime::Handle::current().spawn(async move { drop(tasks.join_all().await) });
-    Door {
+    let door = Door {
         address,
         shutdown,
         served,
-    }
+    };
+    (door, catalog)
 }
 
 /// One request on a connection of its own. Status, content type and body.
