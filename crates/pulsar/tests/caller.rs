@@ -368,8 +368,35 @@ async fn what_encryption_refuses_leaves_no_schema_and_no_subscription() {
     house.stop().await;
 }
 
+#[tokio::test]
+async fn what_a_quota_refuses_leaves_no_schema_and_no_subscription() {
+    let mut house = House::new().await;
+    house
+        .ask(request::subscribe("t", "behind", SubType::Exclusive, 1, 7))
+        .await;
+    house.ask(request::producer("t", 1, 7, None)).await;
+    let entry = pharos_wire::message::encode_entry(&proto::MessageMetadata::default(), &[7; 100]);
+    let send = house.raw.send_with_payload(request::send(1, 0, 1), &entry);
+    send.await.unwrap();
+    assert!(matches!(
+        house.raw.next_command().await.unwrap(),
+        Command::SendReceipt(_)
+    ));
+    let quota = serde_json::json!({"destination_storage": {"limitSize": 10, "policy": "producer_exception"}});
+    house.set_policy("backlog_quota_map", quota).await;
+    let answer = house.ask(producer("t", 2, Some("with"))).await;
+    let wanted = ServerError::ProducerBlockedQuotaExceededException as i32;
+    assert_eq!(error_of(&answer), Some(wanted), "{answer:?}");
+    has_only(&house, &["behind"]).await;
+    house.stop().await;
+}
+
 async fn leaves_nothing(house: &House) {
+    has_only(house, &[]).await;
+}
+
+async fn has_only(house: &House, subscriptions: &[&str]) {
     let name: TopicName = "t".parse().unwrap();
     assert!(house.catalog.latest_schema(&name).is_none());
-    assert_eq!(house.subscriptions("t").await, Vec::<String>::new());
+    assert_eq!(house.subscriptions("t").await, subscriptions);
 }
