@@ -25,7 +25,6 @@ mod namespaces;
 mod offload;
 mod partitions;
 mod paths;
-mod policy_table;
 mod router;
 mod schemas;
 mod server;

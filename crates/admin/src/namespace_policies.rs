@@ -1,4 +1,4 @@
-//! Policies of namespaces, all by the same few handlers over [`POLICIES`].
+//! Policies of namespaces, all by the same few handlers over the rows of the registry ([`policy`]).
 
 use axum::Json;
 use axum::extract::State;
@@ -9,15 +9,14 @@ use serde_json::{Map, Value, json};
 use pharos_admin_api::query::{AppliedQuery, QuotaQuery};
 use pharos_admin_api::routes::namespace_policies as routes;
 
+use pharos_catalog::policy::{self, AtNamespace, Guard, Level, Levels, Row};
+
 use crate::body::{QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
 use crate::offload;
 use crate::paths::NamespacePath;
-use crate::policy_table::{
-    POLICIES, Place, Policy, backlog_quota, check_copies, check_enforced, is_off, retention_exceeds, worded,
-};
 use crate::state::Admin;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -27,44 +26,47 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::REMOVE_BACKLOG_QUOTA, remove_backlog_quota),
     ];
     for rows in routes::POLICIES {
-        let known = POLICIES.iter().find(|policy| policy.namespace_path == rows.name);
-        let Some(policy) = known else { continue };
+        let Some((row, at)) = row_at(rows.name) else {
+            continue;
+        };
         endpoints.extend([
             on(&rows.read, move |state, path, query| {
-                read(policy, state, path, query)
+                read(row, at, state, path, query)
             }),
-            on(&rows.set, move |state, path, body| set(policy, state, path, body)),
-            on(&rows.remove, move |state, path| remove(policy, state, path)),
+            on(&rows.set, move |state, path, body| {
+                set(row, at, state, path, body)
+            }),
+            on(&rows.remove, move |state, path| remove(at, state, path)),
         ]);
     }
     endpoints
 }
 
-/// The value, or 204 when it is not set.
+/// The row of the policy at this path.
+fn row_at(path: &str) -> Option<(&'static Row, AtNamespace)> {
+    policy::all().find_map(|row| {
+        let at = row.namespace.filter(|at| at.path == path)?;
+        Some((row, at))
+    })
+}
+
+/// The value, or 204 when it is not set and has none by itself.
 async fn read(
-    policy: &Policy,
+    row: &Row,
+    at: AtNamespace,
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
     QueryOf(query): QueryOf<AppliedQuery>,
 ) -> ApiResult<Response> {
     let policies = policies_of(&admin, &name)?;
-    let value = policies.get(policy.member);
-    let value = match policy.place {
-        Place::Whole => value,
-        Place::ByCluster => value.and_then(|clusters| clusters.get(&admin.options.cluster_name)),
-    };
-    if let Some(value) = value {
+    if let Some(value) = at.said_by(&policies, &admin.options.cluster_name) {
         return Ok(Json(value.clone()).into_response());
     }
     let options = admin.catalog.options();
-    let value = match policy.member {
-        // The reference says so of these two whether it is asked for what holds or not.
-        "max_topics_per_namespace" => Some(json!(0)),
-        "dispatcherPauseOnAckStatePersistentEnabled" => Some(json!(false)),
-        "schema_validation_enforced" if query.applied => {
-            Some(json!(options.policies.schema_validation_enforced))
-        }
-        member => unset(&admin).remove(member).filter(|value| !value.is_object()),
+    let value = if query.applied && at.knows_applied {
+        (row.applied)(&Levels::of_broker(options))
+    } else {
+        at.unset.map(|unset| unset(&options.policies))
     };
     Ok(match value {
         Some(value) => Json(value).into_response(),
@@ -75,105 +77,70 @@ async fn read(
 /// What the policies of a namespace say that are never absent, where nobody said anything. Clients take these for plain
 /// values and stumble over an empty answer.
 pub(crate) fn unset(admin: &Admin) -> Map<String, Value> {
-    let members = json!({
-        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
-        "allowed_clusters": [],
-        "backlog_quota_map": {},
-        "clusterDispatchRate": {},
-        "topicDispatchRate": {},
-        "subscriptionDispatchRate": {},
-        "replicatorDispatchRate": {},
-        "clusterSubscribeRate": {},
-        "publishMaxMessageRate": {},
-        "latency_stats_sample_rate": {},
-        "deleted": false,
-        "encryption_required": false,
-        "subscription_auth_mode": "None",
-        "offload_threshold": -1,
-        "offload_threshold_in_seconds": -1,
-        "schema_compatibility_strategy": "UNDEFINED",
-        "is_allow_auto_update_schema": admin.catalog.options().policies.allow_auto_update_schema,
-        "schema_validation_enforced": false,
-        "subscription_types_enabled": [],
-        "properties": {},
-        "migrated": false,
-    });
-    match members {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    }
+    let broker = &admin.catalog.options().policies;
+    let rows = policy::all().filter_map(|row| row.namespace);
+    rows.filter_map(|at| Some((at.member.to_owned(), at.unset_member?(broker))))
+        .collect()
 }
 
 async fn set(
-    policy: &Policy,
+    row: &Row,
+    at: AtNamespace,
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
     RequiredJson(value): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    let value = (policy.check)(value).map_err(|error| worded(error, policy.namespace_path))?;
-    check_acted_on(&admin, policy.member, &value)?;
-    if policy.member == RETENTION {
+    let value = accepted(&admin, row, value)?;
+    if row.guard == Guard::Quotas {
         let policies = policies_of(&admin, &name)?;
         let quotas: Map<String, Value> = policies.get_as(QUOTAS).unwrap_or_default();
-        if !retention_exceeds(Some(&value), &quotas) {
+        if !policy::retention_exceeds(Some(&value), &quotas) {
             let reason = "Retention Quota must exceed configured backlog quota for namespace.";
             return Err(ApiError::precondition(reason));
         }
     }
-    offload::check(&admin, policy.member, &value)?;
-    store(&admin, policy, &name, value).await
+    store(&admin, at, &name, value).await
 }
 
-/// Refuses a value that nothing would act on.
-fn check_acted_on(admin: &Admin, member: &str, value: &Value) -> ApiResult<()> {
-    match member {
-        "persistence" => check_copies(value, admin.backend.default_policy(member).as_ref()),
-        // It may live where it does.
-        "allowed_clusters" if is_only(value, &admin.options.cluster_name) => Ok(()),
-        _ => check_enforced(member, admin.backend.enforced_namespace_policies(), value),
-    }
-}
-
-/// Whether it is a list of this name and no other.
-fn is_only(value: &Value, name: &str) -> bool {
-    let mut items = value.as_array().into_iter().flatten();
-    items.all(|item| item.as_str() == Some(name))
+/// The value in the shape that is stored, if something acts on it.
+fn accepted(admin: &Admin, row: &Row, value: Value) -> ApiResult<Value> {
+    let broker = &admin.catalog.options().policies;
+    let value = row.accept(Level::Namespace, value, broker, &admin.options.cluster_name)?;
+    offload::check(admin, row, &value)?;
+    Ok(value)
 }
 
 async fn remove(
-    policy: &Policy,
+    at: AtNamespace,
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    store(&admin, policy, &name, Value::Null).await
+    store(&admin, at, &name, Value::Null).await
 }
 
 async fn store(
     admin: &Admin,
-    policy: &Policy,
+    at: AtNamespace,
     name: &pharos_types::NamespaceName,
     value: Value,
 ) -> ApiResult<StatusCode> {
     let cluster = &admin.options.cluster_name;
-    let stored = admin
-        .catalog
-        .update_policies(name, |policies| match policy.place {
-            Place::Whole => {
-                policies.set(policy.member, value.clone());
-                offload::sync(policies, policy.member);
+    let stored = admin.catalog.update_policies(name, |policies| {
+        if at.by_cluster {
+            let mut clusters: Map<String, Value> = policies.get_as(at.member).unwrap_or_default();
+            if value.is_null() {
+                clusters.remove(cluster);
+            } else {
+                clusters.insert(cluster.clone(), value.clone());
             }
-            Place::ByCluster => {
-                let mut clusters: Map<String, Value> = policies.get_as(policy.member).unwrap_or_default();
-                if value.is_null() {
-                    clusters.remove(cluster);
-                } else {
-                    clusters.insert(cluster.clone(), value.clone());
-                }
-                policies.set(policy.member, Value::Object(clusters));
-            }
-        });
+            policies.set(at.member, Value::Object(clusters));
+        } else {
+            policies.set(at.member, value.clone());
+            offload::sync(policies, at.member);
+        }
+    });
     stored.await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -207,11 +174,13 @@ async fn set_backlog_quota(
     RequiredJson(value): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
-    let (kind, quota) = (quota_type(query.backlog_quota_type)?, backlog_quota(value)?);
-    check_enforced(QUOTAS, admin.backend.enforced_namespace_policies(), &quota)?;
+    let (kind, quota) = (
+        quota_type(query.backlog_quota_type)?,
+        policy::backlog_quota(value)?,
+    );
     let policies = policies_of(&admin, &name)?;
     let quotas = Map::from_iter([(kind.clone(), quota.clone())]);
-    if !retention_exceeds(policies.get(RETENTION), &quotas) {
+    if !policy::retention_exceeds(policies.get(RETENTION), &quotas) {
         let reason = "Backlog Quota exceeds configured retention quota for namespace. Please increase retention quota and retry";
         return Err(ApiError::precondition(reason));
     }
@@ -261,30 +230,20 @@ fn keep(admin: &Admin, member: &str, value: Value) -> ApiResult<Option<Value>> {
     if value.is_null() || is_own_cluster(admin, member, &value) {
         return Ok(None);
     }
-    let enforced = admin.backend.enforced_namespace_policies();
-    let is_acted_on = enforced.contains(&member) || matches!(member, "persistence" | "allowed_clusters");
-    if !is_acted_on {
-        return match is_off(&value) {
+    let row = policy::all().find(|row| row.key(Level::Namespace) == member);
+    let row = row.filter(|row| row.acts_on(Level::Namespace) || row.guard == Guard::OwnCluster);
+    let Some((row, at)) = row.and_then(|row| Some((row, row.namespace?))) else {
+        return match policy::is_off(&value) {
             true => Ok(None),
             false => Err(ApiError::not_implemented(format!(
                 "policy {member} is not enforced in this release, so a namespace cannot be made with it"
             ))),
         };
-    }
-    if member == QUOTAS {
-        return each_member(value, backlog_quota).map(Some);
-    }
-    let known = POLICIES.iter().find(|policy| policy.member == member);
-    let value = match known {
-        Some(policy) if policy.place == Place::ByCluster => each_member(value, policy.check)?,
-        Some(policy) => {
-            let value = (policy.check)(value).map_err(|error| worded(error, policy.namespace_path))?;
-            check_acted_on(admin, member, &value)?;
-            value
-        }
-        None => value,
     };
-    offload::check(admin, member, &value)?;
+    let value = match at.by_cluster {
+        true => each_member(value, |value| Ok((row.check)(at.path, value)?))?,
+        false => accepted(admin, row, value)?,
+    };
     Ok(Some(value))
 }
 

@@ -6,13 +6,13 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use pharos_admin_api::routes::namespace_policies::REMOVE_OFFLOAD;
 use pharos_admin_api::routes::offload as routes;
-use pharos_admin_api::{OffloadPolicies, OffloadProcessStatus, ResetCursorData, lenient};
+use pharos_admin_api::{OffloadProcessStatus, ResetCursorData};
 use pharos_catalog::Policies;
+use pharos_catalog::policy::{Guard, Row};
 use pharos_types::{EntryId, LedgerId, Position, TopicName};
 
 use crate::body::RequiredJson;
@@ -95,42 +95,10 @@ async fn remove_policies(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Checks the shape of the policy that holds all, and drops what it does not say.
-pub(crate) fn policies(value: Value) -> ApiResult<Value> {
-    let invalid = |error| ApiError::bad_request(format!("offload policies: {error}"));
-    let value = match OffloadPolicies::deserialize(&value) {
-        Ok(_) => value,
-        // Numbers as text: what is kept is what they were read as.
-        Err(_) => lenient::<OffloadPolicies>(value)
-            .and_then(serde_json::to_value)
-            .map_err(invalid)?,
-    };
-    let Value::Object(members) = value else {
-        return Err(ApiError::precondition("the offload policies must be specified"));
-    };
-    let said: Map<String, Value> = members
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .collect();
-    Ok(Value::Object(said))
-}
-
-/// Seconds, or -1 for never.
-pub(crate) fn seconds(value: Value) -> ApiResult<Value> {
-    match lenient::<i64>(value) {
-        Ok(seconds) if seconds >= -1 => Ok(seconds.into()),
-        _ => Err(ApiError::precondition(
-            "Invalid value for offloadThresholdInSecond",
-        )),
-    }
-}
-
 /// Asks the broker whether it could act on a policy that somebody wants to set.
-///
-/// `name`: its member among a namespace's policies, or its path under a topic.
-pub(crate) fn check(admin: &Admin, name: &str, value: &Value) -> ApiResult<()> {
-    match name {
-        ALL | "offloadPolicies" => Ok(admin.backend.check_offload_policies(value)?),
+pub(crate) fn check(admin: &Admin, row: &Row, value: &Value) -> ApiResult<()> {
+    match row.guard {
+        Guard::OffloadDrivers => Ok(admin.backend.check_offload_policies(value)?),
         _ => Ok(()),
     }
 }
@@ -188,16 +156,5 @@ mod tests {
                 .get("managedLedgerOffloadThresholdInBytes")
                 .is_none()
         );
-    }
-
-    #[test]
-    fn values_have_their_shape() {
-        assert_eq!(
-            super::policies(json!({"s3ManagedLedgerOffloadRole": null, "managedLedgerOffloadDriver": "S3"}))
-                .unwrap(),
-            json!({"managedLedgerOffloadDriver": "S3"})
-        );
-        assert!(super::policies(json!({"nonsense": 1})).is_err() && super::policies(json!(3)).is_err());
-        assert!(seconds(json!(-1)).is_ok() && seconds(json!(-2)).is_err() && seconds(json!("x")).is_err());
     }
 }

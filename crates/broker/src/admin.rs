@@ -19,7 +19,6 @@ use pharos_admin_api::{
 use pharos_ledger::BoxFuture;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
-use crate::properties::BROADCAST_SUBSCRIPTIONS;
 use pharos_catalog::Catalog;
 
 mod errors;
@@ -67,21 +66,6 @@ pub enum AdminError {
     #[error("{0}")]
     Internal(String),
 }
-
-/// Namespace policies that the catalog itself acts on.
-pub const ENFORCED_BY_CATALOG: &[&str] = &[
-    "autoSubscriptionCreationOverride",
-    "autoTopicCreationOverride",
-    "bundles",
-    "is_allow_auto_update_schema",
-    "max_topics_per_namespace",
-    "properties",
-    "replication_clusters",
-    "schema_auto_update_compatibility_strategy",
-    "schema_compatibility_strategy",
-    "schema_validation_enforced",
-    BROADCAST_SUBSCRIPTIONS,
-];
 
 /// Short for the answer of a verb.
 pub type AdminResult<'a, T> = BoxFuture<'a, Result<T, AdminError>>;
@@ -177,21 +161,9 @@ pub trait AdminBackend: Send + Sync {
     /// The shared facts.
     fn catalog(&self) -> &Catalog;
 
-    /// Namespace policies that are acted on, by their names in [`Policies`](pharos_catalog::Policies). Others cannot be
-    /// set, but to a value that means "off".
-    fn enforced_namespace_policies(&self) -> &'static [&'static str] {
-        ENFORCED_BY_CATALOG
-    }
-
-    /// Topic policies that are acted on, by the last part of their path (`retention`, `maxProducers`, …).
-    fn enforced_topic_policies(&self) -> &'static [&'static str] {
-        &["schemaCompatibilityStrategy"]
-    }
-
-    /// What the broker's settings say about a policy of topics, named by the last part of its path, in the policy's own
-    /// shape; `None` when they have no word on it.
-    fn default_policy(&self, policy: &str) -> Option<serde_json::Value> {
-        let _ = policy;
+    /// What the node's settings say of offloading, in the shape of the policy `offloadPolicies`; `None` when they name no
+    /// driver. All other policies have the broker's level in the catalog.
+    fn default_offload_policies(&self) -> Option<serde_json::Value> {
         None
     }
 

@@ -71,21 +71,6 @@ impl AdminBackend for FakeBroker {
         &self.catalog
     }
 
-    fn enforced_namespace_policies(&self) -> &'static [&'static str] {
-        &[
-            "bundles",
-            "replication_clusters",
-            "properties",
-            "retention_policies",
-            "autoTopicCreationOverride",
-            "schema_compatibility_strategy",
-        ]
-    }
-
-    fn enforced_topic_policies(&self) -> &'static [&'static str] {
-        &["retention", "schemaCompatibilityStrategy"]
-    }
-
     fn create_topic(&self, topic: TopicName, properties: Properties) -> AdminResult<'_, ()> {
         Box::pin(async move { Ok(self.catalog.create_topic(&topic, properties).await?) })
     }

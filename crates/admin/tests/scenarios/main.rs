@@ -21,6 +21,7 @@ use serde_json::Value;
 
 mod callers;
 mod fake;
+mod policies;
 mod table;
 
 use fake::FakeBroker;

@@ -3,6 +3,7 @@
 use pharos_metadata::{ReadError, WriteError};
 
 use super::AdminError;
+use pharos_catalog::policy::Refusal;
 use pharos_catalog::schema::SchemaError;
 use pharos_catalog::{
     ClusterError, EnsureTopicError, NamespaceError, PartitionedMetadataError, PartitionedTopicError,
@@ -135,6 +136,16 @@ impl From<SchemaError> for AdminError {
             SchemaError::Incompatible(_) => Self::Conflict(reason),
             SchemaError::Deleting(_) => Self::Unavailable(reason),
             SchemaError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<Refusal> for AdminError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Shape(reason) => Self::Invalid(reason),
+            Refusal::Value(reason) => Self::Precondition(reason),
+            Refusal::NotActedOn(reason) => Self::NotImplemented(reason),
         }
     }
 }

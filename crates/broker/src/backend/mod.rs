@@ -25,7 +25,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use pharos_admin_api::{
     AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, OffloadProcessStatus,
@@ -34,67 +34,13 @@ use pharos_admin_api::{
 use pharos_types::{Domain, Position, SubscriptionName, TopicName};
 
 use crate::admin::{
-    AdminBackend, AdminError, AdminResult, BroadcastQuery, ENFORCED_BY_CATALOG, ExamineFrom, LastMessage,
-    MetricFamily, MetricsSnapshot, Place, StatsFlags, StoredEntry,
+    AdminBackend, AdminError, AdminResult, BroadcastQuery, ExamineFrom, LastMessage, MetricFamily,
+    MetricsSnapshot, Place, StatsFlags, StoredEntry,
 };
 use crate::broker::Broker;
 use crate::topic::{Access, Topic, Upkeep};
 use meters::Meters;
 use pharos_catalog::Catalog;
-use pharos_catalog::policy::{self, Level, Levels};
-
-/// Namespace policies that are acted on: by the catalog, and by topics.
-static ENFORCED_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    ENFORCED_BY_CATALOG
-        .iter()
-        .copied()
-        .chain(ENFORCED_BY_TOPICS.iter().map(|(_, member)| *member))
-        .filter(|member| !member.is_empty())
-        .collect()
-});
-
-/// Policies that topics act on: the last part of the path under a topic, and the member of a namespace's policies.
-static ENFORCED_BY_TOPICS: &[(&str, &str)] = &[
-    ("backlogQuota", "backlog_quota_map"),
-    ("delayedDelivery", "delayed_delivery_policies"),
-    ("inactiveTopicPolicies", "inactive_topic_policies"),
-    ("maxConsumers", "max_consumers_per_topic"),
-    ("maxConsumersPerSubscription", "max_consumers_per_subscription"),
-    ("maxMessageSize", ""),
-    ("maxProducers", "max_producers_per_topic"),
-    ("maxSubscriptionsPerTopic", "max_subscriptions_per_topic"),
-    (
-        "maxUnackedMessagesOnConsumer",
-        "max_unacked_messages_per_consumer",
-    ),
-    (
-        "maxUnackedMessagesOnSubscription",
-        "max_unacked_messages_per_subscription",
-    ),
-    ("messageTTL", "message_ttl_in_seconds"),
-    ("publishRate", "publishMaxMessageRate"),
-    ("retention", "retention_policies"),
-    ("subscribeRate", "clusterSubscribeRate"),
-    (
-        "subscriptionExpirationTime",
-        "subscription_expiration_time_minutes",
-    ),
-    ("subscriptionTypesEnabled", "subscription_types_enabled"),
-    (crate::offload::OF_TOPIC, "offload_policies"),
-    ("", "offload_deletion_lag_ms"),
-    ("", "offload_threshold"),
-    ("", "offload_threshold_in_seconds"),
-    ("", "encryption_required"),
-    // The catalog acts on these.
-    ("autoSubscriptionCreation", ""),
-    ("schemaCompatibilityStrategy", ""),
-];
-
-/// The same as topics have them.
-static ENFORCED_TOPIC_POLICIES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let paths = ENFORCED_BY_TOPICS.iter().map(|(path, _)| *path);
-    paths.filter(|path| !path.is_empty()).collect()
-});
 
 /// What crates below the broker say of themselves for the metrics page.
 pub type FamilySource = Box<dyn Fn() -> Vec<MetricFamily> + Send + Sync>;
@@ -190,20 +136,8 @@ impl AdminBackend for Backend {
         &self.broker.shared.catalog
     }
 
-    fn enforced_namespace_policies(&self) -> &'static [&'static str] {
-        &ENFORCED_POLICIES
-    }
-
-    fn enforced_topic_policies(&self) -> &'static [&'static str] {
-        &ENFORCED_TOPIC_POLICIES
-    }
-
-    fn default_policy(&self, name: &str) -> Option<serde_json::Value> {
-        if name == crate::offload::OF_TOPIC {
-            return crate::offload::default_of(&self.broker.shared.options.offload.policy);
-        }
-        let row = policy::all().find(|row| row.key(Level::Topic) == name)?;
-        (row.applied)(&Levels::of_broker(self.catalog().options()))
+    fn default_offload_policies(&self) -> Option<serde_json::Value> {
+        crate::offload::default_of(&self.broker.shared.options.offload.policy)
     }
 
     fn check_backlog_quotas(&self) -> AdminResult<'_, ()> {

@@ -74,13 +74,8 @@ impl<'a> Levels<'a> {
     /// What the namespace says.
     fn of_namespace_as<T: DeserializeOwned>(&self, row: &Row) -> Option<T> {
         let at = row.namespace?;
-        let value = self.namespace.as_ref()?.get(at.member)?;
-        let value = if at.by_cluster {
-            value.get(self.cluster)?
-        } else {
-            value
-        };
-        T::deserialize(value).ok()
+        let policies = self.namespace.as_deref()?;
+        T::deserialize(at.said_by(policies, self.cluster)?).ok()
     }
 }
 

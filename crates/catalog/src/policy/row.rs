@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::check::{self, Refusal};
 use super::levels::Levels;
 use super::table::BrokerPolicies;
+use crate::Policies;
 
 /// One policy, as REST and the reference page see it.
 #[derive(Clone, Copy)]
@@ -110,6 +111,19 @@ pub enum Guard {
     OwnCluster,
     /// The drivers that this node has.
     OffloadDrivers,
+}
+
+impl AtNamespace {
+    /// What a namespace says; `cluster`: this one.
+    #[must_use]
+    pub fn said_by<'p>(&self, policies: &'p Policies, cluster: &str) -> Option<&'p Value> {
+        let value = policies.get(self.member)?;
+        if self.by_cluster {
+            value.get(cluster)
+        } else {
+            Some(value)
+        }
+    }
 }
 
 impl Row {

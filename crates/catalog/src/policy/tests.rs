@@ -344,3 +344,82 @@ fn a_quota_beyond_retention_is_found() {
     assert!(!holds(10, 10, 10 << 20, -1) && !holds(10, -1, 5, 600));
     assert!(retention_exceeds(None, &serde_json::Map::new()));
 }
+
+#[test]
+fn offload_policies_have_their_shape() {
+    let policies = |value| check::offload_policies("", value);
+    let seconds = |value| check::offload_seconds("", value);
+    assert_eq!(
+        policies(json!({"s3ManagedLedgerOffloadRole": null, "managedLedgerOffloadDriver": "S3"})).unwrap(),
+        json!({"managedLedgerOffloadDriver": "S3"})
+    );
+    assert!(policies(json!({"nonsense": 1})).is_err() && policies(json!(3)).is_err());
+    assert!(seconds(json!(-1)).is_ok() && seconds(json!(-2)).is_err() && seconds(json!("x")).is_err());
+}
+
+/// The members of a namespace's policies in Pulsar 4.2.
+const MEMBERS_IN_PULSAR: [&str; 50] = [
+    "auth_policies",
+    "replication_clusters",
+    "allowed_clusters",
+    "bundles",
+    "backlog_quota_map",
+    "clusterDispatchRate",
+    "topicDispatchRate",
+    "subscriptionDispatchRate",
+    "replicatorDispatchRate",
+    "clusterSubscribeRate",
+    "persistence",
+    "deduplicationEnabled",
+    "autoTopicCreationOverride",
+    "autoSubscriptionCreationOverride",
+    "publishMaxMessageRate",
+    "latency_stats_sample_rate",
+    "message_ttl_in_seconds",
+    "subscription_expiration_time_minutes",
+    "retention_policies",
+    "deleted",
+    "encryption_required",
+    "delayed_delivery_policies",
+    "inactive_topic_policies",
+    "subscription_auth_mode",
+    "max_producers_per_topic",
+    "max_consumers_per_topic",
+    "max_consumers_per_subscription",
+    "max_unacked_messages_per_consumer",
+    "max_unacked_messages_per_subscription",
+    "max_subscriptions_per_topic",
+    "compaction_threshold",
+    "offload_threshold",
+    "offload_threshold_in_seconds",
+    "offload_deletion_lag_ms",
+    "max_topics_per_namespace",
+    "schema_auto_update_compatibility_strategy",
+    "schema_compatibility_strategy",
+    "is_allow_auto_update_schema",
+    "schema_validation_enforced",
+    "offload_policies",
+    "deduplicationSnapshotIntervalSeconds",
+    "subscription_types_enabled",
+    "allowed_topic_property_keys_for_metrics",
+    "properties",
+    "resource_group_name",
+    "migrated",
+    "dispatcherPauseOnAckStatePersistentEnabled",
+    "entryFilters",
+    // Kept apart there, served beside the others.
+    "anti_affinity_group",
+    // Our own.
+    "pharos.broadcastSubscriptions",
+];
+
+#[test]
+fn every_member_of_a_namespace_s_policies_has_a_row() {
+    let rows: Vec<&str> = all().filter_map(|row| Some(row.namespace?.member)).collect();
+    for member in MEMBERS_IN_PULSAR {
+        assert!(rows.contains(&member), "{member} has no row");
+    }
+    for member in rows {
+        assert!(MEMBERS_IN_PULSAR.contains(&member), "{member} is no member");
+    }
+}
