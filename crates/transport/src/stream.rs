@@ -53,7 +53,7 @@ impl Incoming {
     ///
     /// Cancel safety: dropping the future closes the connection.
     pub async fn establish(self) -> io::Result<Stream> {
-        set_options(&self.carrier, self.address);
+        set_options(&self.carrier);
         let carrier = Carrier::Tcp(TcpStream::from_std(self.carrier)?);
         Ok(Stream {
             carrier,
@@ -69,16 +69,10 @@ impl Incoming {
 }
 
 /// What the kernel should know of a connection.
-fn set_options(socket: &std::net::TcpStream, address: SocketAddr) {
+fn set_options(socket: &std::net::TcpStream) {
     let options = socket2::SockRef::from(socket);
     if let Err(error) = options.set_send_buffer_size(SEND_BUFFER_BYTES) {
         tracing::debug!(%error, "cannot set SO_SNDBUF");
-    }
-    // On this machine there is no path whose bandwidth could be found out: what paces or probes only adds timers.
-    if address.ip().to_canonical().is_loopback()
-        && let Err(error) = options.set_tcp_congestion(b"reno")
-    {
-        tracing::debug!(%error, "cannot set TCP_CONGESTION");
     }
     // Answers leave as they are made; a vectored write already collects what belongs together.
     if let Err(error) = socket.set_nodelay(true) {
