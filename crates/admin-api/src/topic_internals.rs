@@ -39,6 +39,10 @@ pub struct PersistentTopicInternalStats {
     pub ledgers: Vec<LedgerInfo>,
     /// Cursors by subscription.
     pub cursors: BTreeMap<String, CursorStats>,
+    /// `ledger:entry` of entries that could not be read since the topic was loaded, in their order and at most 256. Pharos alone has
+    /// this field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable_positions: Vec<String>,
     /// Properties of the managed ledger.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,

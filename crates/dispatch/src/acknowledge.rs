@@ -35,6 +35,14 @@ impl Dispatcher {
         dealt
     }
 
+    /// These entries in replay cannot be read. They stay unacknowledged, and are not asked for again until they are reached anew:
+    /// after a reset, or when all consumers have left. What is not in replay stays where it is.
+    pub fn set_aside(&mut self, ordinals: &[Ordinal]) {
+        for ordinal in ordinals {
+            self.replay.remove(ordinal.0);
+        }
+    }
+
     /// Everything before `end` is acknowledged: skipped, expired, or trimmed. Whether that moved anything.
     ///
     /// Walks all that is pending, in replay, delayed or counted, so it is for rare events.

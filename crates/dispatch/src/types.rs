@@ -110,7 +110,8 @@ pub enum Next {
     },
     /// Read exactly these entries (rising), or a part of them, and give them to
     /// [`on_entries`](super::Dispatcher::on_entries). Report those that no longer exist to
-    /// [`gone`](super::Dispatcher::gone); what is neither returned nor gone is asked for again.
+    /// [`gone`](super::Dispatcher::gone), and which cannot be read with [`set_aside`](super::Dispatcher::set_aside); all others are
+    /// asked for again.
     Replay {
         /// Which, rising, at least one.
         ordinals: Vec<Ordinal>,

@@ -148,7 +148,12 @@ fn log_stats(log: &LogFigures) -> PersistentTopicInternalStats {
         (false, true) => "Fenced",
         (false, false) => "LedgerOpened",
     };
+    let unreadable = log
+        .unreadable
+        .iter()
+        .filter_map(|place| log.table.position_of(*place));
     PersistentTopicInternalStats {
+        unreadable_positions: unreadable.map(|position| position.to_string()).collect(),
         number_of_entries: log.first.count_to(log.end),
         total_size: log.bytes,
         current_ledger_entries: open.map_or(0, |row| row.entries),

@@ -35,6 +35,11 @@ impl Damage {
         }
         self.places.len() < PLACES_MAX && self.places.insert(place)
     }
+
+    /// The places, rising. `first`: what lies before was trimmed.
+    pub(super) fn places(&self, first: Ordinal) -> impl Iterator<Item = Ordinal> + '_ {
+        self.places.range(first..).copied()
+    }
 }
 
 /// What lies at a place.
@@ -142,5 +147,6 @@ mod tests {
             damage.note(Ordinal(place), Ordinal(5));
         }
         assert_eq!(damage.places.len(), PLACES_MAX);
+        assert_eq!(damage.places(Ordinal(10)).next(), Some(Ordinal(10)));
     }
 }

@@ -23,8 +23,25 @@ use pharos_dispatch::{self as dispatch, Chunk, DelayOptions, EntryRef, Limits, N
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
 
-/// What was read, rising, and what no longer exists.
-pub(crate) type Runs = (Vec<Arc<FeedEntry>>, Vec<Ordinal>);
+/// What was read.
+#[derive(Default)]
+struct Runs {
+    /// Rising.
+    entries: Vec<Arc<FeedEntry>>,
+    /// What no longer exists, or counts as if it did not.
+    gone: Vec<Ordinal>,
+    /// What cannot be read and is not passed over for good; only of entries in replay.
+    aside: Vec<Ordinal>,
+}
+
+/// What a read is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Entries that were not read before.
+    New,
+    /// Entries that were out and come again: no consumer need wait for one of them to get the others.
+    Replay,
+}
 
 /// Why nothing was read.
 enum Failed {
@@ -112,7 +129,7 @@ impl Topic {
                     self.deal(state, name, &entries, &[]);
                     return true;
                 }
-                self.read_for(state, name, vec![(from, entries_max)], bytes_max);
+                self.read_for(state, name, Purpose::New, vec![(from, entries_max)], bytes_max);
                 false
             }
             Next::Replay { ordinals, bytes_max } => {
@@ -127,7 +144,7 @@ impl Topic {
                     self.deal(state, name, &entries, &[]);
                     return true;
                 }
-                self.read_for(state, name, wanted, bytes_max);
+                self.read_for(state, name, Purpose::Replay, wanted, bytes_max);
                 false
             }
         }
@@ -159,6 +176,7 @@ impl Topic {
         &self,
         state: &mut State,
         name: &SubscriptionName,
+        purpose: Purpose,
         wanted: Vec<(Ordinal, usize)>,
         bytes_max: usize,
     ) {
@@ -175,7 +193,7 @@ impl Topic {
             let Some(room) = shard.room_to_read(bytes_max).await else {
                 return;
             };
-            let outcome = me.read_runs(&wanted, room.bytes()).await;
+            let outcome = me.read_runs(purpose, &wanted, room.bytes()).await;
             me.on_runs_read(&name, epoch, outcome);
             shard.end_read(room);
         });
@@ -195,11 +213,12 @@ impl Topic {
         };
         body.reading = false;
         match outcome {
-            Ok((entries, gone)) => {
+            Ok(runs) => {
                 body.read_failures = 0;
-                self.deal(&mut state, name, &entries, &gone);
+                body.dispatcher.set_aside(&runs.aside);
+                self.deal(&mut state, name, &runs.entries, &runs.gone);
                 // What found no consumer is not kept while the next read waits for room.
-                drop(entries);
+                drop(runs);
                 self.run_dispatcher(&mut state, name);
             }
             Err(failed) => {
@@ -215,19 +234,24 @@ impl Topic {
         }
     }
 
-    /// The entries of several runs, as far as they fit into `bytes_max`, and those that no longer exist.
-    async fn read_runs(&self, wanted: &[(Ordinal, usize)], bytes_max: usize) -> Result<Runs, Failed> {
-        let (mut entries, mut gone) = (Vec::new(), Vec::new());
+    /// The entries of several runs, as far as they fit into `bytes_max`, and those that no longer exist or cannot be read.
+    async fn read_runs(
+        &self,
+        purpose: Purpose,
+        wanted: &[(Ordinal, usize)],
+        bytes_max: usize,
+    ) -> Result<Runs, Failed> {
+        let mut runs = Runs::default();
         let mut bytes = 0;
         for (from, count) in wanted {
-            if bytes >= bytes_max && !entries.is_empty() {
+            if bytes >= bytes_max && !runs.entries.is_empty() {
                 break;
             }
             let first = self.state.borrow().ledger.first();
             let start = (*from).max(first);
             let end = from.plus(*count as u64);
             // What lies before the first ledger that is left was trimmed: acknowledged by everybody else.
-            gone.extend((from.0..start.0.min(end.0)).map(Ordinal));
+            runs.gone.extend((from.0..start.0.min(end.0)).map(Ordinal));
             if start >= end {
                 continue;
             }
@@ -241,25 +265,28 @@ impl Topic {
                 Ok(found) => found,
                 Err(error) if error.is_lasting() => {
                     self.note_damage(start, &error);
-                    if !self.skips(&error) {
-                        return Err(Failed::Told);
-                    }
                     // What follows it in its run is asked for again.
-                    self.count_skip();
-                    gone.push(start);
+                    match purpose {
+                        _ if self.skips(&error) => {
+                            self.count_skip();
+                            runs.gone.push(start);
+                        }
+                        Purpose::Replay => runs.aside.push(start),
+                        Purpose::New => return Err(Failed::Told),
+                    }
                     continue;
                 }
                 Err(error) => return Err(Failed::Now(chain(&error))),
             };
             bytes += found.iter().map(|entry| entry.payload.len()).sum::<usize>();
-            entries.extend(
+            runs.entries.extend(
                 found
                     .into_iter()
                     .filter(|entry| entry.ordinal < end)
                     .map(FeedEntry::from_log),
             );
         }
-        Ok((entries, gone))
+        Ok(runs)
     }
 
     /// Entries that were dealt before, rising, and those of them that no longer exist; once there is room for what that brings.
@@ -268,16 +295,18 @@ impl Topic {
         &self,
         ordinals: &[Ordinal],
         bytes_max: usize,
-    ) -> Result<Runs, ReadAgainError> {
+    ) -> Result<(Vec<Arc<FeedEntry>>, Vec<Ordinal>), ReadAgainError> {
         let shard = self.shard().ok_or(ReadAgainError::Closed)?;
         let room = shard.room_to_read(bytes_max).await;
         let room = room.ok_or(ReadAgainError::Closed)?;
-        let outcome = self.read_runs(&runs(ordinals), room.bytes()).await;
+        // One that was lost meanwhile ends this: what its consumer had comes again, around that one.
+        let outcome = self.read_runs(Purpose::New, &runs(ordinals), room.bytes()).await;
         shard.end_read(room);
-        outcome.map_err(|failed| match failed {
-            Failed::Told => ReadAgainError::Closed,
-            Failed::Now(error) => ReadAgainError::Failed(error),
-        })
+        match outcome {
+            Ok(read) => Ok((read.entries, read.gone)),
+            Err(Failed::Told) => Err(ReadAgainError::Closed),
+            Err(Failed::Now(error)) => Err(ReadAgainError::Failed(error)),
+        }
     }
 
     /// Gives entries to the dispatcher and sends what it deals.

@@ -73,6 +73,8 @@ pub(crate) struct LogFigures {
     pub(crate) created_ms: u64,
     pub(crate) is_terminated: bool,
     pub(crate) has_fault: bool,
+    /// Entries that turned out to be unreadable, rising.
+    pub(crate) unreadable: Vec<Ordinal>,
     pub(crate) offload: OffloadStats,
     pub(crate) properties: std::collections::BTreeMap<String, String>,
 }
@@ -276,6 +278,7 @@ fn log_figures(state: &State) -> LogFigures {
         created_ms: state.ledger.created_ms(),
         is_terminated: state.ledger.is_terminated(),
         has_fault: state.fault.is_some(),
+        unreadable: state.damage.places(state.ledger.first()).collect(),
         offload: state.ledger.offload_stats(),
         properties: state.ledger.properties(),
     }

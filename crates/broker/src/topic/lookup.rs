@@ -1,5 +1,7 @@
 //! Questions about a topic: its last message, whether anybody uses it.
 
+use std::sync::Arc;
+
 use pharos_types::{Ordinal, Position};
 
 use super::Topic;
@@ -20,8 +22,17 @@ pub struct LastMessage {
     pub mark_delete: Option<(u64, u64)>,
 }
 
+/// What a topic ends with.
+enum Last {
+    Entry(Arc<FeedEntry>),
+    /// An entry that cannot be read any more, and that consumers wait for.
+    Unreadable(Position),
+    Nothing,
+}
+
 impl Topic {
-    /// The last message that a consumer can get: markers are passed over.
+    /// The last message that a consumer can get: markers are passed over. Where that cannot be read any more, its place without the
+    /// size of its batch.
     ///
     /// # Errors
     /// `NotAllowed` where nothing is stored; `Storage`.
@@ -48,38 +59,61 @@ impl Topic {
                     )
                 })
         };
-        let entry = self.last_entry().await?;
+        let last = self.last_entry().await?;
+        let batch_size = match &last {
+            Last::Entry(entry) => entry
+                .message_facts()
+                .and_then(|facts| facts.num_messages_in_batch),
+            Last::Unreadable(_) | Last::Nothing => None,
+        };
         Ok(LastMessage {
-            position: entry.as_ref().map(|entry| entry.position),
-            batch_size: entry
-                .as_ref()
-                .and_then(|entry| entry.message_facts()?.num_messages_in_batch)
-                .map(|count| u32::try_from(count).unwrap_or(1)),
+            position: match last {
+                Last::Entry(entry) => Some(entry.position),
+                Last::Unreadable(position) => Some(position),
+                Last::Nothing => None,
+            },
+            batch_size: batch_size.map(|count| u32::try_from(count).unwrap_or(1)),
             partition: self.name.partition(),
             mark_delete,
         })
     }
 
-    /// The last entry that is no marker.
-    async fn last_entry(&self) -> Result<Option<std::sync::Arc<FeedEntry>>, CursorError> {
+    /// The last entry that is no marker. One that cannot be read any more is the last where consumers wait in front of it, and is
+    /// passed over where they are moved past it.
+    async fn last_entry(&self) -> Result<Last, CursorError> {
         let (mut end, first) = {
             let state = self.state.borrow();
             (state.ledger.durable_end(), state.ledger.first())
         };
         while end > first {
-            let read = self.state.borrow().ledger.read(Ordinal(end.0 - 1), 1, usize::MAX);
-            let found = read
-                .await
-                .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
+            end = Ordinal(end.0 - 1);
+            let (read, position) = {
+                let state = self.state.borrow();
+                (
+                    state.ledger.read(end, 1, usize::MAX),
+                    state.ledger.position_of(end),
+                )
+            };
+            let found = match read.await {
+                Ok(found) => found,
+                Err(_) if end < self.state.borrow().ledger.first() => return Ok(Last::Nothing),
+                Err(error) if error.is_lasting() => {
+                    self.note_damage(end, &error);
+                    match position.filter(|_| !self.skips(&error)) {
+                        Some(position) => return Ok(Last::Unreadable(position)),
+                        None => continue,
+                    }
+                }
+                Err(error) => return Err(CursorError::Storage(super::publish::chain(&error))),
+            };
             let Some(entry) = found.into_iter().next().map(FeedEntry::from_log) else {
-                return Ok(None);
+                return Ok(Last::Nothing);
             };
             if !entry.facts.is_marker {
-                return Ok(Some(entry));
+                return Ok(Last::Entry(entry));
             }
-            end = Ordinal(end.0 - 1);
         }
-        Ok(None)
+        Ok(Last::Nothing)
     }
 
     /// Whether the topic has no data, no producers and no consumers.

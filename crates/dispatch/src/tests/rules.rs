@@ -453,6 +453,35 @@ fn entries_that_are_gone_are_not_asked_for_again() {
 }
 
 #[test]
+fn entries_that_are_set_aside_hold_up_nothing_and_stay_unacknowledged() {
+    let mut d = shared();
+    join(&mut d, 1, 100);
+    drive(&mut d, 0, &log(3));
+    d.redeliver(ConsumerKey(1), None);
+    assert!(matches!(d.next(0, Ordinal(4)), Next::Replay { .. }));
+    d.set_aside(&o(&[1]));
+    let mut out = Vec::new();
+    d.on_entries(0, &[message(0), message(2)], &mut out);
+    assert_eq!(out.len(), 2);
+    assert!(matches!(
+        d.next(0, Ordinal(4)),
+        Next::Read { from: Ordinal(3), .. }
+    ));
+    d.read_failed();
+    for ordinal in [0, 2] {
+        d.ack(Ordinal(ordinal));
+    }
+    assert_eq!(d.acks().acked_to(), Ordinal(1));
+    // Who comes after everybody left finds it where it was.
+    d.remove_consumer(ConsumerKey(1));
+    join(&mut d, 2, 100);
+    assert!(matches!(
+        d.next(0, Ordinal(3)),
+        Next::Read { from: Ordinal(1), .. }
+    ));
+}
+
+#[test]
 fn without_storage_a_message_goes_to_who_can_take_it_or_nowhere() {
     let mut d = shared();
     assert_eq!(d.deal_transient(&message(0)), None);

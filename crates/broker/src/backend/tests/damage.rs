@@ -47,6 +47,17 @@ async fn damaged_with(damaged: Range<usize>, skips: bool, broadcast: bool) -> (B
     (bench, name)
 }
 
+/// Waits until so many entries were found to be unreadable.
+async fn until_unreadable(bench: &Bench, count: u64) {
+    for _ in 0..5_000 {
+        if unreadable(bench).await >= count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("no read met the damage");
+}
+
 async fn unreadable(bench: &Bench) -> u64 {
     bench.backend.metrics().await.unwrap().entries_unreadable_total
 }
@@ -135,13 +146,10 @@ async fn waits_until_it_is_skipped(kind: SubscriptionType) {
             (0..3).for_each(|index| client.ack(index));
         })
         .await;
-    for _ in 0..5_000 {
-        if unreadable(&bench).await > 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    assert_eq!(unreadable(&bench).await, 1);
+    until_unreadable(&bench, 1).await;
+    let stats = bench.backend.internal_stats(name.clone(), false).await.unwrap();
+    let (ledger, _) = stats.last_confirmed_entry.split_once(':').unwrap();
+    assert_eq!(stats.unreadable_positions, [format!("{ledger}:3")]);
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
@@ -247,5 +255,136 @@ async fn the_policy_moves_broadcast_consumers_past_damage() {
 async fn the_policy_moves_a_dispatcher_past_damage() {
     for range in [0..1, 3..6, 9..10] {
         is_moved_past(range, SubscriptionType::Shared, false).await;
+    }
+}
+
+#[tokio::test]
+async fn the_policy_moves_the_active_consumer_of_a_failover_subscription_past_damage() {
+    is_moved_past(3..5, SubscriptionType::Failover, false).await;
+}
+
+#[tokio::test]
+async fn the_policy_moves_a_dispatcher_by_key_past_damage() {
+    is_moved_past(3..6, SubscriptionType::KeyShared, false).await;
+}
+
+#[tokio::test]
+async fn the_policy_moves_a_reader_past_damage() {
+    for range in [0..1, 3..6] {
+        let (bench, name) = damaged_with(range.clone(), true, false).await;
+        let away = bench.away(&name);
+        let wanted = name.clone();
+        let reader = bench
+            .on(away, move |shard| async move {
+                let client = Client::new(&shard);
+                let wish = Wish {
+                    subscription: "r",
+                    name: "c",
+                    kind: SubscriptionType::Exclusive,
+                };
+                client.read(&wanted, wish).await;
+                client.connection.borrow().unwrap().number
+            })
+            .await;
+        let count = 10 - range.len();
+        let got = bench
+            .with_client(away, reader, move |client| async move {
+                client.wait_for(count).await;
+                let got = client.got.borrow();
+                got.iter().map(|entry| entry.ordinal.0).collect::<Vec<_>>()
+            })
+            .await;
+        let readable = (0..10).filter(|place| !range.contains(place));
+        assert_eq!(got, readable.map(|place| place as u64).collect::<Vec<_>>());
+    }
+}
+
+/// The place and the batch of the last message, as a client asks for it.
+async fn last_of(bench: &Bench, name: &TopicName) -> Option<u64> {
+    let wanted = name.clone();
+    bench
+        .on(bench.home(name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let last = topic.last_message(None, None).await.unwrap();
+            last.position.map(|position| position.entry.0)
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_topic_that_ends_with_damage_has_a_last_message() {
+    for (range, skips, expected) in [
+        (9..10, false, Some(9)),
+        (9..10, true, Some(8)),
+        (7..10, true, Some(6)),
+        (0..10, true, None),
+    ] {
+        let (bench, name) = damaged_with(range.clone(), skips, false).await;
+        assert_eq!(last_of(&bench, &name).await, expected, "{range:?}, {skips}");
+    }
+}
+
+/// Entries that were out come again when their consumer leaves; one of them was lost meanwhile. The others do not wait for it.
+async fn others_are_replayed(kind: SubscriptionType, skips: bool) {
+    let engine = MemoryEngine::new();
+    let bench = Bench::with(engine.clone(), |options| {
+        options.managed_ledger.cache_bytes_max = 0;
+        options.skip_lost_entries = skips;
+    })
+    .await;
+    let name = topic("t");
+    let made = bench.backend.create_topic(name.clone(), BTreeMap::new()).await;
+    made.unwrap();
+    let away = bench.away(&name);
+    let wish = |name| Wish {
+        subscription: "s",
+        name,
+        kind,
+    };
+    let first = bench.consume(away, &name, wish("a")).await;
+    let entries = (0..5).map(|number| entry(&number.to_string(), OLD_MS));
+    let positions = bench
+        .publish_entries(bench.home(&name), &name, entries.collect())
+        .await;
+    let wait = |client: Rc<Client>| async move { client.wait_for(5).await };
+    bench.with_client(away, first, wait).await;
+    let second = bench.consume(away, &name, wish("b")).await;
+    engine.damage(positions[2].ledger, positions[2].entry);
+    let leave = |client: Rc<Client>| async move { client.leave() };
+    bench.with_client(away, first, leave).await;
+    let got = bench
+        .with_client(away, second, |client| async move {
+            client.wait_for(4).await;
+            (0..4).for_each(|index| client.ack(index));
+            let mut got: Vec<u64> = client.got.borrow().iter().map(|entry| entry.ordinal.0).collect();
+            got.sort_unstable();
+            got
+        })
+        .await;
+    assert_eq!(got, [0, 1, 3, 4], "{kind:?}");
+    assert_eq!(unreadable(&bench).await, 1);
+    let expected = Ordinal(if skips { 5 } else { 2 });
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            for _ in 0..5_000 {
+                let acks = topic.acks_of(&subscription("s")).await.unwrap();
+                if acks.acked_to() == expected {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            panic!("what was lost is not where it should be");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_replay_goes_on_around_an_entry_that_was_lost_meanwhile() {
+    for kind in [SubscriptionType::Shared, SubscriptionType::KeyShared] {
+        for skips in [false, true] {
+            others_are_replayed(kind, skips).await;
+        }
     }
 }

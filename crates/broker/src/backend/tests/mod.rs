@@ -293,13 +293,27 @@ impl Client {
         self.try_subscribe(name, wish, None).await.unwrap();
     }
 
+    /// Subscribes as a reader does: nothing of it is stored.
+    async fn read(&self, name: &TopicName, wish: Wish) {
+        let request = self.request(name, wish, None);
+        let request = SubscribeRequest {
+            durable: false,
+            ..request
+        };
+        self.attach(request).await.unwrap();
+    }
+
     async fn try_subscribe(
         &self,
         name: &TopicName,
         wish: Wish,
         key_shared: Option<KeySharedSpec>,
     ) -> Result<(), SubscribeError> {
-        let request = SubscribeRequest {
+        self.attach(self.request(name, wish, key_shared)).await
+    }
+
+    fn request(&self, name: &TopicName, wish: Wish, key_shared: Option<KeySharedSpec>) -> SubscribeRequest {
+        SubscribeRequest {
             topic: name.clone(),
             subscription: subscription(wish.subscription),
             kind: wish.kind,
@@ -319,7 +333,10 @@ impl Client {
                 connected_since_ms: clock::wall_ms(),
                 metadata: Vec::new(),
             }),
-        };
+        }
+    }
+
+    async fn attach(&self, request: SubscribeRequest) -> Result<(), SubscribeError> {
         let done = self.shard.subscribe(request).await?;
         let connection = self.connection.borrow().unwrap();
         let topic = done.seed.topic;
