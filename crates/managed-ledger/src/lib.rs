@@ -36,12 +36,12 @@ mod table;
 mod cache;
 mod durable;
 mod error;
+mod fields;
 mod info;
 mod offload_garbage;
 mod offload_info;
 mod options;
 mod orphans;
-mod varint;
 
 pub use cache::CacheBudget;
 pub use cursor::AckState;

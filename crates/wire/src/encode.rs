@@ -8,7 +8,7 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 
 use crate::command::{Command, CommandType};
 use crate::proto::command_ack::AckType;
-use crate::varint::Pen;
+use crate::protobuf::Pen;
 
 /// One command as a frame of its own.
 pub fn encode_command(command: &Command) -> Bytes {

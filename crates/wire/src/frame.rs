@@ -15,7 +15,7 @@ pub use crate::error::{DecodeError, WireError};
 
 use crate::command::{Command, CommandType};
 use crate::hot;
-use crate::varint::{Reader, Value};
+use crate::protobuf::{Reader, Value};
 
 /// What a frame may hold beyond the largest message: command, headers and metadata.
 pub const HEADER_ROOM_BYTES: usize = 10_240;

@@ -14,7 +14,7 @@ use crate::command::CommandType;
 use crate::encode::{
     SHORT_PREFIX_BYTES, base_command_bytes, finish_short, put_frame_start, put_uint64, uint64_bytes,
 };
-use crate::varint::Pen;
+use crate::protobuf::Pen;
 
 /// Entries are never larger than this; far above every frame limit.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;

@@ -8,7 +8,7 @@ use crate::ack::{Ack, MessageIds};
 use crate::command::{Command, CommandType};
 use crate::proto::command_ack::AckType;
 use crate::proto::{CommandFlow, CommandMessage, CommandSend, CommandSendReceipt, MessageIdData};
-use crate::varint::{Reader, Value};
+use crate::protobuf::{Reader, Value};
 
 /// Decodes a whole `BaseCommand` when it is a per-message command in the form every known encoder writes: the type, the body
 /// of less than 128 bytes, nothing else.

@@ -43,7 +43,7 @@ pub mod error;
 pub mod required;
 
 mod hot;
-mod varint;
+mod protobuf;
 
 pub use command::{Command, CommandType};
 pub use frame::Frame;

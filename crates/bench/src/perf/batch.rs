@@ -8,8 +8,8 @@ use bytes::BytesMut;
 use pharos_wire::proto::MessageMetadata;
 use pharos_wire::{encode, message};
 
+use crate::proto::fields;
 use crate::proto::payload::{Bodies, Stamp, pattern};
-use crate::proto::varint;
 
 /// Builds the `SEND` frames of all producers of a thread.
 pub(crate) struct BatchTemplate {
@@ -57,7 +57,7 @@ impl BatchTemplate {
     /// For messages of `size` bytes in batches of at most `messages` and `bytes`.
     pub(crate) fn new(size: usize, messages: u32, bytes: usize) -> Self {
         let payload = pattern(size);
-        let single_metadata = 1 + varint::len(payload.len() as u64);
+        let single_metadata = 1 + fields::len(payload.len() as u64);
         let header = 4 + single_metadata;
         let fitting = u32::try_from(bytes / (header + payload.len())).unwrap_or(u32::MAX);
         let capacity = messages.min(fitting).max(1);
@@ -65,7 +65,7 @@ impl BatchTemplate {
         if capacity > 1 {
             one.extend_from_slice(&(single_metadata as u32).to_be_bytes());
             one.push(0x18);
-            varint::write(&mut one, payload.len() as u64);
+            fields::write(&mut one, payload.len() as u64);
         }
         let header = one.len();
         one.extend_from_slice(&payload);

@@ -3,8 +3,8 @@
 //! Each delivery is answered by one of these, so they are built from varints on the spot instead of through a protobuf
 //! library: about twenty nanoseconds each.
 
+use super::fields;
 use super::message::Delivery;
-use super::varint;
 
 /// How consumers acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
@@ -26,21 +26,21 @@ pub(crate) fn write_ack(out: &mut Vec<u8>, delivery: &Delivery, mode: AckMode) {
         AckMode::Cumulative => 1,
         AckMode::None => return,
     };
-    let mut id = 2 + varint::len(delivery.ledger_id) + varint::len(delivery.entry_id);
+    let mut id = 2 + fields::len(delivery.ledger_id) + fields::len(delivery.entry_id);
     if delivery.has_partition {
-        id += 1 + varint::len(delivery.partition);
+        id += 1 + fields::len(delivery.partition);
     }
-    let body = 1 + varint::len(delivery.consumer_id) + 2 + 2 + id;
+    let body = 1 + fields::len(delivery.consumer_id) + 2 + 2 + id;
     begin(out, 10, body);
     out.push(0x08);
-    varint::write(out, delivery.consumer_id);
+    fields::write(out, delivery.consumer_id);
     out.extend_from_slice(&[0x10, ack_type, 0x1a, id as u8, 0x08]);
-    varint::write(out, delivery.ledger_id);
+    fields::write(out, delivery.ledger_id);
     out.push(0x10);
-    varint::write(out, delivery.entry_id);
+    fields::write(out, delivery.entry_id);
     if delivery.has_partition {
         out.push(0x18);
-        varint::write(out, delivery.partition);
+        fields::write(out, delivery.partition);
     }
 }
 
@@ -50,12 +50,12 @@ pub(crate) fn write_flow(out: &mut Vec<u8>, consumer_id: u64, permits: u32) {
     begin(
         out,
         11,
-        2 + varint::len(consumer_id) + varint::len(u64::from(permits)),
+        2 + fields::len(consumer_id) + fields::len(u64::from(permits)),
     );
     out.push(0x08);
-    varint::write(out, consumer_id);
+    fields::write(out, consumer_id);
     out.push(0x10);
-    varint::write(out, u64::from(permits));
+    fields::write(out, u64::from(permits));
 }
 
 /// Sizes, type and body key of a command whose body is shorter than 128 bytes and whose number is below 16.
@@ -98,15 +98,15 @@ mod tests {
             assert!(rest.is_empty());
             assert_eq!(super::super::frame::command_type(command), Some(10));
             let mut fields = command.get(2..).expect("body key");
-            assert_eq!(varint::read(&mut fields), Some(0x52));
-            let mut body = varint::read_bytes(&mut fields).expect("body");
+            assert_eq!(fields::read(&mut fields), Some(0x52));
+            let mut body = fields::read_bytes(&mut fields).expect("body");
             assert!(fields.is_empty());
-            assert_eq!(varint::read(&mut body), Some(0x08));
-            assert_eq!(varint::read(&mut body), Some(70_000));
-            assert_eq!(varint::read(&mut body), Some(0x10));
-            assert_eq!(varint::read(&mut body), Some(1));
-            assert_eq!(varint::read(&mut body), Some(0x1a));
-            let id = varint::read_bytes(&mut body).expect("id");
+            assert_eq!(fields::read(&mut body), Some(0x08));
+            assert_eq!(fields::read(&mut body), Some(70_000));
+            assert_eq!(fields::read(&mut body), Some(0x10));
+            assert_eq!(fields::read(&mut body), Some(1));
+            assert_eq!(fields::read(&mut body), Some(0x1a));
+            let id = fields::read_bytes(&mut body).expect("id");
             assert!(body.is_empty());
             assert!(id.starts_with(&[0x08, 12, 0x10]));
         }

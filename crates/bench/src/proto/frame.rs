@@ -41,7 +41,7 @@ pub(crate) fn split(frame: &[u8]) -> Option<(&[u8], &[u8])> {
 #[inline]
 pub(crate) fn command_type(command: &[u8]) -> Option<u64> {
     let mut rest = command.strip_prefix(&[0x08])?;
-    super::varint::read(&mut rest)
+    super::fields::read(&mut rest)
 }
 
 #[cfg(test)]

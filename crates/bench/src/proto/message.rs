@@ -2,7 +2,7 @@
 //!
 //! Nothing is allocated or copied; the payload is not touched beyond the bytes the caller asks for.
 
-use super::varint;
+use super::fields;
 
 const MESSAGE_FIELD: u64 = (9 << 3) | 2;
 const BROKER_ENTRY_MAGIC: [u8; 2] = [0x0e, 0x02];
@@ -27,11 +27,11 @@ pub(crate) struct Delivery {
 #[inline]
 pub(crate) fn parse_command(mut command: &[u8]) -> Option<Delivery> {
     while !command.is_empty() {
-        let key = varint::read(&mut command)?;
+        let key = fields::read(&mut command)?;
         if key == MESSAGE_FIELD {
-            return parse_body(varint::read_bytes(&mut command)?);
+            return parse_body(fields::read_bytes(&mut command)?);
         }
-        varint::skip(&mut command, key)?;
+        fields::skip(&mut command, key)?;
     }
     None
 }
@@ -40,13 +40,13 @@ fn parse_body(mut body: &[u8]) -> Option<Delivery> {
     let mut delivery = Delivery::default();
     let mut has_id = false;
     while !body.is_empty() {
-        match varint::read(&mut body)? {
-            0x08 => delivery.consumer_id = varint::read(&mut body)?,
+        match fields::read(&mut body)? {
+            0x08 => delivery.consumer_id = fields::read(&mut body)?,
             0x12 => {
-                parse_id(varint::read_bytes(&mut body)?, &mut delivery)?;
+                parse_id(fields::read_bytes(&mut body)?, &mut delivery)?;
                 has_id = true;
             }
-            key => varint::skip(&mut body, key)?,
+            key => fields::skip(&mut body, key)?,
         }
     }
     has_id.then_some(delivery)
@@ -54,14 +54,14 @@ fn parse_body(mut body: &[u8]) -> Option<Delivery> {
 
 fn parse_id(mut id: &[u8], delivery: &mut Delivery) -> Option<()> {
     while !id.is_empty() {
-        match varint::read(&mut id)? {
-            0x08 => delivery.ledger_id = varint::read(&mut id)?,
-            0x10 => delivery.entry_id = varint::read(&mut id)?,
+        match fields::read(&mut id)? {
+            0x08 => delivery.ledger_id = fields::read(&mut id)?,
+            0x10 => delivery.entry_id = fields::read(&mut id)?,
             0x18 => {
-                delivery.partition = varint::read(&mut id)?;
+                delivery.partition = fields::read(&mut id)?;
                 delivery.has_partition = true;
             }
-            key => varint::skip(&mut id, key)?,
+            key => fields::skip(&mut id, key)?,
         }
     }
     Some(())
@@ -119,11 +119,11 @@ pub(crate) struct MetadataPeek {
 pub(crate) fn peek_metadata(mut metadata: &[u8]) -> Option<MetadataPeek> {
     let mut peek = MetadataPeek::default();
     while !metadata.is_empty() {
-        match varint::read(&mut metadata)? {
-            0x18 => peek.publish_time_ms = varint::read(&mut metadata)?,
-            0x40 => peek.compression = varint::read(&mut metadata)?,
-            0x58 => peek.batch = Some(u32::try_from(varint::read(&mut metadata)?).ok()?),
-            key => varint::skip(&mut metadata, key)?,
+        match fields::read(&mut metadata)? {
+            0x18 => peek.publish_time_ms = fields::read(&mut metadata)?,
+            0x40 => peek.compression = fields::read(&mut metadata)?,
+            0x58 => peek.batch = Some(u32::try_from(fields::read(&mut metadata)?).ok()?),
+            key => fields::skip(&mut metadata, key)?,
         }
     }
     Some(peek)
@@ -136,9 +136,9 @@ pub(crate) fn next_in_batch<'a>(batch: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (mut metadata, rest) = batch.get(4..)?.split_at_checked(size)?;
     let mut payload_size = 0usize;
     while !metadata.is_empty() {
-        match varint::read(&mut metadata)? {
-            0x18 => payload_size = usize::try_from(varint::read(&mut metadata)?).ok()?,
-            key => varint::skip(&mut metadata, key)?,
+        match fields::read(&mut metadata)? {
+            0x18 => payload_size = usize::try_from(fields::read(&mut metadata)?).ok()?,
+            key => fields::skip(&mut metadata, key)?,
         }
     }
     let (payload, rest) = rest.split_at_checked(payload_size)?;

@@ -6,7 +6,7 @@
 
 pub(crate) mod ack;
 pub(crate) mod command;
+pub(crate) mod fields;
 pub(crate) mod frame;
 pub(crate) mod message;
 pub(crate) mod payload;
-pub(crate) mod varint;

@@ -14,7 +14,7 @@ use pharos_types::Ordinal;
 use super::{
     AckState, BATCH_WORDS_MAX, BATCHES_PERSISTED_MAX, Malformed, RANGES_PERSISTED_MAX, WORDS_PERSISTED_MAX,
 };
-use crate::varint::{put_u64, take_u64};
+use crate::fields::{put_u64, take_u64};
 
 impl AckState {
     /// Appends the state to `out`. Runs beyond the first [`RANGES_PERSISTED_MAX`] and batches beyond the first

@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use crate::cursor::{AckState, Malformed};
-use crate::varint::{put_bytes, put_u64, take_bytes, take_text, take_u8, take_u32, take_u64};
+use crate::fields::{put_bytes, put_u64, take_bytes, take_text, take_u8, take_u32, take_u64};
 
 const VERSION: u8 = 1;
 /// Beginning of an entry that is part of a snapshot.

@@ -2,7 +2,7 @@
 
 use crate::error::DecodeError;
 use crate::proto::CompressionType;
-use crate::varint::{Reader, Value};
+use crate::protobuf::{Reader, Value};
 
 /// What a broker wants to know of a message; borrowed from the metadata.
 ///

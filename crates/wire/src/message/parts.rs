@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::error::WireError;
 use crate::hash::{crc32c, crc32c_joined};
-use crate::varint::{Reader, Value};
+use crate::protobuf::{Reader, Value};
 
 /// In front of a `BrokerEntryMetadata` block.
 pub(crate) const BROKER_ENTRY_MAGIC: [u8; 2] = [0x0e, 0x02];

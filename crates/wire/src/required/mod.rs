@@ -5,7 +5,7 @@
 //! A required field must be present in *every* occurrence of a repeated-by-mistake message; real encoders write one.
 
 use crate::error::{DecodeError, WireError};
-use crate::varint::{Reader, Value};
+use crate::protobuf::{Reader, Value};
 
 pub mod table;
 
