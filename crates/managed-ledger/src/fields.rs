@@ -1,17 +1,15 @@
-//! Variable-length integers of the crate's formats: seven bits a byte, lowest first, high bit set on all but the last.
+//! The fields of the crate's formats: integers of variable length, and bytes and text behind their length.
 //!
-//! Decoding takes from the front of a slice and never panics; a number longer than ten bytes, one that does not
-//! fit in 64 bits, and a slice that ends too early are all [`Malformed`].
+//! Decoding takes from the front of a slice and never panics; an integer that does not fit and a slice that ends too early are
+//! [`Malformed`].
+
+use pharos_types::varint::{self, VarintError};
 
 use crate::cursor::Malformed;
 
 /// Appends `value`.
-pub(crate) fn put_u64(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value as u8) | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    varint::put(out, value);
 }
 
 /// Appends the length of `bytes`, then `bytes`.
@@ -22,19 +20,10 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Takes one number from the front of `input`.
 pub(crate) fn take_u64(input: &mut &[u8]) -> Result<u64, Malformed> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = input.split_first().ok_or(Malformed("number ends too early"))?;
-        *input = rest;
-        if shift == 63 && byte > 1 {
-            return Err(Malformed("number beyond 64 bits"));
-        }
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(Malformed("number beyond 64 bits"))
+    varint::take(input).map_err(|error| match error {
+        VarintError::Truncated => Malformed("number ends too early"),
+        VarintError::TooLong => Malformed("number beyond 64 bits"),
+    })
 }
 
 /// Takes one number that must fit in 32 bits.

@@ -1,4 +1,5 @@
-//! The vocabulary of Pharos: names, ids and positions that three crates or more speak about.
+//! The vocabulary of Pharos: names, ids and positions that three crates or more speak about, and the integers that their formats
+//! are made of.
 //!
 //! No I/O and no async. Everything here parses, prints and compares.
 //!
@@ -14,6 +15,7 @@
 
 mod name;
 mod position;
+pub mod varint;
 
 pub use name::{
     Domain, NAMESPACE_BYTES_MAX, NameError, NamespaceName, SubscriptionName, TOPIC_BYTES_MAX, TopicName,

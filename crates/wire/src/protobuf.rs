@@ -1,6 +1,8 @@
-//! The grains of protobuf: variable-length integers, field tags and length-delimited runs.
+//! The grains of protobuf: integers, field tags and length-delimited runs.
 //!
 //! Used where prost would allocate or would hide what is missing. A [`Reader`] borrows its bytes and never looks past them.
+
+use pharos_types::varint::{self, VarintError};
 
 use crate::error::WireError;
 
@@ -31,46 +33,10 @@ impl<'a> Reader<'a> {
     /// Reads a varint of at most ten bytes.
     #[inline(always)]
     pub(crate) fn varint(&mut self) -> Result<u64, WireError> {
-        let (&first, rest) = self.rest.split_first().ok_or(WireError::Truncated)?;
-        if first < 0x80 {
-            self.rest = rest;
-            return Ok(u64::from(first));
-        }
-        // Two bytes hold most lengths and counts, also where fewer than eight bytes are left for a word.
-        if let Some((&second, rest)) = rest.split_first()
-            && second < 0x80
-        {
-            self.rest = rest;
-            return Ok(u64::from(first & 0x7f) | u64::from(second) << 7);
-        }
-        if let Some(word) = self.rest.first_chunk() {
-            let word = u64::from_le_bytes(*word);
-            let ends = !word & CONTINUE;
-            if ends != 0 {
-                // Keep the bytes up to the first without a continuation bit, then close the gaps those bits leave.
-                let length = ends.trailing_zeros() as usize / 8 + 1;
-                self.rest = self.rest.get(length..).ok_or(WireError::Truncated)?;
-                return Ok(gather(word & (ends ^ (ends - 1))));
-            }
-        }
-        self.varint_long()
-    }
-
-    #[cold]
-    fn varint_long(&mut self) -> Result<u64, WireError> {
-        let mut value = 0_u64;
-        for (i, &byte) in self.rest.iter().enumerate().take(10) {
-            // The tenth byte holds the one bit that is left of 64.
-            if i == 9 && byte > 1 {
-                return Err(WireError::VarintTooLong);
-            }
-            value |= u64::from(byte & 0x7f) << (7 * i);
-            if byte < 0x80 {
-                self.rest = self.rest.get(i + 1..).ok_or(WireError::Truncated)?;
-                return Ok(value);
-            }
-        }
-        Err(WireError::Truncated)
+        varint::take(&mut self.rest).map_err(|error| match error {
+            VarintError::Truncated => WireError::Truncated,
+            VarintError::TooLong => WireError::VarintTooLong,
+        })
     }
 
     /// Reads a length and that many bytes.
@@ -112,26 +78,6 @@ impl<'a> Reader<'a> {
         self.rest = self.rest.get(bytes..).ok_or(WireError::Truncated)?;
         Ok(Value::Fixed)
     }
-}
-
-/// The continuation bit of each byte of a word.
-const CONTINUE: u64 = 0x8080_8080_8080_8080;
-
-/// Joins the low seven bits of eight bytes into 56 bits.
-#[inline(always)]
-fn gather(word: u64) -> u64 {
-    let v = word & !CONTINUE;
-    let v = (v & 0x007f_007f_007f_007f) | ((v & 0x7f00_7f00_7f00_7f00) >> 1);
-    let v = (v & 0x0000_3fff_0000_3fff) | ((v & 0x3fff_0000_3fff_0000) >> 2);
-    (v & 0x0fff_ffff) | ((v & 0x0fff_ffff_0000_0000) >> 4)
-}
-
-/// Spreads 56 bits over eight bytes of seven; the opposite of [`gather`].
-#[inline(always)]
-fn scatter(value: u64) -> u64 {
-    let v = (value & 0x0fff_ffff) | ((value << 4) & 0x0fff_ffff_0000_0000);
-    let v = (v & 0x0000_3fff_0000_3fff) | ((v << 2) & 0x3fff_0000_3fff_0000);
-    (v & 0x007f_007f_007f_007f) | ((v << 1) & 0x7f00_7f00_7f00_7f00)
 }
 
 /// Writes small protobuf bodies into a fixed room.
@@ -185,22 +131,16 @@ impl<'a> Pen<'a> {
         self.byte(number << 3);
         if value < 0x80 {
             self.byte(value as u8);
-        } else if value < 1 << 56 {
-            let length = (value.ilog2() / 7 + 1) as usize;
-            let continued = CONTINUE & ((1 << (8 * (length - 1))) - 1);
-            self.block(&(scatter(value) | continued).to_le_bytes(), length);
+        } else if let Some((block, length)) = varint::block(value) {
+            self.block(&block, length);
         } else {
             self.varint_long(value);
         }
     }
 
     #[cold]
-    fn varint_long(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.byte(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.byte(value as u8);
+    fn varint_long(&mut self, value: u64) {
+        varint::put_bytes(value, |byte| self.byte(byte));
     }
 }
 

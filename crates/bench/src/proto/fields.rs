@@ -1,36 +1,14 @@
-//! Protobuf base-128 integers and field skipping, over a slice with a moving start.
+//! Protobuf fields: reading and skipping them, over a slice with a moving start.
 //!
 //! Every reader answers `None` on truncated or malformed input and never panics.
 
-/// Reads one varint and moves `input` past it.
+use pharos_types::varint;
+pub(crate) use varint::{len, put as write};
+
+/// Reads one integer and moves `input` past it.
 #[inline]
 pub(crate) fn read(input: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = input.split_first()?;
-        *input = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-/// Appends `value` in its shortest form.
-#[inline]
-pub(crate) fn write(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// Bytes of `value` in its shortest form.
-#[inline]
-pub(crate) fn len(value: u64) -> usize {
-    (70 - (value | 1).leading_zeros() as usize) / 7
+    varint::take(input).ok()
 }
 
 /// Takes the bytes of a length-delimited field.
