@@ -153,7 +153,8 @@ fn parse_bound(text: &str) -> Option<f64> {
     }
 }
 
-/// The upper bound of the bucket that holds the quantile; cumulative buckets of several series are added up.
+/// Where the quantile lies in the bucket that holds it, if durations are spread evenly there; cumulative buckets of several series are
+/// added up. Beyond the largest bound that is finite it is that.
 fn bucket_quantile(buckets: &[(f64, f64)], quantile: f64) -> Option<f64> {
     let mut sums: Vec<(f64, f64)> = Vec::new();
     for (bound, count) in buckets {
@@ -172,8 +173,17 @@ fn bucket_quantile(buckets: &[(f64, f64)], quantile: f64) -> Option<f64> {
         .rev()
         .map(|(bound, _)| *bound)
         .find(|bound| bound.is_finite())?;
-    let holding = sums.iter().find(|(_, count)| *count >= total * quantile)?;
-    Some(holding.0.min(largest_finite))
+    let rank = total * quantile;
+    let at = sums.iter().position(|(_, count)| *count >= rank)?;
+    let (bound, count) = *sums.get(at)?;
+    let (bound_before, count_before) = match at {
+        0 => (0.0, 0.0),
+        _ => *sums.get(at - 1)?,
+    };
+    if !bound.is_finite() || count <= count_before {
+        return Some(bound.min(largest_finite));
+    }
+    Some(bound_before + (bound - bound_before) * (rank - count_before) / (count - count_before))
 }
 
 #[cfg(test)]
@@ -203,8 +213,10 @@ mod tests {
                     pharos_stage_seconds_bucket{stage=\"a\",le=\"+Inf\"} 100\n";
         let stages = stages(&parse(page));
         assert_eq!(stages[0].quantiles_ms["0.5"], 1.0);
-        assert_eq!(stages[0].quantiles_ms["0.99"], 10.0);
+        assert!((stages[0].quantiles_ms["0.99"] - 10.0).abs() < 1e-9);
         assert_eq!(stages[0].quantiles_ms["0.999"], 10.0);
+        let within = [(1.0, 0.0), (3.0, 10.0), (f64::INFINITY, 10.0)];
+        assert_eq!(bucket_quantile(&within, 0.5), Some(2.0));
     }
 
     #[test]

@@ -155,5 +155,5 @@ fn summary(name: &'static str, help: &'static str, histogram: Histogram) -> Metr
         labels: Vec::new(),
         histogram,
     };
-    family(name, help, MetricKind::Summary, vec![durations])
+    family(name, help, MetricKind::Histogram, vec![durations])
 }

@@ -88,14 +88,14 @@ pub(super) fn write(
     page.family(
         name,
         "Time that messages spend in each stage of their way, over all topics.",
-        "summary",
+        "histogram",
     );
     for (stage, histogram) in &snapshot.stages {
         let labels = [
             ("cluster", cluster.to_owned()),
             ("stage", stage.as_str().to_owned()),
         ];
-        page.summary(name, &labels, histogram, 1.0);
+        page.histogram(name, &labels, histogram);
     }
     let labels = [
         ("cluster", cluster.to_owned()),

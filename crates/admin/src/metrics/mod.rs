@@ -113,7 +113,7 @@ fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker::admin::M
     let kind = match family.kind {
         MetricKind::Counter => "counter",
         MetricKind::Gauge => "gauge",
-        MetricKind::Summary => "summary",
+        MetricKind::Histogram => "histogram",
     };
     page.family(family.name, family.help, kind);
     for sample in &family.samples {
@@ -125,7 +125,7 @@ fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker::admin::M
         match sample {
             MetricSample::Value { labels, value } => page.sample(family.name, &with_cluster(labels), *value),
             MetricSample::Durations { labels, histogram } => {
-                page.summary(family.name, &with_cluster(labels), histogram, 1.0);
+                page.histogram(family.name, &with_cluster(labels), histogram);
             }
         }
     }

@@ -12,6 +12,15 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 /// Quantiles that every summary shows.
 const QUANTILES: [f64; 5] = [0.5, 0.95, 0.99, 0.999, 1.0];
 
+/// Upper bounds of the buckets of a histogram, in microseconds. The same everywhere, so that brokers can be added up.
+const BOUNDS_US: [u64; 17] = [
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    2_000_000, 5_000_000, 10_000_000,
+];
+
+/// Those of them that a topic's histograms have: there may be many topics.
+const TOPIC_BOUNDS_US: [u64; 7] = [500, 1_000, 5_000, 10_000, 50_000, 200_000, 1_000_000];
+
 #[derive(Default)]
 pub(super) struct Page {
     text: String,
@@ -44,7 +53,7 @@ impl Page {
         self.sample(name, labels, value);
     }
 
-    /// The samples of a summary. `scale`: what one second is in the unit of the metric.
+    /// The samples of a summary, for metrics that Pulsar has as such. `scale`: what one second is in the unit of the metric.
     pub(super) fn summary(
         &mut self,
         name: &str,
@@ -55,10 +64,56 @@ impl Page {
         if histogram.count() > 0 {
             for quantile in QUANTILES {
                 self.text.push_str(name);
-                self.labels(labels, Some(quantile));
+                self.labels(labels, Some(("quantile", &quantile.to_string())));
                 let _ = writeln!(self.text, " {}", histogram.quantile_seconds(quantile) * scale);
             }
         }
+        self.sum_and_count(name, labels, histogram, scale);
+    }
+
+    /// The samples of a histogram in seconds, which can be added up over brokers and subtracted over time. Some durations count
+    /// into a bucket although they are up to 6.25 % longer than its bound.
+    pub(super) fn histogram(&mut self, name: &str, labels: &[(&'static str, String)], histogram: &Histogram) {
+        self.buckets(name, labels, histogram, &BOUNDS_US);
+    }
+
+    /// The same for one topic, with fewer buckets.
+    pub(super) fn topic_histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&'static str, String)],
+        histogram: &Histogram,
+    ) {
+        self.buckets(name, labels, histogram, &TOPIC_BOUNDS_US);
+    }
+
+    fn buckets(
+        &mut self,
+        name: &str,
+        labels: &[(&'static str, String)],
+        histogram: &Histogram,
+        bounds_us: &[u64],
+    ) {
+        let bounds = bounds_us.iter().map(|bound_us| {
+            let seconds = *bound_us as f64 / 1e6;
+            (seconds.to_string(), histogram.count_up_to(bound_us * 1_000))
+        });
+        for (bound, count) in bounds.chain([("+Inf".to_owned(), histogram.count())]) {
+            self.text.push_str(name);
+            self.text.push_str("_bucket");
+            self.labels(labels, Some(("le", &bound)));
+            let _ = writeln!(self.text, " {count}");
+        }
+        self.sum_and_count(name, labels, histogram, 1.0);
+    }
+
+    fn sum_and_count(
+        &mut self,
+        name: &str,
+        labels: &[(&'static str, String)],
+        histogram: &Histogram,
+        scale: f64,
+    ) {
         self.text.push_str(name);
         self.text.push_str("_sum");
         self.labels(labels, None);
@@ -69,8 +124,9 @@ impl Page {
         let _ = writeln!(self.text, " {}", histogram.count());
     }
 
-    fn labels(&mut self, labels: &[(&'static str, String)], quantile: Option<f64>) {
-        if labels.is_empty() && quantile.is_none() {
+    /// `last`: one more label, which needs no escaping.
+    fn labels(&mut self, labels: &[(&'static str, String)], last: Option<(&str, &str)>) {
+        if labels.is_empty() && last.is_none() {
             return;
         }
         self.text.push('{');
@@ -81,8 +137,8 @@ impl Page {
             self.text.push('"');
             separator = ",";
         }
-        if let Some(quantile) = quantile {
-            let _ = write!(self.text, "{separator}quantile=\"{quantile}\"");
+        if let Some((name, value)) = last {
+            let _ = write!(self.text, "{separator}{name}=\"{value}\"");
         }
         self.text.push('}');
     }

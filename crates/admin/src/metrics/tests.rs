@@ -73,6 +73,7 @@ fn check_format(page: &str) {
             let base = name
                 .strip_suffix("_sum")
                 .or_else(|| name.strip_suffix("_count"))
+                .or_else(|| name.strip_suffix("_bucket"))
                 .unwrap_or(name);
             assert!(name == current || base == current, "{name} under {current}");
             line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
@@ -90,7 +91,10 @@ fn the_page_keeps_to_the_format_and_shows_topics() {
         r#"pulsar_broker_producers_count{cluster="c"} 4"#,
         r#"pulsar_topics_count{cluster="c",namespace="public/default"} 2"#,
         r#"pharos_stage_seconds_count{cluster="c",stage="broadcasting"} 1"#,
-        r#"pharos_stage_seconds{cluster="c",stage="broadcasting",quantile="0.99"} 0.002"#,
+        r#"pharos_stage_seconds_bucket{cluster="c",stage="broadcasting",le="0.001"} 0"#,
+        r#"pharos_stage_seconds_bucket{cluster="c",stage="broadcasting",le="0.002"} 1"#,
+        r#"pharos_stage_seconds_bucket{cluster="c",stage="broadcasting",le="10"} 1"#,
+        r#"pharos_stage_seconds_bucket{cluster="c",stage="broadcasting",le="+Inf"} 1"#,
         r#"pharos_journal_syncs_total{cluster="c",journal="0"} 9"#,
     ] {
         assert!(

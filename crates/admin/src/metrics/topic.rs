@@ -201,13 +201,13 @@ pub(super) fn write_stages(page: &mut Page, cluster: &str, topics: &[TopicMetric
         page.family(
             name,
             "Time that messages of a topic spend in each stage of their way.",
-            "summary",
+            "histogram",
         );
         for metrics in topics {
             for (stage, histogram) in &metrics.stages {
                 let mut labels = labels(cluster, metrics);
                 labels.push(("stage", stage.as_str().to_owned()));
-                page.summary(name, &labels, histogram, 1.0);
+                page.topic_histogram(name, &labels, histogram);
             }
         }
     }

@@ -241,8 +241,8 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// A histogram of durations, shown as quantiles, sum and count.
-    Summary,
+    /// Durations, shown as buckets, sum and count.
+    Histogram,
 }
 
 /// One value of a metric.
