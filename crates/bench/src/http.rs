@@ -1,105 +1,97 @@
-//! The little HTTP the load tool speaks: one request, one answer, then the connection ends.
+//! What the load tool asks of a broker over HTTP: its metrics page, and partitioned topics.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use ureq::Agent;
 
-use crate::session::resolve_with;
-
-/// Longest wait for the next bytes of an answer.
+/// Longest time of an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Redirects followed before giving up.
-const REDIRECTS_MAX: usize = 5;
+const REDIRECTS_MAX: u32 = 5;
+/// Largest answer that is read: the metrics page has some kilobytes for each topic.
+const ANSWER_BYTES_MAX: u64 = 512 << 20;
 
 /// `GET base/path`; the body of a 200 answer. Redirects are followed.
 pub(crate) fn get(base: &str, path: &str) -> anyhow::Result<String> {
-    let mut url = format!("{}{path}", base.trim_end_matches('/'));
-    for _ in 0..REDIRECTS_MAX {
-        let answer = exchange("GET", &url, "")?;
-        match answer.location {
-            Some(location) if (300..400).contains(&answer.status) => {
-                url = if location.starts_with('/') {
-                    format!("{}{location}", base.trim_end_matches('/'))
-                } else {
-                    location
-                };
-            }
-            _ => {
-                ensure!(answer.status == 200, "GET {url} answered {}", answer.status);
-                return Ok(answer.body);
-            }
-        }
-    }
-    anyhow::bail!("GET {base}{path}: too many redirects")
+    let url = at(base, path);
+    let answer = agent().get(&url).call();
+    let mut answer = answer.with_context(|| format!("no answer from {url}"))?;
+    let status = answer.status().as_u16();
+    ensure!(status == 200, "GET {url} answered {status}");
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+    body.read_to_string()
+        .with_context(|| format!("no whole answer from {url}"))
 }
 
 /// `PUT base/path` with a JSON body; the status.
 pub(crate) fn put(base: &str, path: &str, body: &str) -> anyhow::Result<u16> {
-    let url = format!("{}{path}", base.trim_end_matches('/'));
-    Ok(exchange("PUT", &url, body)?.status)
+    let url = at(base, path);
+    let sent = agent()
+        .put(&url)
+        .header("content-type", "application/json")
+        .send(body);
+    let answer = sent.with_context(|| format!("no answer from {url}"))?;
+    Ok(answer.status().as_u16())
 }
 
-struct Answer {
-    status: u16,
-    location: Option<String>,
-    body: String,
+fn at(base: &str, path: &str) -> String {
+    format!("{}{path}", base.trim_end_matches('/'))
 }
 
-fn exchange(method: &str, url: &str, body: &str) -> anyhow::Result<Answer> {
-    let address = resolve_with(url, "http://", 80)?;
-    let rest = url.get("http://".len()..).unwrap_or_default();
-    let path = rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/");
-    let mut stream =
-        TcpStream::connect_timeout(&address, TIMEOUT).with_context(|| format!("cannot reach {url}"))?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    // HTTP/1.0: the body ends with the connection, so there is no chunked encoding to undo.
-    let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    // In one piece: a server may answer and close after its first read.
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream
-        .read_to_end(&mut answer)
-        .with_context(|| format!("no answer from {url}"))?;
-    parse(&String::from_utf8_lossy(&answer)).with_context(|| format!("{url} does not speak HTTP"))
-}
-
-fn parse(answer: &str) -> Option<Answer> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.split_whitespace().nth(1)?.parse().ok()?;
-    let location = head.lines().skip(1).find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("location")
-            .then(|| value.trim().to_owned())
-    });
-    Some(Answer {
-        status,
-        location,
-        body: body.to_owned(),
-    })
+fn agent() -> Agent {
+    let config = Agent::config_builder()
+        .timeout_global(Some(TIMEOUT))
+        .max_redirects(REDIRECTS_MAX)
+        .http_status_as_error(false)
+        // The broker that is measured is asked, and none in between.
+        .proxy(None)
+        .build();
+    config.into()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
     use super::*;
 
+    /// Answers connections with these, one after the other; where it listens.
+    fn server(answers: Vec<String>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let base = format!("http://{}/", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let _ = stream.read(&mut [0; 4096]).expect("a request");
+                stream.write_all(answer.as_bytes()).expect("written");
+            }
+        });
+        base
+    }
+
+    fn answer(head: &str, body: &str) -> String {
+        let length = body.len();
+        format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+    }
+
     #[test]
-    fn an_answer_is_taken_apart() {
-        let answer = parse("HTTP/1.1 302 Found\r\nlocation:  /metrics/\r\n\r\n").expect("an answer");
-        assert_eq!(
-            (answer.status, answer.location.as_deref()),
-            (302, Some("/metrics/"))
-        );
-        assert_eq!(
-            parse("HTTP/1.0 200 OK\r\n\r\nx\r\n\r\ny")
-                .expect("an answer")
-                .body,
-            "x\r\n\r\ny"
-        );
-        assert!(parse("SSH-2.0").is_none());
+    fn a_redirect_is_followed_and_what_is_not_200_is_an_error() {
+        let moved = answer("302 Found\r\nlocation: /metrics/", "");
+        let base = server(vec![
+            moved,
+            answer("200 OK", "a 1\n"),
+            answer("404 Not Found", "no"),
+        ]);
+        assert_eq!(get(&base, "/metrics").expect("a page"), "a 1\n");
+        let error = get(&base, "/none").expect_err("nothing there");
+        assert!(error.to_string().ends_with("/none answered 404"), "{error}");
+    }
+
+    #[test]
+    fn a_put_says_its_status() {
+        let base = server(vec![answer("409 Conflict", "it is there")]);
+        assert_eq!(put(&base, "/partitions", "4").expect("an answer"), 409);
     }
 }

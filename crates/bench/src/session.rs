@@ -229,7 +229,7 @@ pub(crate) fn resolve(url: &str) -> anyhow::Result<SocketAddr> {
 }
 
 /// The address in `<scheme>host[:port][/...]`.
-pub(crate) fn resolve_with(url: &str, scheme: &str, port: u16) -> anyhow::Result<SocketAddr> {
+fn resolve_with(url: &str, scheme: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let rest = url
         .strip_prefix(scheme)
         .with_context(|| format!("`{url}` does not begin with {scheme}"))?;
