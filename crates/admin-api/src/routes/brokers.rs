@@ -37,6 +37,9 @@ table! { Resource::Brokers;
         .json::<InternalConfigurationData>();
     "The stats of every topic, by namespace, bundle and domain."
     TOPIC_STATS = Route::get("/admin/v2/broker-stats/topics", "topicStats").json::<BTreeMap<String, Value>>();
+    "Rates, counts, backlog and size of each namespace that has loaded topics, as `metrics` with their `dimensions`."
+    MONITORING_METRICS = Route::get("/admin/v2/broker-stats/metrics", "monitoringMetrics")
+        .json::<Vec<BTreeMap<String, Value>>>();
     "Answers 200 while the broker takes work; for load balancers."
     STATUS = Route::get("/status.html", "status").text();
     "The metrics page, in the Prometheus text format."

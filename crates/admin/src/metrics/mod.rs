@@ -7,9 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use serde_json::Value;
 
 use pharos_admin_api::TopicStats;
 use pharos_admin_api::routes::brokers as routes;
@@ -22,6 +24,7 @@ use crate::state::Admin;
 
 mod broker;
 mod classes;
+mod monitoring;
 mod page;
 mod process;
 mod topic;
@@ -29,7 +32,17 @@ mod topic;
 use page::Page;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    vec![on(&routes::METRICS, show), on(&routes::METRICS_DIRECTORY, show)]
+    vec![
+        on(&routes::METRICS, show),
+        on(&routes::METRICS_DIRECTORY, show),
+        on(&routes::MONITORING_METRICS, monitoring),
+    ]
+}
+
+/// Numbers by namespace, as JSON.
+async fn monitoring(State(admin): State<Admin>) -> ApiResult<Json<Vec<BTreeMap<String, Value>>>> {
+    let snapshot = admin.backend.metrics().await?;
+    Ok(Json(monitoring::of_namespaces(&snapshot)))
 }
 
 async fn show(State(admin): State<Admin>) -> ApiResult<impl IntoResponse> {

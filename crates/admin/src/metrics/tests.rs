@@ -135,3 +135,24 @@ fn topics_can_be_left_out() {
             .any(|line| line == r#"pulsar_in_messages_total{cluster="c",namespace="public/default"} 10"#)
     );
 }
+
+#[test]
+fn monitoring_metrics_are_sums_over_a_namespace() {
+    let found = serde_json::to_value(monitoring::of_namespaces(&snapshot())).unwrap();
+    let [namespace] = found.as_array().unwrap().as_slice() else {
+        panic!("one namespace: {found}");
+    };
+    assert_eq!(
+        namespace["dimensions"],
+        serde_json::json!({"namespace": "public/default"})
+    );
+    let metrics = &namespace["metrics"];
+    for (name, value) in [
+        ("brk_no_of_producers", 4),
+        ("brk_no_of_subscriptions", 2),
+        ("brk_no_of_consumers", 6),
+        ("brk_msg_backlog", 14),
+    ] {
+        assert_eq!(metrics[name], value, "{name}");
+    }
+}
