@@ -17,8 +17,7 @@ use super::consumers::Consumer;
 use super::retire::bytes_after;
 use super::subscribe::SubscribeRequest;
 use super::subscription::{Body, BroadcastMember};
-use super::{State, Topic, cursor_store};
-use crate::ids::SlotId;
+use super::{State, Topic};
 
 /// Facts of a cursor as stored; never reuse a number.
 const GIVEN_UP_LONG_AGO: u8 = 1;
@@ -140,7 +139,7 @@ impl Topic {
         let (slot, presence) = (member.cursor.slot, member.presence);
         if member.named {
             if let Some(slot) = slot {
-                self.store_presence(state, slot, presence);
+                self.change_cursors(state, |cursors| cursors.store_presence(slot, presence));
             }
             return;
         }
@@ -148,7 +147,7 @@ impl Topic {
             body.members.remove(&consumer.name);
         }
         if let Some(slot) = slot {
-            self.forget_slot(state, slot);
+            self.change_cursors(state, |cursors| cursors.remove(slot));
         }
     }
 
@@ -159,15 +158,7 @@ impl Topic {
         };
         member.presence = Presence::Here;
         if let (Some(slot), true) = (member.cursor.slot, member.named) {
-            self.store_presence(state, slot, Presence::Here);
-        }
-    }
-
-    /// Queues the facts of a logged cursor, unless they are stored so already.
-    fn store_presence(&self, state: &mut State, slot: SlotId, presence: Presence) {
-        let facts = presence.to_facts();
-        if cursor_store::facts_differ(state, slot, &facts) {
-            self.queue(state, cursor_store::cursor_facts(slot, facts));
+            self.change_cursors(state, |cursors| cursors.store_presence(slot, Presence::Here));
         }
     }
 
@@ -220,11 +211,11 @@ impl Topic {
             }
         }
         for (slot, presence) in stored {
-            self.store_presence(state, slot, presence);
+            self.change_cursors(state, |cursors| cursors.store_presence(slot, presence));
         }
         let any = !dropped.is_empty();
         for (slot, presence) in dropped {
-            self.drop_slot(state, slot, presence);
+            self.change_cursors(state, |cursors| cursors.give_up(slot, presence));
         }
         if any {
             self.trim_soon(state);
@@ -277,7 +268,7 @@ impl Topic {
             acknowledged_before = acked_to.0, goes_on_at = goes_on_at.0, position, entries_skipped,
             "broadcast consumer is back after its place was given up; what was deleted meanwhile it does not get");
         if let Some(slot) = slot {
-            self.revive_slot(state, slot, &acks);
+            self.change_cursors(state, |cursors| cursors.revive(slot, &acks));
         }
     }
 }

@@ -82,7 +82,7 @@ impl Topic {
         }
         let gone = body.members.remove(name);
         if let Some(slot) = gone.and_then(|member| member.cursor.slot) {
-            self.forget_slot(&mut state, slot);
+            self.change_cursors(&mut state, |cursors| cursors.remove(slot));
         }
     }
 
@@ -140,7 +140,7 @@ impl Topic {
         let acks = AckState::new(self.start_of(state, request.start));
         let slot = match named {
             true => self.new_slot(state, Some(name), number, acks.clone()),
-            false => Self::new_passing_slot(state, acks.clone()),
+            false => state.cursors.add_passing(acks.clone()),
         };
         let member = BroadcastMember {
             cursor: Cursor {

@@ -77,7 +77,10 @@ impl Topic {
                 let (waiting, ticket) = {
                     let mut state = me.state.borrow_mut();
                     state.commits.queued = false;
-                    let taken = (std::mem::take(&mut state.commits.waiting), state.cursors.commit());
+                    let taken = (
+                        std::mem::take(&mut state.commits.waiting),
+                        state.cursors.log_mut().commit(),
+                    );
                     me.maintain_cursors(&mut state);
                     taken
                 };

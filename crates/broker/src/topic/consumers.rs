@@ -123,7 +123,7 @@ impl Topic {
                 place: CursorPlace::Home(acks.clone()),
             });
             if let (Some(slot), true) = (slot, dirty) {
-                self.persist(state, slot, &acks);
+                self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
             }
         }
         let Some(subscription) = state.subscriptions.get(name) else {
@@ -147,7 +147,7 @@ impl Topic {
         };
         cursor.place = CursorPlace::Home(lease.acks.clone());
         if let Some(slot) = lease.slot {
-            self.persist(state, slot, &lease.acks);
+            self.change_cursors(state, |cursors| cursors.moved(slot, &lease.acks));
         }
     }
 

@@ -5,7 +5,6 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::cursor_store;
-use super::slots::Slot;
 use super::subscribe::{SubscribeRequest, SubscriptionType};
 use super::subscription::{Body, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
@@ -46,12 +45,10 @@ impl Topic {
         start: Ordinal,
         properties: &[(String, String)],
     ) {
-        let number = durable.then(|| state.cursors.subscription_free().0);
+        let number = durable.then(|| state.cursors.log().subscription_free().0);
         if let Some(number) = number {
-            self.queue(
-                state,
-                cursor_store::subscription_created(number, name.as_str(), broadcast, properties),
-            );
+            let record = cursor_store::subscription_created(number, name.as_str(), broadcast, properties);
+            self.change_cursors(state, |cursors| cursors.queue(record));
         }
         let body = if broadcast {
             Body::Broadcast(Box::default())
@@ -90,25 +87,8 @@ impl Topic {
         number: u32,
         acks: AckState,
     ) -> SlotId {
-        state.marks.add(acks.acked_to());
-        let id = state.slots.add(Slot {
-            acks: acks.clone(),
-            logged: true,
-            dropped: false,
-            advanced: Default::default(),
-        });
-        self.queue(state, cursor_store::cursor_created(id, number, member, acks));
+        let (id, queued) = state.cursors.add(member, number, acks);
+        self.change_cursors(state, |_| queued);
         id
-    }
-
-    /// A durable place that ends with its consumer: counted for trimming, but not in the log.
-    pub(super) fn new_passing_slot(state: &mut State, acks: AckState) -> SlotId {
-        state.marks.add(acks.acked_to());
-        state.slots.add(Slot {
-            acks,
-            logged: false,
-            dropped: false,
-            advanced: Default::default(),
-        })
     }
 }

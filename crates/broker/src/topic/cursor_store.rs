@@ -88,12 +88,6 @@ pub(super) fn cursor_facts(slot: SlotId, facts: Vec<u8>) -> Record {
     }
 }
 
-/// Whether a cursor is in the log with other facts than these.
-pub(super) fn facts_differ(state: &State, slot: SlotId, facts: &[u8]) -> bool {
-    let stored = state.cursors.cursor(cursor_log::Slot(slot.0));
-    stored.is_some_and(|cursor| *cursor.facts != *facts)
-}
-
 /// A cursor is gone.
 pub(super) fn cursor_removed(slot: SlotId) -> Record {
     Record::CursorRemoved {
@@ -106,25 +100,16 @@ fn map(properties: &[(String, String)]) -> BTreeMap<String, String> {
 }
 
 impl Topic {
-    /// Queues a record. A refusal means that what we know and what is stored have parted: the topic takes no more
-    /// changes until it is loaded again.
-    pub(super) fn queue(&self, state: &mut State, record: Record) {
-        if let Err(error) = state.cursors.queue(record) {
-            let reason = super::publish::chain(&error);
-            self.fail(state, &format!("cursor log: {reason}"), error.is_transient());
-        }
-    }
-
     /// Starts whatever the cursor log wants done (rolling over), and comes again while it waits for the engine.
     pub(super) fn maintain_cursors(&self, state: &mut State) {
-        while let Some(work) = state.cursors.take_maintenance(clock::wall_ms()) {
+        while let Some(work) = state.cursors.log_mut().take_maintenance(clock::wall_ms()) {
             let Some(me) = self.me() else { return };
             spawn_local(async move {
                 let done = work.await;
                 me.on_cursors_maintained(done);
             });
         }
-        if state.cursors.is_behind() && !std::mem::replace(&mut state.commits.comes_again, true) {
+        if state.cursors.log().is_behind() && !std::mem::replace(&mut state.commits.comes_again, true) {
             let me = self.me.clone();
             spawn_local(async move {
                 tokio::time::sleep(CATCH_UP_INTERVAL).await;
@@ -139,7 +124,7 @@ impl Topic {
 
     fn on_cursors_maintained(&self, done: cursor_log::RollDone) {
         let mut state = self.state.borrow_mut();
-        match state.cursors.on_maintenance(done, clock::wall_ms()) {
+        match state.cursors.log_mut().on_maintenance(done, clock::wall_ms()) {
             cursor_log::RollEvent::Nothing | cursor_log::RollEvent::Rolled => {}
             cursor_log::RollEvent::Retrying(error) => {
                 tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
@@ -162,7 +147,7 @@ pub(super) fn restore(state: &mut State) {
     let now_ms = clock::wall_ms();
     let first = state.ledger.first();
     let mut slots = Vec::new();
-    for (id, stored) in state.cursors.subscriptions() {
+    for (id, stored) in state.cursors.log().subscriptions() {
         let Ok(name) = SubscriptionName::new(&stored.name) else {
             continue;
         };
@@ -176,7 +161,7 @@ pub(super) fn restore(state: &mut State) {
             })
         };
         for slot in &stored.slots {
-            let Some(cursor) = state.cursors.cursor(*slot) else {
+            let Some(cursor) = state.cursors.log().cursor(*slot) else {
                 continue;
             };
             let id = SlotId(slot.0);
@@ -232,8 +217,5 @@ pub(super) fn restore(state: &mut State) {
         };
         state.subscriptions.insert(name, Box::new(subscription));
     }
-    for (_, slot) in slots.iter().filter(|(_, slot)| !slot.dropped) {
-        state.marks.add(slot.acked_to());
-    }
-    state.slots.restore_all(slots);
+    state.cursors.restore(slots);
 }

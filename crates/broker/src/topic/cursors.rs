@@ -2,15 +2,15 @@
 
 use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::cursor_log::QueueError;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 
-use super::absence::Presence;
-use super::cursor_store;
+use super::durable_cursors::DurableCursors;
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
 use crate::feed::{Moment, Progress};
-use crate::ids::{ConsumerKey, SlotId};
+use crate::ids::ConsumerKey;
 use crate::shard::{FeedMessage, OwnedAck};
 
 impl Topic {
@@ -18,67 +18,24 @@ impl Topic {
     pub(super) fn on_progress(&self, progress: Progress) {
         let mut state = self.state.borrow_mut();
         for (slot, acks) in progress.moved {
-            self.persist(&mut state, slot, &acks);
+            self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
         }
         self.trim_soon(&mut state);
         drop(state);
         self.start_commit();
     }
 
-    /// Queues a cursor's state for the log and counts its place for trimming.
-    pub(super) fn persist(&self, state: &mut State, id: SlotId, acks: &AckState) {
-        let Some(slot) = state.slots.get_mut(id) else {
-            return;
-        };
-        let before = slot.acked_to();
-        slot.acks.clone_from(acks);
-        if before < acks.acked_to() {
-            slot.advanced = Moment::at(clock::now());
+    /// Changes the durable cursors. When their log refuses a record, what we know and what is stored have parted: the topic takes
+    /// no more changes until it is loaded again.
+    pub(super) fn change_cursors(
+        &self,
+        state: &mut State,
+        change: impl FnOnce(&mut DurableCursors) -> Result<(), QueueError>,
+    ) {
+        if let Err(error) = change(&mut state.cursors) {
+            let reason = super::publish::chain(&error);
+            self.fail(state, &format!("cursor log: {reason}"), error.is_transient());
         }
-        let logged = slot.logged;
-        if !slot.dropped {
-            state.marks.moved(before, acks.acked_to());
-        }
-        if logged {
-            self.queue(state, cursor_store::cursor_moved(id, acks.clone()));
-        }
-    }
-
-    /// Gives a place up.
-    pub(super) fn forget_slot(&self, state: &mut State, id: SlotId) {
-        if let Some(slot) = state.slots.remove(id) {
-            if !slot.dropped {
-                state.marks.remove(slot.acked_to());
-            }
-            if slot.logged {
-                self.queue(state, cursor_store::cursor_removed(id));
-            }
-        }
-    }
-
-    /// Takes a place from its absent consumer: it holds nothing back any more, but the name stays known.
-    pub(super) fn drop_slot(&self, state: &mut State, id: SlotId, presence: Presence) {
-        let Some(slot) = state.slots.get_mut(id) else {
-            return;
-        };
-        if std::mem::replace(&mut slot.dropped, true) {
-            return;
-        }
-        let place = slot.acked_to();
-        state.marks.remove(place);
-        self.queue(state, cursor_store::cursor_facts(id, presence.to_facts()));
-    }
-
-    /// Gives a consumer that lost its place one again.
-    pub(super) fn revive_slot(&self, state: &mut State, id: SlotId, acks: &AckState) {
-        let Some(slot) = state.slots.get_mut(id) else {
-            return;
-        };
-        slot.dropped = false;
-        slot.acks.clone_from(acks);
-        state.marks.add(acks.acked_to());
-        self.queue(state, cursor_store::cursor_facts(id, Presence::Here.to_facts()));
-        self.queue(state, cursor_store::cursor_moved(id, acks.clone()));
     }
 
     /// Acknowledgements of a consumer that does not hold the cursor itself.
@@ -137,7 +94,7 @@ impl Topic {
                         apply(home, ordinal, &ack.remaining, cumulative);
                     }
                     if let (Some(slot), acks) = (cursor.slot, home.clone()) {
-                        self.persist(state, slot, &acks);
+                        self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
                         drop(guard);
                         self.start_commit();
                     }

@@ -397,7 +397,7 @@ impl Topic {
         }
         let (slot, acks) = (body.slot, body.dispatcher.acks().clone());
         if let Some(slot) = slot {
-            self.persist(&mut state, slot, &acks);
+            self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
             self.trim_soon(&mut state);
             drop(state);
             self.start_commit();

@@ -98,7 +98,7 @@ impl Topic {
         let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
             (CursorPlace::Home(acks), _) => acks.backlog(to),
             (CursorPlace::Lent(_), Some(slot)) => {
-                state.slots.get(slot).map_or(0, |slot| slot.acks.backlog(to))
+                state.cursors.get(slot).map_or(0, |slot| slot.acks.backlog(to))
             }
             (CursorPlace::Lent(_), None) => 0,
         };
@@ -174,7 +174,7 @@ impl Topic {
 /// No cursor stands before this. One that is lent and not durable is known to its listener only.
 fn lowest_place(state: &State) -> Ordinal {
     let end = state.ledger.durable_end();
-    let mut lowest = state.marks.lowest().unwrap_or(end);
+    let mut lowest = state.cursors.lowest().unwrap_or(end);
     let passing = state.subscriptions.values().filter(|s| !s.is_durable());
     for subscription in passing {
         let place = match &subscription.body {

@@ -238,7 +238,7 @@ impl Topic {
             id: self.id,
             name: self.name.clone(),
             log: log_figures(&state),
-            lowest: state.marks.lowest(),
+            lowest: state.cursors.lowest(),
             counters: state.counters,
             quotas: (
                 state.rules.backlog_quotas.size.map(|quota| quota.limit),
@@ -367,7 +367,7 @@ fn cursor_figures(
     let end = state.ledger.durable_end();
     let acks = match (&cursor.place, cursor.slot) {
         (CursorPlace::Home(acks), _) => Some(acks),
-        (CursorPlace::Lent(_), Some(slot)) => state.slots.get(slot).map(|slot| &slot.acks),
+        (CursorPlace::Lent(_), Some(slot)) => state.cursors.get(slot).map(|slot| &slot.acks),
         (CursorPlace::Lent(_), None) => None,
     };
     // A non-durable cursor that is lent is known to its listener only.
@@ -384,7 +384,7 @@ fn cursor_figures(
 }
 
 fn advanced(state: &State, slot: Option<SlotId>) -> Moment {
-    let slot = slot.and_then(|id| state.slots.get(id));
+    let slot = slot.and_then(|id| state.cursors.get(id));
     slot.map(|slot| slot.advanced).unwrap_or_default()
 }
 

@@ -13,12 +13,11 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
+use super::durable_cursors::DurableCursors;
 use super::past::Past;
 use super::rest::Resting;
-use super::slots::Slots;
 use super::{Link, State, Topic, cursor_store};
 use crate::error::TopicError;
-use crate::feed::Marks;
 use crate::ids::{IdMap, TopicId};
 use crate::shard::Shard;
 
@@ -162,12 +161,10 @@ impl Shard {
         ledger.set_durability(rules.durability);
         let mut state = State {
             ledger,
-            cursors,
+            cursors: DurableCursors::new(cursors),
             producers,
             subscriptions: HashMap::new(),
             consumers: HashMap::new(),
-            slots: Slots::default(),
-            marks: Marks::default(),
             commits: super::Commits::default(),
             links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
             pending: std::collections::VecDeque::new(),

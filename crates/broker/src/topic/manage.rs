@@ -40,7 +40,7 @@ impl Topic {
                     let known = |cursor: &super::subscription::Cursor| match &cursor.place {
                         CursorPlace::Home(acks) => Some((acks.clone(), None)),
                         CursorPlace::Lent(loan) => {
-                            let acks = state.slots.get(cursor.slot?).map(|slot| slot.acks.clone());
+                            let acks = state.cursors.get(cursor.slot?).map(|slot| slot.acks.clone());
                             Some((
                                 acks.unwrap_or_else(|| AckState::new(state.ledger.durable_end())),
                                 Some(*loan),
@@ -102,7 +102,7 @@ impl Topic {
         };
         let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
         slots.any(|id| {
-            let slot = state.slots.get(id);
+            let slot = state.cursors.get(id);
             slot.is_some_and(|slot| !slot.dropped && slot.acked_to() < to)
         })
     }

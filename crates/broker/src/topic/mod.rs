@@ -6,8 +6,8 @@
 //! Always true:
 //! - a receipt is sent only for an entry that is durable, and receipts of a producer leave in the order of its sends;
 //! - an entry is fed to listeners only once it is durable;
-//! - every durable cursor is counted in `marks` at a place no later than what was persisted or is about to be, so
-//!   trimming never outruns anybody.
+//! - every durable cursor is counted at a place no later than what was persisted or is about to be, so trimming never outruns
+//!   one ([`durable_cursors`]).
 
 mod absence;
 mod broadcast;
@@ -19,6 +19,7 @@ mod cursors;
 mod damage;
 mod delete;
 mod dispatched;
+mod durable_cursors;
 mod expiry;
 mod failover;
 mod fault;
@@ -52,7 +53,6 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use pharos_managed_ledger::ManagedLedger;
-use pharos_managed_ledger::cursor_log::CursorLog;
 use pharos_runtime::Histogram;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
@@ -74,18 +74,18 @@ pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
 use crate::admin::EntrySizes;
-use crate::feed::{FeedSeed, Marks, Sent};
+use crate::feed::{FeedSeed, Sent};
 use crate::ids::{ConsumerKey, ShardId, TopicId};
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
 use consumers::Consumer;
+use durable_cursors::DurableCursors;
 use limits::Subscribes;
 use pharos_catalog::policy::EffectivePolicies;
 use producers::Producers;
 use publish::Pending;
 use quota::{Evictions, Oldest};
 pub(crate) use rates::{RateWindow, Rates};
-use slots::Slots;
 use subscription::Subscription;
 use throttle::Throttle;
 pub(crate) use upkeep::Upkeep;
@@ -104,16 +104,12 @@ pub(crate) struct Topic {
 /// What a topic knows.
 pub(crate) struct State {
     pub(crate) ledger: ManagedLedger,
-    /// The log of all cursors.
-    pub(crate) cursors: CursorLog,
+    pub(crate) cursors: DurableCursors,
     pub(crate) producers: Producers,
     /// Boxed: most topics have one, and a table has room for three.
     pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
     /// Which subscription an attached consumer belongs to, and what is known of it.
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
-    pub(crate) slots: Slots,
-    /// Where the durable cursors stand, for trimming.
-    pub(crate) marks: Marks,
     /// Who waits for the cursor log.
     commits: Commits,
     /// Per shard: how many cursors are lent to it, and which ledger table it knows.

@@ -119,7 +119,10 @@ impl Topic {
     async fn look_at_oldest(&self) -> Option<u64> {
         let place = {
             let mut state = self.state.borrow_mut();
-            let place = state.marks.lowest().map(|place| place.max(state.ledger.first()));
+            let place = state
+                .cursors
+                .lowest()
+                .map(|place| place.max(state.ledger.first()));
             let place = place.filter(|place| *place < state.ledger.durable_end());
             match (&state.oldest, place) {
                 (Some(known), Some(place)) if known.place == place => return Some(known.published_ms),
@@ -223,7 +226,10 @@ impl Topic {
 /// Stored bytes from the slowest durable cursor to the end.
 pub(super) fn backlog_bytes(state: &State) -> u64 {
     let rows = state.ledger.ledgers();
-    state.marks.lowest().map_or(0, |lowest| bytes_after(rows, lowest))
+    state
+        .cursors
+        .lowest()
+        .map_or(0, |lowest| bytes_after(rows, lowest))
 }
 
 /// Whether a durable cursor of this subscription stands at a place.
@@ -232,7 +238,12 @@ fn stands_at(state: &State, subscription: &Subscription, place: Ordinal) -> bool
         return subscription.is_durable() && body.dispatcher.acked_to() == place;
     }
     let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
-    slots.any(|slot| state.slots.get(slot).is_some_and(|slot| slot.acked_to() == place))
+    slots.any(|slot| {
+        state
+            .cursors
+            .get(slot)
+            .is_some_and(|slot| slot.acked_to() == place)
+    })
 }
 
 /// The first place after which there are at most about `bytes`.

@@ -103,7 +103,7 @@ fn is_clock_running(state: &State) -> bool {
         .age
         .is_some_and(|quota| quota.action == QuotaAction::Evict);
     let end = state.ledger.durable_end();
-    let has_backlog = state.marks.lowest().is_some_and(|lowest| lowest < end);
+    let has_backlog = state.cursors.lowest().is_some_and(|lowest| lowest < end);
     let has_durable = || {
         state
             .subscriptions

@@ -65,7 +65,10 @@ impl Topic {
 
     /// Everything before this is acknowledged by every durable cursor.
     pub(super) fn acked_below(&self, state: &State) -> Ordinal {
-        state.marks.lowest().unwrap_or_else(|| state.ledger.durable_end())
+        state
+            .cursors
+            .lowest()
+            .unwrap_or_else(|| state.ledger.durable_end())
     }
 
     /// Gives up closed ledgers that nobody needs; they are deleted off the path.

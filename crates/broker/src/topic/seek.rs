@@ -174,7 +174,7 @@ impl Topic {
             }
         }
         for slot in moved {
-            self.persist(state, slot, acks);
+            self.change_cursors(state, |cursors| cursors.moved(slot, acks));
         }
     }
 
@@ -194,7 +194,7 @@ impl Topic {
         let state = &mut *guard;
         let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
         let mut persist = Vec::new();
-        let slots = &state.slots;
+        let cursors = &state.cursors;
         let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
             CursorPlace::Home(acks) => {
                 if acks.raise_to(to)
@@ -205,7 +205,7 @@ impl Topic {
             }
             CursorPlace::Lent(loan) => {
                 // The listener may be further than what is known of it, never behind.
-                let known = cursor.slot.and_then(|slot| slots.get(slot));
+                let known = cursor.slot.and_then(|slot| cursors.get(slot));
                 if known.is_some_and(|slot| slot.acked_to() >= to) {
                     return;
                 }
@@ -232,7 +232,7 @@ impl Topic {
             }
         }
         for (slot, acks) in persist {
-            self.persist(state, slot, &acks);
+            self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
         }
         self.run_dispatcher(state, name);
         self.trim_soon(state);
@@ -297,10 +297,11 @@ impl Topic {
             slots.extend(body.slot);
         }
         for slot in slots {
-            self.forget_slot(state, slot);
+            self.change_cursors(state, |cursors| cursors.remove(slot));
         }
         if let Some(number) = subscription.number {
-            self.queue(state, cursor_store::subscription_removed(number));
+            let record = cursor_store::subscription_removed(number);
+            self.change_cursors(state, |cursors| cursors.queue(record));
         }
         self.trim_soon(state);
     }
@@ -399,7 +400,7 @@ impl Topic {
             });
             subscription.properties = properties;
             if let Some(record) = changed {
-                self.queue(state, record);
+                self.change_cursors(state, |cursors| cursors.queue(record));
             }
         }
         self.commit_cursors().await.map_err(CursorError::Storage)

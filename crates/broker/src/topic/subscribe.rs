@@ -501,7 +501,7 @@ impl Topic {
             Some((slot?, acks.clone()))
         });
         if let Some((slot, acks)) = moved {
-            self.persist(&mut state, slot, &acks);
+            self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
         }
     }
 }

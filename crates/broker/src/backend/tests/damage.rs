@@ -64,7 +64,7 @@ async fn unreadable(bench: &Bench) -> u64 {
 
 /// Where the only cursor stands.
 fn place(topic: &crate::topic::Topic) -> Ordinal {
-    topic.state.borrow().marks.lowest().unwrap()
+    topic.state.borrow().cursors.lowest().unwrap()
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn waits_until_it_is_skipped(kind: SubscriptionType) {
             // What the client acknowledged arrives in its order, but not at once.
             until(|| {
                 let state = topic.state.borrow();
-                state.marks.lowest().is_some()
+                state.cursors.lowest().is_some()
             })
             .await;
             for _ in 0..5_000 {
