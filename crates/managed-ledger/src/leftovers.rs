@@ -4,18 +4,19 @@
 //! between leaves ledgers that nobody names. To delete whatever is not named would trust the metadata store too far: one that
 //! is empty, of yesterday or of another broker names nothing of what is there. So a ledger is condemned by name, in the step
 //! that gives it up: in `deleting` of the info, or, when the info itself goes, in a note under `ledger-garbage/`. An old copy of
-//! the metadata condemns only what was dead when it was made.
+//! the metadata condemns only what was dead when it was made. One of another broker condemns by the same numbers what is alive here,
+//! so nothing is deleted without [`MatchesLedgers`]: the proof that metadata and engine belong together, ledger by ledger.
 //!
 //! Always true: a ledger that was condemned is named by nobody, for ever; nobody makes a name of an old id.
 //!
-//! A ledger that was made and not named before a crash is condemned by nobody. It holds no entry, or is the snapshot of a cursor
-//! log that was not named. [`orphans`](crate::orphans()) finds those, for people.
+//! A ledger that was made and not named before a crash is condemned by nobody. It holds no entry, and is deleted for that; or it is
+//! the snapshot of a cursor log that was not named, and stays. [`orphans`](crate::orphans()) finds those, for people.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use pharos_ledger::{DeleteError, LedgerEngine};
-use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
+use pharos_metadata::{Expect, MatchesLedgers, MetadataStore, Version, WriteError};
 use pharos_types::LedgerId;
 use prost::Message;
 
@@ -61,6 +62,8 @@ pub struct Leftovers {
     /// Every ledger there was.
     existing: BTreeSet<LedgerId>,
     notes: Vec<(String, Version, Garbage)>,
+    /// Which ledgers the metadata may condemn.
+    proof: MatchesLedgers,
     /// Ledgers that were deleted so far.
     deleted: u64,
 }
@@ -70,7 +73,8 @@ pub struct Leftovers {
 pub struct CleanedUp {
     /// Ledgers that were still there and are deleted, also by earlier tries.
     pub ledgers: u64,
-    /// Ledgers that nobody names and nobody condemned; they stay.
+    /// Ledgers that nobody names and that stay: they hold something and were not condemned, or are not known to be this
+    /// metadata's.
     pub unnamed: u64,
 }
 
@@ -90,11 +94,15 @@ pub enum CleanUpError {
 
 impl Leftovers {
     /// Finds what there is: before the first managed ledger is opened, so that what this process makes is its own affair. Reads
-    /// as much metadata as there are notes, mostly none.
+    /// as much metadata as there are notes, mostly none. What `proof` does not cover is never deleted.
     ///
     /// # Errors
     /// [`CleanUpError`]: the engine or the store failed, or a note cannot be read.
-    pub async fn find(engine: &dyn LedgerEngine, metadata: &dyn MetadataStore) -> Result<Self, CleanUpError> {
+    pub async fn find(
+        engine: &dyn LedgerEngine,
+        metadata: &dyn MetadataStore,
+        proof: MatchesLedgers,
+    ) -> Result<Self, CleanUpError> {
         let listed = engine.list().await.map_err(OrphanError::from)?;
         let mut notes = Vec::new();
         for item in metadata
@@ -111,12 +119,13 @@ impl Leftovers {
         Ok(Self {
             existing: listed.into_iter().collect(),
             notes,
+            proof,
             deleted: 0,
         })
     }
 
-    /// Deletes what was given up and is still there, one ledger after the other, while topics live. Only for an engine that
-    /// this metadata store has to itself, such as the embedded one. May be run again.
+    /// Deletes what was given up and is still there, and what nobody names and holds nothing, one ledger after the other, while
+    /// topics live. Only for an engine that this metadata store has to itself, such as the embedded one. May be run again.
     ///
     /// # Errors
     /// [`CleanUpError`]; what is left is found again.
@@ -152,8 +161,12 @@ impl Leftovers {
             dead.extend(info.dead_ids());
         }
         for ledger in dead.into_iter().map(LedgerId) {
-            unnamed.remove(&ledger);
             self.delete(engine, ledger).await?;
+        }
+        for ledger in unnamed.iter().copied() {
+            if self.proof.covers(ledger.0) && is_empty(engine, ledger).await {
+                self.delete(engine, ledger).await?;
+            }
         }
         // What was trimmed meanwhile is gone, or will be.
         let left: BTreeSet<LedgerId> = engine
@@ -169,12 +182,21 @@ impl Leftovers {
     }
 
     async fn delete(&mut self, engine: &dyn LedgerEngine, ledger: LedgerId) -> Result<(), DeleteError> {
-        if self.existing.contains(&ledger) {
+        if self.proof.covers(ledger.0) && self.existing.contains(&ledger) {
             engine.delete(ledger).await?;
             self.existing.remove(&ledger);
             self.deleted += 1;
         }
         Ok(())
+    }
+}
+
+/// Whether it is certain that a ledger which nobody names holds nothing. Closes it for good.
+async fn is_empty(engine: &dyn LedgerEngine, ledger: LedgerId) -> bool {
+    match engine.recover(ledger).await {
+        Ok(sealed) => sealed.entry_count == 0,
+        // It is gone, or holds what cannot be read.
+        Err(_) => false,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_ledger::Durability;
 use pharos_ledger::offload::LedgerOffloader;
+use pharos_types::LedgerId;
 
 use crate::cache::CacheBudget;
 
@@ -35,6 +36,9 @@ pub struct Options {
     pub offloader: Option<Arc<dyn LedgerOffloader>>,
     /// How durable appends are.
     pub durability: Durability,
+    /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
+    /// that its numbers are of this engine. Default 0.
+    pub condemned_from: LedgerId,
 }
 
 impl Default for Options {
@@ -51,6 +55,7 @@ impl Default for Options {
             cache_budget: CacheBudget::new(256 << 20),
             offloader: None,
             durability: Durability::Sync,
+            condemned_from: LedgerId(0),
         }
     }
 }

@@ -12,10 +12,12 @@ use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, Slot, SubscriptionId};
 use pharos_managed_ledger::{
-    AckState, CleanedUp, CursorLog, Leftovers, ManagedLedger, OpenMode, Options, Retention, delete, orphans,
+    AckState, CleanedUp, CursorLog, Leftovers, ManagedLedger, ManagedLedgerInfo, OpenMode, Options,
+    Retention, delete, orphans,
 };
-use pharos_metadata::{Expect, Memory, MetadataStore};
+use pharos_metadata::{Expect, MatchesLedgers, Memory, MetadataStore};
 use pharos_types::{LedgerId, Ordinal};
+use prost::Message as _;
 
 mod mortal;
 use mortal::{Death, Life};
@@ -130,9 +132,17 @@ async fn live(engine: Arc<dyn LedgerEngine>, metadata: Arc<dyn MetadataStore>) {
 
 /// Starts after a kill: cleans up, and says what is there that nobody names.
 async fn start(engine: &MemoryEngine, metadata: &Memory) -> (CleanedUp, Vec<LedgerId>) {
-    let mut left = Leftovers::find(engine, metadata).await.unwrap();
-    let done = left.clean_up(engine, metadata).await.unwrap();
+    let done = clean_up(engine, metadata, MatchesLedgers::since(0)).await;
     (done, orphans(engine, metadata).await.unwrap())
+}
+
+async fn clean_up(engine: &MemoryEngine, metadata: &Memory, proof: MatchesLedgers) -> CleanedUp {
+    let mut left = Leftovers::find(engine, metadata, proof).await.unwrap();
+    left.clean_up(engine, metadata).await.unwrap()
+}
+
+async fn there(engine: &MemoryEngine) -> BTreeSet<LedgerId> {
+    engine.list().await.unwrap().into_iter().collect()
 }
 
 #[test]
@@ -159,8 +169,12 @@ fn a_kill_at_any_step_leaves_no_ledger_that_held_something() {
                 let (done, unnamed) = start(&engine, &metadata).await;
                 cleaned += done.ledgers;
                 assert_eq!(done.unnamed, unnamed.len() as u64, "kill {nth} {death:?}");
-                // One that was made and not named in time: the next ledger, or the next cursor ledger.
+                // One that was made and not named in time, with a snapshot in it: the next cursor ledger.
                 assert!(unnamed.len() <= 1, "kill {nth} {death:?}: {unnamed:?}");
+                for ledger in &unnamed {
+                    let held = engine.recover(*ledger).await.unwrap().entry_count;
+                    assert!(held > 0, "kill {nth} {death:?}: {ledger} is empty and stays");
+                }
                 let notes = metadata.list("ledger-garbage/").await.unwrap();
                 assert!(notes.is_empty(), "kill {nth} {death:?}: {notes:?}");
                 if metadata.list("managed-ledgers/").await.unwrap().is_empty() {
@@ -212,21 +226,70 @@ fn metadata_that_is_empty_older_or_foreign_condemns_nothing() {
             (Arc::new(MemoryEngine::new()), Arc::<Memory>::clone(&foreign));
         drop(filled("one", 3, &other.0, &other.1).await);
 
-        let before: BTreeSet<LedgerId> = engine.list().await.unwrap().into_iter().collect();
+        // What was given up there has the numbers of what is alive here.
+        let condemning = Arc::new(Memory::new());
+        let numbers = MemoryEngine::new();
+        let other: (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) =
+            (Arc::new(numbers.clone()), Arc::<Memory>::clone(&condemning));
+        drop(filled("gone", 12, &other.0, &other.1).await);
+        let life = Life::mortal(1, Death::After);
+        let killed = life.metadata(Arc::clone(&other.1));
+        tokio::select! {
+            gone = delete("gone", Arc::clone(&other.0), &*killed) => panic!("{gone:?}"),
+            () = life.ended() => {}
+        }
+
+        let before = there(&engine).await;
+        // A store that is not the one of these ledgers is opened only where somebody insists, and covers what is made from then on.
+        let insisted = MatchesLedgers::since(before.last().unwrap().0 + 1);
         for (what, store) in [
             ("empty", &Memory::new()),
             ("older", &older),
             ("foreign", &*foreign),
+            ("foreign and condemning", &*condemning),
         ] {
-            let (done, _) = start(&engine, store).await;
+            let done = clean_up(&engine, store, insisted).await;
             assert_eq!(done.ledgers, 0, "{what}");
             assert!(done.unnamed > 0, "{what}: it is said");
-            let after: BTreeSet<LedgerId> = engine.list().await.unwrap().into_iter().collect();
-            assert_eq!(after, before, "{what}");
+            assert_eq!(there(&engine).await, before, "{what}");
         }
         // With its own metadata everything is there.
         let log = open("one", &stores.0, &stores.1).await;
         assert_eq!((log.first(), log.end()), (Ordinal(2), Ordinal(12)));
         assert_eq!(log.read(Ordinal(11), 1, 100).await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_topic_opens_without_deleting_what_others_may_have_under_its_numbers() {
+    run(async {
+        let engine = MemoryEngine::new();
+        let metadata: Arc<dyn MetadataStore> = Arc::new(Memory::new());
+        let shared: Arc<dyn LedgerEngine> = Arc::new(engine.clone());
+        drop(filled("t", 6, &shared, &metadata).await);
+        let key = "managed-ledgers/t";
+        let stored = metadata.get(key).await.unwrap().unwrap();
+        let mut info = ManagedLedgerInfo::parse(key, &stored.value).unwrap();
+        let given_up: Vec<_> = info.ledgers.drain(..3).map(|row| row.ledger_id).collect();
+        info.first_ordinal += 3;
+        info.deleting.extend(&given_up);
+        let value = Bytes::from(info.encode_to_vec());
+        metadata
+            .put(key, value, Expect::Version(stored.version))
+            .await
+            .unwrap();
+        let next = there(&engine).await.last().unwrap().0 + 1;
+        for (condemned_from, are_there) in [(next, true), (0, false)] {
+            let options = Options {
+                condemned_from: LedgerId(condemned_from),
+                ..Options::default()
+            };
+            let (engine_of, metadata) = (Arc::clone(&shared), Arc::clone(&metadata));
+            let opened = ManagedLedger::open("t", engine_of, metadata, options, OpenMode::Existing, 1);
+            drop(opened.await.unwrap());
+            let left = there(&engine).await;
+            let found = given_up.iter().all(|ledger| left.contains(&LedgerId(*ledger)));
+            assert_eq!(found, are_there, "{condemned_from}");
+        }
     });
 }

@@ -15,7 +15,7 @@ use pharos_managed_ledger::{
     INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo, OffloadPolicy, OffloadStatus,
     OpenMode, Options, ReadError, ReadFirst, Retention, orphans, sweep,
 };
-use pharos_metadata::{Memory, MetadataStore};
+use pharos_metadata::{MatchesLedgers, Memory, MetadataStore};
 use pharos_offload::{Offloader, drivers};
 use pharos_types::{EntryId, LedgerId, Ordinal, Position};
 
@@ -477,17 +477,12 @@ fn kill_at(nth: usize, death: Death) -> bool {
             ..world
         };
         // As the node does at its start.
-        let mut left = Leftovers::find(&world.engine, &*world.metadata).await.unwrap();
-        left.clean_up(&world.engine, &*world.metadata).await.unwrap();
-        // A ledger that was made and not named in time is not condemned by anybody, and holds nothing.
-        for orphan in orphans(&world.engine, &*world.metadata).await.unwrap() {
-            assert_eq!(
-                world.engine.recover(orphan).await.unwrap().entry_count,
-                0,
-                "kill {nth} {death:?}"
-            );
-            world.engine.delete(orphan).await.unwrap();
-        }
+        let proof = MatchesLedgers::since(0);
+        let left = Leftovers::find(&world.engine, &*world.metadata, proof).await;
+        let done = left.unwrap().clean_up(&world.engine, &*world.metadata).await;
+        assert_eq!(done.unwrap().unnamed, 0, "kill {nth} {death:?}");
+        let unnamed = orphans(&world.engine, &*world.metadata).await.unwrap();
+        assert!(unnamed.is_empty(), "kill {nth} {death:?}: {unnamed:?}");
         sweep(&*world.metadata, &*world.offloader).await.unwrap();
         if let Some(info) = world.info().await {
             let mut log = world.open(&Life::immortal()).await;

@@ -19,7 +19,7 @@ use pharos_metadata::{Beside, Embedded, MetadataStore};
 use pharos_pulsar::Server;
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
-use pharos_types::NamespaceName;
+use pharos_types::{LedgerId, NamespaceName};
 use tokio::task::JoinSet;
 
 use crate::files::Files;
@@ -83,16 +83,20 @@ pub(crate) async fn start_broker(
     let storage = Storage::open(dir, storage_options(settings))
         .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
     let metadata = open_metadata(settings, Some(beside(settings, &storage).await?))?;
+    let proof = metadata
+        .matches_ledgers()
+        .context("the metadata was opened without its ledgers")?;
     let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
         .await
         .context("cannot load tenants, namespaces and topics")?;
     let mut tasks = JoinSet::new();
-    let leftovers = crate::leftovers::begin(storage.clone(), metadata.clone(), &mut tasks)
+    let leftovers = crate::leftovers::begin(storage.clone(), metadata.clone(), proof, &mut tasks)
         .await
         .context("cannot tell which ledgers an earlier run has deleted")?;
     let offloader = crate::offload::start(&settings.offload)?;
     let mut options = broker_options(settings);
     options.managed_ledger.offloader = Some(offloader.clone());
+    options.managed_ledger.condemned_from = LedgerId(proof.first());
     let access = options.access.clone();
     let (broker, threads) = pharos_broker::start(options, catalog, storage.clone(), metadata.clone())
         .context("cannot start the data threads")?;
@@ -130,10 +134,7 @@ pub(crate) async fn start_broker(
 }
 
 /// Opens the metadata; `beside`: the ledgers that it must be the metadata of.
-pub(crate) fn open_metadata(
-    settings: &Settings,
-    beside: Option<Beside>,
-) -> anyhow::Result<Arc<dyn MetadataStore>> {
+pub(crate) fn open_metadata(settings: &Settings, beside: Option<Beside>) -> anyhow::Result<Arc<Embedded>> {
     let dir = metadata_dir(&settings.data_dir);
     let options = pharos_metadata::Options {
         format_1: Some(metadata_format_1(&settings.data_dir)),

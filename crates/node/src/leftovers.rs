@@ -10,7 +10,7 @@ use std::time::Duration;
 use pharos_broker::admin::{MetricFamily, MetricKind};
 use pharos_ledger::LedgerEngine;
 use pharos_managed_ledger::{CleanUpError, Leftovers};
-use pharos_metadata::MetadataStore;
+use pharos_metadata::{MatchesLedgers, MetadataStore};
 use pharos_storage::Storage;
 use tokio::task::JoinSet;
 
@@ -47,16 +47,17 @@ impl Counters {
     }
 }
 
-/// Looks at what there is, before any topic is opened, and deletes the leftovers from `tasks`.
+/// Looks at what there is, before any topic is opened, and deletes the leftovers from `tasks`; never what `proof` does not cover.
 ///
 /// # Errors
 /// Engine or metadata cannot be read.
 pub(crate) async fn begin(
     engine: Arc<Storage>,
     metadata: Arc<dyn MetadataStore>,
+    proof: MatchesLedgers,
     tasks: &mut JoinSet<()>,
 ) -> Result<Arc<Counters>, CleanUpError> {
-    let mut left = Leftovers::find(&*engine, &*metadata).await?;
+    let mut left = Leftovers::find(&*engine, &*metadata, proof).await?;
     let counters = Arc::new(Counters::default());
     let told = Arc::clone(&counters);
     tasks.spawn(async move {

@@ -285,6 +285,48 @@ async fn metadata_that_is_missing_foreign_or_older_is_refused() {
     reads_all(&data).await;
 }
 
+/// A note of a deletion that a kill interrupted in another broker: its ledgers have the numbers of those that are alive here.
+async fn note_of_deleted_ledgers(metadata: &Path) {
+    use pharos_metadata::MetadataStore as _;
+    let ids: Vec<u8> = (0..40).collect();
+    let name = b"public/default/persistent/gone";
+    let mut note = vec![0x0a, name.len() as u8];
+    note.extend_from_slice(name);
+    note.extend([0x12, ids.len() as u8]);
+    note.extend(&ids);
+    assert_eq!(pharos_managed_ledger::noted_ledgers(&note).len(), 40);
+    let store = pharos_metadata::Embedded::open(metadata, &pharos_metadata::Options::default()).unwrap();
+    let put = store.put("ledger-garbage/0", note.into(), pharos_metadata::Expect::Any);
+    put.await.unwrap();
+    store.shutdown().await;
+}
+
+#[tokio::test]
+async fn metadata_of_another_broker_condemns_nothing_that_is_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, other] = ["data", "other"].map(|name| dir.path().join(name));
+    filled(&data).await.stop();
+    Node::start(&other, &[]).stop();
+    note_of_deleted_ledgers(&other.join("metadata")).await;
+    let ledgers = || {
+        let report = json(&data, &["check"], 0);
+        let unnamed = report["unnamed"].as_array().unwrap();
+        let holds = |ledger: &&Value| ledger["entries"].as_u64() > Some(0);
+        unnamed.iter().filter(holds).count()
+    };
+    assert_eq!(ledgers(), 0, "the topic names its ledgers");
+    put_metadata(&other, &data);
+    let node = Node::start(&data, &["--storage-accept-metadata", "true"]);
+    support::until("the note is worked off", || {
+        let left = support::figure(&node.page("/metrics"), "pharos_storage_unnamed_ledgers", None);
+        (left > 0).then_some(())
+    })
+    .await;
+    node.stop();
+    // The topic's and its cursors'.
+    assert!(ledgers() >= 2, "what the note condemned is there");
+}
+
 /// Where a copy of the metadata has something in it.
 fn used_bytes(copy: &Path) -> usize {
     let bytes = std::fs::read(copy).unwrap();

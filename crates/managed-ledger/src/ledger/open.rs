@@ -76,8 +76,11 @@ impl ManagedLedger {
                 expect,
                 empty,
             } = recovered;
+            let spared = |ledger: &LedgerId| *ledger < options.condemned_from;
+            let dead = info.dead_ids().map(LedgerId).filter(|ledger| !spared(ledger));
+            let mut given_up: Vec<_> = dead.collect();
+            given_up.extend_from_slice(&empty);
             empty.iter().for_each(|ledger| info.give_up(ledger.0));
-            let given_up: Vec<_> = info.dead_ids().map(LedgerId).collect();
             info.writer_epoch += 1;
             let writer = match info.terminated {
                 true => None,

@@ -225,8 +225,8 @@ impl Witness {
     }
 }
 
-/// Proof that a metadata store is the one of the ledgers beside it: the only thing that lets ledgers which it does not name be called
-/// nobody's. An empty, older or foreign store gives none, and one that was accepted all the same gives one that covers only what
+/// Proof that a metadata store is the one of the ledgers beside it: the only thing that lets ledgers which it condemns, or does not
+/// name, be called nobody's. An empty, older or foreign store gives none, and one that was accepted all the same gives one that covers only what
 /// was made since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchesLedgers {
@@ -234,7 +234,20 @@ pub struct MatchesLedgers {
 }
 
 impl MatchesLedgers {
-    /// Whether this ledger is nobody's when the store does not name it. Those that are not covered are kept.
+    /// What a store would give that was made or accepted before this ledger was, for stores that have no witness.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn since(ledger: u64) -> Self {
+        Self { from: ledger }
+    }
+
+    /// The first ledger that is covered; all that follow are.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.from
+    }
+
+    /// Whether this ledger is nobody's when the store condemns it or does not name it. Those that are not covered are kept.
     #[must_use]
     pub fn covers(&self, ledger: u64) -> bool {
         ledger >= self.from

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use pharos_metadata::MetadataStore as _;
 use pharos_storage::offline::{Access, Plan, PlannedAction, Refusal};
 use pharos_types::TopicName;
 use serde_json::json;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pharos_ledger::LedgerEngine;
 use pharos_managed_ledger::{
     CleanUpError, CleanedUp, INFO_PREFIX, LEDGER_GARBAGE_PREFIX, Leftovers, ManagedLedgerInfo, noted_ledgers,
+    orphans,
 };
 use pharos_metadata::MetadataStore;
 use pharos_sim::tell;
@@ -19,6 +20,8 @@ use crate::process::{Alive, Died, Process};
 pub(crate) struct CleaningUp {
     /// What was given up when it began.
     condemned: BTreeSet<LedgerId>,
+    /// What nobody named then.
+    unnamed: Vec<LedgerId>,
     done: Rc<RefCell<Option<Result<CleanedUp, CleanUpError>>>>,
 }
 
@@ -27,10 +30,13 @@ pub(crate) async fn begin(process: &mut Process) -> Alive<CleaningUp> {
     let engine: Arc<dyn LedgerEngine> = process.store.storage.clone();
     let metadata = process.metadata();
     let condemned = condemned(&*metadata).await;
+    let unnamed = orphans(&*engine, &*metadata).await.unwrap();
+    let proof = process.metadata.store.matches_ledgers();
+    let proof = proof.expect("the metadata is that of the ledgers");
     let found = process
         .drive({
             let (engine, metadata) = (engine.clone(), metadata.clone());
-            async move { Leftovers::find(&*engine, &*metadata).await }
+            async move { Leftovers::find(&*engine, &*metadata, proof).await }
         })
         .await?;
     let mut left = found.expect("what was left can be told");
@@ -40,7 +46,11 @@ pub(crate) async fn begin(process: &mut Process) -> Alive<CleaningUp> {
         let outcome = left.clean_up(&*engine, &*metadata).await;
         *answer.borrow_mut() = Some(outcome);
     });
-    Ok(CleaningUp { condemned, done })
+    Ok(CleaningUp {
+        condemned,
+        unnamed,
+        done,
+    })
 }
 
 /// What is given up: no info names it, and an info or a note condemns it.
@@ -60,7 +70,12 @@ async fn condemned(metadata: &dyn MetadataStore) -> BTreeSet<LedgerId> {
 /// Waits for the clean-up of this life. `all`: what was condemned at the beginning of any life, none of which is there any more.
 /// Returns how many ledgers this clean-up deleted.
 pub(crate) async fn look(process: &mut Process, all: &mut BTreeSet<LedgerId>) -> Alive<u64> {
-    let Some(CleaningUp { condemned, done }) = process.cleaning_up.take() else {
+    let Some(CleaningUp {
+        condemned,
+        unnamed,
+        done,
+    }) = process.cleaning_up.take()
+    else {
         return Ok(0);
     };
     all.extend(condemned);
@@ -83,5 +98,16 @@ pub(crate) async fn look(process: &mut Process, all: &mut BTreeSet<LedgerId>) ->
     let there: BTreeSet<LedgerId> = process.store.storage.list().await.unwrap().into_iter().collect();
     let left: Vec<_> = all.intersection(&there).collect();
     assert!(left.is_empty(), "ledgers that were given up are there: {left:?}");
+    for ledger in unnamed.into_iter().filter(|ledger| there.contains(ledger)) {
+        let engine = process.store.storage.clone();
+        let held = process.drive(async move { engine.recover(ledger).await }).await?;
+        if process.is_dead() {
+            return Err(Died);
+        }
+        assert!(
+            held.unwrap().entry_count > 0,
+            "ledger {ledger} is empty and nobody's, and stays"
+        );
+    }
     Ok(outcome.ledgers)
 }
