@@ -7,7 +7,7 @@ set -eu
 
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- frame command message formats store managed_ledger offload_index
+[ $# -gt 0 ] || set -- frame command message formats store metadata managed_ledger offload_index
 
 cd "$(dirname "$0")"
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
@@ -29,7 +29,7 @@ for name in "$@"; do
         managed_ledger) seeds=../fixtures/managed-ledger ;;
         offload_index) seeds=../fixtures/offload ;;
         # Makes its files itself; an input says what to change in them.
-        store) seeds= ;;
+        store | metadata) seeds= ;;
         *) seeds=../fixtures/wire/frames ;;
     esac
     # A checkpoint is written twice.

@@ -45,7 +45,9 @@ mod memory;
 mod session;
 mod watch;
 
-pub use embedded::{Beside, Embedded, Flaw, Look, Manual, MatchesLedgers, Options};
+#[cfg(feature = "test-util")]
+pub use embedded::fuzzing;
+pub use embedded::{Beside, Embedded, Flaw, Look, Manual, MatchesLedgers, Options, Part, decode};
 pub use error::{Fault, Mismatch, OpenError, ReadError, SessionError, SessionWriteError, WriteError};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::Memory;

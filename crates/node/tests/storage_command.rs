@@ -285,6 +285,46 @@ async fn metadata_that_is_missing_foreign_or_older_is_refused() {
     reads_all(&data).await;
 }
 
+#[tokio::test]
+async fn the_files_of_the_metadata_are_shown_part_by_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path();
+    let node = filled(data).await;
+    let copy = data.join("metadata").join("copy-2");
+    let shown = |file: &Path, more: &[&str]| {
+        let file = file.to_str().unwrap();
+        storage(data, &[&["inspect", file], more].concat())
+    };
+    assert_eq!(shown(&copy, &[]).status.code(), Some(2), "a broker has it open");
+    node.kill();
+    let before = content(data);
+    let found = shown(&copy, &["--records"]);
+    assert!(found.status.success(), "{found:?}");
+    let found = text(&found);
+    for wanted in [
+        "header  copy 2",
+        "snapshot part",
+        "group  number",
+        "put  key managed-ledgers/public/default/",
+    ] {
+        assert!(found.contains(wanted), "{wanted}: {found}");
+    }
+    let witness = shown(&data.join("ledgers").join("METADATA"), &["--output", "json"]);
+    assert!(witness.status.success(), "{witness:?}");
+    let line: Value = serde_json::from_str(text(&witness).lines().next().unwrap()).unwrap();
+    assert_eq!(line["kind"], "witness");
+    assert_eq!(content(data), before, "nothing is changed");
+    let at = text(&shown(&copy, &[])).lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let at: usize = words.next()?.parse().ok()?;
+        line.contains("snapshot part").then_some(at)
+    });
+    flip(&copy, at.unwrap() + 20);
+    let found = shown(&copy, &[]);
+    assert_eq!(found.status.code(), Some(1));
+    assert!(text(&found).contains("DAMAGED"), "{}", text(&found));
+}
+
 /// A note of a deletion that a kill interrupted in another broker: its ledgers have the numbers of those that are alive here.
 async fn note_of_deleted_ledgers(metadata: &Path) {
     use pharos_metadata::MetadataStore as _;

@@ -25,7 +25,10 @@ use pharos_runtime::fs::{Fs, RealFs};
 use tokio::sync::watch;
 
 mod copy;
+mod decode;
 mod format;
+#[cfg(feature = "test-util")]
+pub mod fuzzing;
 mod log;
 mod look;
 mod manual;
@@ -38,6 +41,7 @@ mod survey;
 mod witness;
 mod writer;
 
+pub use decode::{Part, decode};
 pub use look::Look;
 pub use manual::Manual;
 pub use survey::Flaw;

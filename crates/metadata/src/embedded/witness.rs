@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pharos_runtime::fs::{Fs, FsFile, OpenHow};
 
 use super::copy::CopyError;
+use super::decode::Part;
 use super::format::{BLOCK, COUNT_MAX, crc32c, get_u32, get_u64, put_u32, put_u64};
 use super::recover::Recovered;
 use crate::{Mismatch, OpenError};
@@ -77,6 +78,35 @@ impl Seen {
 
     fn at(self) -> u64 {
         (self.writes % 2) * BLOCK
+    }
+}
+
+/// Whether a file looks like a witness.
+pub(super) fn is_one(bytes: &[u8]) -> bool {
+    let places = [0, BLOCK as usize];
+    bytes.len() as u64 <= FILE_BYTES && places.iter().any(|at| get_u32(bytes, at + 4) == Some(MAGIC))
+}
+
+/// Tells both places of a witness.
+pub(super) fn decode(bytes: &[u8], tell: &mut dyn FnMut(Part)) {
+    for at in [0, BLOCK] {
+        let place = bytes.get(at as usize..).unwrap_or_default();
+        let found = Seen::decode(place);
+        let is_empty = place.iter().take(BYTES).all(|byte| *byte == 0);
+        tell(Part {
+            kind: "witness",
+            byte_offset: at,
+            bytes: BYTES as u64,
+            whole: found.is_some() || is_empty,
+            fields: found.map_or_else(Vec::new, |seen| {
+                vec![
+                    ("store", format!("{:016x}", seen.store_id)),
+                    ("writes", seen.writes.to_string()),
+                    ("epoch", seen.epoch.to_string()),
+                    ("number", seen.number.to_string()),
+                ]
+            }),
+        });
     }
 }
 

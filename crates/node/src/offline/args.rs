@@ -42,9 +42,9 @@ fn inspect() -> Command {
                 .value_name("FILE")
                 .value_parser(value_parser!(std::path::PathBuf))
                 .conflicts_with_all(["ledger", "topic"])
-                .help("Decode this file: VERSION, CHECKPOINT, *.seg, *.log or *.idx"),
+                .help("Decode this file: VERSION, CHECKPOINT, METADATA, *.seg, *.log, *.idx, copy-1 or copy-2"),
         )
-        .arg(flag("records", "With FILE: also every record of a journal segment").requires("file"))
+        .arg(flag("records", "With FILE: also every record of a journal segment or of the metadata").requires("file"))
         .arg(
             Arg::new("ledger")
                 .long("ledger")

@@ -45,6 +45,16 @@ pub(super) fn run(asked: &Asked<'_>) -> anyhow::Result<u8> {
 fn file(asked: &Asked<'_>, path: &Path) -> anyhow::Result<u8> {
     let mut whole = true;
     let mut told = Ok(());
+    if super::metadata::is_file_of_it(path) {
+        super::metadata::decode(path, asked.matches.get_flag("records"), &mut |item| {
+            whole &= item.whole;
+            if told.is_ok() {
+                told = print(&item_line(&item, asked.json));
+            }
+        })?;
+        told?;
+        return Ok(if whole { 0 } else { EXIT_DAMAGED });
+    }
     Offline::decode_file(path, asked.matches.get_flag("records"), &mut |item| {
         whole &= item.whole;
         if told.is_ok() {

@@ -1,13 +1,64 @@
 //! What a look at the metadata store of a stopped broker shows.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use anyhow::{Context as _, bail};
 use pharos_metadata::{Beside, Embedded, Look};
-use pharos_runtime::fs::RealFs;
+use pharos_runtime::fs::{Fs as _, RealFs};
+use pharos_storage::offline::{Item, Value as Field};
 use serde_json::{Value, json};
 
 use crate::broker::{metadata_dir, metadata_format_1, metadata_witness};
 use crate::settings::Settings;
+
+/// Whether a file is called like one of the metadata store: a copy, or the witness beside the ledgers.
+pub(super) fn is_file_of_it(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    matches!(name, Some("copy-1" | "copy-2" | "METADATA"))
+}
+
+/// Tells the parts of such a file. Changes nothing.
+///
+/// # Errors
+/// A broker has the store open; the file cannot be read, or is neither.
+pub(super) fn decode(path: &Path, records: bool, tell: &mut dyn FnMut(Item)) -> anyhow::Result<()> {
+    let lock = path.with_file_name("LOCK");
+    let _held = match lock.exists() {
+        true => {
+            let held = RealFs.lock(&lock);
+            let held = held.with_context(|| format!("cannot lock {}", lock.display()))?;
+            Some(held.with_context(|| format!("a broker has {} open", path.display()))?)
+        }
+        false => None,
+    };
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let is_known = pharos_metadata::decode(&bytes, records, &mut |part| {
+        let fields = part.fields.into_iter();
+        tell(Item {
+            kind: part.kind,
+            byte_offset: part.byte_offset,
+            bytes: part.bytes,
+            whole: part.whole,
+            fields: fields.map(|(name, text)| (name, field(name, text))).collect(),
+        });
+    });
+    if !is_known {
+        bail!(
+            "{} has no header of a copy of the metadata, and is no witness",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// A number where the field is one, as the other files have it.
+fn field(name: &str, text: String) -> Field {
+    match text.parse() {
+        Ok(number) if !matches!(name, "key" | "store") => Field::Number(number),
+        _ => Field::Text(text),
+    }
+}
 
 /// The metadata store as a broker would find it.
 #[derive(Debug)]
