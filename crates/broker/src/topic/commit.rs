@@ -1,9 +1,10 @@
 //! Waiting for the cursor log, many together: whoever comes while one commit is on its way shares the next.
 
 use pharos_runtime::spawn_local;
+use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
-use super::Topic;
+use super::{State, Topic};
 use crate::error::CursorError;
 use crate::ids::ConsumerKey;
 
@@ -74,15 +75,14 @@ impl Topic {
             // Let the others of this turn queue theirs first.
             tokio::task::yield_now().await;
             loop {
-                let (waiting, ticket) = {
+                let (waiting, ending, ticket) = {
                     let mut state = me.state.borrow_mut();
                     state.commits.queued = false;
-                    let taken = (
-                        std::mem::take(&mut state.commits.waiting),
-                        state.cursors.log_mut().commit(),
-                    );
+                    let waiting = std::mem::take(&mut state.commits.waiting);
+                    let ending = state.cursors.take_ending();
+                    let ticket = state.cursors.log_mut().commit();
                     me.maintain_cursors(&mut state);
-                    taken
+                    (waiting, ending, ticket)
                 };
                 let outcome = ticket.durable().await.map_err(|error| {
                     let reason = super::publish::chain(&error);
@@ -101,6 +101,10 @@ impl Topic {
                     let _ = waiter.send(outcome.clone());
                 }
                 let mut state = me.state.borrow_mut();
+                match outcome {
+                    Ok(()) => me.let_go(&mut state, &ending),
+                    Err(_) => state.cursors.put_back_ending(ending),
+                }
                 if outcome.is_err() {
                     // Those who came meanwhile would fail the same way: dropping their senders tells them.
                     state.commits.waiting.clear();
@@ -111,5 +115,13 @@ impl Topic {
                 }
             }
         });
+    }
+
+    /// The end of cursors is durable: what they held may go.
+    fn let_go(&self, state: &mut State, ending: &[Ordinal]) {
+        if !ending.is_empty() {
+            state.cursors.let_go(ending);
+            self.trim_soon(state);
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct DurableCursors {
     log: CursorLog,
     slots: Slots,
     marks: Marks,
+    /// Where cursors stood whose end is queued. They are still in the marks: after a crash before that is durable they are there.
+    ending: Vec<Ordinal>,
 }
 
 impl DurableCursors {
@@ -31,6 +33,7 @@ impl DurableCursors {
             log,
             slots: Slots::default(),
             marks: Marks::default(),
+            ending: Vec::new(),
         }
     }
 
@@ -133,6 +136,39 @@ impl DurableCursors {
         match slot.logged {
             true => self.queue(cursor_store::cursor_removed(id)),
             false => Ok(()),
+        }
+    }
+
+    /// A subscription is gone with all its cursors, in one record. What they held they hold until [`let_go`](Self::let_go).
+    ///
+    /// # Errors
+    /// As for [`queue`](Self::queue).
+    pub(super) fn remove_all(&mut self, slots: Vec<SlotId>, subscription: u32) -> Result<(), QueueError> {
+        let gone = slots.into_iter().filter_map(|id| self.slots.remove(id));
+        let holding = gone.filter(|slot| !slot.dropped).map(|slot| slot.acked_to());
+        self.ending.extend(holding);
+        self.queue(cursor_store::subscription_removed(subscription))
+    }
+
+    /// Whether cursors hold something whose end is queued and not known to be durable.
+    pub(super) fn is_ending(&self) -> bool {
+        !self.ending.is_empty()
+    }
+
+    /// Where those stood whose end the next commit makes durable.
+    pub(super) fn take_ending(&mut self) -> Vec<Ordinal> {
+        std::mem::take(&mut self.ending)
+    }
+
+    /// That commit failed.
+    pub(super) fn put_back_ending(&mut self, ending: Vec<Ordinal>) {
+        self.ending.extend(ending);
+    }
+
+    /// That commit is durable.
+    pub(super) fn let_go(&mut self, ending: &[Ordinal]) {
+        for place in ending {
+            self.marks.remove(*place);
         }
     }
 

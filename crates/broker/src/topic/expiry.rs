@@ -43,7 +43,9 @@ impl Topic {
     pub(crate) async fn expire_published_before(&self, time_ms: u64) -> Result<(), CursorError> {
         let (from, end, names) = {
             let state = self.state.borrow();
-            let names: Vec<SubscriptionName> = state.subscriptions.keys().cloned().collect();
+            let mut names: Vec<SubscriptionName> = state.subscriptions.keys().cloned().collect();
+            // One order, so that a simulated history can be repeated.
+            names.sort_unstable();
             (lowest_place(&state), state.ledger.durable_end(), names)
         };
         let to = self.first_published_since(from, end, time_ms).await?;

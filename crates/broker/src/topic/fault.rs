@@ -61,6 +61,7 @@ impl Topic {
         for pending in std::mem::take(&mut state.pending) {
             self.refuse_pending(&pending, PublishError::Storage(reason.to_owned()));
         }
+        state.draining.clear();
         self.close_all_producers(state);
         if passes {
             self.come_back(reason);

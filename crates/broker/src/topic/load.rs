@@ -168,6 +168,7 @@ impl Shard {
             commits: super::Commits::default(),
             links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
             pending: std::collections::VecDeque::new(),
+            draining: Vec::new(),
             watching: false,
             terminated: ledger_terminated,
             terminating: Vec::new(),

@@ -116,6 +116,8 @@ pub(crate) struct State {
     links: Vec<Link>,
     /// Appended, not yet durable.
     pending: VecDeque<Pending>,
+    /// Who waits until nothing is: told by being dropped.
+    draining: Vec<tokio::sync::oneshot::Sender<()>>,
     /// Whether a task waits for the durable end to move.
     watching: bool,
     /// Terminated for good, durably.

@@ -214,6 +214,9 @@ impl Topic {
         self.maintain(&mut state);
         self.run_dispatchers(&mut state);
         state.watching = !state.pending.is_empty();
+        if !state.watching {
+            state.draining.clear();
+        }
         state.watching
     }
 

@@ -12,6 +12,9 @@ use super::{State, Topic};
 use crate::shard::FeedMessage;
 use crate::time::millis;
 
+/// How long a topic that closes waits for the engine. Longer than the engine waits for room.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
 impl Topic {
     /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing.
     pub(super) fn maintain(&self, state: &mut State) {
@@ -87,6 +90,10 @@ impl Topic {
     /// Once in a while: ages of ledgers, retention, absent consumers.
     pub(crate) fn on_tick(&self) {
         self.drop_absentees(clock::wall_ms());
+        if self.state.borrow().cursors.is_ending() {
+            // A commit failed for lack of something, or nobody waits for it.
+            self.start_commit();
+        }
         let mut state = self.state.borrow_mut();
         if state.closing {
             return;
@@ -105,9 +112,24 @@ impl Topic {
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.name, error, "cursors could not be stored at close");
         }
-        // What is appended becomes durable; the log itself is simply let go: the next opening finds its end.
-        while self.state.borrow().fault.is_none() && !self.state.borrow().pending.is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        // The log itself is simply let go: the next opening finds its end.
+        self.drain().await;
+    }
+
+    /// Resolves when everything appended is durable and answered, or never will be. An engine that says neither for long is left
+    /// to itself: its entries are found or not when the log is opened again.
+    async fn drain(&self) {
+        let (sender, drained) = oneshot::channel();
+        {
+            let mut state = self.state.borrow_mut();
+            if state.fault.is_some() || state.pending.is_empty() {
+                return;
+            }
+            state.draining.push(sender);
+        }
+        // Resolved by being dropped.
+        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
+            tracing::warn!(topic = %self.name, "closed before its last messages were durable");
         }
     }
 

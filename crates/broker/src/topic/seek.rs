@@ -284,7 +284,8 @@ impl Topic {
         self.commit_cursors().await.map_err(CursorError::Storage)
     }
 
-    /// Takes a subscription without consumers out, with its places and records.
+    /// Takes a subscription without consumers out, with its places. One record says so, so a crash leaves all of it or
+    /// nothing; what it held back stays until that is durable.
     pub(super) fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
         let Some(subscription) = state.subscriptions.remove(name) else {
             return;
@@ -296,14 +297,13 @@ impl Topic {
         if let Body::Dispatched(body) = &subscription.body {
             slots.extend(body.slot);
         }
-        for slot in slots {
-            self.change_cursors(state, |cursors| cursors.remove(slot));
-        }
-        if let Some(number) = subscription.number {
-            let record = cursor_store::subscription_removed(number);
-            self.change_cursors(state, |cursors| cursors.queue(record));
-        }
-        self.trim_soon(state);
+        let Some(number) = subscription.number else {
+            for slot in slots {
+                self.change_cursors(state, |cursors| cursors.remove(slot));
+            }
+            return self.trim_soon(state);
+        };
+        self.change_cursors(state, |cursors| cursors.remove_all(slots, number));
     }
 
     /// Creates a durable subscription at a place.

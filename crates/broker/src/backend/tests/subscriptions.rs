@@ -161,3 +161,64 @@ async fn truncating_moves_everybody_to_the_end() {
     bench.backend.trim(name.clone()).await.unwrap();
     bench.stats_until(&name, |stats| stats.storage_size == 0).await;
 }
+
+/// Another store with what this one holds now: what the process that is dying still writes is not in it.
+async fn copy_of(store: &Memory) -> Arc<Memory> {
+    let copy = Memory::new();
+    for item in store.scan("").await.unwrap() {
+        copy.put(&item.key, item.value, pharos_metadata::Expect::Any)
+            .await
+            .unwrap();
+    }
+    Arc::new(copy)
+}
+
+#[tokio::test]
+async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() {
+    let (engine, store) = (MemoryEngine::new(), Arc::new(Memory::new()));
+    let small = |options: &mut Options| {
+        options.managed_ledger.ledger_entries_max = 1;
+        options.managed_ledger.ledger_age_ms_min = 0;
+    };
+    let bench = Bench::on_stores(Arc::new(engine.clone()), store.clone(), small).await;
+    let name = topic("persistent://public/default/t");
+    let made = bench.backend.create_topic(name.clone(), BTreeMap::new());
+    made.await.unwrap();
+    create(&bench, &name, "s", Place::Earliest).await;
+    for text in ["1", "2", "3", "4"] {
+        bench.publish(bench.home(&name), &name, &[text]).await;
+    }
+    engine.hold();
+    let deleting = bench
+        .backend
+        .delete_subscription(name.clone(), subscription("s"), true);
+    let (home, wanted) = (bench.home(&name), name.clone());
+    let is_under_way = bench.on(home, move |shard| async move {
+        let topic = shard.loaded(&wanted).unwrap();
+        until(|| topic.state.borrow().subscriptions.is_empty()).await;
+        // What wants to be trimmed is.
+        for _ in 0..100 {
+            topic.trim_now();
+            tokio::task::yield_now().await;
+        }
+    });
+    tokio::select! {
+        done = deleting => panic!("it is answered before it is durable: {done:?}"),
+        () = is_under_way => {}
+    }
+    let bench = Bench::on_stores(Arc::new(engine.crash()), copy_of(&store).await, small).await;
+    let stats = bench.stats(&name).await;
+    assert_eq!(stats.subscriptions["s"].msg_backlog, 4, "all of it is there");
+    let deleted = bench
+        .backend
+        .delete_subscription(name.clone(), subscription("s"), true);
+    deleted.await.unwrap();
+    // What it held goes once that is durable.
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.loaded(&wanted).unwrap();
+            until(|| topic.state.borrow().ledger.first().0 >= 3).await;
+        })
+        .await;
+}
