@@ -169,6 +169,7 @@ impl Shard {
             links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
             pending: std::collections::VecDeque::new(),
             draining: Vec::new(),
+            comes_again: false,
             watching: false,
             terminated: ledger_terminated,
             terminating: Vec::new(),

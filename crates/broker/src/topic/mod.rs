@@ -118,6 +118,8 @@ pub(crate) struct State {
     pending: VecDeque<Pending>,
     /// Who waits until nothing is: told by being dropped.
     draining: Vec<tokio::sync::oneshot::Sender<()>>,
+    /// A task will look at the log again.
+    comes_again: bool,
     /// Whether a task waits for the durable end to move.
     watching: bool,
     /// Terminated for good, durably.

@@ -12,17 +12,31 @@ use super::{State, Topic};
 use crate::shard::FeedMessage;
 use crate::time::millis;
 
+/// How often a log is looked at that waits for the engine. Those who wait are told by nothing else.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a topic that closes waits for the engine. Longer than the engine waits for room.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 impl Topic {
-    /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing.
+    /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing, and comes again
+    /// while it waits for the engine, also when the topic is closing.
     pub(super) fn maintain(&self, state: &mut State) {
         while let Some(work) = state.ledger.take_maintenance(clock::wall_ms()) {
             let Some(me) = self.me() else { return };
             spawn_local(async move {
                 let done = work.await;
                 me.on_maintained(done);
+            });
+        }
+        if state.ledger.is_behind() && !std::mem::replace(&mut state.comes_again, true) {
+            let me = self.me.clone();
+            spawn_local(async move {
+                tokio::time::sleep(CATCH_UP_INTERVAL).await;
+                if let Some(me) = me.upgrade() {
+                    let mut state = me.state.borrow_mut();
+                    state.comes_again = false;
+                    me.maintain(&mut state);
+                }
             });
         }
     }

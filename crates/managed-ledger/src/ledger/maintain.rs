@@ -99,8 +99,16 @@ pub(super) enum Job {
 }
 
 impl ManagedLedger {
-    /// The next slow step to run, if there is one. Call it in a loop after appends, after each finished step and about once a
-    /// second; several steps may run at the same time. Each must be given back to [`on_maintenance`](Self::on_maintenance).
+    /// Whether entries wait for an engine that took nothing, or a step for its pause to be over: nothing else brings word of that,
+    /// so [`take_maintenance`](Self::take_maintenance) is to be called again soon.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        let waits = !self.waiting.is_empty() && self.handover.is_none();
+        self.failure.is_none() && (waits || self.now_ms < self.retry_at_ms)
+    }
+
+    /// The next slow step to run, if there is one. Call it in a loop after appends, after each finished step, now and then for
+    /// what comes of age, and soon again while it [is behind](Self::is_behind); several steps may run at the same time. Each must be given back to [`on_maintenance`](Self::on_maintenance).
     ///
     /// `now_ms`: milliseconds since 1970, for ages.
     ///
