@@ -17,30 +17,11 @@ use pharos_metadata::{
     Expect, Manual, MetadataStore, OpenError, Options, Session, SessionWriteError, Version, WriteError,
 };
 use pharos_runtime::fs::{Fault, FaultFs, FaultOp, Plan};
+use pharos_runtime::random::Random;
 
 const SEEDS: u64 = 1_500;
 const LIVES: u64 = 5;
 const DIR: &str = "/data/metadata";
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// What a key may have: a value or none.
 type Possible = BTreeSet<Option<Bytes>>;
@@ -91,7 +72,7 @@ impl Machine {
         }
         Self {
             fs,
-            random: Random(seed ^ 0xa5a5),
+            random: Random::new(seed ^ 0xa5a5),
             model: Model::default(),
             done: Done::default(),
         }
@@ -99,7 +80,7 @@ impl Machine {
 
     fn live(&mut self) {
         if self.random.one_in(2) {
-            let steps = self.random.below(120);
+            let steps = self.random.below(120) as u64;
             self.fs.die_in(steps);
         }
         let mut faulty = false;
@@ -111,9 +92,9 @@ impl Machine {
                 FaultOp::Allocate,
                 FaultOp::SyncFile,
                 FaultOp::Open,
-            ][self.random.below(5) as usize];
-            let fault = [Fault::Io, Fault::NoSpace, Fault::TooManyFiles][self.random.below(3) as usize];
-            let calls = self.random.below(60);
+            ][self.random.below(5)];
+            let fault = [Fault::Io, Fault::NoSpace, Fault::TooManyFiles][self.random.below(3)];
+            let calls = self.random.below(60) as u64;
             self.fs.plan(Plan::next(op, fault, calls));
             if op == FaultOp::Write && self.random.one_in(2) {
                 self.fs.plan(Plan::one_in(FaultOp::Write, fault, 9));
@@ -138,7 +119,7 @@ impl Machine {
         for _ in 0..self.random.below(40) {
             self.changes(&mut store, &*session);
             if self.random.one_in(12) {
-                let room = self.random.below(3) * 3000;
+                let room = self.random.below(3) as u64 * 3000;
                 self.fs.set_bytes_max(Some(self.fs.bytes() + room));
             } else if self.random.one_in(6) {
                 self.fs.set_bytes_max(None);
@@ -276,10 +257,10 @@ impl Machine {
     fn value(&mut self) -> Bytes {
         self.model.values += 1;
         let sizes = [10, 300, 2000, 9000];
-        let size = self.random.below(4) as usize;
+        let size = self.random.below(4);
         let bytes = self.random.below(sizes[size]);
         let mut value = format!("{} ", self.model.values).into_bytes();
-        value.resize(value.len() + bytes as usize, self.model.values as u8);
+        value.resize(value.len() + bytes, self.model.values as u8);
         Bytes::from(value)
     }
 

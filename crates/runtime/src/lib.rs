@@ -12,6 +12,8 @@ pub mod fs;
 mod histogram;
 mod many;
 mod pool;
+#[cfg(feature = "test-util")]
+pub mod random;
 mod shutdown;
 #[cfg(feature = "test-util")]
 pub mod simulated;

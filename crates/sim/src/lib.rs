@@ -8,10 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod known;
 pub mod model;
-mod random;
 mod telling;
 
-pub use random::Random;
 pub use telling::{tell, tell_all};

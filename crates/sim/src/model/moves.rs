@@ -110,13 +110,15 @@ impl Topic {
         to: Move,
     ) -> Vec<(String, Vec<u64>)> {
         let is_all_known = self.is_all_known();
+        // What expires meanwhile is not skipped, but something else.
+        let is_constant = self.ttl_ms.is_none();
         let positions = &self.positions;
         let mut will_be_gone = Vec::new();
         let Some(known) = self.subscriptions.get_mut(subscription) else {
             return will_be_gone;
         };
         // A skip of some is counted from where the slowest of broadcast stands.
-        let is_alone = known.cursors.len() == 1;
+        let is_alone = known.cursors.len() == 1 && is_constant;
         let cursors = known.cursors.iter_mut();
         for (name, cursor) in cursors.filter(|(name, _)| only.is_none_or(|only| only == name.as_str())) {
             cursor.moving = true;
@@ -127,7 +129,7 @@ impl Topic {
             cursor.acknowledged.clear();
             let musts = cursor.musts(positions);
             let gone: Vec<u64> = match to {
-                // Every listener goes to where the slowest gets, whatever it has acknowledged beyond.
+                // Every listener goes to where the slowest gets, whatever it has acknowledged beyond it.
                 Move::Skip(_) if !is_alone => musts.iter().map(|(_, message)| *message).collect(),
                 Move::Skip(count) => musts.iter().take(count).map(|(_, message)| *message).collect(),
                 Move::SkipAll | Move::Latest => musts.iter().map(|(_, message)| *message).collect(),
@@ -148,11 +150,7 @@ impl Topic {
             }
             if !matches!(to, Move::Skip(_) | Move::SkipAll) {
                 // What was acknowledged may come again, as far as it is kept.
-                for need in cursor.needs.values_mut() {
-                    if *need == Need::Never {
-                        *need = Need::May;
-                    }
-                }
+                cursor.forgive();
             }
             if (is_clear && is_alone) || !matches!(to, Move::Skip(_)) {
                 will_be_gone.push((name.clone(), gone));

@@ -99,6 +99,20 @@ impl Cursor {
         }
     }
 
+    /// It need not come any more.
+    pub fn may_be_gone(&mut self, message: u64) {
+        if let Some(need) = self.needs.get_mut(&message).filter(|need| **need == Need::Must) {
+            *need = Need::May;
+        }
+    }
+
+    /// What must not come may.
+    pub fn forgive(&mut self) {
+        for need in self.needs.values_mut().filter(|need| **need == Need::Never) {
+            *need = Need::May;
+        }
+    }
+
     /// All acknowledgements so far are durable.
     pub fn settle(&mut self) {
         for message in self.acknowledged.drain(..) {

@@ -37,7 +37,14 @@ pub struct Topic {
     pub terminated: Fact,
     /// What its end lost by a crash that may take it.
     lost_its_end: bool,
+    /// Messages older than this go without an acknowledgement.
+    pub ttl_ms: Option<u64>,
+    /// When each message was sent, where messages expire.
+    sent_ms: BTreeMap<u64, u64>,
 }
+
+/// Messages expire up to a border in the log. Who sent at about the same time stands on either side of it.
+const BORDER_MS: u64 = 5_000;
 
 impl Topic {
     /// A name that no topic has.
@@ -57,6 +64,8 @@ impl Topic {
             epoch: None,
             terminated: Fact::No,
             lost_its_end: false,
+            ttl_ms: None,
+            sent_ms: BTreeMap::new(),
         }
     }
 
@@ -158,9 +167,32 @@ impl Topic {
     }
 
     /// A message is sent.
-    pub fn send(&mut self, message: u64) -> Ticket {
+    pub fn send(&mut self, message: u64, now_ms: u64) -> Ticket {
         self.unanswered.insert(message);
+        if self.ttl_ms.is_some() {
+            self.sent_ms.insert(message, now_ms);
+        }
         self.begins()
+    }
+
+    /// What has reached its time to live need not come any more.
+    pub fn expire(&mut self, now_ms: u64) {
+        for message in self.expired(now_ms) {
+            for subscription in self.subscriptions.values_mut() {
+                for cursor in subscription.cursors.values_mut() {
+                    cursor.may_be_gone(message);
+                }
+            }
+        }
+    }
+
+    fn expired(&self, now_ms: u64) -> Vec<u64> {
+        let Some(ttl_ms) = self.ttl_ms else {
+            return Vec::new();
+        };
+        let old = self.sent_ms.iter();
+        let old = old.filter(|(_, sent_ms)| **sent_ms + ttl_ms < now_ms + BORDER_MS);
+        old.map(|(message, _)| *message).collect()
     }
 
     /// Whether everything that is in the log has a known place.
@@ -360,9 +392,7 @@ impl Topic {
                 subscription.fact
             );
             subscription.fact = found.into();
-            if std::mem::take(&mut subscription.deleting) && !crate::known::half_deleted_subscriptions() {
-                subscription.muddle();
-            }
+            subscription.deleting = false;
             found
         });
     }
@@ -403,6 +433,10 @@ impl Topic {
             known.needs.entry(message).or_insert(Need::Never);
         }
         known.seen(came, message_last);
+        if self.ttl_ms.is_some() {
+            // What expired went a moment ago, and may come again after a crash.
+            known.forgive();
+        }
     }
 
     /// All cursors were looked at.
@@ -426,13 +460,7 @@ impl Topic {
             .subscriptions
             .values_mut()
             .flat_map(|s| s.cursors.values_mut());
-        for cursor in cursors {
-            // Positions of cursors are no more durable than messages.
-            for need in cursor.needs.values_mut() {
-                if *need == Need::Never {
-                    *need = Need::May;
-                }
-            }
-        }
+        // Positions of cursors are no more durable than messages.
+        cursors.for_each(super::subscription::Cursor::forgive);
     }
 }

@@ -119,7 +119,7 @@ impl Client {
             tell(|| format!("send {} {message}", self.topic));
             produces
                 .sent
-                .insert(message, model.topic(&self.topic).send(message));
+                .insert(message, model.topic(&self.topic).send(message, clock::wall_ms()));
             let payload = stored(message, bytes);
             sends.push(Publish {
                 sequence_id: message,

@@ -1,15 +1,34 @@
 //! What a machine lacks for a while, and may lack without anything being lost.
 
 use pharos_runtime::fs::{Fault, FaultFs, FaultOp, Plan};
-use pharos_sim::{Random, tell};
+use pharos_runtime::random::Random;
+use pharos_sim::tell;
 
 /// One seed in so many knows hardship; the others are what they were before there was any.
 const SEEDS: u64 = 3;
+/// Of those, one in so many has a device that refuses calls.
+const REFUSING: u64 = 3;
+
+/// Calls that such a device refuses. A read that fails is a matter of its entry alone.
+const REFUSED: [FaultOp; 9] = [
+    FaultOp::Open,
+    FaultOp::Create,
+    FaultOp::Write,
+    FaultOp::SetLen,
+    FaultOp::Allocate,
+    FaultOp::SyncFile,
+    FaultOp::Rename,
+    FaultOp::Remove,
+    FaultOp::SyncDir,
+];
 
 /// Hard times of one machine. They have a chance of their own, so that the rest of a history does not hang on them.
 pub(crate) struct Hardship {
     random: Random,
     is_known: bool,
+    refuses: bool,
+    /// In this life calls were refused.
+    refused: bool,
     /// Turns that the present one still lasts; `None`: there is none.
     lasts: Option<usize>,
 }
@@ -19,8 +38,16 @@ impl Hardship {
         Self {
             random: Random::new(seed ^ 0x4a7d),
             is_known: seed % SEEDS == SEEDS - 1,
+            refuses: seed / SEEDS % REFUSING == REFUSING - 1,
+            refused: false,
             lasts: None,
         }
+    }
+
+    /// A life begins that has what it needs, until it is told otherwise.
+    pub(crate) fn begin_life(&mut self, fs: &FaultFs) {
+        self.end(fs);
+        self.refused = false;
     }
 
     /// A turn of the history: one begins, goes on or ends. Returns what begins.
@@ -40,19 +67,25 @@ impl Hardship {
     }
 
     fn begin(&mut self, fs: &FaultFs) -> &'static str {
-        match self.random.below(3) {
+        match self.random.below(if self.refuses { 6 } else { 3 }) {
             0 => {
                 fs.set_bytes_max(Some(fs.bytes() + self.random.below(8192) as u64));
                 "full disks"
             }
             1 => {
-                fs.set_out_of_files(true);
+                fs.set_handles_max(Some(0));
                 "times without files"
             }
-            _ => {
+            2 => {
                 fs.plan(Plan::one_in(FaultOp::Open, Fault::TooManyFiles, 3));
                 fs.plan(Plan::one_in(FaultOp::Create, Fault::TooManyFiles, 3));
                 "files that open later"
+            }
+            _ => {
+                let op = REFUSED[self.random.below(REFUSED.len())];
+                fs.plan(Plan::one_in(op, Fault::Io, 1 + self.random.below(20) as u64));
+                self.refused = true;
+                "calls that are refused"
             }
         }
     }
@@ -60,7 +93,7 @@ impl Hardship {
     /// There is enough of everything.
     pub(crate) fn end(&mut self, fs: &FaultFs) {
         fs.set_bytes_max(None);
-        fs.set_out_of_files(false);
+        fs.set_handles_max(None);
         fs.forget_plans();
         if self.lasts.take().is_some() {
             tell(|| "hardship ends".to_owned());
@@ -70,5 +103,15 @@ impl Hardship {
     /// Whether there is any now.
     pub(crate) fn is_there(&self) -> bool {
         self.lasts.is_some()
+    }
+
+    /// Whether the device refused calls in this life.
+    pub(crate) fn refused_something(&self) -> bool {
+        self.refused
+    }
+
+    /// From now on no call is refused for good.
+    pub(crate) fn spare(&mut self) {
+        self.refuses = false;
     }
 }

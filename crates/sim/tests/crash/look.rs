@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use pharos_broker::topic::SubscriptionType;
-
+use pharos_runtime::clock;
 use pharos_sim::tell;
 
 use crate::process::{Alive, Process};
 use crate::work::{SUBSCRIPTIONS, World, topic_name};
 
 pub(crate) async fn look(process: &mut Process, world: &Rc<World>, topics: &[String]) -> Alive<()> {
+    crate::work::places::look(process, world).await?;
     for topic in topics {
         let exists = world.admin.catalog().topic_exists(&topic_name(topic));
         let found = if exists {
@@ -79,6 +80,7 @@ async fn look_at_cursor(
     let musts: Vec<u64> = {
         let mut model = world.model.borrow_mut();
         let known = model.topic(topic);
+        known.expire(clock::wall_ms());
         let positions = known.positions.clone();
         let cursor = known
             .subscriptions

@@ -10,9 +10,10 @@ use pharos_broker::Options;
 use pharos_catalog::{NamespaceError, Policies, TenantError};
 use pharos_ledger::Durability;
 use pharos_runtime::fs::FaultFs;
+use pharos_runtime::random::Random;
 use pharos_runtime::simulated::Simulated;
 use pharos_sim::model::{Crash, Model, Strength, Topic};
-use pharos_sim::{Random, tell};
+use pharos_sim::tell;
 use pharos_types::{LedgerId, NamespaceName};
 use serde_json::json;
 
@@ -28,6 +29,9 @@ pub(crate) struct Machine {
     topics: Vec<String>,
     storage: pharos_storage::Options,
     options: Options,
+    /// After how many seconds messages expire, if they do.
+    ttl_s: Option<usize>,
+    takes_turns: bool,
     /// Ledgers that were given up when a life began, of all lives.
     condemned: BTreeSet<LedgerId>,
     pub(crate) corners: Corners,
@@ -72,6 +76,7 @@ fn broker_options(random: &mut Random) -> Options {
         cursor_flush_interval: Duration::from_secs(1),
         failover_delay: Duration::from_millis(random.below(2) as u64 * 300),
         retention_check_interval: Duration::from_secs(2),
+        message_expiry_interval: Duration::from_secs(2),
         unload_idle_after: random.one_in(3).then(|| Duration::from_secs(2)),
         backlog_cache_bytes: 1 << 20,
         newest_cache_bytes: 1 << 20,
@@ -100,11 +105,14 @@ impl Machine {
             let (namespace, _) = NAMESPACES[if only < 3 { only } else { random.below(3) }];
             topics.push(format!("persistent://{TENANT}/{namespace}/{name}"));
         }
+        // Not drawn, so that seeds go on to mean what they meant.
+        let ttl_s = (seed % 4 == 1).then(|| 6 + (seed / 4 % 12) as usize);
+        let takes_turns = seed % 5 == 3;
         let mut model = Model::default();
         for topic in &topics {
-            model
-                .topics
-                .insert(topic.clone(), Topic::absent(strength_of(topic)));
+            let mut known = Topic::absent(strength_of(topic));
+            known.ttl_ms = ttl_s.map(|seconds| seconds as u64 * 1000);
+            model.topics.insert(topic.clone(), known);
         }
         Self {
             fs: FaultFs::new(seed ^ 0x5eed),
@@ -114,6 +122,8 @@ impl Machine {
             topics,
             storage,
             options,
+            ttl_s,
+            takes_turns,
             condemned: BTreeSet::new(),
             corners: Corners::default(),
             trace: 0,
@@ -139,7 +149,8 @@ impl Machine {
         if dead {
             self.reach("within a change");
         }
-        let machine = !self.random.one_in(4);
+        // What a refused sync was to make durable is lost with the process as with the machine.
+        let machine = !self.random.one_in(4) || self.hardship.refused_something();
         let crash = match (machine, matches!(stopped, Ok(true))) {
             (true, true) => Crash::AfterStop,
             (true, false) => Crash::Machine,
@@ -160,6 +171,7 @@ impl Machine {
 
     /// Whatever happened before: a life without a crash finds what the model expects, and everything still works.
     pub(crate) async fn final_check(&mut self) {
+        self.hardship.spare();
         assert!(self.start_and_work().await.is_ok(), "a life without a crash");
         self.crash(true, Crash::Machine);
         self.reach("crash points");
@@ -182,13 +194,12 @@ impl Machine {
 
     fn world(&self, process: &Process) -> Rc<World> {
         let admin = process.admin.clone().expect("it has started");
-        World::new(&self.model, admin, process.shards.clone())
+        World::new(&self.model, admin, process.shards.clone(), self.takes_turns)
     }
 
     /// Whether it came to a clean stop.
     async fn start_and_work(&mut self) -> Alive<bool> {
-        // A new life has what it needs, until it is told otherwise.
-        self.hardship.end(&self.fs);
+        self.hardship.begin_life(&self.fs);
         let mut process = self.start().await?;
         let world = self.world(&process);
         let outcome = self.look_and_work(&mut process, &world).await;
@@ -240,6 +251,9 @@ impl Machine {
             let name = NamespaceName::new(TENANT, namespace).unwrap();
             let mut policies = Policies::first(&["standalone"], 4);
             policies.set("properties", json!({ "pharos.durability": namespace }));
+            if let Some(seconds) = self.ttl_s {
+                policies.set("message_ttl_in_seconds", json!(seconds));
+            }
             let catalog = catalog.clone();
             let made = process
                 .drive(async move { catalog.create_namespace(&name, policies).await })
@@ -268,16 +282,33 @@ impl Machine {
             for _ in 0..self.random.below(30) {
                 process.step().await?;
             }
+            if self.hardship.refused_something() && !self.hardship.is_there() {
+                break;
+            }
             match self.random.below(40) {
                 0 => process.rest(self.random.below(3000) as u64).await?,
-                1 => self.breathe(process, world).await?,
+                1 if !self.hardship.refused_something() => self.breathe(process, world).await?,
                 _ => {}
             }
         }
         if self.hardship.is_there() {
             self.relieve();
         }
+        if self.hardship.refused_something() {
+            return self.end_after_refusals(process, world).await;
+        }
         Ok(())
+    }
+
+    /// A store that was refused a write or a sync may be final until the next start. Everybody gets an answer all the same, and
+    /// then the process ends.
+    async fn end_after_refusals(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
+        process.rest(RECOVERY_MS).await?;
+        let left = world.under_way.borrow().clone();
+        assert!(left.is_empty(), "never answered after a refusal: {left:?}");
+        self.reach("lives that end after refusals");
+        self.fs.die_in(0);
+        Err(Died)
     }
 
     /// A turn of hard times, if this machine knows any.

@@ -14,8 +14,8 @@ use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::{Beside, MetadataStore};
 use pharos_runtime::fs::FaultFs;
+use pharos_runtime::random::Random;
 use pharos_runtime::simulated::{GroupId, Simulated};
-use pharos_sim::Random;
 use pharos_storage::manual::Manual;
 
 use crate::leftovers::{self, CleaningUp};

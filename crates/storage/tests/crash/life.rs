@@ -9,14 +9,15 @@ use bytes::Bytes;
 
 use pharos_ledger::{AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, OpenError};
 use pharos_runtime::fs::FaultFs;
+use pharos_runtime::random::Random;
 use pharos_storage::manual::Manual;
 use pharos_storage::offline::{Access, Offline, OfflineError};
 use pharos_storage::{IoMode, Options, Preallocate};
 use pharos_types::{EntryId, LedgerId};
 
+use crate::Done;
 use crate::model::{Expected, Fate, Model};
 use crate::trouble::{self, Trouble};
-use crate::{Done, Random};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -58,7 +59,7 @@ pub(crate) fn dir() -> PathBuf {
 impl Machine {
     /// `gentle`: with nothing but crashes, full devices and failed syncs.
     pub(crate) fn new(seed: u64, gentle: bool) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let direct = random.one_in(4);
         let options = Options {
             block_bytes: if direct { 4096 } else { 512 },
@@ -382,7 +383,7 @@ impl Machine {
             7..9 => 300 + self.random.below(2000),
             _ => 2000 + self.random.below(6000),
         };
-        let mark = self.random.next().to_le_bytes();
+        let mark = self.random.number().to_le_bytes();
         let payload: Bytes = mark
             .iter()
             .cycle()

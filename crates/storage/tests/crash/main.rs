@@ -34,26 +34,6 @@ const FOUND: [u64; 3] = [53_751, 128_693, 1_006_431];
 /// Failing seeds after which a long run stops.
 const FAILING_MAX: usize = 20;
 
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// Which seeds to run: `SEED`, `COUNT` and `FROM..TO` as in the header.
 ///
 /// What is not a number fails the test: a run that silently does something else proves nothing.

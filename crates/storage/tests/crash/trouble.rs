@@ -5,8 +5,7 @@
 use std::collections::BTreeMap;
 
 use pharos_runtime::fs::{Fault, FaultCounts, FaultFs, FaultOp, Plan};
-
-use crate::Random;
+use pharos_runtime::random::Random;
 
 /// Calls that are refused now and then. Reads are not among them: see [`Trouble::reads`].
 const REFUSED: [FaultOp; 11] = [
@@ -39,7 +38,7 @@ pub(crate) struct Trouble {
 impl Trouble {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            random: Random(seed ^ 0x0007_0b1e),
+            random: Random::new(seed ^ 0x0007_0b1e),
         }
     }
 

@@ -193,7 +193,7 @@ fn whoever_has_no_more_files_waits_and_goes_on() {
     let mut store = store_with(small.clone());
     let writer = store.create();
     store.append(&*writer, 3000);
-    store.fs.set_out_of_files(true);
+    store.fs.set_handles_max(Some(0));
     // More than segments and memory have room for, so segments and logs are needed.
     for entry in 1..40 {
         writer.append(payload(writer.id(), entry, 3000)).unwrap();
@@ -212,7 +212,7 @@ fn whoever_has_no_more_files_waits_and_goes_on() {
     assert!(writer.tail().borrow().failed.is_none());
     assert!(store.read(writer.id(), 0).unwrap().is_some(), "reads go on");
 
-    store.fs.set_out_of_files(false);
+    store.fs.set_handles_max(None);
     for _ in 0..10 {
         store.manual.pass(SECOND);
         store.manual.settle();
@@ -236,10 +236,10 @@ fn a_stop_without_files_ends_and_loses_nothing() {
     let mut store = store_with(keeping());
     let writer = store.create();
     store.append(&*writer, 3000);
-    store.fs.set_out_of_files(true);
+    store.fs.set_handles_max(Some(0));
     let id = writer.id();
     let fs = store.stop();
-    fs.set_out_of_files(false);
+    fs.set_handles_max(None);
     let mut store = Store::open_with(fs, keeping());
     assert_eq!(store.recover(id).unwrap().entry_count, 1);
 }

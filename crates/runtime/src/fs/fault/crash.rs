@@ -4,9 +4,10 @@
 //! of the process alone does; keeping a prefix with its last write torn is a plain power cut; keeping any blocks at
 //! all is a device that reorders, and one that also tears its sectors keeps any bytes.
 
+use super::FaultFs;
 use super::plan::FaultCounts;
 use super::world::{NameStep, Node, SECTOR, Step, World, part, sectors};
-use super::{FaultFs, Random};
+use crate::random::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {

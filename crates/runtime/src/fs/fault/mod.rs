@@ -41,25 +41,6 @@ pub struct FaultFs {
     world: Arc<Mutex<World>>,
 }
 
-/// A small generator (splitmix64); good enough to pick faults.
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number in `0..end`; 0 when `end` is 0.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % (end as u64).max(1)) as usize
-    }
-}
-
 impl FaultFs {
     /// An empty file system; the seed decides what crashes and faults do.
     #[must_use]
@@ -157,11 +138,6 @@ impl FaultFs {
     /// one for as long as they take, a lock for as long as it is held.
     pub fn set_handles_max(&self, handles: Option<usize>) {
         self.lock_world().handles_max = handles;
-    }
-
-    /// From now on, or no longer, the process has as many files open as it may have.
-    pub fn set_out_of_files(&self, is_out_of_files: bool) {
-        self.set_handles_max(is_out_of_files.then_some(0));
     }
 
     /// How many files the process has open, locks included.

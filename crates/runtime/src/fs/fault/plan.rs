@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::Random;
+use crate::random::Random;
 
 /// A call that a fault can be planned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::Random;
 use super::plan::{self, Fault, FaultCounts, FaultOp, Plan};
+use crate::random::Random;
 
 /// What a device writes as one, in bytes.
 pub(super) const SECTOR: usize = 512;
@@ -196,8 +196,8 @@ impl World {
             names: BTreeMap::new(),
             names_durable: BTreeMap::new(),
             name_steps: Vec::new(),
-            random: Random(seed),
-            faults: Random(seed ^ 0x000f_a017),
+            random: Random::new(seed),
+            faults: Random::new(seed ^ 0x000f_a017),
             hard,
             life: 0,
             locks: BTreeMap::new(),

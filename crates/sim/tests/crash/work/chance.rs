@@ -3,11 +3,14 @@
 use std::rc::Rc;
 
 use pharos_broker::topic::{AccessMode, SubscriptionType};
-use pharos_sim::Random;
+use pharos_runtime::random::Random;
 use pharos_sim::model::Move;
 
 use super::{CLIENTS_MAX, LISTENERS, Request, SUBSCRIPTIONS, World};
 use crate::client::{Client, MODES};
+
+/// Producers that wait for their turn at once.
+const WAITING_MAX: usize = 4;
 
 impl World {
     /// Something that somebody does next: a request to run, if it needs an answer.
@@ -15,6 +18,9 @@ impl World {
         self.tidy();
         let topic = random.pick(topics)?.clone();
         let me = self.clone();
+        if self.takes_turns && random.one_in(3) {
+            return self.take_turns(random, &topic);
+        }
         match random.below(64) {
             0..22 => self.send(random, &topic),
             22..34 => return self.acknowledge(random),
@@ -31,6 +37,7 @@ impl World {
             53 | 54 if self.may_change(&topic) => return Some(Box::pin(me.unload(topic))),
             55 if self.may_change(&topic) => return Some(Box::pin(me.create_topic(topic))),
             56 if self.may_change(&topic) => return Some(Box::pin(me.trim(topic))),
+            57..61 => return self.write_down(random),
             _ => {}
         }
         None
@@ -111,6 +118,7 @@ impl World {
             return None;
         }
         let mode = match random.one_in(2) {
+            true if self.takes_turns => AccessMode::WaitForExclusive,
             true => AccessMode::Shared,
             false => *random.pick(&MODES)?,
         };
@@ -120,6 +128,23 @@ impl World {
         let held = held.map(|epoch| epoch.saturating_sub(random.below(3) as u64));
         let client = self.client(random, topic);
         Some(Box::pin(self.clone().produce(client, mode, held)))
+    }
+
+    /// Who has a topic for itself leaves, or somebody comes who waits for that.
+    fn take_turns(self: &Rc<Self>, random: &mut Random, topic: &str) -> Option<Request> {
+        let holder = self.pick(random, |client| client.produces() && client.topic == topic);
+        match holder {
+            Some(holder) if random.one_in(3) => {
+                holder.close_producer();
+                None
+            }
+            _ if self.waiting.get() >= WAITING_MAX => None,
+            _ => {
+                let client = self.client(random, topic);
+                let me = self.clone();
+                Some(Box::pin(me.produce(client, AccessMode::WaitForExclusive, None)))
+            }
+        }
     }
 
     fn change_subscription(self: &Rc<Self>, random: &mut Random, topic: String) -> Option<Request> {

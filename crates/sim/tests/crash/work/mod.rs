@@ -4,6 +4,7 @@
 //! back by itself: a producer that was closed.
 
 mod chance;
+pub(crate) mod places;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +19,9 @@ use pharos_broker::topic::{
 };
 use pharos_dispatch::{KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
+use pharos_runtime::random::Random;
 use pharos_sim::model::{Model, Move, Ticket};
-use pharos_sim::{Random, tell};
+use pharos_sim::tell;
 use pharos_types::{SubscriptionName, TopicName};
 
 use crate::client::Client;
@@ -49,8 +51,12 @@ pub(crate) struct World {
     next_request: Cell<u64>,
     /// Requests under way that make a topic, by topic.
     makers: RefCell<BTreeMap<String, usize>>,
-    /// Topics and subscriptions of which something is being changed.
+    /// Topics, subscriptions and facts of which something is being changed.
     changing: RefCell<BTreeSet<String>>,
+    /// Most producers want a topic for themselves, wait for it, and leave soon.
+    takes_turns: bool,
+    /// Producers that wait for their turn.
+    waiting: Cell<usize>,
     pub(crate) corners: RefCell<Corners>,
 }
 
@@ -76,6 +82,7 @@ impl World {
         model: &Rc<RefCell<Model>>,
         admin: Arc<dyn AdminBackend>,
         shards: Vec<Rc<Shard>>,
+        takes_turns: bool,
     ) -> Rc<Self> {
         Rc::new(Self {
             model: model.clone(),
@@ -86,6 +93,8 @@ impl World {
             next_request: Cell::new(0),
             makers: RefCell::default(),
             changing: RefCell::default(),
+            takes_turns,
+            waiting: Cell::new(0),
             corners: RefCell::default(),
         })
     }
@@ -195,7 +204,10 @@ impl World {
         if let Some(turn) = wait {
             drop(_request);
             self.reach("waits for exclusive access");
-            let Ok(epoch) = turn.await else { return };
+            self.waiting.set(self.waiting.get() + 1);
+            let turn = turn.await;
+            self.waiting.set(self.waiting.get() - 1);
+            let Ok(epoch) = turn else { return };
             self.granted(&client.topic, ticket, epoch, None, before);
             self.reach("exclusive access after a wait");
         }
@@ -323,9 +335,9 @@ impl World {
     pub(crate) fn seen(&self, topic: &str, subscription: &str, cursor: &str, came: &[u64]) {
         let mut model = self.model.borrow_mut();
         let last = model.message_last();
-        model
-            .topic(topic)
-            .cursor_seen(topic, subscription, cursor, came, last);
+        let known = model.topic(topic);
+        known.expire(clock::wall_ms());
+        known.cursor_seen(topic, subscription, cursor, came, last);
     }
 
     // ---- administration ----------------------------------------------------------------------------------------
@@ -493,5 +505,7 @@ impl World {
     }
 }
 
+type Pinned<T> = std::pin::Pin<Box<dyn Future<Output = T>>>;
+
 /// A request to run.
-pub(crate) type Request = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Request = Pinned<()>;

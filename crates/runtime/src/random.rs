@@ -1,6 +1,6 @@
-//! The one source of chance.
+//! The one source of chance of tests and simulated disks: the same seed gives the same numbers, on every machine.
 
-/// A small generator (splitmix64); good enough to choose who is next.
+/// A small generator (splitmix64); good enough to choose who is next and what fails.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
