@@ -21,7 +21,7 @@
 //! - cursor ledgers that bypass the journal instead of being synced: 1, subscriptions are gone;
 //! - a deletion without its mark: 2, a topic that is there without its subscriptions;
 //! - an exclusive producer whose turn has come hears of its epoch before that is stored: 3, the same epoch once more;
-//! - SETTLE
+//! - skips that are answered before the record is durable (`Topic::settle` without its commit): none, see `crash_answers.rs` of `node`;
 //! - a log that waits for the engine is not looked at again soon: 311, a stop that never ends;
 //! - what a deleted subscription held goes before its end is durable: none, see `subscriptions.rs` of `broker`.
 //!
