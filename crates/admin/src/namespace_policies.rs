@@ -11,7 +11,7 @@ use pharos_admin_api::routes::namespace_policies as routes;
 
 use pharos_catalog::policy::{self, AtNamespace, Guard, Level, Levels, Row};
 
-use crate::body::{QueryOf, RequiredJson};
+use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
@@ -88,9 +88,16 @@ async fn set(
     at: AtNamespace,
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
-    RequiredJson(value): RequiredJson<Value>,
+    OptionalJson(body): OptionalJson<Value>,
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
+    let value = match body.or_else(|| without_body(at.path)) {
+        Some(Value::Null) if at.path == SNAPSHOT_INTERVAL => {
+            return store(&admin, at, &name, Value::Null).await;
+        }
+        Some(value) => value,
+        None => return Err(ApiError::bad_request("a body is expected")),
+    };
     let value = accepted(&admin, row, value)?;
     if row.guard == Guard::Quotas {
         let policies = policies_of(&admin, &name)?;
@@ -101,6 +108,18 @@ async fn set(
         }
     }
     store(&admin, at, &name, value).await
+}
+
+const SNAPSHOT_INTERVAL: &str = "deduplicationSnapshotInterval";
+
+/// What it means to set the policy at this path and send no body, as `pulsar-admin` does with some.
+pub(crate) fn without_body(path: &str) -> Option<Value> {
+    match path {
+        "dispatcherPauseOnAckStatePersistent" => Some(Value::Bool(true)),
+        // That is how it is removed.
+        SNAPSHOT_INTERVAL => Some(Value::Null),
+        _ => None,
+    }
 }
 
 /// The value in the shape that is stored, if something acts on it.

@@ -16,7 +16,7 @@ use pharos_types::TopicName;
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
-use crate::namespace_policies::quota_type;
+use crate::namespace_policies::{quota_type, without_body};
 use crate::namespaces::policies_of;
 use crate::paths::TopicPath;
 use crate::state::Admin;
@@ -123,6 +123,7 @@ async fn set(
         _ => None,
     };
     let value = in_query.filter(|_| at.in_query).map(Value::from).or(body);
+    let value = value.or_else(|| without_body(at.path));
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
     let broker = &admin.catalog.options().policies;
     let value = row.accept(Level::Topic, value, broker, &admin.options.cluster_name)?;
