@@ -13,6 +13,7 @@ use pharos_runtime::{ShardThread, Shutdown, ShutdownToken, clock, spawn_shard};
 use pharos_types::TopicName;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::entry::EntryCodec;
 use crate::error::Gone;
 use crate::ids::ShardId;
 use crate::options::Options;
@@ -29,6 +30,8 @@ pub struct Shared {
     pub options: Options,
     /// Tenants, namespaces, topics that exist, schemas.
     pub catalog: Catalog,
+    /// Reads the entries that front doors store.
+    pub codec: &'static dyn EntryCodec,
     /// Where ledgers are.
     pub engine: Arc<dyn LedgerEngine>,
     /// Where the lists of ledgers are.
@@ -50,7 +53,7 @@ impl Shared {
     /// The shard on which a topic lives: a hash of its name, so that every shard agrees without asking.
     #[must_use]
     pub fn home_of(&self, topic: &TopicName) -> ShardId {
-        let hash = pharos_wire::hash::bundle_hash(&topic.to_string());
+        let hash = pharos_types::hash::bundle_hash(&topic.to_string());
         ShardId(u16::try_from(hash % u32::from(self.shard_count)).unwrap_or(0))
     }
 }
@@ -101,7 +104,7 @@ pub struct Threads {
     threads: Vec<ShardThread>,
 }
 
-/// Starts the shards.
+/// Starts the shards. `codec` reads the entries of all front doors.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -110,6 +113,7 @@ pub fn start(
     catalog: Catalog,
     engine: Arc<dyn LedgerEngine>,
     metadata: Arc<dyn MetadataStore>,
+    codec: &'static dyn EntryCodec,
 ) -> io::Result<(Broker, Threads)> {
     let shutdown = Shutdown::default();
     let shard_count = options.shards.max(1);
@@ -117,6 +121,7 @@ pub fn start(
     let shared = Arc::new(Shared {
         options,
         catalog,
+        codec,
         engine,
         metadata,
         shutdown: shutdown.token(),

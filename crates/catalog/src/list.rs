@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
+use pharos_types::hash::topics_hash;
 use pharos_types::{Domain, NamespaceName, TopicName};
-use pharos_wire::hash::topics_hash;
 use regex::{Regex, RegexBuilder};
 
 use super::Catalog;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pharos_types::hash::topics_hash;
 use pharos_types::{Domain, NamespaceName, TopicName};
-use pharos_wire::hash::topics_hash;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 

@@ -2,7 +2,7 @@
 //!
 //! Every broker must choose alike from the same consumers, so that the partitions of a topic spread over them.
 
-use pharos_wire::hash::murmur3_32;
+use pharos_types::hash::murmur3_32;
 
 /// Points of a consumer on the ring.
 const POINTS: u32 = 100;

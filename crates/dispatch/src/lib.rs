@@ -64,8 +64,9 @@ pub use largest_batch::LargestBatch;
 pub use selector::{HashRange, HashRanges};
 pub use stats::{ConsumerStats, DispatchStats};
 pub use types::{
-    Acked, AddConsumerError, Chunk, ConsumerKey, ConsumerSpec, Dealt, DelayOptions, Delivery, EntryRef,
+    Acked, AddConsumerError, ConsumerKey, ConsumerSpec, Dealt, DelayOptions, Delivery, EntryRef,
     KeySharedMode, KeySharedOptions, KeySharedSpec, Limits, Next, Options,
 };
 
 pub use pharos_managed_ledger::cursor::{AckOutcome, AckState};
+pub use pharos_types::entry::Chunk;

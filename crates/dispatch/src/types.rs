@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckOutcome;
 use pharos_types::Ordinal;
+use pharos_types::entry::Chunk;
 
 use super::selector::HashRange;
 
@@ -52,7 +53,7 @@ pub struct EntryRef {
     pub message_count: u32,
     /// What it will take on the socket.
     pub bytes: u32,
-    /// `murmur3_32` of the sticky key (`pharos_wire::hash`), not yet reduced to a slot. Key_Shared only, else 0.
+    /// `murmur3_32` of the sticky key ([`hash`](pharos_types::hash)), not yet reduced to a slot. Key_Shared only, else 0.
     pub key_hash: u32,
     /// Not to be delivered before, in milliseconds since 1970.
     pub deliver_at: Option<i64>,
@@ -60,24 +61,6 @@ pub struct EntryRef {
     pub chunk: Option<Chunk>,
     /// The entry is for brokers only; the dispatcher acknowledges it by itself.
     pub is_marker: bool,
-}
-
-/// The place of an entry in a chunked message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Any good hash of the chunked message's uuid.
-    pub uuid_hash: u64,
-    /// Which piece, from 0.
-    pub index: u32,
-    /// Pieces in all.
-    pub count: u32,
-}
-
-impl Chunk {
-    /// Whether this piece completes the message.
-    pub(super) fn is_last(&self) -> bool {
-        self.index.saturating_add(1) >= self.count
-    }
 }
 
 /// One entry for one consumer.

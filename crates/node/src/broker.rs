@@ -98,8 +98,14 @@ pub(crate) async fn start_broker(
     options.managed_ledger.offloader = Some(offloader.clone());
     options.managed_ledger.condemned_from = LedgerId(proof.first());
     let access = options.access.clone();
-    let (broker, threads) = pharos_broker::start(options, catalog, storage.clone(), metadata.clone())
-        .context("cannot start the data threads")?;
+    let (broker, threads) = pharos_broker::start(
+        options,
+        catalog,
+        storage.clone(),
+        metadata.clone(),
+        &pharos_pulsar::PulsarEntries,
+    )
+    .context("cannot start the data threads")?;
     let server = open_server(&broker, settings, host, files.connections_max(settings, &storage))?;
     let (engine, asked) = (storage.clone(), server.clone());
     let families = Box::new(move || {

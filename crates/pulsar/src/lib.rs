@@ -23,4 +23,6 @@ mod sink;
 mod stall;
 mod turn;
 
+/// How the entries are encoded that this front door stores.
+pub use pharos_wire::message::PulsarEntries;
 pub use server::{Options, Server, open};

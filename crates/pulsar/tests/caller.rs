@@ -73,7 +73,14 @@ impl House {
             ..Options::default()
         };
         let engine = Arc::new(MemoryEngine::new());
-        let (broker, threads) = start(options, catalog.clone(), engine, metadata).unwrap();
+        let (broker, threads) = start(
+            options,
+            catalog.clone(),
+            engine,
+            metadata,
+            &pharos_pulsar::PulsarEntries,
+        )
+        .unwrap();
         let server = pharos_pulsar::open(
             &broker,
             &pharos_pulsar::Options {

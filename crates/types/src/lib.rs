@@ -1,5 +1,5 @@
-//! The vocabulary of Pharos: names, ids and positions that three crates or more speak about, and the integers that their formats
-//! are made of.
+//! The vocabulary of Pharos: names, ids, positions, hashes of names and keys, what is known of an [`entry`], and the integers that
+//! formats are made of: what three crates or more speak about.
 //!
 //! No I/O and no async. Everything here parses, prints and compares.
 //!
@@ -13,6 +13,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod entry;
+pub mod hash;
 mod name;
 mod position;
 pub mod varint;

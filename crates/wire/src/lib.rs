@@ -37,7 +37,7 @@ pub mod encode;
 pub mod header;
 pub mod request;
 
-pub mod hash;
+pub use pharos_types::hash;
 
 pub mod error;
 pub mod required;

@@ -5,11 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use pharos_runtime::clock;
 use pharos_types::{Domain, NamespaceName, TopicName};
-use pharos_wire::message::encode_entry;
-use pharos_wire::proto::MessageMetadata;
 
 use super::Backend;
 use crate::admin::{AdminBackend as _, AdminError};
+use crate::entry::EntryCodec;
 use pharos_catalog::TopicError;
 
 /// A message that takes longer than this says that the broker is not well.
@@ -39,7 +38,7 @@ impl Backend {
             }
         }
         let round = self.at_home(name, |topic| async move {
-            let sent = heartbeat();
+            let sent = heartbeat(topic.codec);
             let round = async {
                 let ordinal = topic.append_own(sent.clone()).await.map_err(unwell)?;
                 let back = topic
@@ -69,13 +68,11 @@ impl Backend {
     }
 }
 
-fn heartbeat() -> Bytes {
-    let metadata = MessageMetadata {
-        producer_name: "healthcheck".to_owned(),
-        publish_time: clock::wall_ms(),
-        ..MessageMetadata::default()
-    };
-    encode_entry(&metadata, clock::now().0.to_string().as_bytes())
+fn heartbeat(codec: &dyn EntryCodec) -> Bytes {
+    let beat = clock::now().0.to_string();
+    codec
+        .encode_own("healthcheck", clock::wall_ms(), beat.as_bytes())
+        .into()
 }
 
 fn unwell(reason: String) -> AdminError {

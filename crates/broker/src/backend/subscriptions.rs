@@ -169,10 +169,7 @@ async fn resolve(topic: &Topic, place: Place) -> Result<(StartAt, Vec<i64>), Adm
         .entry_at(ordinal)
         .await?
         .filter(|entry| entry.position == position);
-    let count = entry
-        .as_ref()
-        .and_then(|entry| entry.message_facts()?.num_messages_in_batch);
-    let Some(count) = count.and_then(|count| u32::try_from(count).ok()) else {
+    let Some(count) = entry.and_then(|entry| entry.facts.batch_size()) else {
         // No batch: the index says nothing.
         let whole = Place::At {
             position,

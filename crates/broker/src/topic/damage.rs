@@ -60,7 +60,7 @@ impl Topic {
         let read = self.state.borrow().ledger.read(place, 1, usize::MAX);
         match read.await {
             Ok(found) => {
-                let entry = found.into_iter().next().map(FeedEntry::from_log);
+                let entry = found.into_iter().next().map(|entry| self.feed_entry(entry));
                 let entry = entry.filter(|entry| entry.ordinal == place);
                 Ok(entry.map_or(Look::Nothing, Look::Entry))
             }

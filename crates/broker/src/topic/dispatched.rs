@@ -1,7 +1,6 @@
 //! Driving the dispatcher of a Shared or Key_Shared subscription: feeding it events, reading what it asks for, sending
 //! what it deals.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +12,12 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use super::publish::chain;
 use super::subscription::{Body, DispatchedBody};
 use super::{State, Topic};
-use crate::entry::FeedEntry;
+use crate::entry::{EntryCodec, FeedEntry};
 use crate::feed::{Activity, Moment, Sent, retry_delay};
 use crate::ids::ConsumerKey;
 use crate::shard::{Dispatched, OutletEvent, ReadAgainError, Shard};
 use crate::time::millis;
-use pharos_dispatch::{self as dispatch, Chunk, DelayOptions, EntryRef, Limits, Next};
+use pharos_dispatch::{self as dispatch, DelayOptions, EntryRef, Limits, Next};
 
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
@@ -125,7 +124,7 @@ impl Topic {
                 let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
                 let (entries_max, from) = (entries_max as usize, from.max(state.ledger.first()));
                 if let Some(entries) = state.ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
-                    let entries: Vec<_> = entries.into_iter().map(FeedEntry::from_log).collect();
+                    let entries: Vec<_> = entries.into_iter().map(|entry| self.feed_entry(entry)).collect();
                     self.deal(state, name, &entries, &[]);
                     return true;
                 }
@@ -140,7 +139,7 @@ impl Topic {
                     && from >= state.ledger.first()
                     && let Some(entries) = state.ledger.cached(from, count, bytes_max, ReadTo::Durable)
                 {
-                    let entries: Vec<_> = entries.into_iter().map(FeedEntry::from_log).collect();
+                    let entries: Vec<_> = entries.into_iter().map(|entry| self.feed_entry(entry)).collect();
                     self.deal(state, name, &entries, &[]);
                     return true;
                 }
@@ -283,7 +282,7 @@ impl Topic {
                 found
                     .into_iter()
                     .filter(|entry| entry.ordinal < end)
-                    .map(FeedEntry::from_log),
+                    .map(|entry| self.feed_entry(entry)),
             );
         }
         Ok(runs)
@@ -318,7 +317,10 @@ impl Topic {
         let Body::Dispatched(body) = &mut subscription.body else {
             return;
         };
-        let refs: Vec<EntryRef> = entries.iter().map(|entry| entry_ref(entry, by_key)).collect();
+        let refs: Vec<EntryRef> = entries
+            .iter()
+            .map(|entry| entry_ref(self.codec, entry, by_key))
+            .collect();
         let mut deliveries = Vec::new();
         if !gone.is_empty() {
             body.dirty |= body.dispatcher.gone(gone).changed;
@@ -497,22 +499,13 @@ impl Topic {
 }
 
 /// What the dispatcher must know of an entry. The hash of its key only where keys matter.
-pub(super) fn entry_ref(entry: &FeedEntry, by_key: bool) -> EntryRef {
-    let facts = entry.message_facts();
-    let key_hash = match (&facts, by_key) {
-        (Some(facts), true) => pharos_wire::hash::murmur3_32(&facts.sticky_key()),
-        (None, true) => pharos_wire::hash::murmur3_32(pharos_wire::message::NONE_KEY),
-        (_, false) => 0,
+pub(super) fn entry_ref(codec: &dyn EntryCodec, entry: &FeedEntry, by_key: bool) -> EntryRef {
+    let key_hash = if by_key { codec.key_hash(&entry.payload) } else { 0 };
+    let chunk = if entry.facts.is_chunk {
+        codec.chunk(&entry.payload)
+    } else {
+        None
     };
-    let chunk = facts.and_then(|facts| facts.chunk).map(|chunk| {
-        let mut hasher = DefaultHasher::new();
-        chunk.uuid.hash(&mut hasher);
-        Chunk {
-            uuid_hash: hasher.finish(),
-            index: u32::try_from(chunk.chunk_id).unwrap_or(0),
-            count: u32::try_from(chunk.num_chunks).unwrap_or(1),
-        }
-    });
     EntryRef {
         ordinal: entry.ordinal,
         message_count: entry.facts.message_count,

@@ -191,6 +191,7 @@ impl Shard {
         Ok(Rc::new_cyclic(|me| Topic {
             id,
             name: name.clone(),
+            codec: self.shared.codec,
             shard: Rc::downgrade(self),
             me: me.clone(),
             used_ms: Cell::new(clock::wall_ms()),

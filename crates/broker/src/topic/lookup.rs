@@ -61,9 +61,7 @@ impl Topic {
         };
         let last = self.last_entry().await?;
         let batch_size = match &last {
-            Last::Entry(entry) => entry
-                .message_facts()
-                .and_then(|facts| facts.num_messages_in_batch),
+            Last::Entry(entry) => entry.facts.batch_size(),
             Last::Unreadable(_) | Last::Nothing => None,
         };
         Ok(LastMessage {
@@ -72,7 +70,7 @@ impl Topic {
                 Last::Unreadable(position) => Some(position),
                 Last::Nothing => None,
             },
-            batch_size: batch_size.map(|count| u32::try_from(count).unwrap_or(1)),
+            batch_size,
             partition: self.name.partition(),
             mark_delete,
         })
@@ -106,7 +104,7 @@ impl Topic {
                 }
                 Err(error) => return Err(CursorError::Storage(super::publish::chain(&error))),
             };
-            let Some(entry) = found.into_iter().next().map(FeedEntry::from_log) else {
+            let Some(entry) = found.into_iter().next().map(|entry| self.feed_entry(entry)) else {
                 return Ok(Last::Nothing);
             };
             if !entry.facts.is_marker {

@@ -156,7 +156,7 @@ impl Topic {
         let found = read
             .await
             .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
-        Ok(found.into_iter().map(FeedEntry::from_log).collect())
+        Ok(found.into_iter().map(|entry| self.feed_entry(entry)).collect())
     }
 
     /// Looks at the entries of `from..end` in order until `look` says stop. Returns whether it reached the end.

@@ -51,6 +51,7 @@ mod upkeep;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use pharos_managed_ledger::ManagedLedger;
 use pharos_runtime::Histogram;
@@ -74,6 +75,7 @@ pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
 use crate::admin::EntrySizes;
+use crate::entry::{EntryCodec, FeedEntry};
 use crate::feed::{FeedSeed, Sent};
 use crate::ids::{ConsumerKey, ShardId, TopicId};
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
@@ -94,6 +96,8 @@ pub(crate) use upkeep::Upkeep;
 pub(crate) struct Topic {
     pub(crate) id: TopicId,
     pub(crate) name: TopicName,
+    /// Reads its entries.
+    pub(crate) codec: &'static dyn EntryCodec,
     shard: Weak<Shard>,
     me: Weak<Topic>,
     /// When somebody last asked for it, in milliseconds since 1970.
@@ -202,6 +206,11 @@ impl Topic {
     /// The shard. It outlives its topics, except in the last moments of a shutdown.
     pub(crate) fn shard(&self) -> Option<Rc<Shard>> {
         self.shard.upgrade()
+    }
+
+    /// An entry of its log, to be delivered.
+    fn feed_entry(&self, entry: pharos_managed_ledger::Entry) -> Arc<FeedEntry> {
+        FeedEntry::from_log(entry, self.codec)
     }
 
     fn me(&self) -> Option<Rc<Self>> {

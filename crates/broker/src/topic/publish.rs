@@ -9,7 +9,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 
 use super::{State, Topic};
-use crate::entry::{EntryFacts, FeedEntry, is_encrypted};
+use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::PublishError;
 use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
@@ -296,7 +296,7 @@ impl Topic {
         spawn_local(async move {
             let answer = match read.await {
                 Ok(found) => {
-                    let entries: Vec<_> = found.into_iter().map(FeedEntry::from_log).collect();
+                    let entries: Vec<_> = found.into_iter().map(|entry| me.feed_entry(entry)).collect();
                     let state = me.state.borrow();
                     let resume = entries
                         .first()
@@ -341,7 +341,7 @@ pub(super) fn against_rules(rules: &EffectivePolicies, entry: &Publish, now_ms: 
     {
         return Some(PublishError::NotAllowed("Exceed maximum message size".to_owned()));
     }
-    if rules.encryption_required && !is_encrypted(&entry.payload) {
+    if rules.encryption_required && !entry.facts.is_encrypted {
         return Some(PublishError::NotEncrypted);
     }
     let (most, deliver_at) = (rules.delayed_delivery.delay_ms_max?, entry.facts.deliver_at_ms?);

@@ -10,7 +10,6 @@ use super::cursor_store;
 use super::subscribe::StartAt;
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
-use crate::entry::EntryFacts;
 use crate::error::{CursorError, SubscribeError};
 use crate::ids::ConsumerKey;
 use crate::properties::asks_for_broadcast;
@@ -180,10 +179,9 @@ impl Topic {
 
     /// The first entry published at or after a time.
     pub(crate) async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
-        let find = self.state.borrow().ledger.find_first(move |payload| {
-            let time = EntryFacts::of(payload).publish_time_ms;
-            time >= time_ms
-        });
+        let codec = self.codec;
+        let is_due = move |payload: &bytes::Bytes| codec.facts(payload).publish_time_ms >= time_ms;
+        let find = self.state.borrow().ledger.find_first(is_due);
         find.await
             .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
     }

@@ -304,7 +304,7 @@ impl Topic {
             let by_key = *kind == Some(SubscriptionType::KeyShared);
             let missed = match unwritten.is_full() {
                 true => sharing.wanted(*kind),
-                false => sharing.choose(*kind, &entry_ref(entry, by_key), &mut takers),
+                false => sharing.choose(*kind, &entry_ref(self.codec, entry, by_key), &mut takers),
             };
             subscription.dropped += missed as u64 * sent.messages;
             for key in &takers {

@@ -9,7 +9,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use pharos_wire::proto::schema::Type as WireType;
 use serde::{Deserialize, Serialize};
 
 /// The kind of a schema, in the registry's words (`AVRO`, `KEY_VALUE`, ...).
@@ -83,67 +82,6 @@ impl SchemaType {
             .iter()
             .find(|(kind, _)| *kind == self)
             .map_or("NONE", |(_, name)| name)
-    }
-
-    /// The registry type of a wire type.
-    #[must_use]
-    pub fn from_wire(wire: WireType) -> Self {
-        match wire {
-            WireType::None => Self::None,
-            WireType::String => Self::String,
-            WireType::Json => Self::Json,
-            WireType::Protobuf => Self::Protobuf,
-            WireType::Avro => Self::Avro,
-            WireType::Bool => Self::Boolean,
-            WireType::Int8 => Self::Int8,
-            WireType::Int16 => Self::Int16,
-            WireType::Int32 => Self::Int32,
-            WireType::Int64 => Self::Int64,
-            WireType::Float => Self::Float,
-            WireType::Double => Self::Double,
-            WireType::Date => Self::Date,
-            WireType::Time => Self::Time,
-            WireType::Timestamp => Self::Timestamp,
-            WireType::KeyValue => Self::KeyValue,
-            WireType::Instant => Self::Instant,
-            WireType::LocalDate => Self::LocalDate,
-            WireType::LocalTime => Self::LocalTime,
-            WireType::LocalDateTime => Self::LocalDateTime,
-            WireType::ProtobufNative => Self::ProtobufNative,
-            WireType::AutoConsume => Self::AutoConsume,
-            WireType::External => Self::External,
-        }
-    }
-
-    /// The wire type of a registry type. Bytes and the automatic types other than AUTO_CONSUME have none and travel
-    /// as `None`.
-    #[must_use]
-    pub fn to_wire(self) -> WireType {
-        match self {
-            Self::None | Self::Bytes | Self::Auto | Self::AutoPublish => WireType::None,
-            Self::String => WireType::String,
-            Self::Json => WireType::Json,
-            Self::Protobuf => WireType::Protobuf,
-            Self::Avro => WireType::Avro,
-            Self::Boolean => WireType::Bool,
-            Self::Int8 => WireType::Int8,
-            Self::Int16 => WireType::Int16,
-            Self::Int32 => WireType::Int32,
-            Self::Int64 => WireType::Int64,
-            Self::Float => WireType::Float,
-            Self::Double => WireType::Double,
-            Self::Date => WireType::Date,
-            Self::Time => WireType::Time,
-            Self::Timestamp => WireType::Timestamp,
-            Self::KeyValue => WireType::KeyValue,
-            Self::Instant => WireType::Instant,
-            Self::LocalDate => WireType::LocalDate,
-            Self::LocalTime => WireType::LocalTime,
-            Self::LocalDateTime => WireType::LocalDateTime,
-            Self::ProtobufNative => WireType::ProtobufNative,
-            Self::AutoConsume => WireType::AutoConsume,
-            Self::External => WireType::External,
-        }
     }
 
     /// Whether the data is the JSON text of an Avro schema.
@@ -332,11 +270,7 @@ mod tests {
             assert_eq!(name.parse(), Ok(kind));
             assert_eq!(kind.to_string(), name);
             assert_eq!(serde_json::to_value(kind).unwrap(), name);
-            if kind.to_wire() != WireType::None {
-                assert_eq!(SchemaType::from_wire(kind.to_wire()), kind);
-            }
         }
-        assert_eq!(SchemaType::External.to_wire() as i32, 22);
         assert_eq!("avro".parse::<SchemaType>(), Err(UnknownSchemaType));
     }
 

@@ -1,6 +1,6 @@
 //! Topic lists, patterns and watchers.
 
-use pharos_wire::hash::topics_hash;
+use pharos_types::hash::topics_hash;
 
 use super::*;
 

@@ -10,7 +10,7 @@ pub use ranges::{HashRange, HashRanges};
 
 use std::sync::Arc;
 
-use pharos_wire::hash::{KEY_SLOTS, RING_SLOTS};
+use pharos_types::hash::{KEY_SLOTS, RING_SLOTS};
 
 use super::consumers::Slot;
 use super::types::{AddConsumerError, KeySharedMode, KeySharedOptions};

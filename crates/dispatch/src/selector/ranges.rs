@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pharos_wire::hash::KEY_SLOTS;
+use pharos_types::hash::KEY_SLOTS;
 
 use super::range_slot;
 use crate::consumers::Slot;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use pharos_wire::hash::{RING_SLOTS, ring_point};
+use pharos_types::hash::{RING_SLOTS, ring_point};
 
 use super::ranges::HashRange;
 use crate::consumers::Slot;
@@ -132,7 +132,7 @@ fn push_joined(ranges: &mut Vec<HashRange>, start: u32, end: u32) {
 
 #[cfg(test)]
 mod tests {
-    use pharos_wire::hash::ring_slot;
+    use pharos_types::hash::ring_slot;
 
     use super::*;
 

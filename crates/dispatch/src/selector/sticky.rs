@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pharos_wire::hash::KEY_SLOTS;
+use pharos_types::hash::KEY_SLOTS;
 
 use super::ranges::HashRange;
 use crate::consumers::Slot;

@@ -9,7 +9,8 @@ mod rules;
 use std::sync::Arc;
 
 use pharos_types::Ordinal;
-use pharos_wire::hash::murmur3_32;
+use pharos_types::entry::Chunk;
+use pharos_types::hash::murmur3_32;
 
 use super::types::*;
 use super::{AckState, Dispatcher};

@@ -284,7 +284,7 @@ fn check(send: &CommandSend, payload: &[u8]) -> Result<(EntryFacts, Option<u32>)
         ));
     }
     let facts = message::peek(parts.metadata).map_err(|error| malformed(&error))?;
-    Ok((EntryFacts::from_facts(&facts), parts.entry_checksum(payload)))
+    Ok((facts.entry_facts(), parts.entry_checksum(payload)))
 }
 
 /// CLOSE_PRODUCER.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pharos_broker::entry::{EntryFacts, FeedEntry};
+use pharos_broker::entry::{EntryCodec as _, FeedEntry};
 use pharos_broker::feed::{Ack, DeliverySink, Recipient, Seat};
 use pharos_broker::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
 use pharos_broker::shard::{Outlet, OutletEvent, OwnedAck, Publish, Pumped, Receipt, Shard};
@@ -18,7 +18,7 @@ use pharos_runtime::clock;
 use pharos_sim::model::{Model, Ticket};
 use pharos_sim::tell;
 use pharos_types::Position;
-use pharos_wire::message::{encode_entry, split_ref};
+use pharos_wire::message::{PulsarEntries, encode_entry, split_ref};
 use pharos_wire::proto::MessageMetadata;
 
 const ID: u64 = 7;
@@ -124,7 +124,7 @@ impl Client {
             sends.push(Publish {
                 sequence_id: message,
                 highest_sequence_id: 0,
-                facts: EntryFacts::of(&payload),
+                facts: PulsarEntries.facts(&payload),
                 payload,
                 crc32c: None,
                 received_at: clock::now(),

@@ -17,6 +17,7 @@ use pharos_runtime::fs::FaultFs;
 use pharos_runtime::random::Random;
 use pharos_runtime::simulated::{GroupId, Simulated};
 use pharos_storage::manual::Manual;
+use pharos_wire::message::PulsarEntries;
 
 use crate::leftovers::{self, CleaningUp};
 
@@ -130,7 +131,8 @@ impl Process {
         };
         let engine: Arc<dyn LedgerEngine> = self.store.storage.clone();
         let (broker, threads) =
-            pharos_broker::start(options, catalog, engine, self.metadata()).expect("no thread is made");
+            pharos_broker::start(options, catalog, engine, self.metadata(), &PulsarEntries)
+                .expect("no thread is made");
         self.admin = Some(Backend::new(broker.clone()));
         for index in 0..broker.shard_count() {
             let broker = broker.clone();

@@ -8,16 +8,18 @@
 //!
 //! [`split`] finds the pieces, [`peek`] reads the facts a broker needs without allocating, [`sticky_key`] the key that routes
 //! a message in a Key_Shared subscription; [`encode_entry`] and [`BatchBuilder`] make what a producer sends. A broker never
-//! re-encodes metadata: it stores and sends the producer's bytes.
+//! re-encodes metadata: it stores and sends the producer's bytes, and asks [`PulsarEntries`] what it must know of them.
 
 mod batch;
 mod build;
+mod codec;
 mod facts;
 mod parts;
 mod sticky;
 
 pub use batch::{BatchBuilder, BatchError, BatchIter, BatchMessage};
 pub use build::{broker_entry_prefix, encode_entry, encode_entry_into};
+pub use codec::PulsarEntries;
 pub use facts::{ChunkFacts, MessageFacts, ReplicateTo, TxnId, peek, replicate_to};
 pub use parts::{
     BrokerEntryFacts, MessageParts, PartsRef, SplitError, split, split_ref, strip_broker_entry_metadata,

@@ -15,6 +15,19 @@ use super::Findings;
 
 const OUTSIDE: &str = "xtask";
 
+/// What speaks a protocol, and the crates below the front doors, which know none.
+const PROTOCOL: &str = "wire";
+const KNOW_NO_PROTOCOL: [&str; 8] = [
+    "broker",
+    "catalog",
+    "dispatch",
+    "ledger",
+    "managed-ledger",
+    "metadata",
+    "offload",
+    "storage",
+];
+
 /// Name of a crate (its directory) and the crates of this workspace it uses outside of tests.
 type Graph = BTreeMap<String, Vec<String>>;
 
@@ -46,6 +59,9 @@ fn wrong_arrows(graph: &Graph, layers: &BTreeMap<String, u32>) -> Findings {
     let top = layers.values().max();
     let mut findings = Findings::new();
     for (user, used) in graph {
+        if KNOW_NO_PROTOCOL.contains(&user.as_str()) && used.iter().any(|used| used == PROTOCOL) {
+            findings.push(format!("crates/{user}: uses `{PROTOCOL}`, but knows no protocol"));
+        }
         for used in used {
             let fine = match (layers.get(user), layers.get(used)) {
                 (Some(from), Some(to)) => to < from || (Some(from) == top && Some(to) == top),
@@ -160,12 +176,14 @@ mod tests {
             ("ledger", &["types", "admin-api"]),
             ("admin-api", &[]),
             ("types", &["ledger"]),
+            ("storage", &["wire"]),
         ]);
         let found = wrong_arrows(&graph, &layers_of(DRAWING, &graph));
         assert_eq!(
             found,
             [
                 "crates/ledger: uses `admin-api`, which is not below it",
+                "crates/storage: uses `wire`, but knows no protocol",
                 "crates/types: uses `ledger`, which is not below it"
             ]
         );

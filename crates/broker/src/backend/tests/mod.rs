@@ -13,12 +13,12 @@ use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataStore};
 use pharos_runtime::clock;
 use pharos_types::Position;
-use pharos_wire::message::encode_entry;
+use pharos_wire::message::{PulsarEntries, encode_entry};
 use pharos_wire::proto::MessageMetadata;
 
 use super::*;
 use crate::broker::{Threads, start};
-use crate::entry::{EntryFacts, FeedEntry};
+use crate::entry::{EntryCodec, FeedEntry};
 use crate::error::{ProducerError, SubscribeError};
 use crate::feed::{Ack, DeliverySink, Recipient, Seat};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
@@ -35,6 +35,7 @@ mod clients;
 mod damage;
 mod deletes;
 mod dispatched;
+mod encoding;
 mod faults;
 mod grants;
 mod log;
@@ -70,6 +71,16 @@ impl Bench {
         metadata: Arc<dyn MetadataStore>,
         change: impl FnOnce(&mut Options),
     ) -> Self {
+        Self::of_encoding(engine, metadata, change, &PulsarEntries).await
+    }
+
+    /// With entries of another encoding; only those that are read back from the log.
+    async fn of_encoding(
+        engine: Arc<dyn LedgerEngine>,
+        metadata: Arc<dyn MetadataStore>,
+        change: impl FnOnce(&mut Options),
+        codec: &'static dyn EntryCodec,
+    ) -> Self {
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
             .await
             .unwrap();
@@ -81,7 +92,7 @@ impl Bench {
             ..Options::default()
         };
         change(&mut options);
-        let (broker, threads) = start(options, catalog, engine, metadata).unwrap();
+        let (broker, threads) = start(options, catalog, engine, metadata, codec).unwrap();
         Self {
             backend: Backend::new(broker.clone()),
             broker,
@@ -203,7 +214,7 @@ fn sends(entries: Vec<Bytes>) -> Vec<Publish> {
         .map(|(sequence_id, payload)| Publish {
             sequence_id,
             highest_sequence_id: 0,
-            facts: EntryFacts::of(&payload),
+            facts: PulsarEntries.facts(&payload),
             payload,
             crc32c: None,
             received_at: clock::now(),

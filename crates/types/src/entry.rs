@@ -1,0 +1,83 @@
+//! What a broker must know of a stored entry, and the seam to those who can read one.
+//!
+//! An entry is bytes of a front door's protocol. The broker stores and delivers them as they are; what it needs to know of
+//! them it asks an [`EntryCodec`]. One process has one codec: all front doors store entries of the same encoding.
+
+/// What publishing and delivery must know of an entry, read once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryFacts {
+    /// Messages in the entry; what it costs in permits. At least 1.
+    pub message_count: u32,
+    /// When the producer says that it published, in milliseconds since 1970.
+    pub publish_time_ms: u64,
+    /// Not before this time, in milliseconds since 1970, on subscriptions that delay.
+    pub deliver_at_ms: Option<i64>,
+    /// The entry is a batch, be it of one, whose messages are acknowledged by their index.
+    pub is_batch: bool,
+    /// A marker of the broker's own; it never reaches clients.
+    pub is_marker: bool,
+    /// A piece of a chunked message.
+    pub is_chunk: bool,
+    /// Nobody but the consumer can look into the payload.
+    pub is_encrypted: bool,
+}
+
+impl EntryFacts {
+    /// One plain message of which nothing is known: what bytes count as that cannot be read.
+    pub const PLAIN: Self = Self {
+        message_count: 1,
+        publish_time_ms: 0,
+        deliver_at_ms: None,
+        is_batch: false,
+        is_marker: false,
+        is_chunk: false,
+        is_encrypted: false,
+    };
+
+    /// How many messages a batch has; `None` when the entry is no batch.
+    #[must_use]
+    pub fn batch_size(&self) -> Option<u32> {
+        self.is_batch.then_some(self.message_count)
+    }
+}
+
+/// The place of an entry in a chunked message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Any good hash of what tells the chunked message from others.
+    pub uuid_hash: u64,
+    /// Which piece, from 0.
+    pub index: u32,
+    /// Pieces in all.
+    pub count: u32,
+}
+
+impl Chunk {
+    /// Whether this piece completes the message.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.index.saturating_add(1) >= self.count
+    }
+}
+
+/// Reads the entries that front doors store. Bytes that it cannot read are no error: they were accepted as they came, and the
+/// consumer must see what was stored.
+///
+/// A call looks at one entry and costs what reading its header costs; the payload is not touched. What a front door knows of
+/// an entry when it publishes it comes with the entry, so nothing is asked on the way from a send to its receipt.
+pub trait EntryCodec: Send + Sync {
+    /// The facts of an entry; [`EntryFacts::PLAIN`] when it cannot be read.
+    fn facts(&self, entry: &[u8]) -> EntryFacts;
+
+    /// The hash of the key that orders messages in Key_Shared, [`murmur3_32`](crate::hash::murmur3_32) of its bytes. An entry
+    /// that has no key or cannot be read must go to somebody too: it has a hash all the same.
+    fn key_hash(&self, entry: &[u8]) -> u32;
+
+    /// The place of a piece in a chunked message; `None` for an entry that is none.
+    fn chunk(&self, entry: &[u8]) -> Option<Chunk>;
+
+    /// An entry of the broker's own, one plain message.
+    ///
+    /// `producer`: the name it goes by. `publish_time_ms`: milliseconds since 1970.
+    fn encode_own(&self, producer: &str, publish_time_ms: u64, payload: &[u8]) -> Vec<u8>;
+}

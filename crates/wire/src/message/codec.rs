@@ -1,0 +1,148 @@
+//! Stored entries of the Pulsar encoding, as a broker asks about them.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use pharos_types::entry::{Chunk, EntryCodec, EntryFacts};
+
+use super::facts::{MessageFacts, peek};
+use super::parts::split_ref;
+use super::{NONE_KEY, encode_entry};
+use crate::hash::murmur3_32;
+use crate::proto::MessageMetadata;
+
+/// The encoding of entries that Pulsar's clients send and get: see the [module](super).
+#[derive(Clone, Copy, Debug)]
+pub struct PulsarEntries;
+
+impl EntryCodec for PulsarEntries {
+    fn facts(&self, entry: &[u8]) -> EntryFacts {
+        read(entry).map_or(EntryFacts::PLAIN, |facts| facts.entry_facts())
+    }
+
+    fn key_hash(&self, entry: &[u8]) -> u32 {
+        match read(entry) {
+            Some(facts) => murmur3_32(&facts.sticky_key()),
+            None => murmur3_32(NONE_KEY),
+        }
+    }
+
+    fn chunk(&self, entry: &[u8]) -> Option<Chunk> {
+        let chunk = read(entry)?.chunk?;
+        let mut hasher = DefaultHasher::new();
+        chunk.uuid.hash(&mut hasher);
+        Some(Chunk {
+            uuid_hash: hasher.finish(),
+            index: u32::try_from(chunk.chunk_id).unwrap_or(0),
+            count: u32::try_from(chunk.num_chunks).unwrap_or(1),
+        })
+    }
+
+    fn encode_own(&self, producer: &str, publish_time_ms: u64, payload: &[u8]) -> Vec<u8> {
+        let metadata = MessageMetadata {
+            producer_name: producer.to_owned(),
+            publish_time: publish_time_ms,
+            ..MessageMetadata::default()
+        };
+        encode_entry(&metadata, payload).to_vec()
+    }
+}
+
+impl MessageFacts<'_> {
+    /// What a broker must know of the entry.
+    pub fn entry_facts(&self) -> EntryFacts {
+        EntryFacts {
+            message_count: self.num_messages(),
+            publish_time_ms: self.publish_time,
+            deliver_at_ms: self.deliver_at_time,
+            is_batch: self.num_messages_in_batch.is_some(),
+            is_marker: self.marker_type.is_some(),
+            is_chunk: self.chunk.is_some(),
+            is_encrypted: self.is_encrypted,
+        }
+    }
+}
+
+fn read(entry: &[u8]) -> Option<MessageFacts<'_>> {
+    peek(split_ref(entry).ok()?.metadata).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::EncryptionKeys;
+
+    fn metadata() -> MessageMetadata {
+        MessageMetadata {
+            producer_name: "p".to_owned(),
+            sequence_id: 3,
+            publish_time: 77,
+            ..MessageMetadata::default()
+        }
+    }
+
+    #[test]
+    fn facts_are_those_of_the_metadata() {
+        let entry = encode_entry(
+            &MessageMetadata {
+                num_messages_in_batch: Some(3),
+                deliver_at_time: Some(99),
+                encryption_keys: vec![EncryptionKeys::default()],
+                ..metadata()
+            },
+            b"x",
+        );
+        let facts = PulsarEntries.facts(&entry);
+        let expected = EntryFacts {
+            message_count: 3,
+            publish_time_ms: 77,
+            deliver_at_ms: Some(99),
+            is_batch: true,
+            is_encrypted: true,
+            ..EntryFacts::PLAIN
+        };
+        assert_eq!(facts, expected);
+        assert_eq!(facts.batch_size(), Some(3));
+        assert_eq!(PulsarEntries.chunk(&entry), None);
+    }
+
+    #[test]
+    fn bytes_that_do_not_parse_are_one_plain_message_of_a_fixed_key() {
+        for entry in [&b""[..], b"\xff\xff\xff\xff", b"\0\0\0\x01\0"] {
+            assert_eq!(PulsarEntries.facts(entry), EntryFacts::PLAIN);
+            assert_eq!(PulsarEntries.key_hash(entry), murmur3_32(NONE_KEY));
+            assert_eq!(PulsarEntries.chunk(entry), None);
+        }
+    }
+
+    #[test]
+    fn keys_and_pieces_are_found() {
+        let entry = |uuid: &str, chunk_id| {
+            let metadata = MessageMetadata {
+                partition_key: Some("key".to_owned()),
+                uuid: Some(uuid.to_owned()),
+                chunk_id: Some(chunk_id),
+                num_chunks_from_msg: Some(2),
+                ..metadata()
+            };
+            encode_entry(&metadata, b"x")
+        };
+        let [first, last, other] = [entry("a", 0), entry("a", 1), entry("b", 1)].map(|entry| {
+            assert_eq!(PulsarEntries.key_hash(&entry), murmur3_32(b"key"));
+            assert!(PulsarEntries.facts(&entry).is_chunk);
+            PulsarEntries.chunk(&entry).unwrap()
+        });
+        assert!(!first.is_last() && last.is_last());
+        assert_eq!(first.uuid_hash, last.uuid_hash);
+        assert_ne!(first.uuid_hash, other.uuid_hash);
+    }
+
+    #[test]
+    fn an_entry_of_the_brokers_own_is_one_plain_message() {
+        let entry = PulsarEntries.encode_own("healthcheck", 5, b"beat");
+        let expected = EntryFacts {
+            publish_time_ms: 5,
+            ..EntryFacts::PLAIN
+        };
+        assert_eq!(PulsarEntries.facts(&entry), expected);
+    }
+}
