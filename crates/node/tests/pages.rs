@@ -56,6 +56,27 @@ fn the_reference_of_settings_is_fresh() {
 }
 
 #[test]
+fn the_reference_of_policies_is_fresh() {
+    check(
+        &here().join("../../docs/reference/policies.md"),
+        &pharos::settings::markdown_policies(),
+    );
+}
+
+#[test]
+fn every_setting_of_a_policy_is_one() {
+    for row in pharos_catalog::policy::all() {
+        for key in row.settings {
+            assert!(
+                pharos::settings::table::by_key(key).is_some(),
+                "{}: {key}",
+                row.name
+            );
+        }
+    }
+}
+
+#[test]
 fn the_command_line_is_sound() {
     pharos::command().debug_assert();
 }
