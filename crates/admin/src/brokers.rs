@@ -12,7 +12,7 @@ use pharos_admin_api::{BrokerInfo, InternalConfigurationData};
 use pharos_catalog::ListMode;
 use pharos_types::NamespaceName;
 
-use crate::bundles::{bundle_of, bundles_of};
+use crate::bundles::bundles_of;
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::partitions::each_made;
@@ -148,16 +148,16 @@ async fn internal_configuration() -> Json<InternalConfigurationData> {
     })
 }
 
-/// Stats of every topic: namespace → bundle → domain → topic. What has no topic is not there.
+/// Stats of every topic that this broker serves: namespace → bundle → domain → topic. What has no topic is not there.
 async fn all_stats(State(admin): State<Admin>) -> ApiResult<Json<Value>> {
     let mut namespaces = json!({});
     for namespace in all_namespaces(&admin) {
         // One that is not found was deleted since it was listed.
-        let topics = admin.catalog.topics(&namespace, ListMode::All, false);
+        let mut topics = admin.catalog.topics(&namespace, ListMode::All, false);
+        topics.retain(|topic| admin.backend.serves(topic));
         let call = |topic| admin.backend.stats(topic, Default::default());
         each_made(topics, call, |topic, stats| {
-            if let (Some(bundle), Ok(stats)) =
-                (bundle_of(&admin.catalog, &topic), serde_json::to_value(stats))
+            if let (Some(bundle), Ok(stats)) = (admin.catalog.bundle_of(&topic), serde_json::to_value(stats))
             {
                 let domain = topic.domain().as_str();
                 namespaces[namespace.to_string()][bundle][domain][topic.to_string()] = stats;

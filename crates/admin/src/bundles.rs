@@ -28,21 +28,6 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Where the bundle of a topic begins and ends, as `0x40000000_0x80000000`.
-pub(crate) fn bundle_of(catalog: &Catalog, topic: &TopicName) -> Option<String> {
-    let policies = catalog.policies(topic.namespace())?;
-    let borders = policies.get("bundles")?.get("boundaries")?.as_array()?;
-    let hash = pharos_wire::hash::bundle_hash(&topic.to_string());
-    let texts: Vec<&str> = borders.iter().filter_map(serde_json::Value::as_str).collect();
-    let upper = texts
-        .iter()
-        .skip(1)
-        .position(|border| number(border).is_none_or(|border| hash < border));
-    // The last bundle has its upper border as well.
-    let index = upper.unwrap_or(texts.len().checked_sub(2)?);
-    Some(format!("{}_{}", texts.get(index)?, texts.get(index + 1)?))
-}
-
 /// All bundles of a namespace, as `0x40000000_0x80000000`.
 pub(crate) fn bundles_of(catalog: &Catalog, name: &NamespaceName) -> Vec<String> {
     let policies = catalog.policies(name);
@@ -81,7 +66,7 @@ fn topics_of(admin: &Admin, name: &NamespaceName, params: &PathParams) -> ApiRes
     let topics = admin.catalog.topics(name, ListMode::Persistent, false);
     Ok(topics
         .into_iter()
-        .filter(|topic| bundle_of(&admin.catalog, topic).as_deref() == Some(range))
+        .filter(|topic| admin.catalog.bundle_of(topic).as_deref() == Some(range))
         .collect())
 }
 

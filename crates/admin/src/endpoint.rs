@@ -16,6 +16,7 @@ use pharos_auth::{Access, Principal};
 
 use crate::error::ApiError;
 use crate::paths::PathParams;
+use crate::redirect;
 use crate::state::Admin;
 
 /// What the two kinds of topics are called in paths.
@@ -49,8 +50,9 @@ where
 async fn enter(route: &'static Route, mut request: Request, next: Next) -> Response {
     match permit(route, &request) {
         Ok(params) => {
+            let (uri, subject) = (request.uri().clone(), params.subject());
             request.extensions_mut().insert(params);
-            next.run(request).await
+            redirect::follow(next.run(request).await, &uri, &subject)
         }
         Err(error) => error.into_response(),
     }

@@ -7,12 +7,22 @@ use axum::response::{IntoResponse, Response};
 use pharos_admin_api::ErrorData;
 use pharos_auth::Denied;
 use pharos_broker::admin::AdminError;
+use pharos_types::TopicName;
 
 /// Why a request failed. Every failure the door answers with is one of these.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) reason: String,
+    /// Another broker serves this topic: the caller is to ask there.
+    redirect: Option<Box<Redirect>>,
+}
+
+/// Where a topic is served, as an extension of an answer; [`crate::redirect`] makes it one that clients follow.
+#[derive(Clone, Debug)]
+pub(crate) struct Redirect {
+    pub(crate) topic: TopicName,
+    pub(crate) http_url: String,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
@@ -22,6 +32,7 @@ impl ApiError {
         Self {
             status,
             reason: reason.into(),
+            redirect: None,
         }
     }
 
@@ -68,7 +79,11 @@ impl IntoResponse for ApiError {
                 "admin request failed"
             );
         }
-        (self.status, Json(ErrorData { reason: self.reason })).into_response()
+        let mut answer = (self.status, Json(ErrorData { reason: self.reason })).into_response();
+        if let Some(redirect) = self.redirect {
+            answer.extensions_mut().insert(*redirect);
+        }
+        answer
     }
 }
 
@@ -76,6 +91,16 @@ impl IntoResponse for ApiError {
 impl<E: Into<AdminError>> From<E> for ApiError {
     fn from(error: E) -> Self {
         let error = error.into();
+        if let AdminError::Elsewhere { topic, addresses } = &error {
+            let redirect = Redirect {
+                topic: topic.clone(),
+                http_url: addresses.http_url.clone(),
+            };
+            return Self {
+                redirect: Some(Box::new(redirect)),
+                ..Self::new(StatusCode::TEMPORARY_REDIRECT, error.to_string())
+            };
+        }
         let status = match &error {
             AdminError::Invalid(_) => StatusCode::BAD_REQUEST,
             AdminError::Forbidden(_) => StatusCode::FORBIDDEN,
@@ -87,6 +112,7 @@ impl<E: Into<AdminError>> From<E> for ApiError {
             AdminError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             AdminError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             AdminError::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
+            AdminError::Elsewhere { .. } => StatusCode::TEMPORARY_REDIRECT,
             AdminError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())

@@ -25,6 +25,7 @@ mod namespaces;
 mod offload;
 mod partitions;
 mod paths;
+mod redirect;
 mod router;
 mod schemas;
 mod server;

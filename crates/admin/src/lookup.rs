@@ -9,7 +9,6 @@ use pharos_admin_api::query::LookupQuery;
 use pharos_admin_api::routes::lookup as routes;
 
 use crate::body::QueryOf;
-use crate::bundles::bundle_of;
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
@@ -20,7 +19,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![on(&routes::TOPIC, lookup), on(&routes::BUNDLE, bundle)]
 }
 
-/// Who serves a topic: this broker, there is no other. As with the binary lookup, a topic that does not exist is
+/// Who serves a topic: this broker, which takes a topic that no broker has, or another. As with the binary lookup, a topic that does not exist is
 /// answered too, as long as it may be made; making it is left to the producer or consumer.
 async fn lookup(
     State(admin): State<Admin>,
@@ -43,12 +42,16 @@ async fn lookup(
         admin.catalog.partitioned_metadata(&topic, true).await?;
     }
     let options = &admin.options;
+    let (broker_url, http_url) = match admin.backend.served_by(topic).await? {
+        None => (options.broker_url.clone(), options.http_url.clone()),
+        Some(other) => (other.native_url.clone(), other.http_url.clone()),
+    };
     Ok(Json(LookupData {
-        broker_url: options.broker_url.clone(),
+        native_url: broker_url.clone(),
+        broker_url,
         broker_url_tls: None,
-        http_url: options.http_url.clone(),
+        http_url,
         http_url_tls: None,
-        native_url: options.broker_url.clone(),
         broker_url_ssl: String::new(),
     }))
 }
@@ -56,5 +59,6 @@ async fn lookup(
 /// The bundle that a topic falls into, as `0x40000000_0x80000000`.
 async fn bundle(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<String> {
     policies_of(&admin, topic.namespace())?;
-    Ok(bundle_of(&admin.catalog, &topic).unwrap_or_else(|| "0x00000000_0xffffffff".to_owned()))
+    let bundle = admin.catalog.bundle_of(&topic);
+    bundle.ok_or_else(|| ApiError::not_found("Namespace does not exist"))
 }

@@ -9,6 +9,7 @@
 //! [`AdminError::NotImplemented`]; nothing is accepted and then ignored.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -16,6 +17,7 @@ use pharos_admin_api::{
     AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, OffloadProcessStatus,
     PersistentTopicInternalStats, TopicStats,
 };
+use pharos_cluster::BrokerAddresses;
 use pharos_ledger::BoxFuture;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
@@ -53,6 +55,14 @@ pub enum AdminError {
     /// A partition count is out of range (406).
     #[error("{0}")]
     NotAcceptable(String),
+    /// Another broker serves the topic: ask it (307).
+    #[error("{topic} is served by {}", .addresses.http_url)]
+    Elsewhere {
+        /// The topic that was asked for, or a partition of it.
+        topic: TopicName,
+        /// Where its broker is.
+        addresses: Arc<BrokerAddresses>,
+    },
     /// Not now: starting, stopping or overloaded; try again (503).
     #[error("{0}")]
     Unavailable(String),
@@ -411,6 +421,21 @@ pub trait AdminBackend: Send + Sync {
     fn message_at_time(&self, topic: TopicName, timestamp_ms: u64) -> AdminResult<'_, LastMessage> {
         drop((topic, timestamp_ms));
         not_implemented("finding messages by time")
+    }
+
+    /// Whether this broker serves a topic now. Takes none.
+    fn serves(&self, topic: &TopicName) -> bool {
+        let _ = topic;
+        true
+    }
+
+    /// The broker that serves a topic, after taking it if none has it; `None`: this one.
+    ///
+    /// # Errors
+    /// `Unavailable`: it could not be taken now.
+    fn served_by(&self, topic: TopicName) -> AdminResult<'_, Option<Arc<BrokerAddresses>>> {
+        drop(topic);
+        Box::pin(async { Ok(None) })
     }
 
     /// Publishes one message to the heartbeat topic and reads it back.

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pharos_cluster::{Alone, Ownership};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
 use pharos_runtime::{ShardThread, Shutdown, ShutdownToken, clock, spawn_shard};
-use pharos_types::TopicName;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::entry::EntryCodec;
 use crate::error::Gone;
 use crate::ids::ShardId;
 use crate::options::Options;
+use crate::placement::Placement;
 use crate::shard::{INBOX_BATCHES, MESH_BYTES_MAX, Message, Shard, job};
 use crate::unwritten::Unwritten;
 use pharos_catalog::Catalog;
@@ -36,6 +37,8 @@ pub struct Shared {
     pub engine: Arc<dyn LedgerEngine>,
     /// Where the lists of ledgers are.
     pub metadata: Arc<dyn MetadataStore>,
+    /// Whose topic is whose.
+    pub placement: Placement,
     /// Says when to stop.
     pub shutdown: ShutdownToken,
     /// What publishers have in flight, over all connections.
@@ -46,16 +49,6 @@ pub struct Shared {
     pub unwritten: Arc<Unwritten>,
     /// Tells this run of the broker from others in generated names.
     pub instance: u64,
-    shard_count: u16,
-}
-
-impl Shared {
-    /// The shard on which a topic lives: a hash of its name, so that every shard agrees without asking.
-    #[must_use]
-    pub fn home_of(&self, topic: &TopicName) -> ShardId {
-        let hash = pharos_types::hash::bundle_hash(&topic.to_string());
-        ShardId(u16::try_from(hash % u32::from(self.shard_count)).unwrap_or(0))
-    }
 }
 
 /// A count of bytes with a limit, shared by all threads.
@@ -104,7 +97,7 @@ pub struct Threads {
     threads: Vec<ShardThread>,
 }
 
-/// Starts the shards. `codec` reads the entries of all front doors.
+/// Starts the shards of the only broker there is. `codec` reads the entries of all front doors.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -115,6 +108,28 @@ pub fn start(
     metadata: Arc<dyn MetadataStore>,
     codec: &'static dyn EntryCodec,
 ) -> io::Result<(Broker, Threads)> {
+    start_among(
+        options,
+        catalog,
+        engine,
+        metadata,
+        codec,
+        Arc::new(Alone::default()),
+    )
+}
+
+/// Starts the shards of a broker that may be one of several over the same stores: it serves the topics that `ownership` says.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn start_among(
+    options: Options,
+    catalog: Catalog,
+    engine: Arc<dyn LedgerEngine>,
+    metadata: Arc<dyn MetadataStore>,
+    codec: &'static dyn EntryCodec,
+    ownership: Arc<dyn Ownership>,
+) -> io::Result<(Broker, Threads)> {
     let shutdown = Shutdown::default();
     let shard_count = options.shards.max(1);
     let unwritten = Unwritten::new(options.unwritten_bytes_max);
@@ -124,12 +139,12 @@ pub fn start(
         codec,
         engine,
         metadata,
+        placement: Placement::new(ownership, shard_count),
         shutdown: shutdown.token(),
         publish_budget: Budget::new(PUBLISH_BUDGET_BYTES),
         mesh_budget: Budget::new(MESH_BYTES_MAX),
         unwritten,
         instance: clock::wall_ms(),
-        shard_count,
     });
     let mut senders = Vec::new();
     let mut receivers = Vec::new();

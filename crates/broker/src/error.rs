@@ -27,6 +27,9 @@ pub enum TopicError {
     /// It is being closed or deleted; try again.
     #[error("topic {0} is being closed")]
     Closing(String),
+    /// It is not this broker's: the client looks up again. In the words of Pulsar.
+    #[error("Namespace bundle for topic ({0}) not served by this instance. Please redo the lookup.")]
+    NotServed(String),
     /// Metadata could not be read or written.
     #[error("metadata: {0}")]
     Metadata(String),

@@ -21,6 +21,7 @@ pub mod feed;
 pub mod ids;
 pub mod offload;
 pub mod options;
+pub mod placement;
 pub mod properties;
 pub mod shard;
 mod time;
@@ -28,6 +29,6 @@ pub mod topic;
 pub mod unwritten;
 
 pub use backend::Backend;
-pub use broker::{Broker, Threads, start};
+pub use broker::{Broker, Threads, start, start_among};
 pub use options::Options;
 pub use time::iso_time;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pharos_types::hash::bundle_hash;
 use pharos_types::{NamespaceName, TopicName};
 use serde_json::{Value, json};
 
@@ -78,6 +79,32 @@ impl Catalog {
         let state = self.read();
         let namespace = state.namespaces.get(name)?;
         Some(Arc::clone(&namespace.policies.value))
+    }
+
+    /// Where the bundle of a topic begins and ends, as `0x40000000_0x80000000`; `None` when there is no such namespace.
+    #[must_use]
+    pub fn bundle_of(&self, topic: &TopicName) -> Option<String> {
+        let policies = self.policies(topic.namespace())?;
+        let boundaries = policies
+            .get("bundles")
+            .and_then(|bundles| bundles.get("boundaries")?.as_array());
+        let borders: Vec<&str> = boundaries
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let Some(last) = borders.len().checked_sub(2) else {
+            return Some("0x00000000_0xffffffff".to_owned());
+        };
+        let hash = bundle_hash(&topic.to_string());
+        let number = |border: &str| u32::from_str_radix(border.strip_prefix("0x")?, 16).ok();
+        let upper = borders.iter().skip(1);
+        let index = upper
+            .take(last)
+            .position(|border| number(border).is_none_or(|border| hash < border));
+        // The last bundle has its upper border as well.
+        let index = index.unwrap_or(last);
+        Some(format!("{}_{}", borders.get(index)?, borders.get(index + 1)?))
     }
 
     /// Whether a subscription of this topic that does not exist may be made when a consumer asks for it.

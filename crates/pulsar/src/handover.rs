@@ -86,7 +86,7 @@ pub(crate) fn better_place(connection: &Rc<Connection>, command: &Command) -> Op
     }
     // A name that is none is answered here.
     let topic: TopicName = request.topic.parse().ok()?;
-    let home = connection.shard.home_of(&topic);
+    let home = connection.shard.shared.placement.home(&topic).ok()?;
     connection.place.elsewhere(usize::from(home.0))
 }
 

@@ -86,7 +86,9 @@ pub(crate) fn of_topic(error: &TopicError) -> Refusal {
     let code = match error {
         TopicError::NotFound(_) | TopicError::NoNamespace(_) => ServerError::TopicNotFound,
         TopicError::NotAllowed(_) | TopicError::InUse => ServerError::NotAllowedError,
-        TopicError::Closing(_) | TopicError::Gone(_) => ServerError::ServiceNotReady,
+        TopicError::Closing(_) | TopicError::NotServed(_) | TopicError::Gone(_) => {
+            ServerError::ServiceNotReady
+        }
         TopicError::Metadata(_) => ServerError::MetadataError,
         TopicError::Storage(_) => ServerError::PersistenceError,
     };

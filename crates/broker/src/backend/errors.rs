@@ -15,7 +15,9 @@ impl From<TopicError> for AdminError {
         match error {
             TopicError::NotFound(_) | TopicError::NoNamespace(_) => Self::NotFound(reason),
             TopicError::NotAllowed(_) | TopicError::InUse => Self::Precondition(reason),
-            TopicError::Closing(_) | TopicError::Gone(_) => Self::Unavailable(reason),
+            TopicError::Closing(_) | TopicError::NotServed(_) | TopicError::Gone(_) => {
+                Self::Unavailable(reason)
+            }
             TopicError::Metadata(_) | TopicError::Storage(_) => Self::Internal(reason),
         }
     }

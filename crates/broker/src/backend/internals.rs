@@ -49,6 +49,7 @@ impl Backend {
     /// What is stored; the cursors only of a topic that is loaded, since nobody else may open their log.
     pub(super) async fn internal_info(&self, name: TopicName) -> Result<ManagedLedgerInfo, AdminError> {
         super::check_stored(&name)?;
+        let home = self.home(&name).await?;
         self.check_exists(&name)?;
         let log_name = storage_name(&name);
         let key = format!("{}{log_name}", stored::INFO_PREFIX);
@@ -59,7 +60,6 @@ impl Backend {
         };
         let info = stored::ManagedLedgerInfo::parse(&log_name, &item.value)
             .map_err(|error| AdminError::Internal(error.to_string()))?;
-        let home = self.broker.shared.home_of(&name);
         let wanted = Wanted {
             details: true,
             ..Wanted::default()

@@ -31,6 +31,7 @@ use pharos_admin_api::{
     AnalyzeBacklogResult, BroadcastDetails, ManagedLedgerInfo, OffloadProcessStatus,
     PersistentTopicInternalStats, TopicStats,
 };
+use pharos_cluster::BrokerAddresses;
 use pharos_types::{Domain, Position, SubscriptionName, TopicName};
 
 use crate::admin::{
@@ -38,6 +39,9 @@ use crate::admin::{
     MetricsSnapshot, Place, StatsFlags, StoredEntry,
 };
 use crate::broker::Broker;
+use crate::error::TopicError;
+use crate::ids::ShardId;
+use crate::placement::Placed;
 use crate::topic::{Access, Topic, Upkeep};
 use meters::Meters;
 use pharos_catalog::Catalog;
@@ -103,13 +107,26 @@ impl Backend {
         W: FnOnce(Rc<Topic>) -> F + Send + 'static,
         F: Future<Output = Result<R, AdminError>> + 'static,
     {
+        let home = self.home(&name).await?;
         self.check_exists(&name)?;
-        let home = self.broker.shared.home_of(&name);
         let outcome = self.broker.call(home, move |shard| async move {
             let topic = shard.topic(&name, Access::Existing).await?;
             work(topic).await
         });
         outcome.await?
+    }
+
+    /// The shard that serves a topic; takes the topic when no broker has it.
+    async fn home(&self, name: &TopicName) -> Result<ShardId, AdminError> {
+        match self.broker.shared.placement.claim(name).await {
+            Ok(Placed::Here(home)) => Ok(home),
+            Ok(Placed::Elsewhere(addresses)) => Err(AdminError::Elsewhere {
+                topic: name.clone(),
+                addresses,
+            }),
+            Ok(Placed::Unowned) => Err(TopicError::NotServed(name.to_string()).into()),
+            Err(error) => Err(AdminError::Unavailable(error.to_string())),
+        }
     }
 
     /// Refuses what is not there.
@@ -194,6 +211,20 @@ impl AdminBackend for Backend {
 
     fn internal_info(&self, topic: TopicName) -> AdminResult<'_, ManagedLedgerInfo> {
         Box::pin(self.internal_info(topic))
+    }
+
+    fn serves(&self, topic: &TopicName) -> bool {
+        matches!(self.broker.shared.placement.of(topic), Placed::Here(_))
+    }
+
+    fn served_by(&self, topic: TopicName) -> AdminResult<'_, Option<Arc<BrokerAddresses>>> {
+        Box::pin(async move {
+            match self.home(&topic).await {
+                Ok(_) => Ok(None),
+                Err(AdminError::Elsewhere { addresses, .. }) => Ok(Some(addresses)),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn last_message(&self, topic: TopicName) -> AdminResult<'_, LastMessage> {

@@ -14,17 +14,18 @@ impl Backend {
         name: TopicName,
         properties: BTreeMap<String, String>,
     ) -> Result<(), AdminError> {
+        self.home(&name).await?;
         self.catalog().create_topic(&name, properties).await?;
         // Its log is opened at once, so that a broken store is heard of here rather than by the first client.
         self.at_any_home(name, |_| async { Ok(()) }).await
     }
 
     pub(super) async fn delete_topic(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
+        let (home, when) = (self.home(&name).await?, condition(force));
         // One whose deletion was begun and failed is gone on with.
         if !self.catalog().has_record(&name) {
             self.check_exists(&name)?;
         }
-        let (home, when) = (self.broker.shared.home_of(&name), condition(force));
         let outcome = self.broker.call(
             home,
             move |shard| async move { shard.delete_topic(&name, when).await },
@@ -38,7 +39,7 @@ impl Backend {
         name: TopicName,
         force: bool,
     ) -> Result<DeleteTurn, AdminError> {
-        let (home, when) = (self.broker.shared.home_of(&name), condition(force));
+        let (home, when) = (self.home(&name).await?, condition(force));
         let outcome = self.broker.call(home, move |shard| async move {
             shard.hold_for_delete(&name, when).await
         });
@@ -46,8 +47,8 @@ impl Backend {
     }
 
     pub(super) async fn unload(&self, name: TopicName) -> Result<(), AdminError> {
+        let home = self.home(&name).await?;
         self.check_exists(&name)?;
-        let home = self.broker.shared.home_of(&name);
         Ok(self
             .broker
             .call(home, move |shard| async move { shard.unload(&name).await })

@@ -40,6 +40,7 @@ use crate::broker::Shared;
 use crate::error::Gone;
 use crate::feed::{Backlog, Feed, FeedHost, FeedSeed, FeedStages, Newest};
 use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
+use crate::placement::Placed;
 use crate::topic::{Topic, Topics, Upkeep};
 use mesh::Mesh;
 use outlets::Outlets;
@@ -123,6 +124,7 @@ impl Shard {
         }
         spawn_local(shard.clone().run_policies());
         spawn_local(shard.clone().run_unfinished());
+        spawn_local(shard.clone().run_losses());
         spawn_local(shard.clone().run_samples());
         if id == ShardId(0) {
             spawn_local(shard.clone().run_sweeps());
@@ -130,10 +132,9 @@ impl Shard {
         shard
     }
 
-    /// The shard on which a topic lives: a hash of its name.
-    #[must_use]
-    pub fn home_of(&self, topic: &TopicName) -> ShardId {
-        self.shared.home_of(topic)
+    /// Whether this is the shard that serves a topic.
+    pub(crate) fn is_home_of(&self, topic: &TopicName) -> bool {
+        self.shared.placement.of(topic) == Placed::Here(self.id)
     }
 
     /// A number that is unique on this shard.

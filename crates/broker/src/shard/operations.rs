@@ -25,8 +25,9 @@ impl Shard {
     /// Checks that a topic may be used, and creates it where that is allowed.
     ///
     /// # Errors
-    /// [`TopicError`]: not found, not allowed, or the metadata store failed.
+    /// [`TopicError`]: not this broker's, not found, not allowed, or the metadata store failed.
     pub async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
+        self.shared.placement.home(topic)?;
         self.shared
             .catalog
             .ensure_topic(topic, may_create)
@@ -53,7 +54,7 @@ impl Shard {
         request: ProducerRequest,
     ) -> Result<(TopicId, ProducerGrant), ProducerError> {
         let name = topic.clone();
-        self.call(self.home_of(topic), move |shard| async move {
+        self.call(self.shared.placement.home(topic)?, move |shard| async move {
             let topic = shard.ensured_topic(&name).await?;
             let grant = topic.add_producer(request).await?;
             Ok((topic.id, grant))
@@ -66,10 +67,13 @@ impl Shard {
     /// # Errors
     /// [`SubscribeError`].
     pub async fn subscribe(&self, request: SubscribeRequest) -> Result<Subscribed, SubscribeError> {
-        self.call(self.home_of(&request.topic), move |shard| async move {
-            let topic = shard.ensured_topic(&request.topic).await?;
-            topic.subscribe(request).await
-        })
+        self.call(
+            self.shared.placement.home(&request.topic)?,
+            move |shard| async move {
+                let topic = shard.ensured_topic(&request.topic).await?;
+                topic.subscribe(request).await
+            },
+        )
         .await?
     }
 
@@ -84,7 +88,7 @@ impl Shard {
     ) -> Result<(), SubscribeError> {
         let allowed = self.shared.catalog.may_create_subscription(topic);
         let topic_name = topic.clone();
-        self.call(self.home_of(topic), move |shard| async move {
+        self.call(self.shared.placement.home(topic)?, move |shard| async move {
             let topic = shard.ensured_topic(&topic_name).await?;
             topic.ensure_subscription(name, allowed).await
         })
@@ -103,7 +107,8 @@ impl Shard {
     ) -> Result<(), ProduceError> {
         let may_create = self.shared.catalog.may_create_subscription(topic);
         let name = topic.clone();
-        let checked = self.call(self.home_of(topic), move |shard| async move {
+        let home = self.shared.placement.home(topic)?;
+        let checked = self.call(home, move |shard| async move {
             let topic = shard.ensured_topic(&name).await?;
             topic
                 .check_producer(&request)
@@ -124,7 +129,8 @@ impl Shard {
     /// # Errors
     /// [`SubscribeError`].
     pub(super) async fn check_consumer(&self, request: SubscribeRequest) -> Result<bool, SubscribeError> {
-        self.call(self.home_of(&request.topic), move |shard| async move {
+        let home = self.shared.placement.home(&request.topic)?;
+        self.call(home, move |shard| async move {
             shard
                 .ensured_topic(&request.topic)
                 .await?

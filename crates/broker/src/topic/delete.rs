@@ -155,7 +155,7 @@ impl Shard {
         let catalog = &self.shared.catalog;
         let (Unfinished::Topic(name) | Unfinished::Partitioned(name) | Unfinished::InDoubt(name)) =
             &unfinished;
-        if self.home_of(name) != self.id {
+        if !self.is_home_of(name) {
             return true;
         }
         let outcome = match &unfinished {
@@ -188,7 +188,8 @@ impl Shard {
             if !catalog.has_record(&partition) {
                 continue;
             }
-            let deleted = self.call(self.home_of(&partition), move |shard| async move {
+            let home = self.shared.placement.home(&partition)?;
+            let deleted = self.call(home, move |shard| async move {
                 shard.delete_topic(&partition, DeleteIf::Always).await
             });
             match deleted.await? {

@@ -93,7 +93,7 @@ impl Shard {
         name: &TopicName,
         access: Access,
     ) -> Result<Rc<Topic>, TopicError> {
-        debug_assert_eq!(self.home_of(name), self.id);
+        debug_assert_eq!(self.shared.placement.shard_of(name), self.id);
         if let Some(waiter) = self.topics.join(name)? {
             return match waiter {
                 Joined::Here(topic) => Ok(topic),
@@ -153,8 +153,11 @@ impl Shard {
         };
         let producers = super::Producers::new(&ledger.properties());
         let ledger_terminated = ledger.is_terminated();
-        // No await between here and the topic's place among the loaded ones: a change of policies finds it there, or came
-        // before.
+        // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
+        // another broker, find it there, or came before.
+        if !self.is_home_of(name) {
+            return Err(TopicError::NotServed(name.to_string()));
+        }
         let rules_version = self.shared.catalog.policy_version();
         let rules = Rc::new(self.rules_of(name));
         let mut ledger = ledger;
@@ -256,6 +259,40 @@ impl Shard {
         for finished in running {
             // A closer that panicked was logged by the runtime; the others take its topics.
             let _ = finished.await;
+        }
+    }
+}
+
+// ---- topics that went to other brokers ------------------------------------------------------------------------------
+
+impl Shard {
+    /// Closes what is loaded here of topics that another broker serves, or may serve, from now on.
+    pub(crate) async fn run_losses(self: Rc<Self>) {
+        let mut losses = self.shared.placement.losses();
+        // The end of them is that of the process.
+        while losses.changed().await.is_ok() {
+            let lost: Vec<TopicName> = {
+                let by_name = self.topics.by_name.borrow();
+                let lost = by_name.keys().filter(|name| !self.is_home_of(name));
+                lost.cloned().collect()
+            };
+            if lost.is_empty() {
+                continue;
+            }
+            tracing::info!(
+                topics = lost.len(),
+                shard = self.id.0,
+                "closing topics that are not this broker's any more"
+            );
+            // Not waited for: their clients go at once, and another loss is heard meanwhile.
+            for names in lost.chunks(lost.len().div_ceil(CLOSING_MAX)) {
+                let (shard, names) = (self.clone(), names.to_vec());
+                spawn_local(async move {
+                    for name in names {
+                        shard.unload(&name).await;
+                    }
+                });
+            }
         }
     }
 }

@@ -159,7 +159,7 @@ impl Shard {
             Walk::Done => return,
         };
         let is_unseen = |name: &TopicName| {
-            self.home_of(name) == self.id
+            self.is_home_of(name)
                 && !self.topics.resting.borrow().looks.contains_key(name)
                 && self.topics.is_nowhere(name)
         };

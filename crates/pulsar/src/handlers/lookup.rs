@@ -2,6 +2,10 @@
 
 use std::rc::Rc;
 
+use pharos_broker::error::TopicError;
+use pharos_broker::placement::Placed;
+use pharos_cluster::OwnershipError;
+use pharos_runtime::clock::Nanos;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, BrokerUrls, Refusal};
@@ -38,10 +42,29 @@ pub(super) fn handle_partitioned_metadata(
     });
 }
 
-/// LOOKUP: a single node always says that it is itself.
-pub(super) fn handle_lookup(connection: &Connection, request: &CommandLookupTopic) {
+/// LOOKUP: who serves the topic. A topic that no broker has is taken; waiting is needed for that only.
+pub(super) fn handle_lookup(connection: &Rc<Connection>, request: &CommandLookupTopic) {
     let (id, began) = (request.request_id, clock::now());
-    let outcome = look_up(connection, request);
+    let name = match topic_of(connection, request) {
+        Ok(name) => name,
+        Err(refusal) => return answer_lookup(connection, id, began, Err(refusal)),
+    };
+    match connection.shard.shared.placement.of(&name) {
+        Placed::Unowned => {}
+        placed => return answer_lookup(connection, id, began, urls_of(connection, &name, placed)),
+    }
+    let connection = connection.clone();
+    spawn_local(async move {
+        let claimed = connection.shard.shared.placement.claim(&name).await;
+        let refused = |error: OwnershipError| Refusal::new(ServerError::ServiceNotReady, error.to_string());
+        let urls = claimed.map_err(refused);
+        let urls = urls.and_then(|placed| urls_of(&connection, &name, placed));
+        answer_lookup(&connection, id, began, urls);
+    });
+}
+
+/// The answer is always to connect there: whoever owns the topic is known.
+fn answer_lookup(connection: &Connection, id: u64, began: Nanos, outcome: Result<BrokerUrls, Refusal>) {
     let is_answered = outcome.is_ok();
     connection.send(&match outcome {
         Ok(urls) => answer::lookup_connect(id, urls, true, false),
@@ -51,7 +74,8 @@ pub(super) fn handle_lookup(connection: &Connection, request: &CommandLookupTopi
     tally.lookup(clock::now().since(began), is_answered);
 }
 
-fn look_up(connection: &Connection, request: &CommandLookupTopic) -> Result<BrokerUrls, Refusal> {
+/// The topic, if lookups of it are answered.
+fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<TopicName, Refusal> {
     let name: TopicName = request
         .topic
         .parse()
@@ -73,8 +97,18 @@ fn look_up(connection: &Connection, request: &CommandLookupTopic) -> Result<Brok
         );
         return Err(Refusal::new(ServerError::ServiceNotReady, text));
     }
+    Ok(name)
+}
+
+/// The addresses of the broker that serves a topic.
+fn urls_of(connection: &Connection, name: &TopicName, placed: Placed) -> Result<BrokerUrls, Refusal> {
+    let plain = match placed {
+        Placed::Here(_) => connection.server.service_url.clone(),
+        Placed::Elsewhere(other) => other.native_url.clone(),
+        Placed::Unowned => return Err(refusal::of_topic(&TopicError::NotServed(name.to_string()))),
+    };
     Ok(BrokerUrls {
-        plain: Some(connection.server.service_url.clone()),
+        plain: Some(plain),
         tls: None,
     })
 }

@@ -17,7 +17,7 @@ use pharos_wire::message::{PulsarEntries, encode_entry};
 use pharos_wire::proto::MessageMetadata;
 
 use super::*;
-use crate::broker::{Threads, start};
+use crate::broker::{Threads, start, start_among};
 use crate::entry::{EntryCodec, FeedEntry};
 use crate::error::{ProducerError, SubscribeError};
 use crate::feed::{Ack, DeliverySink, Recipient, Seat};
@@ -41,6 +41,7 @@ mod grants;
 mod log;
 mod mortal;
 mod newest;
+mod placement;
 mod subscriptions;
 mod topics;
 
@@ -92,12 +93,29 @@ impl Bench {
             ..Options::default()
         };
         change(&mut options);
-        let (broker, threads) = start(options, catalog, engine, metadata, codec).unwrap();
+        Self::of(start(options, catalog, engine, metadata, codec).unwrap())
+    }
+
+    fn of((broker, threads): (Broker, Threads)) -> Self {
         Self {
             backend: Backend::new(broker.clone()),
             broker,
             threads: Some(threads),
         }
+    }
+
+    /// One of several, in the eyes of `ownership`.
+    async fn among(ownership: Arc<dyn pharos_cluster::Ownership>) -> Self {
+        let metadata: Arc<dyn MetadataStore> = Arc::new(Memory::new());
+        let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
+            .await
+            .unwrap();
+        let options = Options {
+            shards: 2,
+            ..Options::default()
+        };
+        let engine = Arc::new(MemoryEngine::new());
+        Self::of(start_among(options, catalog, engine, metadata, &PulsarEntries, ownership).unwrap())
     }
 
     /// With a topic.
@@ -186,7 +204,7 @@ impl Bench {
     }
 
     fn home(&self, name: &TopicName) -> ShardId {
-        self.broker.shared.home_of(name)
+        self.broker.shared.placement.shard_of(name)
     }
 
     /// The shard that is not the home.

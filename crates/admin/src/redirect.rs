@@ -1,0 +1,87 @@
+//! Calls for a topic that another broker serves: 307 to the same path there, with `authoritative=true`, as Pulsar does.
+//!
+//! Known when the broker was asked for the topic's home, so no handler knows of it. A call that was sent here by another broker
+//! is not sent on, or two brokers that disagree would send it to and fro; neither is one whose path names another topic than
+//! the one elsewhere: a partitioned topic as a whole has no one broker.
+
+use axum::http::header::LOCATION;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+
+use crate::error::Redirect;
+use crate::paths::Subject;
+
+/// Turns an answer that says [`Redirect`] into one that clients follow, or into 503.
+pub(crate) fn follow(mut answer: Response, uri: &Uri, subject: &Subject) -> Response {
+    if let Some(redirect) = answer.extensions_mut().remove::<Redirect>() {
+        let is_asked_for = match subject {
+            Subject::Topic(topic) | Subject::Subscription(topic, _) => *topic == redirect.topic,
+            Subject::Cluster | Subject::Tenant(_) | Subject::Namespace(_) => false,
+        };
+        let location = is_asked_for.then(|| location(uri, &redirect.http_url)).flatten();
+        match location {
+            Some(location) => _ = answer.headers_mut().insert(LOCATION, location),
+            None => *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+    answer
+}
+
+/// Where the caller is sent; `None` when that would not help.
+fn location(uri: &Uri, http_url: &str) -> Option<HeaderValue> {
+    let query = uri.query().unwrap_or_default();
+    let mut members = query.split('&').filter(|member| !member.is_empty());
+    if members.any(|member| member == "authoritative=true") {
+        return None;
+    }
+    let members = query
+        .split('&')
+        .filter(|member| !member.is_empty() && !member.starts_with("authoritative="));
+    let query: Vec<&str> = members.chain(["authoritative=true"]).collect();
+    let (base, path) = (http_url.trim_end_matches('/'), uri.path());
+    HeaderValue::try_from(format!("{base}{path}?{}", query.join("&"))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+    use pharos_types::TopicName;
+
+    use super::*;
+
+    /// Status and place that a call is answered with when `topic` is elsewhere.
+    fn answered(path: &str, asked: &str, topic: &str) -> Option<(u16, Option<String>)> {
+        let (uri, asked): (Uri, TopicName) = (path.parse().ok()?, asked.parse().ok()?);
+        let mut answer = StatusCode::TEMPORARY_REDIRECT.into_response();
+        answer.extensions_mut().insert(Redirect {
+            topic: topic.parse().ok()?,
+            http_url: "http://other:8080".to_owned(),
+        });
+        let answer = follow(answer, &uri, &Subject::Topic(asked));
+        let location = answer
+            .headers()
+            .get(LOCATION)
+            .and_then(|place| place.to_str().ok());
+        Some((answer.status().as_u16(), location.map(str::to_owned)))
+    }
+
+    #[test]
+    fn a_call_goes_to_the_same_path_once() {
+        let topic = "persistent://t/n/a";
+        let path = "/admin/v2/persistent/t/n/a/stats";
+        let there = format!("http://other:8080{path}?authoritative=true");
+        assert_eq!(answered(path, topic, topic), Some((307, Some(there))));
+        let asked = format!("{path}?authoritative=false&getPreciseBacklog=true");
+        let there = format!("http://other:8080{path}?getPreciseBacklog=true&authoritative=true");
+        assert_eq!(answered(&asked, topic, topic), Some((307, Some(there))));
+        let asked = format!("{path}?authoritative=true");
+        assert_eq!(answered(&asked, topic, topic), Some((503, None)));
+    }
+
+    #[test]
+    fn a_partitioned_topic_as_a_whole_is_not_sent_to_one_partition() {
+        let path = "/admin/v2/persistent/t/n/a/partitioned-stats";
+        let outcome = answered(path, "persistent://t/n/a", "persistent://t/n/a-partition-1");
+        assert_eq!(outcome, Some((503, None)));
+    }
+}

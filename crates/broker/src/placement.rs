@@ -1,0 +1,90 @@
+//! Whose topic it is: the one place where that is asked, before anything of a topic is loaded or made.
+//!
+//! ```text
+//!  LOOKUP, admin ──► claim ──► Here(shard) │ Elsewhere(addresses)        takes a topic that no broker has
+//!  PRODUCER, SUBSCRIBE ──► of ──► Here(shard) │ refused: look up again    takes none
+//! ```
+//! Asked when a producer, consumer or reader is made and when a topic is loaded, never for a message. When ownership goes, the
+//! shards close what they have loaded of it (`topic::load`), and what they are loading is given up.
+
+use std::sync::Arc;
+
+use pharos_cluster::{BrokerAddresses, Owner, Ownership, OwnershipError};
+use pharos_types::TopicName;
+use tokio::sync::watch;
+
+use crate::error::TopicError;
+use crate::ids::ShardId;
+
+/// Where a topic is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// By this broker, on this shard.
+    Here(ShardId),
+    /// By another broker.
+    Elsewhere(Arc<BrokerAddresses>),
+    /// By none now: a lookup takes it.
+    Unowned,
+}
+
+/// Knows where topics are served.
+pub struct Placement {
+    ownership: Arc<dyn Ownership>,
+    shard_count: u16,
+}
+
+impl Placement {
+    pub(crate) fn new(ownership: Arc<dyn Ownership>, shard_count: u16) -> Self {
+        Self {
+            ownership,
+            shard_count,
+        }
+    }
+
+    /// Where `topic` is served. Does not wait.
+    #[must_use]
+    pub fn of(&self, topic: &TopicName) -> Placed {
+        self.placed(topic, self.ownership.owner_of(topic))
+    }
+
+    /// Where `topic` is served, after taking it if no broker has it: [`Placed::Here`] or [`Placed::Elsewhere`].
+    ///
+    /// # Errors
+    /// [`OwnershipError`]: ask again.
+    pub async fn claim(&self, topic: &TopicName) -> Result<Placed, OwnershipError> {
+        match self.of(topic) {
+            Placed::Unowned => Ok(self.placed(topic, self.ownership.acquire(topic).await?)),
+            placed => Ok(placed),
+        }
+    }
+
+    /// The shard that serves `topic`.
+    ///
+    /// # Errors
+    /// [`TopicError::NotServed`] when it is not this broker's.
+    pub fn home(&self, topic: &TopicName) -> Result<ShardId, TopicError> {
+        match self.of(topic) {
+            Placed::Here(home) => Ok(home),
+            Placed::Elsewhere(_) | Placed::Unowned => Err(TopicError::NotServed(topic.to_string())),
+        }
+    }
+
+    /// Changes when topics may have gone to other brokers.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.ownership.losses()
+    }
+
+    fn placed(&self, topic: &TopicName, owner: Owner) -> Placed {
+        match owner {
+            Owner::Us => Placed::Here(self.shard_of(topic)),
+            Owner::Other(addresses) => Placed::Elsewhere(addresses),
+            Owner::Nobody => Placed::Unowned,
+        }
+    }
+
+    /// The shard on which a topic lives when it lives here: a hash of its name, so that every shard agrees without asking.
+    pub(crate) fn shard_of(&self, topic: &TopicName) -> ShardId {
+        let hash = pharos_types::hash::bundle_hash(&topic.to_string());
+        ShardId(u16::try_from(hash % u32::from(self.shard_count)).unwrap_or(0))
+    }
+}

@@ -1,0 +1,32 @@
+//! Where clients reach a broker, as Pulsar stores it under a bundle that the broker owns.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Where clients reach a broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BrokerAddresses {
+    /// `pulsar://host:port`.
+    pub native_url: String,
+    /// `http://host:port`.
+    pub http_url: String,
+    /// It is about to let go of the bundle.
+    pub disabled: bool,
+    /// Further addresses by the name of a listener; none yet.
+    pub advertised_listeners: BTreeMap<String, serde_json::Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_stored_as_pulsar_stores_them() {
+        let text = r#"{"nativeUrl":"pulsar://127.0.0.1:6750","httpUrl":"http://127.0.0.1:8180","disabled":false,"advertisedListeners":{}}"#;
+        let addresses: BrokerAddresses = serde_json::from_str(text).unwrap_or_default();
+        assert_eq!(addresses.native_url, "pulsar://127.0.0.1:6750");
+        assert_eq!(serde_json::to_string(&addresses).unwrap_or_default(), text);
+    }
+}

@@ -1,0 +1,86 @@
+//! The question whose topic it is, and the answer of a broker that is alone.
+
+use std::sync::Arc;
+
+use pharos_metadata::{BoxFuture, ReadError, SessionEnd, WriteError};
+use pharos_types::TopicName;
+use tokio::sync::watch;
+
+use crate::BrokerAddresses;
+
+/// Who owns a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This broker.
+    Us,
+    /// Another one.
+    Other(Arc<BrokerAddresses>),
+    /// No broker now.
+    Nobody,
+}
+
+/// Why a topic could not be taken. All of them pass: the client looks up again.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum OwnershipError {
+    /// This broker does not take topics yet, or not any more, or lost its session a moment ago.
+    #[error("this broker takes no topics now: {0}")]
+    NotReady(&'static str),
+    /// The topic falls into no bundle: its namespace is not known here.
+    #[error("the bundle of {0} is not known")]
+    NoBundle(TopicName),
+    /// The session ended meanwhile, and what it would have owned with it.
+    #[error("metadata session ended: {0}")]
+    SessionEnded(SessionEnd),
+    /// The metadata store could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The metadata store could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Knows who owns which topic.
+pub trait Ownership: Send + Sync {
+    /// Who owns `topic`, as far as this broker knows: certain when it is this one, a moment old otherwise. Does not wait.
+    fn owner_of(&self, topic: &TopicName) -> Owner;
+
+    /// Takes `topic` when no broker owns it, and says who owns it now: [`Owner::Us`] or [`Owner::Other`].
+    ///
+    /// # Errors
+    /// [`OwnershipError`]; it may have no owner then.
+    ///
+    /// Cancel safety: it may be taken or not.
+    fn acquire<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>>;
+
+    /// Changes whenever this broker loses topics: those that it has loaded and that are not its own any more are to be closed.
+    fn losses(&self) -> watch::Receiver<u64>;
+}
+
+/// There is no other broker.
+#[derive(Debug)]
+pub struct Alone {
+    /// Kept, because a receiver whose sender is gone says so.
+    losses: watch::Sender<u64>,
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Self {
+            losses: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Ownership for Alone {
+    fn owner_of(&self, _: &TopicName) -> Owner {
+        Owner::Us
+    }
+
+    fn acquire<'a>(&'a self, _: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
+        Box::pin(async { Ok(Owner::Us) })
+    }
+
+    fn losses(&self) -> watch::Receiver<u64> {
+        self.losses.subscribe()
+    }
+}
