@@ -4,6 +4,8 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 
 use super::schema::SchemaVersion;
 
+/// All of them are below it.
+pub(super) const ROOT: &str = "admin/";
 pub(super) const CLUSTERS: &str = "admin/clusters/";
 pub(super) const POLICIES: &str = "admin/policies/";
 pub(super) const PARTITIONED: &str = "admin/partitioned-topics/";
@@ -39,6 +41,11 @@ pub(super) fn topic(name: &TopicName) -> String {
 /// wire.
 pub(super) fn schema_id(topic: &TopicName) -> String {
     format!("{}/{}", topic.namespace(), encode(topic.base().local()))
+}
+
+/// All versions of a schema are below it; the name under which they are written.
+pub(super) fn schemas(id: &str) -> String {
+    format!("{SCHEMAS}{id}")
 }
 
 pub(super) fn schema(id: &str, version: SchemaVersion) -> String {

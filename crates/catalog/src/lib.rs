@@ -9,7 +9,9 @@
 //! first: tenant, then namespace, then topic. A topic write does not lock its namespace: it announces itself in the
 //! copy (`Namespace::creating`), which stops the namespace from being deleted under it.
 //!
-//! Not done yet: following changes that another process makes to the same store.
+//! Other brokers may write to the same store: [`Catalog::follow`] brings what they change into the copy, and a write that meets
+//! their change (compare-and-set) is decided again on what is there. What spans two keys is not guarded against them: a
+//! namespace that one broker deletes while another makes a topic in it.
 //!
 //! ```text
 //! store keys (local names are URL-encoded)
@@ -36,6 +38,7 @@ use tokio::sync::broadcast;
 mod clusters;
 mod deleting;
 mod ensure;
+mod follow;
 mod keys;
 mod list;
 mod load;

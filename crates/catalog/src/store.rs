@@ -9,6 +9,9 @@ use serde::de::DeserializeOwned;
 
 use super::{Catalog, Record};
 
+/// How often a change is decided anew because another broker changed the same fact meanwhile.
+pub(super) const TRIES: usize = 16;
+
 /// The metadata store did not do its part. The fact may or may not have changed when a write failed with a fault.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -101,7 +104,7 @@ impl Catalog {
     }
 
     /// Rewrites a fact from what the copy has of it. On a conflict the copy was behind: `change` is asked again with
-    /// what the store has, once.
+    /// what the store has, as often as other brokers are faster, up to [`TRIES`].
     ///
     /// `change` answers the new value, or an error that ends the attempt.
     pub(super) async fn store_update<T, E>(
@@ -115,15 +118,19 @@ impl Catalog {
         T: Serialize + DeserializeOwned,
         E: From<StoreError>,
     {
-        let value = change(&known.value)?;
-        match self.store_put(key, value, Expect::Version(known.version)).await {
-            Err(StoreError::Write(WriteError::Conflict { .. })) => {}
-            outcome => return Ok(outcome?),
+        let mut known = known;
+        for _ in 1..TRIES {
+            let value = change(&known.value)?;
+            match self.store_put(key, value, Expect::Version(known.version)).await {
+                Err(StoreError::Write(WriteError::Conflict { .. })) => {}
+                outcome => return Ok(outcome?),
+            }
+            known = match self.store_get::<T>(key).await? {
+                Some(found) => found,
+                None => return Err(missing()),
+            };
         }
-        let Some(found) = self.store_get::<T>(key).await? else {
-            return Err(missing());
-        };
-        let value = change(&found.value)?;
-        Ok(self.store_put(key, value, Expect::Version(found.version)).await?)
+        let value = change(&known.value)?;
+        Ok(self.store_put(key, value, Expect::Version(known.version)).await?)
     }
 }

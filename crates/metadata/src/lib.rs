@@ -147,6 +147,11 @@ pub trait MetadataStore: Send + Sync {
     /// Changes from now on of keys that begin with `prefix`. Watch first, then scan, so that none is missed.
     fn watch(&self, prefix: &str) -> Watch;
 
+    /// Whether other processes, or other users of this one, may write to it. Then what was read is only as new as its watch.
+    fn has_other_writers(&self) -> bool {
+        true
+    }
+
     /// Opens a session: who holds it may have keys that go when it ends. It ends when it was not renewed for `timeout`, when it is
     /// closed, or with the store. A remote backend may grant another time ([`Session::timeout`]).
     ///

@@ -128,6 +128,7 @@ impl Shard {
         spawn_local(shard.clone().run_samples());
         if id == ShardId(0) {
             spawn_local(shard.clone().run_sweeps());
+            spawn_local(shard.clone().run_catalog());
         }
         shard
     }

@@ -18,6 +18,7 @@ use super::load::storage_name;
 use super::{State, Topic};
 use crate::error::{Gone, TopicError};
 use crate::ids::TopicId;
+use crate::placement::Placed;
 use crate::shard::Shard;
 use pharos_catalog::{self as catalog, PartitionedTopicError, Unfinished};
 
@@ -155,7 +156,8 @@ impl Shard {
         let catalog = &self.shared.catalog;
         let (Unfinished::Topic(name) | Unfinished::Partitioned(name) | Unfinished::InDoubt(name)) =
             &unfinished;
-        if !self.is_home_of(name) {
+        // One that was begun by a broker that is gone has no owner.
+        if !matches!(self.shared.placement.claim(name).await, Ok(Placed::Here(home)) if home == self.id) {
             return true;
         }
         let outcome = match &unfinished {

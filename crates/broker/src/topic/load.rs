@@ -266,6 +266,13 @@ impl Shard {
 // ---- topics that went to other brokers ------------------------------------------------------------------------------
 
 impl Shard {
+    /// Follows what other brokers change of tenants, namespaces, topics and policies.
+    pub(crate) async fn run_catalog(self: Rc<Self>) {
+        if self.shared.metadata.has_other_writers() {
+            self.shared.catalog.follow().await;
+        }
+    }
+
     /// Closes what is loaded here of topics that another broker serves, or may serve, from now on.
     pub(crate) async fn run_losses(self: Rc<Self>) {
         let mut losses = self.shared.placement.losses();

@@ -15,7 +15,7 @@ use super::compat::{Incompatible, SchemaCompatibilityStrategy};
 use super::history::{History, SchemaEntry};
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
 use super::validate::{InvalidSchema, check_size};
-use crate::store::StoreError;
+use crate::store::{StoreError, TRIES};
 use crate::{Catalog, keys};
 
 /// Why a schema was not accepted.
@@ -198,7 +198,7 @@ impl Catalog {
         user: &str,
     ) -> Result<Option<SchemaVersion>, StoreError> {
         let id = keys::schema_id(topic);
-        let _guard = self.inner.names.take(schema_lock(&id)).await;
+        let _guard = self.inner.names.take(keys::schemas(&id)).await;
         let history = self.schema_history(topic);
         if history.latest().is_none() {
             return Ok(None);
@@ -216,7 +216,7 @@ impl Catalog {
     /// [`StoreError`]; some versions may be gone, calling again finishes.
     pub async fn delete_schemas(&self, topic: &TopicName) -> Result<(), StoreError> {
         let id = keys::schema_id(topic);
-        let _guard = self.inner.names.take(schema_lock(&id)).await;
+        let _guard = self.inner.names.take(keys::schemas(&id)).await;
         // Newest first, so that a crash in between leaves a history without holes.
         let versions: Vec<SchemaVersion> = self.schema_history(topic).versions().collect();
         for version in versions.into_iter().rev() {
@@ -244,25 +244,51 @@ impl Catalog {
             return Ok(same(version));
         }
         let id = keys::schema_id(topic);
-        let _guard = self.inner.names.take(schema_lock(&id)).await;
+        let _guard = self.inner.names.take(keys::schemas(&id)).await;
         if self.is_deleting(topic) {
             // It would be taken away with the topic, or be left to a later one of the name.
             return Err(SchemaError::Deleting(topic.clone()));
         }
-        let history = self.schema_history(topic);
-        if !Arc::ptr_eq(&before, &history)
-            && let Some(version) = self.look_up(Arc::clone(&history), &schema).await?
-        {
-            return Ok(same(version));
+        for _ in 1..TRIES {
+            match self
+                .add_next(topic, &id, Some(&before), &schema, user, strategy)
+                .await
+            {
+                // Another broker was faster; what it wrote has joined the history.
+                Err(SchemaError::Store(StoreError::Write(WriteError::Conflict { .. }))) => {}
+                outcome => return outcome,
+            }
         }
-        self.check_follows(Arc::clone(&history), &schema, strategy)
-            .await?;
-        let entry = entry_of(&history, schema, user, false);
-        let key = keys::schema(&id, entry.version);
+        self.add_next(topic, &id, None, &schema, user, strategy).await
+    }
+
+    /// Adds a schema as the next version, unless the history has it. It was looked for in `looked_at`. The history is held by the
+    /// caller.
+    async fn add_next(
+        &self,
+        topic: &TopicName,
+        id: &str,
+        looked_at: Option<&Arc<History>>,
+        schema: &SchemaInfo,
+        user: &str,
+        strategy: SchemaCompatibilityStrategy,
+    ) -> Result<AddedSchema, SchemaError> {
+        let history = self.schema_history(topic);
+        if !looked_at.is_some_and(|before| Arc::ptr_eq(before, &history))
+            && let Some(version) = self.look_up(Arc::clone(&history), schema).await?
+        {
+            return Ok(AddedSchema {
+                version,
+                is_new: false,
+            });
+        }
+        self.check_follows(Arc::clone(&history), schema, strategy).await?;
+        let entry = entry_of(&history, schema.clone(), user, false);
+        let key = keys::schema(id, entry.version);
         let bytes = entry.encode(&key)?;
         // Properties may grow in the writing, by escapes.
         check_size(entry.schema.kind, bytes.len(), VALUE_BYTES_MAX)?;
-        let version = self.append(&id, &key, entry, bytes).await?;
+        let version = self.append(id, &key, entry, bytes).await?;
         Ok(AddedSchema {
             version,
             is_new: true,
@@ -302,10 +328,6 @@ impl Catalog {
         let history = state.schemas.entry(id.to_owned()).or_default();
         Arc::make_mut(history).push(entry);
     }
-}
-
-fn schema_lock(id: &str) -> String {
-    format!("{}{id}", keys::SCHEMAS)
 }
 
 /// The next version of a history, stamped now.

@@ -7,6 +7,7 @@ use pharos_metadata::Memory;
 use super::*;
 
 mod ensure;
+mod follow;
 mod lists;
 mod places;
 mod schemas;

@@ -299,6 +299,11 @@ impl MetadataStore for Embedded {
         self.watchers.watch(prefix)
     }
 
+    /// The directory is locked, and a process has one broker.
+    fn has_other_writers(&self) -> bool {
+        false
+    }
+
     fn open_session(&self, timeout: Duration) -> BoxFuture<'_, Result<Arc<dyn Session>, SessionError>> {
         Box::pin(async move { self.queue.open_session(timeout) })
     }
