@@ -1,0 +1,343 @@
+//! Two brokers of one process over the same stores in memory: clients find the owner of a topic, and when a broker is dropped the
+//! other one takes over what it served.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pharos_admin::{Admin, AdminOptions};
+use pharos_auth::Access;
+use pharos_broker::{Backend, Threads};
+use pharos_catalog::{Catalog, CatalogOptions, Policies};
+use pharos_client::{
+    ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,
+};
+use pharos_cluster::{BrokerAddresses, BundleOwnership};
+use pharos_ledger::memory::MemoryEngine;
+use pharos_metadata::Memory;
+use pharos_runtime::Shutdown;
+use pharos_transport::{ConnectionsMax, Listener};
+use pharos_wire::message::PulsarEntries;
+use pharos_wire::proto::ServerError;
+use pharos_wire::proto::command_ack::AckType;
+use tokio::task::JoinSet;
+
+/// How long anything may take before the test gives up. Long, because the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After so much of the store's time without a word a broker is taken for dead. Only the test lets it pass.
+const SESSION_TIMEOUT: Duration = Duration::from_mins(5);
+const TOPIC: &str = "persistent://public/default/orders";
+
+/// What brokers share.
+#[derive(Default)]
+struct Stores {
+    metadata: Arc<Memory>,
+    ledgers: MemoryEngine,
+}
+
+struct Broker {
+    catalog: Catalog,
+    service_url: String,
+    http: SocketAddr,
+    threads: Option<Threads>,
+    stop: Shutdown,
+    /// What renews its session and answers HTTP.
+    tasks: JoinSet<()>,
+}
+
+impl Broker {
+    async fn start(stores: &Stores) -> Self {
+        let metadata = stores.metadata.clone();
+        let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
+            .await
+            .unwrap();
+        let bundles = catalog.clone();
+        let bundle_of = Box::new(move |topic: &_| bundles.bundle_of(topic));
+        let ownership = BundleOwnership::new(metadata.clone(), SESSION_TIMEOUT, bundle_of);
+        let options = pharos_broker::Options {
+            shards: 2,
+            ..pharos_broker::Options::default()
+        };
+        let ledgers = Arc::new(stores.ledgers.clone());
+        let (broker, threads) = pharos_broker::start_among(
+            options,
+            catalog.clone(),
+            ledgers,
+            metadata,
+            &PulsarEntries,
+            ownership.clone(),
+        )
+        .unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let door = pharos_pulsar::Options {
+            listen: any,
+            advertised_address: None,
+            server_version: "test".to_owned(),
+            keep_alive_interval: Duration::from_secs(30),
+            connections_max: ConnectionsMax::none(),
+        };
+        let service_url = pharos_pulsar::open(&broker, &door).unwrap().service_url.clone();
+        let listener = Listener::bind(any).unwrap();
+        let http = listener.local_address();
+        let about = AdminOptions {
+            access: Access::everyone(),
+            cluster_name: "standalone".to_owned(),
+            broker_url: service_url.clone(),
+            http_url: format!("http://{http}"),
+            settings: Vec::new(),
+            topic_metrics: false,
+            force_delete_namespace: false,
+            force_delete_tenant: false,
+        };
+        ownership.serve(&BrokerAddresses {
+            native_url: service_url.clone(),
+            http_url: about.http_url.clone(),
+            ..BrokerAddresses::default()
+        });
+        let router = pharos_admin::router(Admin::new(Backend::new(broker), catalog.clone(), about));
+        let stop = Shutdown::default();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(ownership.run());
+        tasks.spawn(pharos_admin::serve(
+            listener.start().unwrap(),
+            router,
+            64,
+            stop.token(),
+        ));
+        Self {
+            catalog,
+            service_url,
+            http,
+            threads: Some(threads),
+            stop,
+            tasks,
+        }
+    }
+
+    async fn client(&self) -> Connection {
+        Connection::connect(&self.service_url, ConnectOptions::default())
+            .await
+            .unwrap()
+    }
+
+    /// Who serves the topic, in its eyes.
+    async fn owner(&self) -> String {
+        let looked_up = self.client().await.lookup(TOPIC).await;
+        looked_up.unwrap().broker_url
+    }
+
+    /// Nobody renews its session any more; otherwise it goes on.
+    fn cut_off(&mut self) {
+        self.tasks.abort_all();
+    }
+
+    /// It is gone without having told anyone: nothing is closed, no session ended.
+    fn drop_dead(mut self) {
+        self.cut_off();
+        self.stop.trigger();
+        self.threads.take().unwrap().stop();
+    }
+
+    /// Status, `Location` and body of a GET.
+    fn get(&self, path: &str) -> (u16, Option<String>, String) {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let location = head.lines().find_map(|line| line.strip_prefix("location: "));
+        (status, location.map(str::to_owned), body.to_owned())
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            self.tasks.abort_all();
+            threads.stop();
+        }
+    }
+}
+
+async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let came = tokio::time::timeout(PATIENCE, waiting).await;
+    assert!(came.is_ok(), "never: {what}");
+}
+
+/// Publishes numbers and waits for the receipts.
+async fn publish(client: &Connection, numbers: std::ops::Range<u32>) {
+    let producer = client.producer(TOPIC, ProducerOptions::default()).await.unwrap();
+    for number in numbers {
+        let message = OutgoingMessage::new(number.to_string());
+        producer.send(message).await.unwrap();
+    }
+}
+
+/// Everything in the topic, as numbers.
+async fn read_all(client: &Connection) -> Vec<u32> {
+    let mut reader = client.reader(TOPIC, earliest()).await.unwrap();
+    let mut numbers = Vec::new();
+    while reader.has_next().await.unwrap() {
+        numbers.push(reader.next().await.unwrap().text().parse().unwrap());
+    }
+    numbers
+}
+
+fn orders() -> ConsumerOptions {
+    ConsumerOptions::exclusive("s").from_earliest()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_the_wrong_broker_are_led_to_the_owner() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    assert_eq!(
+        one.owner().await,
+        one.service_url,
+        "the one that is asked first takes it"
+    );
+    until("the other knows", async || two.owner().await == one.service_url).await;
+
+    let wrong = two.client().await;
+    let refused = wrong.producer(TOPIC, ProducerOptions::default()).await;
+    assert_eq!(refused.err().unwrap().code(), Some(ServerError::ServiceNotReady));
+    let refused = wrong.subscribe(TOPIC, orders()).await;
+    assert_eq!(refused.err().unwrap().code(), Some(ServerError::ServiceNotReady));
+    let refused = wrong.reader(TOPIC, earliest()).await;
+    assert_eq!(refused.err().unwrap().code(), Some(ServerError::ServiceNotReady));
+
+    let url = wrong.lookup(TOPIC).await.unwrap().broker_url;
+    let right = Connection::connect(&url, ConnectOptions::default())
+        .await
+        .unwrap();
+    let mut consumer = right.subscribe(TOPIC, orders()).await.unwrap();
+    publish(&right, 0..20).await;
+    for number in 0..20 {
+        assert_eq!(consumer.receive().await.unwrap().text(), number.to_string());
+    }
+
+    let path = "/admin/v2/persistent/public/default/orders/stats";
+    let (status, location, _) = two.get(path);
+    assert_eq!(status, 307);
+    assert_eq!(
+        location.unwrap(),
+        format!("http://{}{path}?authoritative=true", one.http)
+    );
+    let (status, _, stats) = one.get(&format!("{path}?authoritative=true"));
+    assert!(
+        status == 200 && stats.contains("\"msgInCounter\":20"),
+        "{status} {stats}"
+    );
+    let (status, _, _) = two.get(&format!("{path}?authoritative=true"));
+    assert_eq!(
+        status, 503,
+        "two brokers that disagree do not send a caller to and fro"
+    );
+    let (status, _, looked_up) = two.get("/lookup/v2/topic/persistent/public/default/orders");
+    assert!(
+        status == 200 && looked_up.contains(&one.service_url),
+        "{status} {looked_up}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_broker_makes_the_other_knows() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    let name: pharos_types::NamespaceName = "public/made".parse().unwrap();
+    one.catalog
+        .create_namespace(&name, Policies::default())
+        .await
+        .unwrap();
+    until("the namespace is known", async || {
+        two.catalog.has_namespace(&name)
+    })
+    .await;
+    let topic = "persistent://public/made/t";
+    let client = two.client().await;
+    let producer = client.lookup(topic).await.unwrap();
+    assert_eq!(producer.broker_url, two.service_url);
+    let _producer = client.producer(topic, ProducerOptions::default()).await.unwrap();
+    let listed = async || {
+        let (_, _, topics) = one.get("/admin/v2/persistent/public/made");
+        topics.contains(topic)
+    };
+    until("the topic is listed", listed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_topics_of_a_broker_that_dies_go_on_at_the_other_with_every_message() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    assert_eq!(one.owner().await, one.service_url);
+    let client = one.client().await;
+    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
+    publish(&client, 0..50).await;
+    for _ in 0..20 {
+        let message = consumer.receive().await.unwrap();
+        consumer
+            .ack_and_wait(AckType::Individual, message.id)
+            .await
+            .unwrap();
+    }
+    until("the other knows", async || two.owner().await == one.service_url).await;
+    let first = one.service_url.clone();
+    one.drop_dead();
+    assert_eq!(two.owner().await, first, "its session has not ended yet");
+    stores.metadata.pass(SESSION_TIMEOUT);
+    until("the other takes it", async || {
+        two.owner().await == two.service_url
+    })
+    .await;
+
+    let client = two.client().await;
+    publish(&client, 50..60).await;
+    assert_eq!(read_all(&client).await, (0..60).collect::<Vec<_>>());
+    // What was acknowledged may come again, what was not must.
+    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
+    let mut number = 0;
+    while number < 59 {
+        number = consumer.receive().await.unwrap().text().parse().unwrap();
+        assert!(number <= 59);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_lost_its_session_and_does_not_know_acknowledges_nothing_more() {
+    let stores = Stores::default();
+    let (mut one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    assert_eq!(one.owner().await, one.service_url);
+    let old = one.client().await;
+    publish(&old, 0..10).await;
+    let producer = old.producer(TOPIC, ProducerOptions::default()).await.unwrap();
+    // It hears no more of its session, of the store, of the other broker.
+    one.cut_off();
+    stores.metadata.pass(SESSION_TIMEOUT);
+    until("the other takes it", async || {
+        two.owner().await == two.service_url
+    })
+    .await;
+    let new = two.client().await;
+    publish(&new, 10..20).await;
+
+    // The other one has fenced the log: what the old one still takes, it cannot make durable.
+    let late = producer.send(OutgoingMessage::new("999")).await;
+    assert!(
+        late.is_err(),
+        "acknowledged by a broker that does not own the topic: {late:?}"
+    );
+    assert_eq!(read_all(&new).await, (0..20).collect::<Vec<_>>());
+    publish(&new, 20..30).await;
+    assert_eq!(read_all(&new).await, (0..30).collect::<Vec<_>>());
+}
