@@ -25,6 +25,7 @@ mod http;
 mod metrics;
 mod net;
 mod order;
+mod output;
 mod perf;
 mod procfs;
 mod progress;
@@ -35,7 +36,6 @@ mod signals;
 mod target;
 mod units;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 pub use args::BenchArgs;
@@ -57,9 +57,4 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         BenchCommand::Crash(args) => crash::run(&args, &signals::stop_flag()?),
         BenchCommand::Scenario(args) => scenario::run(&args, &signals::stop_flag()?),
     }
-}
-
-/// Prints a result to standard output.
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout().lock(), "{text}")?)
 }

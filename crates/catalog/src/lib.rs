@@ -50,6 +50,7 @@ mod policies;
 pub mod policy;
 pub mod schema;
 mod store;
+mod store_error;
 mod tenants;
 mod topic_policies;
 mod topics;

@@ -1,45 +1,21 @@
-//! Facts to bytes and back, and the one error that every family shares.
+//! Facts to bytes and back.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_metadata::{Expect, ReadError, WriteError};
+use pharos_metadata::{Expect, WriteError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use super::store_error::StoreError;
+use super::store_error::damaged;
 use super::{Catalog, Record};
 
 /// How often a change is decided anew because another broker changed the same fact meanwhile.
 pub(super) const TRIES: usize = 16;
 
-/// The metadata store did not do its part. The fact may or may not have changed when a write failed with a fault.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StoreError {
-    /// It could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// It could not be written. A conflict means that another process changed it at the same time: try again.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// What is stored is not what this release writes.
-    #[error("metadata key {key} holds no valid value: {cause}")]
-    Damaged {
-        /// The key.
-        key: String,
-        /// What the decoder said.
-        cause: String,
-    },
-}
-
 pub(super) fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(value).map_err(|error| damaged(key, &error))
-}
-
-pub(super) fn damaged(key: &str, cause: &impl ToString) -> StoreError {
-    StoreError::Damaged {
-        key: key.to_owned(),
-        cause: cause.to_string(),
-    }
 }
 
 impl Catalog {

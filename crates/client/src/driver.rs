@@ -14,7 +14,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ClientError;
-use crate::consumer::ConsumerEvent;
+use crate::event::ConsumerEvent;
 use crate::producer::Receipts;
 use crate::raw::Received;
 

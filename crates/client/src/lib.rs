@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod event;
 mod options;
 
 mod raw;
@@ -48,8 +49,9 @@ mod consumer;
 mod reader;
 
 pub use connection::Connection;
-pub use consumer::{Consumer, ConsumerEvent, ConsumerOptions};
+pub use consumer::{Consumer, ConsumerOptions};
 pub use error::ClientError;
+pub use event::ConsumerEvent;
 pub use message::{Message, OutgoingMessage, earliest, latest};
 pub use options::ConnectOptions;
 pub use pharos_wire::proto::MessageIdData as MessageId;

@@ -9,8 +9,10 @@
 use super::consumers::Slot;
 use super::ordinal_map::{OrdinalMap, shrink_if_empty};
 use super::replay::{Group, Place};
-use super::selector::{HashRange, Selector};
-use super::types::{AddConsumerError, ConsumerSpec, KeySharedMode, KeySharedOptions, KeySharedSpec};
+use super::selector::Selector;
+use super::types::{
+    AddConsumerError, ConsumerSpec, HashRange, KeySharedMode, KeySharedOptions, KeySharedSpec,
+};
 
 /// The state of Key_Shared.
 #[derive(Debug)]

@@ -61,10 +61,10 @@ mod types;
 pub use core::Dispatcher;
 pub use failover::{Candidate, pick_active};
 pub use largest_batch::LargestBatch;
-pub use selector::{HashRange, HashRanges};
+pub use selector::HashRanges;
 pub use stats::{ConsumerStats, DispatchStats};
 pub use types::{
-    Acked, AddConsumerError, ConsumerKey, ConsumerSpec, Dealt, DelayOptions, Delivery, EntryRef,
+    Acked, AddConsumerError, ConsumerKey, ConsumerSpec, Dealt, DelayOptions, Delivery, EntryRef, HashRange,
     KeySharedMode, KeySharedOptions, KeySharedSpec, Limits, Next, Options,
 };
 

@@ -3,8 +3,8 @@
 use pharos_types::Ordinal;
 
 use super::core::{Dispatcher, Mode};
-use super::selector::HashRange;
 use super::types::ConsumerKey;
+use super::types::HashRange;
 
 /// One consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,6 @@ use pharos_managed_ledger::cursor::AckOutcome;
 use pharos_types::Ordinal;
 use pharos_types::entry::Chunk;
 
-use super::selector::HashRange;
-
 /// Who a consumer is to its dispatcher. Given by the caller, unique among the consumers of one subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey(pub u64);
@@ -42,6 +40,15 @@ pub enum KeySharedMode {
     AutoSplit,
     /// Each consumer names its own.
     Sticky(Vec<HashRange>),
+}
+
+/// Slot hashes from `start` to `end`, both inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashRange {
+    /// The first.
+    pub start: u32,
+    /// The last.
+    pub end: u32,
 }
 
 /// What a dispatcher needs to know of an entry; the caller keeps the payload.

@@ -18,7 +18,6 @@ use crate::cache::{Cache, Progress};
 use crate::format::checkpoint::Mark;
 use crate::format::superblock::Superblock;
 use crate::journal::segments::{SegmentFile, Segments};
-use crate::journal::spares::Spare;
 use crate::ledgers::{Ledger, Ledgers};
 use crate::logs::Logs;
 use crate::options::{IoMode, Options};
@@ -75,6 +74,14 @@ impl Supply {
         let at = self.spares.iter().position(|spare| spare.bytes >= bytes)?;
         self.spares.remove(at)
     }
+}
+
+/// The file of an old segment that nothing needs any more.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) path: PathBuf,
+    /// Its length.
+    pub(crate) bytes: u64,
 }
 
 /// A file full of room, under its final name, without a header.

@@ -56,8 +56,8 @@ pub(crate) fn run(args: &BroadcastArgs, stop: &Arc<AtomicBool>) -> anyhow::Resul
         crate::hgrm::write(&latencies, &mut file)?;
     }
     match args.output {
-        Output::Json => crate::print(&serde_json::to_string_pretty(&outcome)?)?,
-        Output::Text => crate::print(&outcome.to_text())?,
+        Output::Json => crate::output::print(&serde_json::to_string_pretty(&outcome)?)?,
+        Output::Text => crate::output::print(&outcome.to_text())?,
     }
     Ok(if outcome.passed {
         ExitCode::SUCCESS

@@ -73,8 +73,8 @@ pub(crate) fn run(args: &CrashArgs, stop: &Arc<AtomicBool>) -> anyhow::Result<Ex
     progress.clear();
     let outcome = outcome?;
     match args.output {
-        Output::Json => crate::print(&serde_json::to_string_pretty(&outcome)?)?,
-        Output::Text => crate::print(&outcome.to_text())?,
+        Output::Json => crate::output::print(&serde_json::to_string_pretty(&outcome)?)?,
+        Output::Text => crate::output::print(&outcome.to_text())?,
     }
     Ok(if outcome.passed {
         ExitCode::SUCCESS

@@ -59,8 +59,8 @@ fn run(
     let summary = summary?;
     write_files(load, &summary)?;
     match load.output {
-        Output::Json => crate::print(&serde_json::to_string_pretty(&summary.to_json())?)?,
-        Output::Text => crate::print(&summary.to_text())?,
+        Output::Json => crate::output::print(&serde_json::to_string_pretty(&summary.to_json())?)?,
+        Output::Text => crate::output::print(&summary.to_text())?,
     }
     let failed = summary.lost > 0 || summary.out_of_order > 0 || summary.damaged > 0;
     Ok(if failed {

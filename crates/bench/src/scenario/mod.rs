@@ -108,8 +108,8 @@ pub(crate) fn run(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> anyhow::Result
         write(path, &outcome.to_html())?;
     }
     match args.output {
-        Output::Json => crate::print(&serde_json::to_string_pretty(&outcome.to_json())?)?,
-        Output::Text => crate::print(&outcome.to_text())?,
+        Output::Json => crate::output::print(&serde_json::to_string_pretty(&outcome.to_json())?)?,
+        Output::Text => crate::output::print(&outcome.to_text())?,
     }
     let failed = outcome.is_faulty() || (args.strict && !outcome.all_met());
     Ok(if failed {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::avro::AvroSchema;
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
-use crate::store::{StoreError, damaged};
+use crate::store_error::{StoreError, damaged};
 
 /// One version of a topic's schema.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,18 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
 use pharos_wire::ack::{Ack, MessageIds};
 use pharos_wire::command::Command;
 use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::proto::{
-    CommandConsumerStatsResponse, CommandGetLastMessageIdResponse, CommandMessage, CommandSubscribe,
-    MessageIdData,
+    CommandConsumerStatsResponse, CommandGetLastMessageIdResponse, CommandSubscribe, MessageIdData,
 };
 use pharos_wire::{encode, request};
 use tokio::sync::mpsc;
 
 use crate::connection::unexpected;
+use crate::event::ConsumerEvent;
 use crate::message::unpack;
 use crate::{ClientError, Connection, Message};
 
@@ -23,24 +22,6 @@ mod options;
 
 use batches::Batches;
 pub use options::ConsumerOptions;
-
-/// What the broker sends to a consumer.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ConsumerEvent {
-    /// An entry, as it came.
-    Message {
-        /// The command.
-        message: CommandMessage,
-        /// What follows it.
-        payload: Bytes,
-    },
-    /// In a Failover subscription: whether this consumer is the one that is served.
-    Active(bool),
-    /// The topic is terminated and everything was sent.
-    EndOfTopic,
-    /// The broker closed this consumer.
-    Closed,
-}
 
 /// A consumer on a subscription.
 #[derive(Debug)]

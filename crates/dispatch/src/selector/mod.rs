@@ -6,14 +6,14 @@ mod ranges;
 mod ring;
 mod sticky;
 
-pub use ranges::{HashRange, HashRanges};
+pub use ranges::HashRanges;
 
 use std::sync::Arc;
 
 use pharos_types::hash::{KEY_SLOTS, RING_SLOTS};
 
 use super::consumers::Slot;
-use super::types::{AddConsumerError, KeySharedMode, KeySharedOptions};
+use super::types::{AddConsumerError, HashRange, KeySharedMode, KeySharedOptions};
 use ranges::AutoSplitRanges;
 use ring::Ring;
 use sticky::Sticky;

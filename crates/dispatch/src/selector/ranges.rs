@@ -1,4 +1,4 @@
-//! Ranges of hashes: the type, a filter made of them, and the method that halves them.
+//! Ranges of hashes: a filter made of them, and the method that halves them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,16 +6,7 @@ use pharos_types::hash::KEY_SLOTS;
 
 use super::range_slot;
 use crate::consumers::Slot;
-use crate::types::AddConsumerError;
-
-/// Slot hashes from `start` to `end`, both inclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HashRange {
-    /// The first.
-    pub start: u32,
-    /// The last.
-    pub end: u32,
-}
+use crate::types::{AddConsumerError, HashRange};
 
 /// The keys an Exclusive consumer with sticky ranges wants; others are not delivered to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use pharos_types::hash::{RING_SLOTS, ring_point};
 
-use super::ranges::HashRange;
 use crate::consumers::Slot;
+use crate::types::HashRange;
 
 const _: () = assert!(RING_SLOTS <= u16::MAX as u32, "a place fits 16 bits");
 

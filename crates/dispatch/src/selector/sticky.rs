@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use pharos_types::hash::KEY_SLOTS;
 
-use super::ranges::HashRange;
 use crate::consumers::Slot;
-use crate::types::AddConsumerError;
+use crate::types::{AddConsumerError, HashRange};
 
 /// The ranges of all consumers.
 #[derive(Debug, Default)]

@@ -29,6 +29,8 @@ mod append;
 mod lifecycle;
 mod maintain;
 mod offload;
+mod offload_steps;
+mod offload_view;
 mod open;
 mod read;
 #[cfg(test)]

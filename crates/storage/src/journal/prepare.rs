@@ -20,10 +20,10 @@ use pharos_runtime::{Nanos, clock};
 
 use super::fill::fill;
 use super::segments::SegmentFile;
-use super::spares::{Spare, is_full};
+use super::spares::is_full;
 use crate::format::names::{SEGMENT, file_name};
 use crate::removals::Removals;
-use crate::shared::{JournalShared, Pace, Part, Prepared, Shared};
+use crate::shared::{JournalShared, Pace, Part, Prepared, Shared, Spare};
 use crate::stats::bump;
 
 /// How long to wait before trying again what the system refused.

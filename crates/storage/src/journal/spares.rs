@@ -5,20 +5,12 @@
 //! while the store is stopped loses nothing but time.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pharos_runtime::fs::OpenHow;
 
 use crate::format::names::{SPARE, file_name, parse};
-use crate::shared::{JournalShared, Shared};
-
-/// The file of an old segment that nothing needs any more.
-#[derive(Debug)]
-pub(crate) struct Spare {
-    pub(crate) path: PathBuf,
-    /// Its length.
-    pub(crate) bytes: u64,
-}
+use crate::shared::{JournalShared, Shared, Spare};
 
 /// Whether a file of this length is worth keeping.
 pub(super) fn is_full(shared: &Shared, file_bytes: u64) -> bool {

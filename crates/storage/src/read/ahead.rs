@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 
 use pharos_types::LedgerId;
 
-use super::end_of_log;
 use super::extents::{EXTENT_BYTES, extents_in};
 use super::job::{Ahead, ReadJob};
 use super::pace::EXTENTS_MAX;
 use super::stage;
+use super::{beside, end_of_log};
 use crate::shared::{LedgerDir, Shared};
 
 /// How far to read behind a job, in extents.
@@ -74,7 +74,7 @@ impl Reader {
         };
         let start = u64::from(number) * EXTENT_BYTES;
         let log_end = end_of_log(shared, &file);
-        let found = dir.pacer.read(shared, |allowed| {
+        let found = dir.pacer.read(&beside(shared), |allowed| {
             let want = u64::from(flight.count().min(allowed)) * EXTENT_BYTES;
             let want = want.min(log_end.saturating_sub(start));
             stage::read(shared, &file, number, want, &range.inside)

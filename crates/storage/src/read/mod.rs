@@ -41,7 +41,7 @@ mod stage;
 
 use extents::{EXTENT_BYTES, Extents};
 use job::{Found, Need, ReadJob, Span};
-use pace::EXTENTS_MAX;
+use pace::{Beside, EXTENTS_MAX};
 pub(crate) use queue::Answer;
 use queue::Next;
 
@@ -174,7 +174,7 @@ fn hidden(shared: &Shared, ledger: &Ledger, state: &LedgerState, entry: u64) -> 
 struct Fresh {
     dir: u16,
     log: u32,
-    pieces: stage::Read,
+    pieces: pace::Read,
 }
 
 impl Fresh {
@@ -297,7 +297,7 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
         if job.end_early() {
             continue;
         }
-        let found = dir.pacer.read(shared, |allowed| {
+        let found = dir.pacer.read(&beside(shared), |allowed| {
             read_device(shared, &need, flight.count().min(allowed))
         });
         let fresh = arrived(shared, job, need, found);
@@ -306,6 +306,16 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
             Need::Done(answer) => Some(answer),
             Need::Extent { .. } => None,
         };
+    }
+}
+
+/// What the pace of reads goes by.
+fn beside(shared: &Shared) -> Beside<'_> {
+    Beside {
+        groups: &shared.urgent_groups,
+        last_group: &shared.last_urgent,
+        paced_nanos: &shared.counters.read_paced_nanos,
+        bytes_per_s: shared.options.read_bytes_per_s,
     }
 }
 
@@ -325,7 +335,7 @@ fn note(shared: &Shared, answer: Answer) -> Answer {
 }
 
 /// Reads so many extents, fewer at the end of a log.
-fn read_device(shared: &Shared, need: &Need, extents: u32) -> io::Result<stage::Read> {
+fn read_device(shared: &Shared, need: &Need, extents: u32) -> io::Result<pace::Read> {
     let Need::Extent {
         file,
         number,
@@ -334,7 +344,7 @@ fn read_device(shared: &Shared, need: &Need, extents: u32) -> io::Result<stage::
         ..
     } = need
     else {
-        return Ok(stage::Read::new());
+        return Ok(pace::Read::new());
     };
     let start = u64::from(*number) * EXTENT_BYTES;
     let log_end = end_of_log(shared, file);
@@ -345,7 +355,7 @@ fn read_device(shared: &Shared, need: &Need, extents: u32) -> io::Result<stage::
 }
 
 /// Puts what was read into the cache. The job fails where the device did.
-fn arrived(shared: &Shared, job: &mut ReadJob, need: Need, found: io::Result<stage::Read>) -> Fresh {
+fn arrived(shared: &Shared, job: &mut ReadJob, need: Need, found: io::Result<pace::Read>) -> Fresh {
     let Need::Extent {
         file, number, end, ..
     } = need

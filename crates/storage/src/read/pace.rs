@@ -10,20 +10,34 @@
 //! not count: cursors are stored after the fact, mostly those of the very readers. 1.5 MiB are what one of a hundred topics has in
 //! one place when the write cache was flushed, at its default size: less than that would be two reads, the second a small one.
 
+use pharos_runtime::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use pharos_runtime::clock;
 use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
-
-use super::stage;
-use crate::shared::Shared;
-use crate::stats::bump;
+use smallvec::SmallVec;
 
 /// Extents read at once while journals are idle.
 pub(crate) const EXTENTS_MAX: u32 = 12;
+
+/// Pieces that were read at once: the number of the first extent of each, and what is in it.
+pub(super) type Read = SmallVec<[(u32, Bytes); EXTENTS_MAX as usize]>;
+
+/// What the reads of a directory go by.
+pub(super) struct Beside<'a> {
+    /// Urgent groups of all journals so far.
+    pub(super) groups: &'a AtomicU64,
+    /// When the last one was written, on the monotonic clock; 0 for never.
+    pub(super) last_group: &'a AtomicU64,
+    /// Counts the nanoseconds for which reads were held back.
+    pub(super) paced_nanos: &'a AtomicU64,
+    /// What may be read beside a busy journal, in bytes a second; 0 is without limit.
+    pub(super) bytes_per_s: u64,
+}
+
 /// The same beside a few groups.
 const LIGHT_EXTENTS: u32 = 4;
 
@@ -87,13 +101,13 @@ impl Pacer {
     /// Waits for a turn and has `read` do the reading; it is told how many extents may be read.
     pub(super) fn read(
         &self,
-        shared: &Shared,
-        read: impl FnOnce(u32) -> io::Result<stage::Read>,
-    ) -> io::Result<stage::Read> {
+        beside: &Beside<'_>,
+        read: impl FnOnce(u32) -> io::Result<Read>,
+    ) -> io::Result<Read> {
         let mut state = self.lock();
         let extents = loop {
-            let groups = shared.urgent_groups.load(Ordering::Relaxed);
-            let last = shared.last_urgent.load(Ordering::Relaxed);
+            let groups = beside.groups.load(Ordering::Relaxed);
+            let last = beside.last_group.load(Ordering::Relaxed);
             state.look(clock::now().0, groups, last);
             let (extents, reads) = state.journals.bounds();
             if state.in_flight < reads {
@@ -107,14 +121,13 @@ impl Pacer {
         drop(state);
         let early = next.saturating_sub(clock::now().0);
         if journals == Journals::Busy && early > 0 {
-            bump(&shared.counters.read_paced_nanos, early);
+            beside.paced_nanos.fetch_add(early, Ordering::Relaxed);
             pharos_runtime::sync::thread::sleep(Duration::from_nanos(early));
         }
         let found = read(extents);
         let pieces = found.as_deref().unwrap_or_default();
         let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
-        self.lock()
-            .charge(clock::now().0, bytes, shared.options.read_bytes_per_s);
+        self.lock().charge(clock::now().0, bytes, beside.bytes_per_s);
         drop(in_flight);
         found
     }

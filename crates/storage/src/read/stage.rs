@@ -21,13 +21,10 @@ use smallvec::SmallVec;
 use pharos_runtime::fs::{AlignedBuf, Piece, PieceSize};
 
 use super::extents::{EXTENT_BYTES, PIECE_EXTENTS_MAX};
-use super::pace::EXTENTS_MAX;
+use super::pace::{EXTENTS_MAX, Read};
 use crate::logs::LogFile;
 use crate::shared::Shared;
 use crate::stats::bump;
-
-/// Pieces that were read at once: the number of the first extent of each, and what is in it.
-pub(super) type Read = SmallVec<[(u32, Bytes); EXTENTS_MAX as usize]>;
 
 /// Where one read goes.
 enum Target {

@@ -13,9 +13,6 @@
 //! Owned by the managed ledger. It decides only when asked to ([`ManagedLedger::plan_offload`]); its slow steps come out of
 //! [`ManagedLedger::take_maintenance`] like all others, one at a time for each topic.
 
-mod steps;
-mod view;
-
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -24,12 +21,12 @@ use pharos_types::{EntryId, LedgerId, Position};
 use tokio::sync::watch;
 
 use super::maintain::{MaintenanceError, MaintenanceEvent};
+pub(crate) use super::offload_steps::OffloadDone;
+use super::offload_steps::Work;
+pub(crate) use super::offload_view::{OffloadView, Range, SharedView};
 use super::{Failure, ManagedLedger};
 use crate::info::{ManagedLedgerInfo, is_final};
 use crate::table::LedgerRow;
-pub(crate) use steps::OffloadDone;
-use steps::Work;
-pub(crate) use view::{OffloadView, Range, SharedView};
 
 /// Pause after a failed step; doubled by each further failure.
 const RETRY_MS: u64 = 10_000;
@@ -128,7 +125,7 @@ pub(super) struct Offloading {
     retry_at_ms: u64,
     stats: OffloadStats,
     /// Set to true to call off what runs.
-    stop: watch::Sender<bool>,
+    pub(super) stop: watch::Sender<bool>,
 }
 
 impl Offloading {

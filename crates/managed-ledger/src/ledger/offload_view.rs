@@ -11,7 +11,7 @@ use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadedLedger};
 use pharos_ledger::{LedgerEngine, ReadEntry};
 use pharos_types::{EntryId, LedgerId};
 
-use super::ReadFirst;
+use super::offload::ReadFirst;
 use crate::error::ReadError;
 use crate::info::ManagedLedgerInfo;
 

@@ -7,8 +7,8 @@ use pharos_ledger::{BoxFuture, LedgerEngine};
 use pharos_types::LedgerId;
 use tokio::sync::watch;
 
-use super::super::ManagedLedger;
-use super::super::maintain::{MaintenanceDone, MaintenanceError};
+use super::ManagedLedger;
+use super::maintain::{MaintenanceDone, MaintenanceError};
 use crate::info::InfoHandle;
 
 /// What a step does.

@@ -1,0 +1,22 @@
+//! What a broker tells a consumer.
+
+use bytes::Bytes;
+use pharos_wire::proto::CommandMessage;
+
+/// What the broker sends to a consumer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConsumerEvent {
+    /// An entry, as it came.
+    Message {
+        /// The command.
+        message: CommandMessage,
+        /// What follows it.
+        payload: Bytes,
+    },
+    /// In a Failover subscription: whether this consumer is the one that is served.
+    Active(bool),
+    /// The topic is terminated and everything was sent.
+    EndOfTopic,
+    /// The broker closed this consumer.
+    Closed,
+}
