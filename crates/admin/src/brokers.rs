@@ -57,7 +57,7 @@ async fn of_cluster(State(admin): State<Admin>, params: PathParams) -> ApiResult
 
 /// Measures all backlogs now instead of at the next interval.
 async fn check_backlog_quotas(State(admin): State<Admin>) -> ApiResult<StatusCode> {
-    admin.backend.check_backlog_quotas().await?;
+    admin.brokers.check_backlog_quotas().await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -92,7 +92,7 @@ fn all_namespaces(admin: &Admin) -> Vec<NamespaceName> {
 }
 
 async fn health(State(admin): State<Admin>) -> ApiResult<&'static str> {
-    admin.backend.health().await?;
+    admin.brokers.health().await?;
     Ok("ok")
 }
 
@@ -106,7 +106,7 @@ async fn status(State(admin): State<Admin>) -> ApiResult<&'static str> {
 }
 
 fn is_ready(admin: &Admin) -> ApiResult<()> {
-    match admin.backend.why_not_ready() {
+    match admin.brokers.why_not_ready() {
         None => Ok(()),
         Some(reason) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason)),
     }
@@ -154,8 +154,8 @@ async fn all_stats(State(admin): State<Admin>) -> ApiResult<Json<Value>> {
     for namespace in all_namespaces(&admin) {
         // One that is not found was deleted since it was listed.
         let mut topics = admin.catalog.topics(&namespace, ListMode::All, false);
-        topics.retain(|topic| admin.backend.serves(topic));
-        let call = |topic| admin.backend.stats(topic, Default::default());
+        topics.retain(|topic| admin.topics.serves(topic));
+        let call = |topic| admin.stats.stats(topic, Default::default());
         each_made(topics, call, |topic, stats| {
             if let (Some(bundle), Ok(stats)) = (admin.catalog.bundle_of(&topic), serde_json::to_value(stats))
             {

@@ -117,18 +117,18 @@ async fn clear_backlog(
 
 /// Unloads every one of `topics`.
 pub(crate) async fn unload_all(admin: &Admin, topics: Vec<TopicName>) -> ApiResult<StatusCode> {
-    many(topics, |topic| admin.backend.unload(topic), identity).await?;
+    many(topics, |topic| admin.topics.unload(topic), identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Clears one subscription on every topic that has it, or with an empty name all subscriptions.
 pub(crate) async fn clear(admin: &Admin, topics: Vec<TopicName>, only: &str) -> ApiResult<StatusCode> {
-    let backend = &admin.backend;
+    let subscriptions = &admin.subscriptions;
     let clear_one = |topic: TopicName| async move {
-        for subscription in backend.subscriptions(topic.clone()).await? {
+        for subscription in subscriptions.subscriptions(topic.clone()).await? {
             if only.is_empty() || subscription == only {
                 let subscription = SubscriptionName::new(&subscription).map_err(invalid_name)?;
-                backend.skip_all(topic.clone(), subscription).await?;
+                subscriptions.skip_all(topic.clone(), subscription).await?;
             }
         }
         Ok::<_, ApiError>(())

@@ -78,9 +78,9 @@ async fn delete_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<()> {
     for domain in [Domain::Persistent, Domain::NonPersistent] {
         whole.extend(admin.catalog.partitioned_topics(name, domain));
     }
-    let delete = |topic| admin.backend.delete_partitioned(topic, true).map(gone);
+    let delete = |topic| admin.topics.delete_partitioned(topic, true).map(gone);
     many(whole, delete, identity).await?;
     let topics = admin.catalog.topics(name, ListMode::All, true);
-    let delete = |topic| admin.backend.delete_topic(topic, true).map(gone);
+    let delete = |topic| admin.topics.delete_topic(topic, true).map(gone);
     Ok(many(topics, delete, identity).await?)
 }

@@ -42,7 +42,7 @@ async fn lookup(
         admin.catalog.partitioned_metadata(&topic, true).await?;
     }
     let options = &admin.options;
-    let (broker_url, http_url) = match admin.backend.served_by(topic).await? {
+    let (broker_url, http_url) = match admin.topics.served_by(topic).await? {
         None => (options.broker_url.clone(), options.http_url.clone()),
         Some(other) => (other.native_url.clone(), other.http_url.clone()),
     };

@@ -44,7 +44,7 @@ async fn peek(
     single(&admin, &topic, "Peeking at messages")?;
     answer(
         &admin
-            .backend
+            .messages
             .peek(topic, subscription, params.number("position")?)
             .await?,
     )
@@ -58,7 +58,7 @@ async fn by_id(
     stored_only(&topic, "Reading messages by id")?;
     single(&admin, &topic, "Reading messages by id")?;
     let position = Position::new(params.number("ledger")?, params.number("entry")?);
-    answer(&admin.backend.entry_at(topic, position).await?)
+    answer(&admin.messages.entry_at(topic, position).await?)
 }
 
 async fn examine(
@@ -74,7 +74,7 @@ async fn examine(
         Some(_) => return Err(ApiError::precondition("initialPosition is earliest or latest")),
     };
     let nth = query.message_position.unwrap_or(1).max(1);
-    answer(&admin.backend.examine(topic, from, nth).await?)
+    answer(&admin.messages.examine(topic, from, nth).await?)
 }
 
 fn answer(entry: &StoredEntry) -> ApiResult<Response> {

@@ -63,7 +63,7 @@ async fn offload(
         ledger: LedgerId(ledger),
         entry: EntryId(entry.unwrap_or(0)),
     };
-    admin.backend.offload(topic, before).await?;
+    admin.offload.offload(topic, before).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -72,7 +72,7 @@ async fn status(
     TopicPath(topic): TopicPath,
 ) -> ApiResult<Json<OffloadProcessStatus>> {
     check_topic(&admin, &topic)?;
-    Ok(Json(admin.backend.offload_status(topic).await?))
+    Ok(Json(admin.offload.offload_status(topic).await?))
 }
 
 fn check_topic(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
@@ -98,7 +98,7 @@ async fn remove_policies(
 /// Asks the broker whether it could act on a policy that somebody wants to set.
 pub(crate) fn check(admin: &Admin, row: &Row, value: &Value) -> ApiResult<()> {
     match row.guard {
-        Guard::OffloadDrivers => Ok(admin.backend.check_offload_policies(value)?),
+        Guard::OffloadDrivers => Ok(admin.offload.check_offload_policies(value)?),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use pharos_auth::Access;
-use pharos_broker::admin::AdminBackend;
+use pharos_broker::admin::{
+    BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin, TopicAdmin,
+};
 use pharos_catalog::Catalog;
 
 /// What the door says about itself.
@@ -37,11 +39,15 @@ impl AdminOptions {
     }
 }
 
-/// The door's state. Cheap to clone.
+/// The door's state: an interface of the broker for each thing that is administered, and the stored facts. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
-    /// What the broker does.
-    pub(crate) backend: Arc<dyn AdminBackend>,
+    pub(crate) topics: Arc<dyn TopicAdmin>,
+    pub(crate) stats: Arc<dyn StatsAdmin>,
+    pub(crate) subscriptions: Arc<dyn SubscriptionAdmin>,
+    pub(crate) messages: Arc<dyn MessageAdmin>,
+    pub(crate) offload: Arc<dyn OffloadAdmin>,
+    pub(crate) brokers: Arc<dyn BrokerAdmin>,
     /// Stored facts.
     pub(crate) catalog: Catalog,
     /// About itself.
@@ -51,9 +57,14 @@ pub struct Admin {
 impl Admin {
     /// A door to this broker.
     #[must_use]
-    pub fn new(backend: Arc<dyn AdminBackend>, catalog: Catalog, options: AdminOptions) -> Self {
+    pub fn new(resources: Resources, catalog: Catalog, options: AdminOptions) -> Self {
         Self {
-            backend,
+            topics: resources.topics,
+            stats: resources.stats,
+            subscriptions: resources.subscriptions,
+            messages: resources.messages,
+            offload: resources.offload,
+            brokers: resources.brokers,
             catalog,
             options: Arc::new(options),
         }

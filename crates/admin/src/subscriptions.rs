@@ -53,7 +53,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<BTreeSet<String>>> {
     let target = target(&admin, &topic);
     let mut names = BTreeSet::new();
-    let call = |topic| admin.backend.subscriptions(topic);
+    let call = |topic| admin.subscriptions.subscriptions(topic);
     many(target.topics, call, |found| match found {
         Ok(more) => {
             names.extend(more);
@@ -115,7 +115,7 @@ async fn create(
     let call = |topic| {
         let (subscription, properties) = (subscription.clone(), properties.clone());
         admin
-            .backend
+            .subscriptions
             .create_subscription(topic, subscription, place, properties, query.replicated)
     };
     many(target.topics, call, |created| {
@@ -156,7 +156,7 @@ async fn remove(
     on_each(target(&admin, &topic), |topic| {
         let subscription = subscription.clone();
         admin
-            .backend
+            .subscriptions
             .delete_subscription(topic, subscription, query.force)
     })
     .await
@@ -190,7 +190,10 @@ async fn reset_to(
 ) -> ApiResult<StatusCode> {
     stored_only(&topic, "Reset-cursor")?;
     single(&admin, &topic, "Reset-cursor at position")?;
-    admin.backend.reset_to(topic, subscription, place(&data)?).await?;
+    admin
+        .subscriptions
+        .reset_to(topic, subscription, place(&data)?)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -203,7 +206,7 @@ async fn reset_to_time(
     let timestamp = params.number("timestamp")?;
     on_each(target(&admin, &topic), |topic| {
         admin
-            .backend
+            .subscriptions
             .reset_to_time(topic, subscription.clone(), timestamp)
     })
     .await
@@ -216,7 +219,7 @@ async fn skip(
 ) -> ApiResult<StatusCode> {
     single(&admin, &topic, "Skipping messages")?;
     admin
-        .backend
+        .subscriptions
         .skip(topic, subscription, params.number("count")?)
         .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -227,7 +230,7 @@ async fn skip_all(
     SubscriptionPath(topic, subscription): SubscriptionPath,
 ) -> ApiResult<StatusCode> {
     on_each(target(&admin, &topic), |topic| {
-        admin.backend.skip_all(topic, subscription.clone())
+        admin.subscriptions.skip_all(topic, subscription.clone())
     })
     .await
 }
@@ -239,7 +242,9 @@ async fn expire_older(
 ) -> ApiResult<StatusCode> {
     let seconds = params.number("seconds")?;
     on_each(target(&admin, &topic), |topic| {
-        admin.backend.expire_older(topic, subscription.clone(), seconds)
+        admin
+            .subscriptions
+            .expire_older(topic, subscription.clone(), seconds)
     })
     .await
 }
@@ -251,11 +256,13 @@ async fn expire_all_older(
 ) -> ApiResult<StatusCode> {
     let seconds = params.number("seconds")?;
     let expire = |topic: TopicName| {
-        let backend = &admin.backend;
+        let subscriptions = &admin.subscriptions;
         async move {
-            for name in backend.subscriptions(topic.clone()).await? {
+            for name in subscriptions.subscriptions(topic.clone()).await? {
                 let subscription = SubscriptionName::new(&name).map_err(invalid_name)?;
-                backend.expire_older(topic.clone(), subscription, seconds).await?;
+                subscriptions
+                    .expire_older(topic.clone(), subscription, seconds)
+                    .await?;
             }
             Ok::<_, ApiError>(())
         }
@@ -271,7 +278,7 @@ async fn expire_to(
 ) -> ApiResult<StatusCode> {
     single(&admin, &topic, "Expiring messages up to a position")?;
     admin
-        .backend
+        .subscriptions
         .expire_to(topic, subscription, place(&data)?)
         .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -285,7 +292,10 @@ async fn analyze_backlog(
     single(&admin, &topic, "Analyzing a backlog")?;
     let from = data.as_ref().map(place).transpose()?;
     Ok(Json(
-        admin.backend.analyze_backlog(topic, subscription, from).await?,
+        admin
+            .subscriptions
+            .analyze_backlog(topic, subscription, from)
+            .await?,
     ))
 }
 
@@ -295,7 +305,7 @@ async fn backlog_size(
     RequiredJson(data): RequiredJson<ResetCursorData>,
 ) -> ApiResult<Json<u64>> {
     single(&admin, &topic, "Backlog size")?;
-    Ok(Json(admin.backend.backlog_bytes(topic, place(&data)?).await?))
+    Ok(Json(admin.stats.backlog_bytes(topic, place(&data)?).await?))
 }
 
 type Properties = BTreeMap<String, String>;
@@ -306,7 +316,10 @@ async fn properties(
 ) -> ApiResult<Json<Properties>> {
     let first = first_of(&admin, &topic)?;
     Ok(Json(
-        admin.backend.subscription_properties(first, subscription).await?,
+        admin
+            .subscriptions
+            .subscription_properties(first, subscription)
+            .await?,
     ))
 }
 
@@ -326,7 +339,7 @@ async fn set_properties(
     on_each(target(&admin, &topic), |topic| {
         let (subscription, properties) = (subscription.clone(), properties.clone());
         admin
-            .backend
+            .subscriptions
             .set_subscription_properties(topic, subscription, properties)
     })
     .await
@@ -341,7 +354,7 @@ async fn replicated(
     let mut answer = BTreeMap::new();
     for topic in target(&admin, &topic).topics {
         let properties = admin
-            .backend
+            .subscriptions
             .subscription_properties(topic.clone(), subscription.clone());
         properties.await?;
         answer.insert(topic.to_string(), false);
@@ -375,7 +388,7 @@ async fn broadcast(
     };
     Ok(Json(
         admin
-            .backend
+            .subscriptions
             .broadcast_details(topic, subscription, query)
             .await?,
     ))

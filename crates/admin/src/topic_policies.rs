@@ -103,7 +103,7 @@ fn applied(admin: &Admin, row: &Row, topic: &TopicName) -> ApiResult<Option<Valu
         }
     }
     if row.guard == Guard::OffloadDrivers {
-        return Ok(admin.backend.default_offload_policies());
+        return Ok(admin.offload.default_offload_policies());
     }
     Ok((row.applied)(&admin.catalog.levels(topic)))
 }

@@ -50,7 +50,7 @@ async fn stats(
             "{topic} is a partitioned topic; ask for …/partitioned-stats"
         )));
     }
-    Ok(Json(admin.backend.stats(topic, flags(&query)).await?))
+    Ok(Json(admin.stats.stats(topic, flags(&query)).await?))
 }
 
 async fn partitioned_stats(
@@ -63,7 +63,7 @@ async fn partitioned_stats(
         metadata,
         ..Default::default()
     };
-    let call = |partition| admin.backend.stats(partition, flags(&query));
+    let call = |partition| admin.stats.stats(partition, flags(&query));
     each_made(target(&admin, &topic).topics, call, |partition, stats| {
         add_topic(&mut answer.total, &stats);
         if query.per_partition {
@@ -89,7 +89,7 @@ async fn internal_stats(
             "{topic} is a partitioned topic; ask for …/partitioned-internalStats"
         )));
     }
-    Ok(Json(admin.backend.internal_stats(topic, query.metadata).await?))
+    Ok(Json(admin.stats.internal_stats(topic, query.metadata).await?))
 }
 
 async fn partitioned_internal_stats(
@@ -101,7 +101,7 @@ async fn partitioned_internal_stats(
         metadata,
         ..Default::default()
     };
-    let call = |partition| admin.backend.internal_stats(partition, false);
+    let call = |partition| admin.stats.internal_stats(partition, false);
     each_made(target(&admin, &topic).topics, call, |partition, stats| {
         answer.partitions.insert(partition.to_string(), stats);
     })
@@ -112,11 +112,11 @@ async fn partitioned_internal_stats(
 async fn internal_info(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Response> {
     let target = target(&admin, &topic);
     if !target.is_partitioned {
-        let info: ManagedLedgerInfo = admin.backend.internal_info(topic).await?;
+        let info: ManagedLedgerInfo = admin.stats.internal_info(topic).await?;
         return Ok(Json(info).into_response());
     }
     let mut answer = PartitionedManagedLedgerInfo::default();
-    let call = |partition| admin.backend.internal_info(partition);
+    let call = |partition| admin.stats.internal_info(partition);
     each_made(target.topics, call, |partition, info| {
         answer.partitions.insert(partition.to_string(), info);
     })

@@ -105,7 +105,7 @@ async fn create(
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
     check_topic_properties(&properties)?;
-    admin.backend.create_topic(topic, properties).await?;
+    admin.topics.create_topic(topic, properties).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -119,7 +119,7 @@ async fn remove(
             "{topic} is a partitioned topic; delete it through …/partitions"
         )));
     }
-    admin.backend.delete_topic(topic, query.force).await?;
+    admin.topics.delete_topic(topic, query.force).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -162,7 +162,7 @@ async fn create_partitioned(
     let count = partition_number(count)?;
     check_topic_properties(&properties)?;
     admin
-        .backend
+        .topics
         .create_partitioned(topic, count, properties, query.create_local_topic_only)
         .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -179,7 +179,7 @@ async fn grow_partitioned(
             "Topic {topic} is not the partitioned topic."
         )));
     }
-    admin.backend.grow_partitioned(topic, count).await?;
+    admin.topics.grow_partitioned(topic, count).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -207,7 +207,7 @@ async fn delete_partitioned(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
-    admin.backend.delete_partitioned(topic, query.force).await?;
+    admin.topics.delete_partitioned(topic, query.force).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -215,7 +215,7 @@ async fn create_missed_partitions(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
 ) -> ApiResult<StatusCode> {
-    admin.backend.create_missed_partitions(topic).await?;
+    admin.topics.create_missed_partitions(topic).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -225,7 +225,7 @@ async fn last_message_id(
 ) -> ApiResult<Json<MessageIdJson>> {
     single(&admin, &topic, "GetLastMessageId")?;
     stored_only(&topic, "GetLastMessageId")?;
-    let last = admin.backend.last_message(topic.clone()).await?;
+    let last = admin.stats.last_message(topic.clone()).await?;
     Ok(Json(message_id(&topic, &last)))
 }
 
@@ -237,7 +237,7 @@ async fn message_id_by_time(
     single(&admin, &topic, "Finding a message id")?;
     stored_only(&topic, "Finding a message id")?;
     let message = admin
-        .backend
+        .stats
         .message_at_time(topic.clone(), params.number("timestamp")?)
         .await?;
     Ok(Json(message_id(&topic, &message)))
@@ -271,7 +271,7 @@ async fn terminate(
 ) -> ApiResult<Json<MessageIdJson>> {
     single(&admin, &topic, "Termination")?;
     stored_only(&topic, "Termination")?;
-    let last = admin.backend.terminate(topic.clone()).await?;
+    let last = admin.topics.terminate(topic.clone()).await?;
     Ok(Json(message_id(&topic, &last)))
 }
 
@@ -283,7 +283,7 @@ async fn terminate_partitions(
     partitioned(&admin, &topic)?;
     let mut answer = BTreeMap::new();
     let call = |partition: TopicName| {
-        let outcome = admin.backend.terminate(partition.clone());
+        let outcome = admin.topics.terminate(partition.clone());
         outcome.map(|last| (partition, last))
     };
     many(target(&admin, &topic).topics, call, |(partition, last)| {
@@ -297,7 +297,7 @@ async fn terminate_partitions(
 
 async fn unload(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     let target = target(&admin, &topic);
-    let call = |topic| admin.backend.unload(topic);
+    let call = |topic| admin.topics.unload(topic);
     many(target.topics, call, |outcome| match outcome {
         // A partition that has not been made yet is as unloaded as can be.
         Err(AdminError::NotFound(_)) if target.is_partitioned => Ok(()),
@@ -309,7 +309,7 @@ async fn unload(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiR
 
 async fn trim(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     stored_only(&topic, "Trimming")?;
-    let call = |topic| admin.backend.trim(topic);
+    let call = |topic| admin.topics.trim(topic);
     many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -318,7 +318,7 @@ async fn truncate(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> Ap
     if topic.domain() == Domain::NonPersistent {
         return Err(ApiError::precondition("unsupport truncate"));
     }
-    let call = |topic| admin.backend.truncate(topic);
+    let call = |topic| admin.topics.truncate(topic);
     many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }

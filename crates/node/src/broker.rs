@@ -10,7 +10,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use pharos_auth::Access;
-use pharos_broker::admin::AdminBackend;
 use pharos_broker::{Backend, Broker, Threads};
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine as _;
@@ -36,7 +35,7 @@ pub(crate) struct RunningBroker {
     /// What says who may do what, over every door.
     pub(crate) access: Access,
     /// What the HTTP server asks.
-    pub(crate) admin: Arc<dyn AdminBackend>,
+    pub(crate) admin: Arc<Backend>,
     /// Where the Pulsar server listens; the real port when 0 was asked for.
     pub(crate) pulsar_address: SocketAddr,
     /// What lookups answer with: `pulsar://host:port`.

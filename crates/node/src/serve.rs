@@ -111,7 +111,11 @@ fn admin(effective: &Effective, broker: &RunningBroker, host: &str, http_address
         force_delete_namespace: settings.topics.force_delete_namespace_allowed,
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,
     };
-    Admin::new(Arc::clone(&broker.admin), broker.admin.catalog().clone(), options)
+    Admin::new(
+        Arc::clone(&broker.admin).into(),
+        broker.admin.catalog().clone(),
+        options,
+    )
 }
 
 /// Stops from the outside in: the HTTP server first, since what it would ask is about to close.

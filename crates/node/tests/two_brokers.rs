@@ -97,7 +97,7 @@ impl Broker {
             http_url: about.http_url.clone(),
             ..BrokerAddresses::default()
         });
-        let router = pharos_admin::router(Admin::new(Backend::new(broker), catalog.clone(), about));
+        let router = pharos_admin::router(Admin::new(Backend::new(broker).into(), catalog.clone(), about));
         let stop = Shutdown::default();
         let mut tasks = JoinSet::new();
         tasks.spawn(ownership.run());

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pharos_auth::{Access, Action, Authorizer, Denied, Principal, Resource};
+use pharos_broker::admin::SubscriptionAdmin as _;
 use pharos_broker::broker::start;
 use pharos_broker::{Backend, Broker, Options, Threads};
 use pharos_catalog::schema::SchemaVersion;

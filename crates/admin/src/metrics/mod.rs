@@ -41,12 +41,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 /// Numbers by namespace, as JSON.
 async fn monitoring(State(admin): State<Admin>) -> ApiResult<Json<Vec<BTreeMap<String, Value>>>> {
-    let snapshot = admin.backend.metrics().await?;
+    let snapshot = admin.brokers.metrics().await?;
     Ok(Json(monitoring::of_namespaces(&snapshot)))
 }
 
 async fn show(State(admin): State<Admin>) -> ApiResult<impl IntoResponse> {
-    let snapshot = admin.backend.metrics().await?;
+    let snapshot = admin.brokers.metrics().await?;
     let text = render(
         &admin.options.cluster_name,
         admin.options.topic_metrics,

@@ -60,7 +60,7 @@ async fn open_door_with(forced: bool, access: Access) -> (Door, Catalog) {
         force_delete_tenant: forced,
     };
     let shutdown = Shutdown::default();
-    let router = router(Admin::new(broker, catalog.clone(), options));
+    let router = router(Admin::new(broker.into(), catalog.clone(), options));
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(serve(listener.start().unwrap(), router, 1024, shutdown.token()));
     let served = tokio::runtime::Handle::current().spawn(async move { drop(tasks.join_all().await) });

@@ -7,7 +7,7 @@ use pharos_runtime::clock;
 use pharos_types::{Domain, NamespaceName, TopicName};
 
 use super::Backend;
-use crate::admin::{AdminBackend as _, AdminError};
+use crate::admin::AdminError;
 use crate::entry::EntryCodec;
 use pharos_catalog::TopicError;
 

@@ -7,13 +7,32 @@ use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 
 use super::Backend;
 use super::subscriptions::ordinal_of;
-use crate::admin::{AdminError, ExamineFrom, LastMessage, Place, StoredEntry};
+use crate::admin::{AdminError, AdminResult, ExamineFrom, LastMessage, MessageAdmin, Place, StoredEntry};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::topic::{StartAt, Topic, backlog_entry};
 
 /// Entries that one analysis looks at before it stops.
 const ANALYZED_MAX: u64 = 10_000;
+
+impl MessageAdmin for Backend {
+    fn peek(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        nth: u64,
+    ) -> AdminResult<'_, StoredEntry> {
+        Box::pin(self.peek(topic, subscription, nth))
+    }
+
+    fn examine(&self, topic: TopicName, from: ExamineFrom, nth: u64) -> AdminResult<'_, StoredEntry> {
+        Box::pin(self.examine(topic, from, nth))
+    }
+
+    fn entry_at(&self, topic: TopicName, position: Position) -> AdminResult<'_, StoredEntry> {
+        Box::pin(self.entry_at(topic, position))
+    }
+}
 
 impl Backend {
     /// As the reference broker, makes a subscription that is not there, at the first entry, where subscriptions may be

@@ -5,7 +5,25 @@ use pharos_managed_ledger::{OffloadAskError, OffloadStatus};
 use pharos_types::{Position, TopicName};
 
 use super::Backend;
-use crate::admin::AdminError;
+use crate::admin::{AdminError, AdminResult, OffloadAdmin};
+
+impl OffloadAdmin for Backend {
+    fn default_offload_policies(&self) -> Option<serde_json::Value> {
+        crate::offload::default_of(&self.broker.shared.options.offload.policy)
+    }
+
+    fn offload(&self, topic: TopicName, before: Position) -> AdminResult<'_, ()> {
+        Box::pin(self.offload(topic, before))
+    }
+
+    fn offload_status(&self, topic: TopicName) -> AdminResult<'_, OffloadProcessStatus> {
+        Box::pin(self.offload_status(topic))
+    }
+
+    fn check_offload_policies(&self, policies: &serde_json::Value) -> Result<(), AdminError> {
+        crate::offload::check(policies, &self.broker.shared.options)
+    }
+}
 
 impl Backend {
     pub(super) async fn offload(&self, name: TopicName, before: Position) -> Result<(), AdminError> {

@@ -7,7 +7,7 @@ use pharos_runtime::many;
 use pharos_types::{Domain, SubscriptionName, TopicName};
 
 use super::Backend;
-use crate::admin::{AdminBackend as _, AdminError};
+use crate::admin::AdminError;
 use crate::error::{CursorError, TopicError};
 use crate::topic::{DeleteTurn, DurableSubscription, StartAt};
 use pharos_catalog::PartitionedTopicError;

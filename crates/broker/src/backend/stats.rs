@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_admin_api::{
+    ConsumerStats, ManagedLedgerInfo, PersistentTopicInternalStats, PublisherStats, SubscriptionStats,
+    TopicStats,
+};
 use pharos_runtime::clock;
 use pharos_types::{Domain, Ordinal, TopicName};
 
@@ -10,7 +13,7 @@ use super::Backend;
 use super::broadcast::{lowest, slowest, summary};
 use super::gather::Live;
 use super::meters::{Counted, Meter, Meters, ROWS_MAX};
-use crate::admin::{AdminError, StatsFlags};
+use crate::admin::{AdminError, AdminResult, LastMessage, Place, StatsAdmin, StatsFlags};
 use crate::feed::Activity;
 use crate::ids::ConsumerKey;
 use crate::iso_time;
@@ -21,6 +24,36 @@ use crate::topic::{
 
 /// Consumers of a broadcast subscription that its stats show: the slowest.
 const BROADCAST_ROWS: usize = 10;
+
+impl StatsAdmin for Backend {
+    fn stats(&self, topic: TopicName, flags: StatsFlags) -> AdminResult<'_, TopicStats> {
+        Box::pin(self.stats(topic, flags))
+    }
+
+    fn internal_stats(
+        &self,
+        topic: TopicName,
+        metadata: bool,
+    ) -> AdminResult<'_, PersistentTopicInternalStats> {
+        Box::pin(self.internal_stats(topic, metadata))
+    }
+
+    fn internal_info(&self, topic: TopicName) -> AdminResult<'_, ManagedLedgerInfo> {
+        Box::pin(self.internal_info(topic))
+    }
+
+    fn last_message(&self, topic: TopicName) -> AdminResult<'_, LastMessage> {
+        Box::pin(self.last_message(topic))
+    }
+
+    fn message_at_time(&self, topic: TopicName, timestamp_ms: u64) -> AdminResult<'_, LastMessage> {
+        Box::pin(self.message_at_time(topic, timestamp_ms))
+    }
+
+    fn backlog_bytes(&self, topic: TopicName, from: Place) -> AdminResult<'_, u64> {
+        Box::pin(self.backlog_bytes(topic, from))
+    }
+}
 
 impl Backend {
     pub(super) async fn stats(&self, name: TopicName, flags: StatsFlags) -> Result<TopicStats, AdminError> {

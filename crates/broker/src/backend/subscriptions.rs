@@ -2,13 +2,136 @@
 
 use std::collections::BTreeMap;
 
+use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
 use super::Backend;
-use crate::admin::{AdminBackend as _, AdminError, Place};
+use crate::admin::{AdminError, AdminResult, BroadcastQuery, Place, SubscriptionAdmin};
 use crate::properties::asks_for_broadcast;
 use crate::topic::{SeekTo, StartAt, Topic};
+
+impl SubscriptionAdmin for Backend {
+    fn subscriptions(&self, topic: TopicName) -> AdminResult<'_, Vec<String>> {
+        Box::pin(self.subscriptions(topic))
+    }
+
+    fn create_subscription(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        place: Place,
+        properties: BTreeMap<String, String>,
+        replicated: bool,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.create_subscription(topic, subscription, place, properties, replicated))
+    }
+
+    fn delete_subscription(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        force: bool,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.at_home(topic, move |topic| async move {
+            Ok(topic.delete_subscription(&subscription, force).await?)
+        }))
+    }
+
+    fn reset_to(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        place: Place,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.reset_to(topic, subscription, place))
+    }
+
+    fn reset_to_time(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        timestamp_ms: u64,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.reset_to_time(topic, subscription, timestamp_ms))
+    }
+
+    fn skip(&self, topic: TopicName, subscription: SubscriptionName, count: u64) -> AdminResult<'_, ()> {
+        Box::pin(self.at_home(topic, move |topic| async move {
+            Ok(topic.skip(&subscription, count).await?)
+        }))
+    }
+
+    fn skip_all(&self, topic: TopicName, subscription: SubscriptionName) -> AdminResult<'_, ()> {
+        Box::pin(self.at_home(topic, move |topic| async move {
+            let end = topic.durable_end();
+            Ok(topic.skip_settled(&subscription, end).await?)
+        }))
+    }
+
+    fn expire_older(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        seconds: u64,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.expire_older(topic, subscription, seconds))
+    }
+
+    fn expire_to(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        place: Place,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.expire_to(topic, subscription, place))
+    }
+
+    fn subscription_properties(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+    ) -> AdminResult<'_, BTreeMap<String, String>> {
+        Box::pin(self.at_home(topic, move |topic| async move {
+            Ok(topic
+                .subscription_properties(&subscription)?
+                .into_iter()
+                .collect())
+        }))
+    }
+
+    fn set_subscription_properties(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        properties: BTreeMap<String, String>,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.at_home(topic, move |topic| async move {
+            let properties = properties.into_iter().collect();
+            Ok(topic
+                .set_subscription_properties(&subscription, properties)
+                .await?)
+        }))
+    }
+
+    fn broadcast_details(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        query: BroadcastQuery,
+    ) -> AdminResult<'_, BroadcastDetails> {
+        Box::pin(self.broadcast_details(topic, subscription, query))
+    }
+
+    fn analyze_backlog(
+        &self,
+        topic: TopicName,
+        subscription: SubscriptionName,
+        from: Option<Place>,
+    ) -> AdminResult<'_, AnalyzeBacklogResult> {
+        Box::pin(self.analyze_backlog(topic, subscription, from))
+    }
+}
 
 impl Backend {
     pub(super) async fn subscriptions(&self, name: TopicName) -> Result<Vec<String>, AdminError> {

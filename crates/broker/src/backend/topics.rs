@@ -1,12 +1,80 @@
 //! Making, unloading, terminating and deleting topics that are no partitioned ones.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use pharos_cluster::BrokerAddresses;
 use pharos_types::TopicName;
 
 use super::Backend;
-use crate::admin::{AdminBackend as _, AdminError, LastMessage};
+use crate::admin::{AdminError, AdminResult, LastMessage, TopicAdmin};
+use crate::placement::Placed;
 use crate::topic::{DeleteIf, DeleteTurn};
+
+impl TopicAdmin for Backend {
+    fn serves(&self, topic: &TopicName) -> bool {
+        matches!(self.broker.shared.placement.of(topic), Placed::Here(_))
+    }
+
+    fn served_by(&self, topic: TopicName) -> AdminResult<'_, Option<Arc<BrokerAddresses>>> {
+        Box::pin(async move {
+            match self.home(&topic).await {
+                Ok(_) => Ok(None),
+                Err(AdminError::Elsewhere { addresses, .. }) => Ok(Some(addresses)),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn create_topic(&self, topic: TopicName, properties: BTreeMap<String, String>) -> AdminResult<'_, ()> {
+        Box::pin(self.create_topic(topic, properties))
+    }
+
+    fn create_partitioned(
+        &self,
+        topic: TopicName,
+        partitions: u32,
+        properties: BTreeMap<String, String>,
+        metadata_only: bool,
+    ) -> AdminResult<'_, ()> {
+        Box::pin(self.create_partitioned(topic, partitions, properties, metadata_only))
+    }
+
+    fn grow_partitioned(&self, topic: TopicName, partitions: u32) -> AdminResult<'_, ()> {
+        Box::pin(self.grow_partitioned(topic, partitions))
+    }
+
+    fn create_missed_partitions(&self, topic: TopicName) -> AdminResult<'_, ()> {
+        Box::pin(async move { Ok(self.catalog().create_missing_partitions(&topic).await?) })
+    }
+
+    fn delete_partitioned(&self, topic: TopicName, force: bool) -> AdminResult<'_, ()> {
+        Box::pin(self.delete_partitioned(topic, force))
+    }
+
+    fn delete_topic(&self, topic: TopicName, force: bool) -> AdminResult<'_, ()> {
+        Box::pin(self.delete_topic(topic, force))
+    }
+
+    fn terminate(&self, topic: TopicName) -> AdminResult<'_, LastMessage> {
+        Box::pin(self.terminate(topic))
+    }
+
+    fn unload(&self, topic: TopicName) -> AdminResult<'_, ()> {
+        Box::pin(self.unload(topic))
+    }
+
+    fn trim(&self, topic: TopicName) -> AdminResult<'_, ()> {
+        Box::pin(self.at_home(topic, |topic| async move {
+            topic.trim_now();
+            Ok(())
+        }))
+    }
+
+    fn truncate(&self, topic: TopicName) -> AdminResult<'_, ()> {
+        Box::pin(self.at_home(topic, |topic| async move { Ok(topic.truncate().await?) }))
+    }
+}
 
 impl Backend {
     pub(super) async fn create_topic(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use pharos_broker::admin::SubscriptionAdmin as _;
 use pharos_broker::topic::SubscriptionType;
 use pharos_runtime::clock;
 use pharos_sim::tell;

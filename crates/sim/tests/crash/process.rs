@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_broker::admin::AdminBackend;
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_broker::{Backend, Broker, Options, Threads};
@@ -44,7 +43,7 @@ pub(crate) struct Process {
     pub(crate) store: Manual,
     pub(crate) metadata: pharos_metadata::Manual,
     broker: Option<(Broker, Threads)>,
-    pub(crate) admin: Option<Arc<dyn AdminBackend>>,
+    pub(crate) admin: Option<Arc<Backend>>,
     pub(crate) shards: Vec<Rc<Shard>>,
     /// What an earlier life left goes while the broker runs.
     pub(crate) cleaning_up: Option<CleaningUp>,

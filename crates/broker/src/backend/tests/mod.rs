@@ -1,22 +1,24 @@
 //! The verbs over a broker with two shards, all in memory, with clients that live on the shards.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pharos_admin_api::TopicStats;
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataStore};
 use pharos_runtime::clock;
-use pharos_types::Position;
+use pharos_types::{Position, SubscriptionName};
 use pharos_wire::message::{PulsarEntries, encode_entry};
 use pharos_wire::proto::MessageMetadata;
 
 use super::*;
+use crate::admin::*;
 use crate::broker::{Threads, start, start_among};
 use crate::entry::{EntryCodec, FeedEntry};
 use crate::error::{ProducerError, SubscribeError};
@@ -48,7 +50,7 @@ mod topics;
 /// A broker of two shards.
 struct Bench {
     broker: Broker,
-    backend: Arc<dyn AdminBackend>,
+    backend: Arc<Backend>,
     threads: Option<Threads>,
 }
 

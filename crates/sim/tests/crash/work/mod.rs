@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pharos_broker::admin::{AdminBackend, Place};
+use pharos_broker::Backend;
+use pharos_broker::admin::{Place, SubscriptionAdmin as _, TopicAdmin as _};
 use pharos_broker::shard::Shard;
 use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
@@ -43,7 +44,7 @@ pub(crate) type Corners = BTreeMap<&'static str, u64>;
 /// All that happens outside one process.
 pub(crate) struct World {
     pub(crate) model: Rc<RefCell<Model>>,
-    pub(crate) admin: Arc<dyn AdminBackend>,
+    pub(crate) admin: Arc<Backend>,
     pub(crate) shards: Vec<Rc<Shard>>,
     pub(crate) clients: RefCell<Vec<Rc<Client>>>,
     /// Requests without an answer.
@@ -80,7 +81,7 @@ impl Drop for UnderWay {
 impl World {
     pub(crate) fn new(
         model: &Rc<RefCell<Model>>,
-        admin: Arc<dyn AdminBackend>,
+        admin: Arc<Backend>,
         shards: Vec<Rc<Shard>>,
         takes_turns: bool,
     ) -> Rc<Self> {
