@@ -62,7 +62,8 @@ async fn next_number(raw: &mut RawConnection) -> Option<u32> {
         if let Command::Message(to) = frame.command {
             let payload = frame.payload.unwrap();
             let parts = message::split_ref(&payload).unwrap();
-            raw.send(request::ack(1, to.message_id)).await.unwrap();
+            // The broker may close the connection between the message and its acknowledgement.
+            raw.send(request::ack(1, to.message_id)).await.ok()?;
             return Some(number_in(parts.payload));
         }
     }
