@@ -163,7 +163,7 @@ pub enum ExamineFrom {
     Latest,
 }
 
-/// What broadcast listeners to list.
+/// What broadcast stream consumers to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BroadcastQuery {
     /// How many of the slowest, at most 1000.

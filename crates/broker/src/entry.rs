@@ -1,4 +1,4 @@
-//! An entry on its way to listeners: the stored bytes, shared, and the few facts that delivery needs.
+//! An entry on its way to stream consumers: the stored bytes, shared, and the few facts that delivery needs.
 
 use std::sync::Arc;
 

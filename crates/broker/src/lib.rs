@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   connection shard                      home shard of the topic                listening shards
-//!   SEND ──► Shard::publish ──────────►   Topic: append, wait for durable  ───►  Feed: Groups of listeners, cohorts
-//!        ◄── Outlet::on_receipts ◄─────   receipts                                 │ acks end here
+//!   SEND ──► Shard::publish ──────────►   Topic: append, wait for durable  ───►  Feed: Groups of stream consumers, cohorts
+//!        ◄── ConnectionHandle::on_receipts ◄─────   receipts                                 │ acks end here
 //!                                         cursors, dispatchers, trimming   ◄───  Progress, once a second
 //! ```
 //!
-//! A front door implements [`shard::Outlet`] for its connections and calls the operations of [`shard::Shard`]; it never
+//! A front door implements [`shard::ConnectionHandle`] for its connections and calls the operations of [`shard::Shard`]; it never
 //! sees a topic. Reading order: `broker`, `shard`, `topic`, `feed`.
 
 #![forbid(unsafe_code)]

@@ -46,11 +46,11 @@ pub struct Options {
     pub delete_inactive_partitioned: bool,
     /// How often such subscriptions are looked for.
     pub subscription_expiration_interval: Duration,
-    /// Bytes that are held of entries read back for listeners that are behind, and by reads under way for Shared and
+    /// Bytes that are held of entries read back for stream consumers that are behind, and by reads under way for Shared and
     /// Key_Shared subscriptions, over all topics; each shard has an equal part of it. Every read brings one entry, whatever
     /// this is.
-    pub backlog_cache_bytes: usize,
-    /// Bytes of the newest entries that shards have at hand for listeners at the tail, over all topics; each shard has an equal
+    pub catch_up_read_cache_bytes: usize,
+    /// Bytes of the newest entries that shards have at hand for stream consumers at the tail, over all topics; each shard has an equal
     /// part of it, and at least 1 MiB.
     pub newest_cache_bytes: usize,
     /// Bytes that Shared and Key_Shared subscriptions, and those of non-persistent topics, may have handed out to consumers whose
@@ -83,7 +83,7 @@ impl Default for Options {
             inactive_topic_interval: Duration::from_secs(60),
             delete_inactive_partitioned: false,
             subscription_expiration_interval: Duration::from_secs(300),
-            backlog_cache_bytes: 128 << 20,
+            catch_up_read_cache_bytes: 128 << 20,
             newest_cache_bytes: 128 << 20,
             unwritten_bytes_max: 128 << 20,
             offload: OffloadOptions::default(),

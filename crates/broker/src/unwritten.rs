@@ -14,7 +14,7 @@
 //!
 //! Always true: the account is the sum of all [`Held`] that exist, and each of them is next to the payload it stands for.
 //! Beyond the limit it holds at most one read per shard, and what dispatchers were reading when it was reached (they have room for
-//! that in `feed::Backlog`).
+//! that in `feed::CatchUpReadBudget`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

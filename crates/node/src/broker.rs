@@ -292,7 +292,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         inactive_topic_interval: policies.delete_inactive_topics_check_interval,
         delete_inactive_partitioned: policies.delete_inactive_partitioned_topics,
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
-        backlog_cache_bytes: bytes(ledger.backlog_cache_size),
+        catch_up_read_cache_bytes: bytes(ledger.catch_up_read_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
         unwritten_bytes_max: topics.max_unwritten_size.0,
         offload: crate::offload::options(&settings.offload),

@@ -1,7 +1,7 @@
 //! Producers and consumers that end, by the broker's word or the client's.
 
 use pharos_broker::ids::ConsumerKey;
-use pharos_broker::shard::{Outlet as _, ProducerRef};
+use pharos_broker::shard::{ConnectionHandle as _, ProducerRef};
 use pharos_wire::answer;
 
 use crate::connection::Connection;

@@ -1,7 +1,7 @@
 //! One client connection: its socket, its producers and consumers, and the turns in which it reads and writes.
 //!
 //! Owned by its shard and touched by nobody else. Reading is a task; writing happens in turns that the shard gives
-//! ([`Outlet::pump`]), so that a message for a hundred thousand consumers wakes no task. Commands are handled in the
+//! ([`ConnectionHandle::flush_turn`]), so that a message for a hundred thousand consumers wakes no task. Commands are handled in the
 //! order in which they came; those that must wait for the topic's home run as tasks and answer when they are done.
 //!
 //! Always true: a producer or consumer id is in its map exactly from the moment its command came until it was closed;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use pharos_auth::Principal;
-use pharos_broker::feed::{DueGroups, Group, Seat};
+use pharos_broker::feed::{ConsumerHandle, DueGroups, Group};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
-use pharos_broker::shard::{Outlet, OutletEvent, Pumped, Receipt, Shard};
+use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
 use pharos_runtime::{Nanos, clock};
 use pharos_transport::{Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
@@ -312,15 +312,15 @@ impl Connection {
             topic, key, attached, ..
         } = consumer;
         let lease = match attached {
-            Attached::Listening(seat) => seat.leave(),
+            Attached::Listening(handle) => handle.leave(),
             Attached::Dormant { .. } | Attached::Dispatched { .. } => None,
         };
         self.shard.detach(topic, key, lease);
     }
 }
 
-impl Outlet for Connection {
-    fn pump(&self) -> Pumped {
+impl ConnectionHandle for Connection {
+    fn flush_turn(&self) -> Pumped {
         if self.closed.get() || self.blocked.get() {
             return Pumped::Rests;
         }
@@ -364,9 +364,9 @@ impl Outlet for Connection {
         self.wake();
     }
 
-    fn on_event(&self, event: OutletEvent) {
+    fn on_event(&self, event: ConnectionEvent) {
         match event {
-            OutletEvent::SendFailed {
+            ConnectionEvent::SendFailed {
                 producer,
                 sequence_id,
                 bytes,
@@ -382,10 +382,10 @@ impl Outlet for Connection {
                     self.finish_close(producer_id);
                 }
             }
-            OutletEvent::SendsDropped { sends, bytes } => self.sends_ended(sends, bytes),
-            OutletEvent::ProducerClosed { producer } => self.on_producer_closed(producer),
-            OutletEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
-            OutletEvent::ActiveConsumer {
+            ConnectionEvent::SendsDropped { sends, bytes } => self.sends_ended(sends, bytes),
+            ConnectionEvent::ProducerClosed { producer } => self.on_producer_closed(producer),
+            ConnectionEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
+            ConnectionEvent::ActiveConsumer {
                 consumer_id,
                 key,
                 active,
@@ -394,12 +394,12 @@ impl Outlet for Connection {
                     self.send(&answer::active_consumer_change(consumer_id, active));
                 }
             }
-            OutletEvent::EndOfTopic { consumer_id } => {
+            ConnectionEvent::EndOfTopic { consumer_id } => {
                 if self.protocol_version() >= 9 {
                     self.send(&answer::reached_end_of_topic(consumer_id));
                 }
             }
-            OutletEvent::Dispatched(items) => {
+            ConnectionEvent::Dispatched(items) => {
                 self.dispatched.borrow_mut().extend(items);
                 self.note_stalled();
                 self.wake();
@@ -407,26 +407,31 @@ impl Outlet for Connection {
         }
     }
 
-    fn activate(&self, consumer_id: u64, key: ConsumerKey, seat: Seat) -> Result<(), Seat> {
+    fn activate(
+        &self,
+        consumer_id: u64,
+        key: ConsumerKey,
+        handle: ConsumerHandle,
+    ) -> Result<(), ConsumerHandle> {
         let mut consumers = self.consumers.borrow_mut();
         let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else {
-            return Err(seat);
+            return Err(handle);
         };
         if consumer.key != key {
-            return Err(seat);
+            return Err(handle);
         }
         let Attached::Dormant { permits } = consumer.attached else {
-            return Err(seat);
+            return Err(handle);
         };
-        self.add_group(seat.group());
-        seat.flow(permits);
-        consumer.attached = Attached::Listening(seat);
+        self.add_group(handle.group());
+        handle.flow(permits);
+        consumer.attached = Attached::Listening(handle);
         drop(consumers);
         self.wake();
         Ok(())
     }
 
-    fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<Seat> {
+    fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<ConsumerHandle> {
         let mut consumers = self.consumers.borrow_mut();
         let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else {
             return None;
@@ -435,14 +440,14 @@ impl Outlet for Connection {
             return None;
         }
         let permits = match &consumer.attached {
-            Attached::Listening(seat) => {
-                let left = seat.with(|listener| listener.permits).unwrap_or(0);
+            Attached::Listening(handle) => {
+                let left = handle.with(|listener| listener.permits).unwrap_or(0);
                 u32::try_from(left.max(0)).unwrap_or(u32::MAX)
             }
             _ => return None,
         };
         match std::mem::replace(&mut consumer.attached, Attached::Dormant { permits }) {
-            Attached::Listening(seat) => Some(seat),
+            Attached::Listening(handle) => Some(handle),
             _ => None,
         }
     }

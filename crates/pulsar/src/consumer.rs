@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use pharos_broker::entry::FeedEntry;
-use pharos_broker::feed::Seat;
+use pharos_broker::feed::ConsumerHandle;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::topic::SubscriptionType;
 
@@ -37,7 +37,7 @@ pub(crate) struct Consumer {
 /// How it gets its messages.
 pub(crate) enum Attached {
     /// It listens here.
-    Listening(Seat),
+    Listening(ConsumerHandle),
     /// Of Failover, not the active one.
     Dormant {
         /// What it would accept.

@@ -127,8 +127,8 @@ async fn keep_alive(shard: Rc<Shard>, interval: Duration) {
             () = token.triggered() => return,
             () = tokio::time::sleep(step) => {}
         }
-        for outlet in shard.outlets() {
-            outlet.on_tick(interval);
+        for handle in shard.connection_handles() {
+            handle.on_tick(interval);
         }
     }
 }

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use pharos_broker::ids::{ConsumerKey, TopicId};
-use pharos_broker::shard::{Outlet as _, Pumped, ReadAgain, ReadAgainError};
+use pharos_broker::shard::{ConnectionHandle as _, Pumped, ReadAgain, ReadAgainError};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::Ordinal;
 
@@ -109,7 +109,7 @@ impl Connection {
             me.is_reading_again.set(false);
             me.unstall();
             me.note_stalled();
-            if me.pump() == Pumped::More {
+            if me.flush_turn() == Pumped::More {
                 me.shard.wake_outlet(me.id);
             }
             // Others have their turn once this one's socket had its chance.

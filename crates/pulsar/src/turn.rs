@@ -1,7 +1,7 @@
 //! A connection's turn of writing: what is due becomes frames.
 
 use pharos_broker::feed::Filled;
-use pharos_broker::shard::{Outlet as _, Pumped};
+use pharos_broker::shard::{ConnectionHandle as _, Pumped};
 use pharos_runtime::{clock, spawn_local};
 use pharos_transport::{Turn, Writer, write_turn};
 use pharos_wire::{HeaderBuf, MessageHeader};
@@ -175,7 +175,7 @@ impl Connection {
             me.blocked.set(false);
             me.unstall();
             me.resumed.notify_one();
-            if me.pump() == Pumped::More {
+            if me.flush_turn() == Pumped::More {
                 me.shard.wake_outlet(me.id);
             }
         });

@@ -33,11 +33,11 @@ pub(super) fn write(
     write_lookups(page, &labels, snapshot);
     write_broadcast(page, &labels, snapshot);
     page.single(
-        "pharos_backlog_cache_bytes",
+        "pharos_catch_up_read_cache_bytes",
         "What is held, or reserved for reads under way, of entries read back for listeners and subscriptions that are behind.",
         "gauge",
         &labels,
-        number(snapshot.backlog_cache_bytes),
+        number(snapshot.catch_up_read_cache_bytes),
     );
     page.single(
         "pharos_newest_cache_bytes",
@@ -61,11 +61,11 @@ pub(super) fn write(
         number(snapshot.set_aside_bytes_total),
     );
     page.single(
-        "pharos_backlog_reads_waiting",
+        "pharos_catch_up_reads_waiting",
         "Reads for such listeners that wait for room.",
         "gauge",
         &labels,
-        number(snapshot.backlog_reads_waiting),
+        number(snapshot.catch_up_reads_waiting),
     );
     page.family(
         "pulsar_broker_publish_latency",

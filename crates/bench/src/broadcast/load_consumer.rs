@@ -129,7 +129,7 @@ impl Shared {
 
 /// One connection's protocol state.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct LoadConsumer {
     /// Its number within the process.
     pub(crate) number: u32,
     /// Its first consumer within the process.
@@ -149,7 +149,7 @@ pub(crate) struct Seat {
     pub(crate) presses: bool,
 }
 
-impl Seat {
+impl LoadConsumer {
     /// A closed connection for `count` consumers from `first` on.
     pub(crate) fn new(number: u32, first: u32, count: u32) -> Self {
         Self {
@@ -184,7 +184,7 @@ impl Seat {
             self.begin(shared, out);
         } else if self.phase == Phase::Open && consumer_id < self.next {
             self.again.push(consumer_id);
-            self.pump(shared, out);
+            self.flush_turn(shared, out);
         }
     }
 
@@ -198,14 +198,14 @@ impl Seat {
             );
         } else {
             self.phase = Phase::Open;
-            self.pump(shared, out);
+            self.flush_turn(shared, out);
         }
     }
 
     fn looked_up(&mut self, found: bool, shared: &mut Shared, out: &mut Vec<u8>) {
         if found {
             self.phase = Phase::Open;
-            self.pump(shared, out);
+            self.flush_turn(shared, out);
         } else {
             shared
                 .retries
@@ -214,7 +214,7 @@ impl Seat {
     }
 
     /// Sends as many subscribes as may be unanswered at once.
-    fn pump(&mut self, shared: &mut Shared, out: &mut Vec<u8>) {
+    fn flush_turn(&mut self, shared: &mut Shared, out: &mut Vec<u8>) {
         while self.in_flight < shared.plan.subscribe_in_flight {
             let consumer_id = if let Some(again) = self.again.pop() {
                 again
@@ -256,7 +256,7 @@ impl Seat {
         self.subscribed += 1;
         self.in_flight = self.in_flight.saturating_sub(1);
         ack::write_flow(out, request_id, shared.plan.receiver_queue);
-        self.pump(shared, out);
+        self.flush_turn(shared, out);
     }
 
     fn refused(&mut self, error: &proto::CommandError, shared: &mut Shared, out: &mut Vec<u8>) {
@@ -278,7 +278,7 @@ impl Seat {
         }
         let due = clock::monotonic_ns() + RETRY_NS;
         shared.retries.push((due, self.number, error.request_id as u32));
-        self.pump(shared, out);
+        self.flush_turn(shared, out);
     }
 
     fn closed_by_broker(&mut self, consumer_id: u64, shared: &mut Shared) {
@@ -320,17 +320,17 @@ impl Seat {
     }
 }
 
-/// A [`Seat`] while one read's frames are worked through.
-pub(crate) struct SeatSink<'a> {
-    seat: &'a mut Seat,
+/// A [`LoadConsumer`] while one read's frames are worked through.
+pub(crate) struct LoadConsumerSink<'a> {
+    seat: &'a mut LoadConsumer,
     shared: &'a mut Shared,
     /// When the read returned; taken once per read, so a delivery's own parsing is not counted.
     now_ns: u64,
 }
 
-impl<'a> SeatSink<'a> {
+impl<'a> LoadConsumerSink<'a> {
     /// For one read.
-    pub(crate) fn new(seat: &'a mut Seat, shared: &'a mut Shared) -> Self {
+    pub(crate) fn new(seat: &'a mut LoadConsumer, shared: &'a mut Shared) -> Self {
         Self {
             seat,
             shared,
@@ -373,7 +373,7 @@ impl<'a> SeatSink<'a> {
     }
 }
 
-impl FrameSink for SeatSink<'_> {
+impl FrameSink for LoadConsumerSink<'_> {
     #[inline]
     fn on_frame(&mut self, whole: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         let (command, part) = frame::split(whole).ok_or(FrameError::Malformed)?;

@@ -4,10 +4,10 @@
 //! from a thread ([`publisher`]), waits until every process says it has everything, and adds up ([`outcome`]).
 
 mod burst;
+mod load_consumer;
 mod outcome;
 mod plan;
 mod publisher;
-mod seat;
 mod tally;
 pub(crate) mod worker;
 

@@ -18,8 +18,8 @@ use crate::clock;
 use crate::net::{Inbound, Outbound, Poller, Ready, Received, Scratch, start_connect};
 
 use super::burst::Burst;
+use super::load_consumer::{LoadConsumer, LoadConsumerSink, Phase, Shared};
 use super::plan::{Order, ReadyReport, Report, WorkerPlan};
-use super::seat::{Phase, Seat, SeatSink, Shared};
 
 /// The event token of standard input; connections use their number.
 const STDIN: u64 = u64::MAX;
@@ -42,7 +42,7 @@ const REST: Duration = Duration::from_micros(300);
 
 /// One connection with its socket.
 struct Conn {
-    seat: Seat,
+    seat: LoadConsumer,
     stream: Option<TcpStream>,
     inbound: Inbound,
     outbound: Outbound,
@@ -132,7 +132,7 @@ impl Worker {
         let first_of = |conn: u64| (consumers * conn / connections.max(1)) as u32;
         let conns = (0..connections)
             .map(|number| Conn {
-                seat: Seat::new(
+                seat: LoadConsumer::new(
                     number as u32,
                     first_of(number),
                     first_of(number + 1) - first_of(number),
@@ -421,7 +421,7 @@ impl Worker {
             return Ok(false);
         };
         let read_bytes = self.shared.plan.read_bytes as usize;
-        let mut sink = SeatSink::new(&mut conn.seat, &mut self.shared);
+        let mut sink = LoadConsumerSink::new(&mut conn.seat, &mut self.shared);
         let received = conn
             .inbound
             .receive(

@@ -111,7 +111,7 @@ impl ReceivePlan {
 
 /// One consumer at work.
 #[derive(Debug, Default)]
-struct Seat {
+struct LoadConsumer {
     taken: u32,
     order: OrderOf,
 }
@@ -129,7 +129,7 @@ pub(crate) fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> 
         grant(plan, &link_of, &mut links, &poller)?;
     }
     teller.say(Event::Ready);
-    let mut seats: Vec<Seat> = plan.consumers.iter().map(|_| Seat::default()).collect();
+    let mut seats: Vec<LoadConsumer> = plan.consumers.iter().map(|_| LoadConsumer::default()).collect();
     let bodies = Bodies::default();
     let (mut ready, mut scratch) = (Vec::<Ready>::new(), Scratch::default());
     let mut flushed_ns = 0;
@@ -181,7 +181,7 @@ fn grant(plan: &ReceivePlan, link_of: &[usize], links: &mut [Link], poller: &Pol
 fn receive(
     plan: &ReceivePlan,
     link: &mut Link,
-    seats: &mut [Seat],
+    seats: &mut [LoadConsumer],
     bodies: &Bodies,
     scratch: &mut Scratch,
     teller: &mut Teller,
@@ -211,7 +211,7 @@ fn receive(
 /// Takes deliveries.
 struct Deliveries<'a> {
     plan: &'a ReceivePlan,
-    seats: &'a mut [Seat],
+    seats: &'a mut [LoadConsumer],
     bodies: &'a Bodies,
     slice: &'a mut Slice,
     ordered: bool,

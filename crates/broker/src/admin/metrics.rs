@@ -17,11 +17,11 @@ pub enum Stage {
     Receive,
     /// From the append to durable.
     Persistence,
-    /// From durable to the listeners' shards knowing it.
+    /// From durable to the stream consumers' shards knowing it.
     Notification,
     /// From there to the frames being ready to send.
     Preparation,
-    /// Handing the frames to the sockets, first to last listener.
+    /// Handing the frames to the sockets, first to last stream consumer.
     Broadcasting,
     /// From sending to the consumer's acknowledgement.
     Acknowledgement,
@@ -83,16 +83,16 @@ pub struct MetricsSnapshot {
     pub lost_skipped_total: u64,
     /// What happened on broadcast subscriptions since the start, also of topics that are not loaded any more.
     pub broadcast: BroadcastTotals,
-    /// Bytes held or reserved of entries read back for listeners and subscriptions that are behind.
-    pub backlog_cache_bytes: u64,
+    /// Bytes held or reserved of entries read back for stream consumers and subscriptions that are behind.
+    pub catch_up_read_cache_bytes: u64,
     /// Bytes of the newest entries that shards have at hand.
     pub newest_cache_bytes: u64,
     /// Bytes given to consumers of Shared, Key_Shared and non-persistent subscriptions that sockets have not taken.
     pub unwritten_bytes: u64,
     /// Bytes of these that were set aside so far because sockets took nothing.
     pub set_aside_bytes_total: u64,
-    /// Reads for such listeners that wait for room.
-    pub backlog_reads_waiting: u64,
+    /// Reads for such stream consumers that wait for room.
+    pub catch_up_reads_waiting: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.
     pub families: Vec<MetricFamily>,
 }

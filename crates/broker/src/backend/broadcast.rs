@@ -1,4 +1,4 @@
-//! Broadcast subscriptions: their listeners in numbers, and the slowest by name.
+//! Broadcast subscriptions: their stream consumers in numbers, and the slowest by name.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -63,7 +63,7 @@ impl Backend {
     }
 }
 
-/// The listeners in numbers.
+/// The stream consumers in numbers.
 pub(super) fn summary(
     topic: &TopicFigures,
     subscription: &SubscriptionFigures,

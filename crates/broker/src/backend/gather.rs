@@ -1,4 +1,4 @@
-//! Getting a topic's numbers: once from its home, and once from every shard that may have listeners.
+//! Getting a topic's numbers: once from its home, and once from every shard that may have stream consumers.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use pharos_types::TopicName;
 use super::Backend;
 use crate::admin::AdminError;
 use crate::ids::{ConsumerKey, TopicId};
-use crate::topic::{AckFigures, CursorFigures, ListenerFigures, TopicFigures, Wanted};
+use crate::topic::{AckFigures, CursorFigures, StreamConsumerFigures, TopicFigures, Wanted};
 
-/// What listeners say, by consumer.
+/// What stream consumers say, by consumer.
 #[derive(Default)]
-pub(super) struct Live(HashMap<ConsumerKey, ListenerFigures>);
+pub(super) struct Live(HashMap<ConsumerKey, StreamConsumerFigures>);
 
 impl Live {
-    pub(super) fn new(listeners: impl IntoIterator<Item = ListenerFigures>) -> Self {
+    pub(super) fn new(listeners: impl IntoIterator<Item = StreamConsumerFigures>) -> Self {
         Self(
             listeners
                 .into_iter()
@@ -23,12 +23,12 @@ impl Live {
         )
     }
 
-    pub(super) fn get(&self, key: ConsumerKey) -> Option<&ListenerFigures> {
+    pub(super) fn get(&self, key: ConsumerKey) -> Option<&StreamConsumerFigures> {
         self.0.get(&key)
     }
 
-    /// The listener that has a cursor.
-    pub(super) fn of(&self, cursor: &CursorFigures) -> Option<&ListenerFigures> {
+    /// The stream consumer that has a cursor.
+    pub(super) fn of(&self, cursor: &CursorFigures) -> Option<&StreamConsumerFigures> {
         self.get(cursor.lent_to?)
     }
 
@@ -39,7 +39,7 @@ impl Live {
 }
 
 impl Backend {
-    /// A topic's numbers, with what its listeners know.
+    /// A topic's numbers, with what its stream consumers know.
     pub(super) async fn gather(
         &self,
         name: TopicName,
@@ -60,14 +60,14 @@ impl Backend {
         Ok((figures, live))
     }
 
-    /// What every listener of a topic says, in one round over the shards.
+    /// What every stream consumer of a topic says, in one round over the shards.
     async fn listeners(&self, topic: TopicId, with_ranges: bool) -> Result<Live, AdminError> {
         let asked = self.broker.call_all(move |shard| async move {
             let mut found = Vec::new();
             if let Some(feed) = shard.feed_by_id(topic) {
                 let tail = feed.tail();
                 feed.for_each_listener(|_, listener| {
-                    found.push(ListenerFigures::of(listener, tail, with_ranges))
+                    found.push(StreamConsumerFigures::of(listener, tail, with_ranges))
                 });
             }
             found

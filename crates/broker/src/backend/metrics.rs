@@ -17,7 +17,7 @@ use crate::admin::{
 use crate::feed::FeedStages;
 use crate::ids::TopicId;
 use crate::shard::{Counts, Shard};
-use crate::topic::{HomeStages, ListenerFigures, Past, TopicFigures, Wanted};
+use crate::topic::{HomeStages, Past, StreamConsumerFigures, TopicFigures, Wanted};
 
 /// The name under which the subscriptions of a topic that has too many to show are put together.
 const TOGETHER: &str = "*";
@@ -32,7 +32,7 @@ struct ShardFigures {
     /// Connections that live here.
     living: u64,
     topics: Vec<TopicFigures>,
-    feeds: Vec<(TopicId, Vec<ListenerFigures>, FeedStages)>,
+    feeds: Vec<(TopicId, Vec<StreamConsumerFigures>, FeedStages)>,
     past: FeedStages,
     /// Of topics that are not loaded any more.
     unloaded: Past,
@@ -75,16 +75,16 @@ impl Backend {
                 takeovers: counts.broadcast.takeovers,
                 takeovers_refused: counts.broadcast.takeovers_refused,
             },
-            backlog_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
+            catch_up_read_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
             unwritten_bytes: self.broker.shared.unwritten.used(),
             set_aside_bytes_total: self.broker.shared.unwritten.set_aside_total(),
             newest_cache_bytes: shards.iter().map(|shard| shard.newest_bytes).sum(),
-            backlog_reads_waiting: shards.iter().map(|shard| shard.backlog_waiting).sum(),
+            catch_up_reads_waiting: shards.iter().map(|shard| shard.backlog_waiting).sum(),
             ..MetricsSnapshot::default()
         };
         let (mut home, mut away) = (HomeStages::default(), FeedStages::default());
         let mut topics = Vec::new();
-        let mut feeds: HashMap<TopicId, (Vec<ListenerFigures>, FeedStages)> = HashMap::new();
+        let mut feeds: HashMap<TopicId, (Vec<StreamConsumerFigures>, FeedStages)> = HashMap::new();
         for shard in shards {
             away.merge(&shard.past);
             home.merge(&shard.unloaded.stages);
@@ -170,9 +170,9 @@ async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
     }
 }
 
-fn listeners_of(feed: &crate::feed::Feed) -> Vec<ListenerFigures> {
+fn listeners_of(feed: &crate::feed::Feed) -> Vec<StreamConsumerFigures> {
     let (mut found, tail) = (Vec::new(), feed.tail());
-    feed.for_each_listener(|_, listener| found.push(ListenerFigures::of(listener, tail, false)));
+    feed.for_each_listener(|_, listener| found.push(StreamConsumerFigures::of(listener, tail, false)));
     found
 }
 

@@ -1,7 +1,7 @@
 //! The verbs of administration, carried out by the running broker.
 //!
 //! Owned by the admin front door; called from its threads. Each verb goes to the topic's home shard and does its work
-//! there; numbers of cursors that are lent to listeners come from one more round over all shards, and are put
+//! there; numbers of cursors that are handed over to stream consumers come from one more round over all shards, and are put
 //! together here, off the shards. Work on a shard per call grows with subscriptions, never with messages; between calls
 //! nothing is done. Each file has the verbs of one interface of [`admin`](crate::admin), and what they need.
 
@@ -33,7 +33,7 @@ use crate::broker::Broker;
 use crate::error::TopicError;
 use crate::ids::ShardId;
 use crate::placement::Placed;
-use crate::topic::{Access, Topic, Upkeep};
+use crate::topic::{Access, Maintenance, Topic};
 use meters::Meters;
 use pharos_catalog::Catalog;
 
@@ -145,7 +145,7 @@ impl BrokerAdmin for Backend {
         Box::pin(async move {
             let all = self
                 .broker
-                .call_all(|shard| async move { shard.look_after_all(Upkeep::Quotas).await });
+                .call_all(|shard| async move { shard.maintain_all(Maintenance::Quotas).await });
             all.await?;
             Ok(())
         })

@@ -194,7 +194,7 @@ impl Assembly<'_> {
             .unwrap_or(self.topic.log.created_ms)
     }
 
-    /// What went on with the listeners of a subscription since they joined.
+    /// What went on with the stream consumers of a subscription since they joined.
     fn live_activity(&self, subscription: &SubscriptionFigures) -> Activity {
         let mut all = Activity::default();
         for listener in subscription
@@ -374,7 +374,7 @@ impl Assembly<'_> {
         }
     }
 
-    /// When a consumer last gave permits: as a listener, or to the topic's home.
+    /// When a consumer last gave permits: as a stream consumer, or to the topic's home.
     fn flow_at_ms(&self, consumer: &ConsumerFigures) -> i64 {
         let listener = self.live.get(consumer.key);
         signed(

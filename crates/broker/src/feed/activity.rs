@@ -1,13 +1,13 @@
 //! What went on between a topic and a consumer, or all consumers of a subscription: counters and times for stats.
 //!
-//! A listener counts for itself, entries where messages would have to be looked up; everything else is counted at the topic's
+//! A stream consumer counts for itself, entries where messages would have to be looked up; everything else is counted at the topic's
 //! home. Both come together as an [`Activity`].
 
 use pharos_runtime::{Nanos, clock};
 
 use super::Sent;
 
-/// A moment, to the second. 4 bytes, because listeners keep some and there are a hundred thousand of them.
+/// A moment, to the second. 4 bytes, because stream consumers keep some and there are a hundred thousand of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u32);
 
@@ -82,9 +82,9 @@ impl Activity {
     }
 }
 
-/// What a listener counts.
+/// What a stream consumer counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListenerActivity {
+pub struct StreamConsumerActivity {
     /// Messages and bytes sent to it since it joined.
     pub sent: Sent,
     /// Entries sent to it.
@@ -99,7 +99,7 @@ pub struct ListenerActivity {
     pub sent_at: Moment,
 }
 
-impl ListenerActivity {
+impl StreamConsumerActivity {
     /// In messages.
     #[must_use]
     pub fn in_messages(&self) -> Activity {
@@ -133,12 +133,12 @@ mod tests {
             messages: 30,
             bytes: 300,
         };
-        let listener = ListenerActivity {
+        let listener = StreamConsumerActivity {
             sent,
             entries: 3,
             acked: 2,
             redelivered: 1,
-            ..ListenerActivity::default()
+            ..StreamConsumerActivity::default()
         };
         let activity = listener.in_messages();
         assert_eq!((activity.acked, activity.redelivered), (20, 10));

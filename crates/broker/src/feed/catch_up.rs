@@ -1,13 +1,13 @@
 //! What a shard holds of entries that were read back from the log: one account for all its topics and subscriptions.
 //!
 //! ```text
-//!  a listener is behind ───► reserve ──room──► read ─► the reservation becomes pages ─► delivered ─► released
+//!  a stream consumer is behind ───► reserve ──room──► read ─► the reservation becomes pages ─► delivered ─► released
 //!  a dispatcher is behind ─►    │          └──► read ─► dealt at once to consumers with room ─► released
 //!                               └─none─► wait, first come first served, until something is released
 //! ```
 //! Always true: what is reserved and held is at most `bytes_max`, and beyond that what the last entries read were larger
 //! than foreseen (a read always brings one entry, however large). While nothing is held a read may begin whatever the
-//! limit is, so that every listener gets on. What waits in send queues is not in the account, because a peer that takes
+//! limit is, so that every stream consumer gets on. What waits in send queues is not in the account, because a peer that takes
 //! nothing must not hold up others; that is bounded by the queue of each connection.
 
 use std::cell::{Cell, RefCell};
@@ -46,7 +46,7 @@ pub(crate) enum Waiting {
 /// Room that one read of a dispatcher has; released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Room {
-    backlog: Rc<Backlog>,
+    backlog: Rc<CatchUpReadBudget>,
     bytes: usize,
 }
 
@@ -66,7 +66,7 @@ impl Drop for Room {
 
 /// The account.
 #[derive(Debug)]
-pub struct Backlog {
+pub struct CatchUpReadBudget {
     bytes_max: usize,
     used: Cell<usize>,
     peak: Cell<usize>,
@@ -78,7 +78,7 @@ pub struct Backlog {
     waiting: RefCell<VecDeque<Waiting>>,
 }
 
-impl Backlog {
+impl CatchUpReadBudget {
     /// An account of at most `bytes_max`.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Reserves until there is no room, `bytes` each time; how often.
-    fn reserve_all(backlog: &Backlog, bytes: usize) -> usize {
+    fn reserve_all(backlog: &CatchUpReadBudget, bytes: usize) -> usize {
         std::iter::from_fn(|| backlog.reserve(false))
             .inspect(|reserved| assert_eq!(*reserved, bytes))
             .count()
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn reads_share_the_room_and_wait_in_order_when_there_is_none() {
-        let backlog = Backlog::new(4 * READ_BYTES_MAX);
+        let backlog = CatchUpReadBudget::new(4 * READ_BYTES_MAX);
         assert_eq!(backlog.reserve(false), Some(READ_BYTES_MAX));
         for number in 0..100 {
             backlog.set_holder(topic(number), true);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn many_reads_of_a_large_account_are_large_and_wait() {
-        let backlog = Backlog::new(64 << 20);
+        let backlog = CatchUpReadBudget::new(64 << 20);
         for number in 0..1000 {
             backlog.set_holder(topic(number), true);
         }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn without_any_room_one_read_at_a_time_gets_through() {
-        let backlog = Backlog::new(0);
+        let backlog = CatchUpReadBudget::new(0);
         assert_eq!(backlog.reserve(false), Some(READ_BYTES_MIN));
         assert_eq!(backlog.reserve(false), None);
         backlog.release(READ_BYTES_MIN);
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_dispatcher_has_room_as_a_feed_has_and_gives_it_back() {
-        let backlog = Rc::new(Backlog::new(4 * READ_BYTES_MAX));
+        let backlog = Rc::new(CatchUpReadBudget::new(4 * READ_BYTES_MAX));
         let wanted = 3 * READ_BYTES_MAX;
         let first = backlog.reserve_room(false, wanted).unwrap();
         assert_eq!((first.bytes(), backlog.used()), (wanted, wanted));

@@ -1,6 +1,6 @@
-//! Who of a connection's listeners is due which entry: cohorts by place, the foremost apart from the others.
+//! Who of a connection's stream consumers is due which entry: cohorts by place, the foremost apart from the others.
 //!
-//! Nearly always all listeners stand together at the tail, and each entry moves them one place on. So the foremost
+//! Nearly always all stream consumers stand together at the tail, and each entry moves them one place on. So the foremost
 //! cohort is kept where it costs no search and no allocation to move; those behind it are in a map.
 //!
 //! Always true: the map holds only places below the foremost one, and no empty cohort.
@@ -11,10 +11,10 @@ use std::ops::Bound;
 use pharos_types::Ordinal;
 use smallvec::SmallVec;
 
-/// A listener's membership of a cohort.
+/// A stream consumer's membership of a cohort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// The listener.
+    /// The stream consumer.
     pub(super) index: u32,
     /// Which of its memberships; only its newest counts.
     pub(super) ticket: u32,

@@ -1,11 +1,11 @@
-//! The listeners of one connection on one topic, and the loop that deals entries to them.
+//! The stream consumers of one connection on one topic, and the loop that deals entries to them.
 //!
 //! Listeners that are due the same entry stand in one *cohort*. The cohort at the tail is where nearly all stand;
 //! one that fell behind (out of permits, full socket, late joiner) stands in a cohort further back, which is served
 //! with entries read back from the log until it meets the next cohort and merges with it. Nothing is queued per
-//! listener: a connection that cannot take more bytes just stops asking, so a slow one costs no memory.
+//! stream consumer: a connection that cannot take more bytes just stops asking, so a slow one costs no memory.
 //!
-//! Always true: a listener stands in exactly one cohort (its `ticket` says which membership counts) or is parked
+//! Always true: a stream consumer stands in exactly one cohort (its `ticket` says which membership counts) or is parked
 //! without permits.
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use super::cohorts::{Cohort, Cohorts, Member};
 use super::due::{Bell, DueGroups};
 use super::window::Found;
-use super::{Feed, Lease, Listener, Moment, Sent};
+use super::{CursorHandoff, Feed, Moment, Sent, StreamConsumer};
 use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey};
 
@@ -53,7 +53,7 @@ pub enum Filled {
     Drained,
 }
 
-/// The listeners of one connection on one topic.
+/// The stream consumers of one connection on one topic.
 pub struct Group {
     /// Their connection.
     pub connection: ConnectionId,
@@ -64,7 +64,7 @@ pub struct Group {
 
 #[derive(Default)]
 struct State {
-    listeners: SmallVec<[Option<Listener>; 1]>,
+    listeners: SmallVec<[Option<StreamConsumer>; 1]>,
     free: Vec<u32>,
     count: usize,
     cohorts: Cohorts,
@@ -109,7 +109,7 @@ impl Group {
         filled
     }
 
-    /// Something may be due: entries, permits, a listener, another place to read at.
+    /// Something may be due: entries, permits, a stream consumer, another place to read at.
     pub(super) fn ring(&self) {
         self.bell.ring();
     }
@@ -120,7 +120,7 @@ impl Group {
         &self.feed
     }
 
-    /// How many listeners there are.
+    /// How many stream consumers there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.borrow().count
@@ -132,8 +132,8 @@ impl Group {
         self.len() == 0
     }
 
-    /// Takes a listener in and returns its index here.
-    pub(super) fn add(&self, listener: Listener) -> u32 {
+    /// Takes a stream consumer in and returns its index here.
+    pub(super) fn add(&self, listener: StreamConsumer) -> u32 {
         let mut state = self.state.borrow_mut();
         state.count += 1;
         let index = match state.free.pop() {
@@ -154,8 +154,8 @@ impl Group {
         index
     }
 
-    /// Lets a listener go and returns it.
-    pub(super) fn remove(&self, index: u32) -> Option<Listener> {
+    /// Lets a stream consumer go and returns it.
+    pub(super) fn remove(&self, index: u32) -> Option<StreamConsumer> {
         let mut state = self.state.borrow_mut();
         let listener = state.listeners.get_mut(index as usize)?.take()?;
         state.count -= 1;
@@ -168,8 +168,8 @@ impl Group {
         Some(listener)
     }
 
-    /// Changes a listener; `None` when it is gone.
-    pub(super) fn with<R>(&self, index: u32, change: impl FnOnce(&mut Listener) -> R) -> Option<R> {
+    /// Changes a stream consumer; `None` when it is gone.
+    pub(super) fn with<R>(&self, index: u32, change: impl FnOnce(&mut StreamConsumer) -> R) -> Option<R> {
         self.state
             .borrow_mut()
             .listeners
@@ -178,8 +178,8 @@ impl Group {
             .map(change)
     }
 
-    /// Looks at every listener.
-    pub fn for_each(&self, mut look: impl FnMut(&Listener)) {
+    /// Looks at every stream consumer.
+    pub fn for_each(&self, mut look: impl FnMut(&StreamConsumer)) {
         self.state.borrow().listeners.iter().flatten().for_each(&mut look);
     }
 
@@ -193,7 +193,7 @@ impl Group {
         u32::try_from(index).ok()
     }
 
-    /// Gives a listener more permits. Returns whether it may now be due a message.
+    /// Gives a stream consumer more permits. Returns whether it may now be due a message.
     pub(super) fn add_permits(&self, index: u32, permits: u32) -> bool {
         let mut state = self.state.borrow_mut();
         let Some(Some(listener)) = state.listeners.get_mut(index as usize) else {
@@ -209,7 +209,7 @@ impl Group {
         true
     }
 
-    /// Moves a listener to another place; what it had in flight is void.
+    /// Moves a stream consumer to another place; what it had in flight is void.
     pub(super) fn rewind(&self, index: u32, to: Ordinal, epoch: Option<u64>) {
         let mut state = self.state.borrow_mut();
         let Some(Some(listener)) = state.listeners.get_mut(index as usize) else {
@@ -309,8 +309,8 @@ impl Group {
     }
 }
 
-/// Hands one entry to one listener and counts it.
-fn send(listener: &mut Listener, entry: &Arc<FeedEntry>, ready: Moment, sink: &mut dyn DeliverySink) {
+/// Hands one entry to one stream consumer and counts it.
+fn send(listener: &mut StreamConsumer, entry: &Arc<FeedEntry>, ready: Moment, sink: &mut dyn DeliverySink) {
     let to = Recipient {
         consumer_id: listener.consumer_id,
         redelivery_count: 0,
@@ -340,7 +340,7 @@ impl State {
             Some(Some(listener)) if listener.queued && listener.ticket == member.ticket)
     }
 
-    /// Stands a listener into the cohort of its next entry.
+    /// Stands a stream consumer into the cohort of its next entry.
     fn enqueue(&mut self, index: u32) {
         let Some(Some(listener)) = self.listeners.get_mut(index as usize) else {
             return;
@@ -384,13 +384,13 @@ impl State {
     }
 }
 
-/// A listener in its group: what a connection keeps per consumer.
-pub struct Seat {
+/// A stream consumer in its group: what a connection keeps per consumer.
+pub struct ConsumerHandle {
     group: Rc<Group>,
     index: u32,
 }
 
-impl Seat {
+impl ConsumerHandle {
     pub(super) fn new(group: Rc<Group>, index: u32) -> Self {
         Self { group, index }
     }
@@ -429,14 +429,14 @@ impl Seat {
         }
     }
 
-    /// Looks at the listener.
-    pub fn with<R>(&self, look: impl FnOnce(&Listener) -> R) -> Option<R> {
+    /// Looks at the stream consumer.
+    pub fn with<R>(&self, look: impl FnOnce(&StreamConsumer) -> R) -> Option<R> {
         self.group.with(self.index, |listener| look(listener))
     }
 
     /// Leaves the group and gives the lease back.
     #[must_use]
-    pub fn leave(self) -> Option<Lease> {
+    pub fn leave(self) -> Option<CursorHandoff> {
         self.group.feed.leave(&self.group, self.index)
     }
 

@@ -1,25 +1,25 @@
-//! A topic as one shard sees it: the entries at hand, and the listeners on the shard's connections.
+//! A topic as one shard sees it: the entries at hand, and the stream consumers on the shard's connections.
 //!
 //! ```text
-//!   home shard ──Appended──► Feed ──┬─► Group (connection 1): cohorts of listeners ──► frames
+//!   home shard ──Appended──► Feed ──┬─► Group (connection 1): cohorts of stream consumers ──► frames
 //!                  ◄──Read────      ├─► Group (connection 2)
 //!                  ◄──Progress──    └─► …
 //! ```
 //!
-//! Owned by its shard; nothing here locks, waits or spawns. Acknowledgements end here: they move the listener's
+//! Owned by its shard; nothing here locks, waits or spawns. Acknowledgements end here: they move the stream consumer's
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
-//! Always true: a seat whose cursor moved since the last report is in `dirty`, once; while nobody listens, nothing is.
+//! Always true: a handle whose cursor moved since the last report is in `dirty`, once; while nobody listens, nothing is.
 
 mod activity;
-mod backlog;
+mod catch_up;
 mod cohorts;
 mod due;
 mod group;
-mod listener;
 mod marks;
 mod newest;
 mod pages;
 mod reads;
+mod stream_consumer;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -37,14 +37,14 @@ use pharos_managed_ledger::{LedgerTable, Lookup};
 use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
-pub use activity::{Activity, ListenerActivity, Moment};
-pub use backlog::Backlog;
-pub(crate) use backlog::{Room, Waiting, retry_delay};
+pub use activity::{Activity, Moment, StreamConsumerActivity};
+pub use catch_up::CatchUpReadBudget;
+pub(crate) use catch_up::{Room, Waiting, retry_delay};
 pub use due::DueGroups;
-pub use group::{DeliverySink, Filled, Group, Recipient, Seat};
-pub use listener::{Lease, Listener, Sent};
+pub use group::{ConsumerHandle, DeliverySink, Filled, Group, Recipient};
 pub use marks::Marks;
 pub use newest::Newest;
+pub use stream_consumer::{CursorHandoff, Sent, StreamConsumer};
 pub use timeline::FeedStages;
 pub use window::Found;
 
@@ -67,7 +67,7 @@ pub struct Ack<'a> {
     pub remaining: &'a [i64],
 }
 
-/// What a shard must know of a topic before its first listener sits down.
+/// What a shard must know of a topic before its first stream consumer sits down.
 #[derive(Clone, Debug)]
 pub struct FeedSeed {
     /// The topic.
@@ -94,7 +94,7 @@ pub trait FeedHost {
     /// Entries from `from` on are needed: at least one, at most `entries_max`, and not more than `bytes_max`; answer with
     /// [`Feed::on_read`] or [`Feed::on_read_failed`].
     fn read(&self, topic: TopicId, from: Ordinal, entries_max: usize, bytes_max: usize);
-    /// A read found no room in the [`Backlog`]: let go of what is not used, and soon.
+    /// A read found no room in the [`CatchUpReadBudget`]: let go of what is not used, and soon.
     fn read_waits(&self);
     /// There may be room for reads that wait: give them their turn, but not from within this call.
     fn read_room(&self);
@@ -104,7 +104,7 @@ pub trait FeedHost {
     fn wake(&self, connection: ConnectionId);
     /// The feed has progress to report within a second.
     fn dirty(&self, topic: TopicId);
-    /// A listener has acknowledged all of a topic that is terminated.
+    /// A stream consumer has acknowledged all of a topic that is terminated.
     fn end_of_topic(&self, connection: ConnectionId, consumer_id: u64);
 }
 
@@ -117,7 +117,7 @@ pub struct Feed {
     /// The partition index to stamp on message ids.
     pub partition: Option<u32>,
     host: Rc<dyn FeedHost>,
-    backlog: Rc<Backlog>,
+    backlog: Rc<CatchUpReadBudget>,
     newest: Rc<Newest>,
     /// The list of `newest` that names this topic.
     listed: Cell<u64>,
@@ -137,9 +137,14 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// A feed without listeners. `backlog` and `newest`: the accounts of all feeds of the shard.
+    /// A feed without stream consumers. `backlog` and `newest`: the accounts of all feeds of the shard.
     #[must_use]
-    pub fn new(seed: FeedSeed, host: Rc<dyn FeedHost>, backlog: Rc<Backlog>, newest: Rc<Newest>) -> Rc<Self> {
+    pub fn new(
+        seed: FeedSeed,
+        host: Rc<dyn FeedHost>,
+        backlog: Rc<CatchUpReadBudget>,
+        newest: Rc<Newest>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             topic: seed.topic,
             partition: seed.name.partition(),
@@ -190,7 +195,7 @@ impl Feed {
     }
 
     /// All groups, for stats.
-    pub fn for_each_listener(&self, mut look: impl FnMut(ConnectionId, &Listener)) {
+    pub fn for_each_listener(&self, mut look: impl FnMut(ConnectionId, &StreamConsumer)) {
         for (connection, group) in self.groups.borrow().iter() {
             group.for_each(|listener| look(*connection, listener));
         }
@@ -201,21 +206,21 @@ impl Feed {
         self: &Rc<Self>,
         connection: ConnectionId,
         consumer: (u64, ConsumerKey),
-        lease: Lease,
+        lease: CursorHandoff,
         permits: i64,
         epoch: Option<u64>,
-    ) -> Seat {
+    ) -> ConsumerHandle {
         let group = match self.groups.borrow_mut().entry(connection) {
             MapEntry::Occupied(entry) => entry.get().clone(),
             MapEntry::Vacant(entry) => entry
                 .insert(Rc::new(Group::new(connection, self.clone())))
                 .clone(),
         };
-        let index = group.add(Listener::new(consumer.0, consumer.1, lease, permits, epoch));
-        Seat::new(group, index)
+        let index = group.add(StreamConsumer::new(consumer.0, consumer.1, lease, permits, epoch));
+        ConsumerHandle::new(group, index)
     }
 
-    fn leave(&self, group: &Rc<Group>, index: u32) -> Option<Lease> {
+    fn leave(&self, group: &Rc<Group>, index: u32) -> Option<CursorHandoff> {
         let listener = group.remove(index)?;
         if group.is_empty() {
             let mut groups = self.groups.borrow_mut();
@@ -295,7 +300,7 @@ impl Feed {
         Progress { moved }
     }
 
-    /// Acknowledges messages of one listener. Ids that do not exist (trimmed, never written) change nothing, nor do sets of batch
+    /// Acknowledges messages of one stream consumer. Ids that do not exist (trimmed, never written) change nothing, nor do sets of batch
     /// indexes that are longer than any batch delivered here; returns how many of those there were.
     fn ack(
         &self,
@@ -342,14 +347,14 @@ impl Feed {
         self.largest_batch.set(largest);
     }
 
-    /// As [`Seat::skip_to`], for the topic's home, which knows consumers by key.
+    /// As [`ConsumerHandle::skip_to`], for the topic's home, which knows consumers by key.
     pub(crate) fn skip_consumer(&self, connection: ConnectionId, key: ConsumerKey, to: Ordinal) {
         if let Some((group, index)) = self.seat_of(connection, key) {
             self.skip_to(&group, index, to);
         }
     }
 
-    /// Acknowledgements for a listener that came by way of the topic's home.
+    /// Acknowledgements for a stream consumer that came by way of the topic's home.
     pub(crate) fn ack_consumer(
         &self,
         connection: ConnectionId,
@@ -383,7 +388,7 @@ impl Feed {
         }
     }
 
-    /// Changes a listener's cursor and keeps the marks, the dirty list and the end of topic right.
+    /// Changes a stream consumer's cursor and keeps the marks, the dirty list and the end of topic right.
     fn change(&self, group: &Rc<Group>, index: u32, change: impl FnOnce(&mut AckState)) {
         let tail = self.tail();
         let outcome = group.with(index, |listener| {
@@ -407,7 +412,7 @@ impl Feed {
 
     /// A marker is nobody's message: it is acknowledged in passing. The group is borrowed by the caller, so the
     /// dirty list is left alone; the next real acknowledgement reports it.
-    fn acknowledge_marker(listener: &mut Listener, ordinal: Ordinal) {
+    fn acknowledge_marker(listener: &mut StreamConsumer, ordinal: Ordinal) {
         listener.acks.ack(ordinal);
     }
 

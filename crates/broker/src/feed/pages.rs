@@ -1,4 +1,4 @@
-//! Entries of one topic that were read back from the log for listeners that are behind: one page for each read.
+//! Entries of one topic that were read back from the log for stream consumers that are behind: one page for each read.
 //!
 //! Always true: `bytes` is the weight of what the pages hold; the entries of a page are dense.
 
@@ -20,7 +20,7 @@ const ENTRY_BYTES: usize = 160;
 struct Page {
     entries: Vec<Arc<FeedEntry>>,
     bytes: usize,
-    /// Some listener was given an entry of it.
+    /// Some stream consumer was given an entry of it.
     is_visited: bool,
 }
 
@@ -124,7 +124,7 @@ impl Pages {
     }
 
     /// Drops the pages in which nobody stands and that nobody will reach within `reach` further pages. `places`: where
-    /// listeners stand, rising. `on_its_way`: where the page ends that begins at a place and is being read.
+    /// stream consumers stand, rising. `on_its_way`: where the page ends that begins at a place and is being read.
     pub(crate) fn retain(
         &mut self,
         places: &[Ordinal],

@@ -1,4 +1,4 @@
-//! Reading back for listeners that are behind: asking, reading ahead, and letting go of what all have passed.
+//! Reading back for stream consumers that are behind: asking, reading ahead, and letting go of what all have passed.
 //!
 //! One read for all who wait at the same place. While somebody goes through pages from front to back, the next two are
 //! asked for before they are needed, both at once, so that the device works while a page is delivered; with many topics behind
@@ -10,7 +10,7 @@
 //! ```
 //! How many entries a page will hold is guessed from the last one, because the second read must say where it begins.
 //!
-//! Always true: what the pages weigh and what `asked` has reserved is in the shard's [`Backlog`](super::Backlog) account.
+//! Always true: what the pages weigh and what `asked` has reserved is in the shard's [`CatchUpReadBudget`](super::CatchUpReadBudget) account.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use pharos_runtime::Nanos;
 use pharos_types::Ordinal;
 
-use super::backlog::{Waiting, retry_delay};
+use super::catch_up::{Waiting, retry_delay};
 use super::pages::Pages;
 use super::{Feed, Found};
 use crate::entry::FeedEntry;
@@ -29,7 +29,7 @@ use crate::ids::ConnectionId;
 pub(crate) const READ_ENTRIES_MAX: usize = 1000;
 /// Pages that are asked for ahead of the one that is delivered.
 const AHEAD: usize = 2;
-/// Pages ahead of a listener that are kept for it, when others were faster.
+/// Pages ahead of a stream consumer that are kept for it, when others were faster.
 const KEPT_AHEAD: usize = 8;
 /// Where so many listen, nobody looks where they all stand; pages then make room for others by age.
 const LISTENERS_SCANNED: usize = 1024;
@@ -250,7 +250,7 @@ impl Feed {
         }
     }
 
-    /// Lets go of the pages that all listeners have passed.
+    /// Lets go of the pages that all stream consumers have passed.
     pub(super) fn drop_passed(&self) {
         if self.window.borrow_mut().pages().is_empty() {
             return;

@@ -6,7 +6,7 @@
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::Ordinal;
 
-use super::activity::{Activity, ListenerActivity};
+use super::activity::{Activity, StreamConsumerActivity};
 use crate::ids::{ConsumerKey, SlotId};
 
 /// What was sent to consumers, redeliveries included.
@@ -26,9 +26,9 @@ impl Sent {
     }
 }
 
-/// The virtual cursor that the topic's home lends to a listener, and gets back when the listener leaves.
+/// The virtual cursor that the topic's home lends to a stream consumer, and gets back when the stream consumer leaves.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub struct CursorHandoff {
     /// Which place of the cursor log this is; `None` for a cursor that nobody persists.
     pub slot: Option<SlotId>,
     /// What is acknowledged.
@@ -37,13 +37,13 @@ pub struct Lease {
     pub read_from: Ordinal,
     /// Whether the place holds back trimming.
     pub durable: bool,
-    /// On its way home: what went on with the listener, for stats.
+    /// On its way home: what went on with the stream consumer, for stats.
     pub activity: Activity,
 }
 
-/// A listener.
+/// A stream consumer.
 #[derive(Debug)]
-pub struct Listener {
+pub struct StreamConsumer {
     /// The consumer's id on its connection.
     pub consumer_id: u64,
     /// Who it is in the process.
@@ -69,13 +69,19 @@ pub struct Listener {
     /// Whether the place holds back trimming.
     pub durable: bool,
     /// What went on since it joined; for stats.
-    pub activity: ListenerActivity,
+    pub activity: StreamConsumerActivity,
 }
 
-impl Listener {
-    /// A listener that takes up a lease.
+impl StreamConsumer {
+    /// A stream consumer that takes up a lease.
     #[must_use]
-    pub fn new(consumer_id: u64, key: ConsumerKey, lease: Lease, permits: i64, epoch: Option<u64>) -> Self {
+    pub fn new(
+        consumer_id: u64,
+        key: ConsumerKey,
+        lease: CursorHandoff,
+        permits: i64,
+        epoch: Option<u64>,
+    ) -> Self {
         Self {
             consumer_id,
             key,
@@ -89,14 +95,14 @@ impl Listener {
             queued: false,
             dirty: false,
             durable: lease.durable,
-            activity: ListenerActivity::default(),
+            activity: StreamConsumerActivity::default(),
         }
     }
 
     /// The lease, to give back.
     #[must_use]
-    pub fn into_lease(self) -> Lease {
-        Lease {
+    pub fn into_lease(self) -> CursorHandoff {
+        CursorHandoff {
             slot: self.slot,
             read_from: self.acks.acked_to(),
             acks: self.acks,

@@ -62,20 +62,20 @@ const ENTRY_BYTES: usize = 20_000;
 /// What one read may bring while there is room.
 const READ_BYTES: u64 = 2 << 20;
 
-/// A shard with feeds of one cold listener each.
+/// A shard with feeds of one cold stream consumer each.
 struct Shard {
     host: Rc<Host>,
-    backlog: Rc<Backlog>,
+    backlog: Rc<CatchUpReadBudget>,
     newest: Rc<Newest>,
     feeds: Vec<Rc<Feed>>,
-    seats: Vec<Seat>,
+    seats: Vec<ConsumerHandle>,
 }
 
 impl Shard {
     fn new(topics: u64, bytes_max: usize) -> Self {
         let mut shard = Self {
             host: Rc::default(),
-            backlog: Rc::new(Backlog::new(bytes_max)),
+            backlog: Rc::new(CatchUpReadBudget::new(bytes_max)),
             newest: Rc::new(Newest::new(bytes_max)),
             feeds: Vec::new(),
             seats: Vec::new(),
@@ -102,7 +102,7 @@ impl Shard {
                 shard: ShardId(0),
                 number,
             };
-            let lease = Lease {
+            let lease = CursorHandoff {
                 slot: None,
                 acks: AckState::default(),
                 read_from: Ordinal(0),
@@ -209,7 +209,7 @@ fn who_takes_nothing_does_not_hold_up_others() {
         seats,
         ..
     } = shard;
-    seats.into_iter().for_each(|seat| drop(seat.leave()));
+    seats.into_iter().for_each(|handle| drop(handle.leave()));
     drop(feeds);
     assert_eq!((backlog.used(), backlog.holders().len()), (0, 0));
 }
@@ -297,11 +297,11 @@ fn a_feed_whose_listeners_left_with_unreported_progress_is_gone_with_what_it_had
         mut seats,
         ..
     } = shard;
-    let (feed, seat) = (feeds.remove(0), seats.remove(0));
-    seat.skip_to(Ordinal(ENTRIES));
+    let (feed, handle) = (feeds.remove(0), seats.remove(0));
+    handle.skip_to(Ordinal(ENTRIES));
     assert_eq!(feed.dirty.borrow().len(), 1);
     // Its topic's home closes the feed before the progress is reported.
-    let lease = seat.leave().unwrap();
+    let lease = handle.leave().unwrap();
     assert_eq!(lease.acks.acked_to(), Ordinal(ENTRIES));
     drop(feed);
     assert_eq!(newest.used(), 0);

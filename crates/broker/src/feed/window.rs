@@ -1,7 +1,7 @@
 //! The entries of one topic that a shard has at hand: the newest ones, and pages read back for those behind.
 //!
 //! Always true: `recent` is contiguous and ends at `tail`; both parts stay within their byte budgets, whatever
-//! listeners do, because anything here can be read again from the topic's home.
+//! stream consumers do, because anything here can be read again from the topic's home.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -9,7 +9,7 @@ use pharos_types::Position;
 use super::message::Publish;
 use crate::entry::FeedEntry;
 use crate::error::PublishError;
-use crate::feed::Seat;
+use crate::feed::ConsumerHandle;
 use crate::ids::{ConsumerKey, ProducerKey};
 use crate::unwritten::Held;
 
@@ -58,7 +58,7 @@ pub struct Dispatched {
 
 /// Something that a connection must know.
 #[derive(Debug)]
-pub enum OutletEvent {
+pub enum ConnectionEvent {
     /// A send failed; the producer lives on unless it is closed as well.
     SendFailed {
         /// Whose send it was.
@@ -108,7 +108,7 @@ pub enum OutletEvent {
     Dispatched(Vec<Dispatched>),
 }
 
-impl OutletEvent {
+impl ConnectionEvent {
     /// These sends will not be answered otherwise.
     pub(crate) fn dropped(entries: &[Publish]) -> Self {
         Self::SendsDropped {
@@ -128,17 +128,22 @@ pub enum Pumped {
 }
 
 /// A connection.
-pub trait Outlet {
+pub trait ConnectionHandle {
     /// Writes what is due, for at most a few hundred microseconds.
-    fn pump(&self) -> Pumped;
+    fn flush_turn(&self) -> Pumped;
     /// Entries of producers here are durable, in the order of their sends.
     fn on_receipts(&self, receipts: &[Receipt]);
     /// Something happened.
-    fn on_event(&self, event: OutletEvent);
-    /// A consumer here becomes the one that listens. Gives the seat back when the consumer is gone.
-    fn activate(&self, consumer_id: u64, key: ConsumerKey, seat: Seat) -> Result<(), Seat>;
-    /// A consumer here no longer listens, but stays attached. Returns its seat, if it has one.
-    fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<Seat>;
+    fn on_event(&self, event: ConnectionEvent);
+    /// A consumer here becomes the one that listens. Gives the handle back when the consumer is gone.
+    fn activate(
+        &self,
+        consumer_id: u64,
+        key: ConsumerKey,
+        handle: ConsumerHandle,
+    ) -> Result<(), ConsumerHandle>;
+    /// A consumer here no longer listens, but stays attached. Returns its handle, if it has one.
+    fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<ConsumerHandle>;
     /// Whether the peer still answers: asks, and resolves the sender when anything arrives or the time is over.
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>);
     /// Lets go of the payloads that were dispatched to consumers here and that it can read again. Called only for a connection

@@ -9,14 +9,14 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::Outlet;
+use super::ConnectionHandle;
 
 /// Places are numbered from 0; the upper half of a number counts who had the place before.
 const PLACE_BITS: u32 = 32;
 
 #[derive(Default)]
 struct Place {
-    outlet: Option<Rc<dyn Outlet>>,
+    handle: Option<Rc<dyn ConnectionHandle>>,
     /// Owners that the place had before.
     owner: u32,
     is_ready: bool,
@@ -24,7 +24,7 @@ struct Place {
 
 /// The connections of a shard.
 #[derive(Default)]
-pub(super) struct Outlets {
+pub(super) struct ConnectionHandles {
     places: Vec<Place>,
     free: Vec<u32>,
     ready: VecDeque<u64>,
@@ -33,15 +33,15 @@ pub(super) struct Outlets {
     left: u64,
 }
 
-impl Outlets {
+impl ConnectionHandles {
     /// Takes a connection in; `make` is told its number.
-    pub(super) fn insert(&mut self, make: impl FnOnce(u64) -> Rc<dyn Outlet>) -> u64 {
+    pub(super) fn insert(&mut self, make: impl FnOnce(u64) -> Rc<dyn ConnectionHandle>) -> u64 {
         self.registered += 1;
         self.insert_moved(make)
     }
 
     /// The same with a connection that another shard has handed on.
-    pub(super) fn insert_moved(&mut self, make: impl FnOnce(u64) -> Rc<dyn Outlet>) -> u64 {
+    pub(super) fn insert_moved(&mut self, make: impl FnOnce(u64) -> Rc<dyn ConnectionHandle>) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
@@ -49,7 +49,7 @@ impl Outlets {
         let mut number = u64::from(index);
         if let Some(place) = self.places.get_mut(index as usize) {
             number |= u64::from(place.owner) << PLACE_BITS;
-            place.outlet = Some(make(number));
+            place.handle = Some(make(number));
         }
         number
     }
@@ -78,15 +78,15 @@ impl Outlets {
     }
 
     /// The connection with this number, if it is still here.
-    pub(super) fn get(&self, number: u64) -> Option<&Rc<dyn Outlet>> {
+    pub(super) fn get(&self, number: u64) -> Option<&Rc<dyn ConnectionHandle>> {
         let place = self.places.get(index_of(number))?;
-        let outlet = place.outlet.as_ref()?;
-        (place.owner == owner_of(number)).then_some(outlet)
+        let handle = place.handle.as_ref()?;
+        (place.owner == owner_of(number)).then_some(handle)
     }
 
     /// All connections.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Rc<dyn Outlet>> {
-        self.places.iter().filter_map(|place| place.outlet.as_ref())
+    pub(super) fn all(&self) -> impl Iterator<Item = &Rc<dyn ConnectionHandle>> {
+        self.places.iter().filter_map(|place| place.handle.as_ref())
     }
 
     /// How many there are.
@@ -113,12 +113,12 @@ impl Outlets {
     }
 
     /// The next connection to get a turn of writing, with its number; it may ask for another one from now on.
-    pub(super) fn take_ready(&mut self) -> Option<(u64, Rc<dyn Outlet>)> {
+    pub(super) fn take_ready(&mut self) -> Option<(u64, Rc<dyn ConnectionHandle>)> {
         while let Some(number) = self.ready.pop_front() {
             if let Some(place) = self.place(number) {
                 place.is_ready = false;
-                if let Some(outlet) = &place.outlet {
-                    return Some((number, outlet.clone()));
+                if let Some(handle) = &place.handle {
+                    return Some((number, handle.clone()));
                 }
             }
         }
@@ -133,7 +133,7 @@ impl Outlets {
     fn place(&mut self, number: u64) -> Option<&mut Place> {
         self.places
             .get_mut(index_of(number))
-            .filter(|place| place.owner == owner_of(number) && place.outlet.is_some())
+            .filter(|place| place.owner == owner_of(number) && place.handle.is_some())
     }
 }
 
@@ -148,22 +148,22 @@ fn owner_of(number: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::Seat;
+    use crate::feed::ConsumerHandle;
     use crate::ids::ConsumerKey;
-    use crate::shard::{OutletEvent, Pumped, Receipt};
+    use crate::shard::{ConnectionEvent, Pumped, Receipt};
 
     struct Nobody;
 
-    impl Outlet for Nobody {
-        fn pump(&self) -> Pumped {
+    impl ConnectionHandle for Nobody {
+        fn flush_turn(&self) -> Pumped {
             Pumped::Rests
         }
         fn on_receipts(&self, _: &[Receipt]) {}
-        fn on_event(&self, _: OutletEvent) {}
-        fn activate(&self, _: u64, _: ConsumerKey, seat: Seat) -> Result<(), Seat> {
-            Err(seat)
+        fn on_event(&self, _: ConnectionEvent) {}
+        fn activate(&self, _: u64, _: ConsumerKey, handle: ConsumerHandle) -> Result<(), ConsumerHandle> {
+            Err(handle)
         }
-        fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<Seat> {
+        fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<ConsumerHandle> {
             None
         }
         fn probe(&self, _: tokio::sync::oneshot::Sender<bool>) {}
@@ -173,45 +173,50 @@ mod tests {
         fn on_tick(&self, _: std::time::Duration) {}
     }
 
-    fn add(outlets: &mut Outlets) -> u64 {
-        outlets.insert(|_| Rc::new(Nobody))
+    fn add(connection_handles: &mut ConnectionHandles) -> u64 {
+        connection_handles.insert(|_| Rc::new(Nobody))
     }
 
     #[test]
     fn each_gets_one_turn_however_often_it_asked_and_may_ask_again() {
-        let mut outlets = Outlets::default();
-        let (first, second) = (add(&mut outlets), add(&mut outlets));
-        assert!(outlets.make_ready(second));
-        assert!(!outlets.make_ready(first));
-        assert!(!outlets.make_ready(second));
-        let taken = |outlets: &mut Outlets| outlets.take_ready().map(|(number, _)| number);
-        assert_eq!(taken(&mut outlets), Some(second));
-        assert!(!outlets.make_ready(second));
-        assert_eq!(taken(&mut outlets), Some(first));
-        assert_eq!(taken(&mut outlets), Some(second));
-        assert_eq!(taken(&mut outlets), None);
-        assert!(!outlets.has_ready());
+        let mut connection_handles = ConnectionHandles::default();
+        let (first, second) = (add(&mut connection_handles), add(&mut connection_handles));
+        assert!(connection_handles.make_ready(second));
+        assert!(!connection_handles.make_ready(first));
+        assert!(!connection_handles.make_ready(second));
+        let taken = |connection_handles: &mut ConnectionHandles| {
+            connection_handles.take_ready().map(|(number, _)| number)
+        };
+        assert_eq!(taken(&mut connection_handles), Some(second));
+        assert!(!connection_handles.make_ready(second));
+        assert_eq!(taken(&mut connection_handles), Some(first));
+        assert_eq!(taken(&mut connection_handles), Some(second));
+        assert_eq!(taken(&mut connection_handles), None);
+        assert!(!connection_handles.has_ready());
     }
 
     #[test]
     fn who_left_is_not_found_even_when_the_place_is_taken_again() {
-        let mut outlets = Outlets::default();
-        let first = add(&mut outlets);
-        outlets.make_ready(first);
-        outlets.remove(first);
-        outlets.remove(first);
-        let second = add(&mut outlets);
+        let mut connection_handles = ConnectionHandles::default();
+        let first = add(&mut connection_handles);
+        connection_handles.make_ready(first);
+        connection_handles.remove(first);
+        connection_handles.remove(first);
+        let second = add(&mut connection_handles);
         assert_ne!(first, second);
-        assert!(outlets.get(first).is_none() && outlets.get(second).is_some());
-        assert!(!outlets.make_ready(first));
-        assert!(outlets.take_ready().is_none());
-        assert_eq!((outlets.len(), outlets.counts()), (1, (2, 1)));
-        assert_eq!(outlets.all().count(), 1);
-        assert!(outlets.make_ready(second));
+        assert!(connection_handles.get(first).is_none() && connection_handles.get(second).is_some());
+        assert!(!connection_handles.make_ready(first));
+        assert!(connection_handles.take_ready().is_none());
+        assert_eq!(
+            (connection_handles.len(), connection_handles.counts()),
+            (1, (2, 1))
+        );
+        assert_eq!(connection_handles.all().count(), 1);
+        assert!(connection_handles.make_ready(second));
     }
     #[test]
     fn who_is_handed_on_neither_left_nor_came() {
-        let (mut one, mut other) = (Outlets::default(), Outlets::default());
+        let (mut one, mut other) = (ConnectionHandles::default(), ConnectionHandles::default());
         let first = add(&mut one);
         assert!(one.remove_moved(first) && !one.remove_moved(first));
         let second = other.insert_moved(|_| Rc::new(Nobody));

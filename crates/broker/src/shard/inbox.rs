@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use pharos_runtime::{Nanos, clock};
 
-use super::{FeedMessage, HomeMessage, Inbox, Message, OutletEvent, Receipt, Shard};
+use super::{ConnectionEvent, FeedMessage, HomeMessage, Inbox, Message, Receipt, Shard};
 use crate::ids::{ConnectionId, TopicId};
 
 /// How long messages are handled before sockets get their turn.
@@ -94,9 +94,9 @@ impl Shard {
             }
             Message::Feed(topic, message) => self.on_feed(topic, message),
             Message::Receipts(receipts) => self.on_receipts(&receipts),
-            Message::Outlet(connection, event) => {
-                if let Some(outlet) = self.outlet(connection) {
-                    outlet.on_event(event);
+            Message::Connection(connection, event) => {
+                if let Some(handle) = self.connection_handle(connection) {
+                    handle.on_event(event);
                 }
             }
         }
@@ -106,7 +106,7 @@ impl Shard {
     fn on_topic_gone(&self, topic: TopicId, message: HomeMessage) {
         match message {
             HomeMessage::Publish { from, entries, .. } => {
-                self.tell_outlet(from, OutletEvent::dropped(&entries));
+                self.tell_outlet(from, ConnectionEvent::dropped(&entries));
             }
             HomeMessage::Read { shard, from, .. } => {
                 self.send(shard, Message::Feed(topic, FeedMessage::ReadFailed { from }));
@@ -122,10 +122,10 @@ impl Shard {
             let Some((connection, _)) = part.first() else {
                 continue;
             };
-            if let Some(outlet) = self.outlet(*connection) {
+            if let Some(handle) = self.connection_handle(*connection) {
                 run.clear();
                 run.extend(part.iter().map(|(_, receipt)| *receipt));
-                outlet.on_receipts(&run);
+                handle.on_receipts(&run);
             }
         }
     }

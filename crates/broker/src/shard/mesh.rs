@@ -7,7 +7,7 @@
 //! Outboxes end where reading does. All that is on its way between shards is weighed against one budget of the process
 //! (`Shared::mesh_budget`, [`MESH_BYTES_MAX`]), and while that is exhausted no connection is read. What is sent without
 //! anything having been read is bounded by itself: answers by what is in flight on connections, dispatched entries by
-//! their consumers' windows, reads by the account of the shard that asked (`feed::Backlog`), calls by who waits for them.
+//! their consumers' windows, reads by the account of the shard that asked (`feed::CatchUpReadBudget`), calls by who waits for them.
 //! So outboxes and inboxes together hold at most the budget, and beyond it
 //!   - one turn of reading per shard: a buffer of frames, at most one of them of the largest size;
 //!   - what was published already and goes to listening shards: the publish budget, once per shard (the bytes themselves

@@ -9,9 +9,9 @@ use pharos_runtime::Nanos;
 use pharos_types::{Ordinal, Position};
 
 use super::Shard;
-use super::outlet::{OutletEvent, Receipt};
+use super::connection_handle::{ConnectionEvent, Receipt};
 use crate::entry::{EntryFacts, FeedEntry};
-use crate::feed::{FeedSeed, Lease, Progress};
+use crate::feed::{CursorHandoff, FeedSeed, Progress};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 
 /// Work to be done on another shard.
@@ -28,7 +28,7 @@ pub(crate) enum Message {
     /// Receipts for producers on connections of the shard.
     Receipts(Vec<(ConnectionId, Receipt)>),
     /// An event for one connection of the shard.
-    Outlet(ConnectionId, OutletEvent),
+    Connection(ConnectionId, ConnectionEvent),
 }
 
 /// One entry to append.
@@ -94,8 +94,8 @@ impl Message {
             // What was read back is in the account of the shard that asked, before it was read.
             Self::Feed(_, FeedMessage::Appended { entries, .. }) => bytes_of_entries(entries),
             Self::Receipts(receipts) => items(receipts.len()),
-            Self::Outlet(_, OutletEvent::Dispatched(deliveries)) => items(deliveries.len()),
-            Self::Home(..) | Self::Feed(..) | Self::Outlet(..) => 0,
+            Self::Connection(_, ConnectionEvent::Dispatched(deliveries)) => items(deliveries.len()),
+            Self::Home(..) | Self::Feed(..) | Self::Connection(..) => 0,
         };
         MESSAGE_BYTES + holds
     }
@@ -119,9 +119,12 @@ pub(crate) enum HomeMessage {
     /// What moved on a listening shard.
     Progress(Progress),
     /// A consumer left; its cursor comes home if it had it.
-    Detach { key: ConsumerKey, lease: Option<Lease> },
+    Detach {
+        key: ConsumerKey,
+        lease: Option<CursorHandoff>,
+    },
     /// A consumer stays attached but gave its cursor back.
-    Returned { key: ConsumerKey, lease: Lease },
+    Returned { key: ConsumerKey, lease: CursorHandoff },
     /// More permits for a consumer of a dispatched subscription.
     Flow { key: ConsumerKey, permits: u32 },
     /// Acknowledgements that the shard could not apply itself: the cursor is not leased to that consumer.
@@ -143,7 +146,7 @@ pub(crate) enum HomeMessage {
 
 /// For a shard that listens to a topic.
 pub(crate) enum FeedMessage {
-    /// The first listener is about to sit down here.
+    /// The first stream consumer is about to sit down here.
     Open { seed: FeedSeed },
     /// New durable entries; the ledger table when it changed.
     Appended {
@@ -164,7 +167,7 @@ pub(crate) enum FeedMessage {
         connection: ConnectionId,
         consumer_id: u64,
         key: ConsumerKey,
-        lease: Lease,
+        lease: CursorHandoff,
         seed: FeedSeed,
     },
     /// A consumer here no longer listens.

@@ -5,12 +5,12 @@
 //! from a device) is spawned as a task of the shard and comes back to the same state when it is done.
 
 mod caller;
+mod connection_handle;
+mod connection_handles;
 mod inbox;
 mod mesh;
 mod message;
 mod operations;
-mod outlet;
-mod outlets;
 mod reads;
 mod rounds;
 mod stalled;
@@ -27,23 +27,23 @@ use pharos_types::{Ordinal, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 pub use caller::{AddSchemaError, Caller, Consume, ConsumeError, Produce, ProduceError, Refused};
+pub use connection_handle::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Pumped, Receipt};
 pub(crate) use mesh::{INBOX_BATCHES, MESH_BYTES_MAX};
 pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
-pub use outlet::{Dispatched, Outlet, OutletEvent, ProducerRef, Pumped, Receipt};
 pub use stalled::{ReadAgain, ReadAgainError};
 pub(crate) use tally::Counts;
 pub use tally::Tally;
 
 use crate::broker::Shared;
 use crate::error::Gone;
-use crate::feed::{Backlog, Feed, FeedHost, FeedSeed, FeedStages, Newest};
+use crate::feed::{CatchUpReadBudget, Feed, FeedHost, FeedSeed, FeedStages, Newest};
 use crate::ids::{ConnectionId, IdMap, IdSet, ShardId, TopicId};
 use crate::placement::Placed;
-use crate::topic::{Topic, Topics, Upkeep};
+use crate::topic::{Maintenance, Topic, Topics};
+use connection_handles::ConnectionHandles;
 use mesh::Mesh;
-use outlets::Outlets;
 use reads::Reads;
 use stalled::Stalled;
 
@@ -69,13 +69,13 @@ pub struct Shard {
     feeds: RefCell<IdMap<TopicId, Rc<Feed>>>,
     dirty_feeds: RefCell<IdSet<TopicId>>,
     /// What feeds hold of what was read back.
-    backlog: Rc<Backlog>,
+    backlog: Rc<CatchUpReadBudget>,
     /// What feeds have at hand of the newest entries.
     newest: Rc<Newest>,
     reads: Reads,
     /// Connections that take nothing of what they hold.
     stalled: Stalled,
-    outlets: RefCell<Outlets>,
+    connection_handles: RefCell<ConnectionHandles>,
     ready_filled: Notify,
     /// Stages of feeds that are gone, so that the shard's sum only grows.
     past_stages: RefCell<FeedStages>,
@@ -95,7 +95,7 @@ impl Shard {
     ) -> Rc<Self> {
         let options = &shared.options;
         let shards = usize::from(options.shards.max(1));
-        let backlog_bytes_max = options.backlog_cache_bytes / shards;
+        let backlog_bytes_max = options.catch_up_read_cache_bytes / shards;
         let newest_bytes_max = (options.newest_cache_bytes / shards).max(NEWEST_BYTES_MIN);
         let shard = Rc::new_cyclic(|me| Self {
             id,
@@ -106,11 +106,11 @@ impl Shard {
             topics: Topics::default(),
             feeds: RefCell::default(),
             dirty_feeds: RefCell::default(),
-            backlog: Rc::new(Backlog::new(backlog_bytes_max)),
+            backlog: Rc::new(CatchUpReadBudget::new(backlog_bytes_max)),
             newest: Rc::new(Newest::new(newest_bytes_max)),
             reads: Reads::default(),
             stalled: Stalled::default(),
-            outlets: RefCell::default(),
+            connection_handles: RefCell::default(),
             ready_filled: Notify::new(),
             past_stages: RefCell::default(),
             tally: Tally::default(),
@@ -119,8 +119,8 @@ impl Shard {
         spawn_local(shard.clone().run_pumps());
         spawn_local(shard.clone().run_flush());
         spawn_local(shard.clone().run_forget());
-        for what in Upkeep::ALL {
-            spawn_local(shard.clone().run_upkeep(what));
+        for what in Maintenance::ALL {
+            spawn_local(shard.clone().run_maintenance(what));
         }
         spawn_local(shard.clone().run_policies());
         spawn_local(shard.clone().run_unfinished());
@@ -159,8 +159,8 @@ impl Shard {
         self.send(topic.home, Message::Home(topic, message));
     }
 
-    pub(crate) fn tell_outlet(&self, connection: ConnectionId, event: OutletEvent) {
-        self.send(connection.shard, Message::Outlet(connection, event));
+    pub(crate) fn tell_outlet(&self, connection: ConnectionId, event: ConnectionEvent) {
+        self.send(connection.shard, Message::Connection(connection, event));
     }
 
     /// Runs something on another shard soon. It is dropped when that shard stops first.
@@ -189,30 +189,32 @@ impl Shard {
 
     /// Takes a connection in.
     #[must_use]
-    pub fn register(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn Outlet>) -> ConnectionId {
+    pub fn register(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn ConnectionHandle>) -> ConnectionId {
         let shard = self.id;
         let number = self
-            .outlets
+            .connection_handles
             .borrow_mut()
             .insert(|number| make(ConnectionId { shard, number }));
         ConnectionId { shard, number }
     }
 
     /// Takes a connection in that another shard let go with [`Self::unregister_moved`].
-    pub fn register_moved(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn Outlet>) {
+    pub fn register_moved(&self, make: impl FnOnce(ConnectionId) -> Rc<dyn ConnectionHandle>) {
         let shard = self.id;
-        let mut outlets = self.outlets.borrow_mut();
-        let _ = outlets.insert_moved(|number| make(ConnectionId { shard, number }));
+        let mut connection_handles = self.connection_handles.borrow_mut();
+        let _ = connection_handles.insert_moved(|number| make(ConnectionId { shard, number }));
     }
 
     /// Lets a connection go.
     pub fn unregister(&self, connection: ConnectionId) {
-        self.outlets.borrow_mut().remove(connection.number);
+        self.connection_handles.borrow_mut().remove(connection.number);
     }
 
     /// Lets a connection go that is handed on to another shard.
     pub fn unregister_moved(&self, connection: ConnectionId) {
-        self.outlets.borrow_mut().remove_moved(connection.number);
+        self.connection_handles
+            .borrow_mut()
+            .remove_moved(connection.number);
     }
 
     /// Where connections, lookups and loads are counted.
@@ -223,33 +225,33 @@ impl Shard {
 
     /// How many connections were taken in so far, and of these let go.
     pub(crate) fn connection_counts(&self) -> (u64, u64) {
-        self.outlets.borrow().counts()
+        self.connection_handles.borrow().counts()
     }
 
     /// A connection that was let go to be handed on is gone.
     pub fn lose_moved(&self) {
-        self.outlets.borrow_mut().lose_moved();
+        self.connection_handles.borrow_mut().lose_moved();
     }
 
     /// How many connections live here.
     pub(crate) fn connections_here(&self) -> u64 {
-        self.outlets.borrow().len() as u64
+        self.connection_handles.borrow().len() as u64
     }
 
     /// All connections, for the periodic sweep of a front door.
     #[must_use]
-    pub fn outlets(&self) -> Vec<Rc<dyn Outlet>> {
-        self.outlets.borrow().all().cloned().collect()
+    pub fn connection_handles(&self) -> Vec<Rc<dyn ConnectionHandle>> {
+        self.connection_handles.borrow().all().cloned().collect()
     }
 
-    fn outlet(&self, connection: ConnectionId) -> Option<Rc<dyn Outlet>> {
+    fn connection_handle(&self, connection: ConnectionId) -> Option<Rc<dyn ConnectionHandle>> {
         debug_assert_eq!(connection.shard, self.id);
-        self.outlets.borrow().get(connection.number).cloned()
+        self.connection_handles.borrow().get(connection.number).cloned()
     }
 
     /// Gives a connection a turn of writing soon.
     pub fn wake_outlet(&self, connection: ConnectionId) {
-        if self.outlets.borrow_mut().make_ready(connection.number) {
+        if self.connection_handles.borrow_mut().make_ready(connection.number) {
             self.ready_filled.notify_one();
         }
     }
@@ -261,7 +263,7 @@ impl Shard {
         loop {
             let began = clock::now();
             while self.pump_next() && clock::now().since(began) < turn {}
-            if self.outlets.borrow().has_ready() {
+            if self.connection_handles.borrow().has_ready() {
                 let paused = clock::now();
                 tokio::task::yield_now().await;
                 turn = clock::now().since(paused).clamp(TURN_NANOS_MIN, TURN_NANOS_MAX);
@@ -274,19 +276,19 @@ impl Shard {
 
     /// Gives one connection its turn; false when none wants one.
     fn pump_next(&self) -> bool {
-        let next = self.outlets.borrow_mut().take_ready();
-        let Some((number, outlet)) = next else {
+        let next = self.connection_handles.borrow_mut().take_ready();
+        let Some((number, handle)) = next else {
             return false;
         };
-        if outlet.pump() == Pumped::More {
-            self.outlets.borrow_mut().make_ready(number);
+        if handle.flush_turn() == Pumped::More {
+            self.connection_handles.borrow_mut().make_ready(number);
         }
         true
     }
 
     // ---- feeds -------------------------------------------------------------------------------------------------
 
-    /// The feed of a topic, made when this is the first listener here.
+    /// The feed of a topic, made when this is the first stream consumer here.
     #[must_use]
     pub fn feed(&self, seed: &FeedSeed) -> Rc<Feed> {
         let mut feeds = self.feeds.borrow_mut();
@@ -301,7 +303,7 @@ impl Shard {
     }
 
     /// The account of what was read back.
-    pub(crate) fn backlog(&self) -> &Backlog {
+    pub(crate) fn backlog(&self) -> &CatchUpReadBudget {
         &self.backlog
     }
 
@@ -334,12 +336,12 @@ impl Shard {
         } = message
         {
             let feed = self.feed(&seed);
-            let seat = feed.join(connection, (consumer_id, key), lease, 0, None);
-            let refused = match self.outlet(connection) {
-                Some(outlet) => outlet.activate(consumer_id, key, seat).err(),
-                None => Some(seat),
+            let handle = feed.join(connection, (consumer_id, key), lease, 0, None);
+            let refused = match self.connection_handle(connection) {
+                Some(connection) => connection.activate(consumer_id, key, handle).err(),
+                None => Some(handle),
             };
-            if let Some(lease) = refused.and_then(crate::feed::Seat::leave) {
+            if let Some(lease) = refused.and_then(crate::feed::ConsumerHandle::leave) {
                 self.send_home(topic, HomeMessage::Returned { key, lease });
             }
             return;
@@ -374,11 +376,11 @@ impl Shard {
                 consumer_id,
                 key,
             } => {
-                let seat = self
-                    .outlet(connection)
-                    .and_then(|outlet| outlet.deactivate(consumer_id, key));
-                // No seat: the consumer is leaving by itself and its cursor is on its way home already.
-                if let Some(lease) = seat.and_then(crate::feed::Seat::leave) {
+                let handle = self
+                    .connection_handle(connection)
+                    .and_then(|handle| handle.deactivate(consumer_id, key));
+                // No handle: the consumer is leaving by itself and its cursor is on its way home already.
+                if let Some(lease) = handle.and_then(crate::feed::ConsumerHandle::leave) {
                     self.send_home(topic, HomeMessage::Returned { key, lease });
                 }
             }
@@ -404,22 +406,22 @@ impl Shard {
 
     /// Tells every peer that the broker stops, and closes its connection.
     pub(crate) fn shut_down_outlets(&self) {
-        for outlet in self.outlets() {
-            outlet.shut_down();
+        for handle in self.connection_handles() {
+            handle.shut_down();
         }
     }
 
     /// Asks whether the peer of a connection here still answers; closes the connection when it does not.
     pub(crate) async fn probe(&self, connection: ConnectionId) -> bool {
-        let Some(outlet) = self.outlet(connection) else {
+        let Some(handle) = self.connection_handle(connection) else {
             return false;
         };
         let (sender, receiver) = oneshot::channel();
-        outlet.probe(sender);
+        handle.probe(sender);
         let timeout = self.shared.options.liveness_timeout;
         let alive = matches!(tokio::time::timeout(timeout, receiver).await, Ok(Ok(true)));
         if !alive {
-            outlet.close();
+            handle.close();
         }
         alive
     }
@@ -506,7 +508,7 @@ impl FeedHost for HostOf {
 
     fn end_of_topic(&self, connection: ConnectionId, consumer_id: u64) {
         if let Some(shard) = self.0.upgrade() {
-            shard.tell_outlet(connection, OutletEvent::EndOfTopic { consumer_id });
+            shard.tell_outlet(connection, ConnectionEvent::EndOfTopic { consumer_id });
         }
     }
 }

@@ -10,7 +10,7 @@ use pharos_types::{Position, SubscriptionName, TopicName};
 use super::caller::ProduceError;
 use super::{HomeMessage, OwnedAck, Publish, Shard};
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
-use crate::feed::Lease;
+use crate::feed::CursorHandoff;
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
 use crate::topic::{Access, ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic};
 use pharos_catalog::EnsureTopicError;
@@ -155,7 +155,7 @@ impl Shard {
         .await?
     }
 
-    /// How far a listener on this shard has acknowledged; its home may not have heard of it yet.
+    /// How far a stream consumer on this shard has acknowledged; its home may not have heard of it yet.
     pub(super) fn listener_acked_to(
         &self,
         topic: TopicId,
@@ -188,7 +188,7 @@ impl Shard {
     }
 
     /// A consumer left; its cursor goes home if it had it.
-    pub fn detach(&self, topic: TopicId, key: ConsumerKey, lease: Option<Lease>) {
+    pub fn detach(&self, topic: TopicId, key: ConsumerKey, lease: Option<CursorHandoff>) {
         self.send_home(topic, HomeMessage::Detach { key, lease });
     }
 

@@ -16,7 +16,7 @@ use crate::ids::TopicId;
 
 /// How often room is looked for while reads wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// What nobody looked at for so long may go when others wait: its listeners have full sockets or no permits.
+/// What nobody looked at for so long may go when others wait: its stream consumers have full sockets or no permits.
 const UNUSED_NANOS: u64 = 200_000_000;
 
 /// Which tasks are there.

@@ -38,7 +38,7 @@ impl Shard {
             tokio::time::sleep(pause).await;
             // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
             for _ in 0..FLUSH_DELAYS_MAX {
-                if !self.outlets.borrow().has_ready() {
+                if !self.connection_handles.borrow().has_ready() {
                     break;
                 }
                 tokio::time::sleep(FLUSH_DELAY).await;

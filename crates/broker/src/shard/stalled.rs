@@ -70,7 +70,7 @@ pub enum ReadAgainError {
 
 impl Shard {
     /// A connection here holds dispatched entries, and its socket has taken nothing since then. To be said again after
-    /// [`Outlet::set_aside`](super::Outlet::set_aside) when it got more.
+    /// [`ConnectionHandle::set_aside`](super::ConnectionHandle::set_aside) when it got more.
     pub fn stalls(&self, connection: ConnectionId, since: Nanos) {
         let place = (since, connection.number);
         self.stalled.connections.borrow_mut().insert(place);
@@ -103,9 +103,9 @@ impl Shard {
                 return;
             };
             self.stalled.connections.borrow_mut().remove(&(since, number));
-            let outlet = self.outlets.borrow().get(number).cloned();
-            if let Some(outlet) = outlet {
-                outlet.set_aside();
+            let handle = self.connection_handles.borrow().get(number).cloned();
+            if let Some(handle) = handle {
+                handle.set_aside();
             }
         }
     }

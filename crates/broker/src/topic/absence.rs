@@ -130,7 +130,7 @@ impl Topic {
         let Some(member) = member_of(state, &consumer.subscription, &consumer.name) else {
             return;
         };
-        if member.cursor.loan().is_some() {
+        if member.cursor.handed_over().is_some() {
             return; // Taken over already.
         }
         member.presence = Presence::Absent {

@@ -76,7 +76,7 @@ impl Topic {
         let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
             return;
         };
-        let is_lent = |member: &BroadcastMember| member.cursor.loan().is_some();
+        let is_lent = |member: &BroadcastMember| member.cursor.handed_over().is_some();
         if body.members.get(name).is_some_and(is_lent) {
             return;
         }
@@ -119,7 +119,7 @@ impl Topic {
         let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else {
             return None;
         };
-        Some(body.members.get(name)?.cursor.loan()?.key)
+        Some(body.members.get(name)?.cursor.handed_over()?.key)
     }
 
     /// A place for the name, where it was left, or a new one.

@@ -38,7 +38,7 @@ impl Topic {
     /// # Errors
     /// As for [`commit_cursors`](Self::commit_cursors).
     pub(crate) async fn settle_acks(&self, key: ConsumerKey) -> Result<(), String> {
-        if self.is_transient() {
+        if self.is_non_persistent() {
             return Ok(());
         }
         let name = {
@@ -52,7 +52,7 @@ impl Topic {
         self.commit_cursors().await
     }
 
-    /// Makes all that listeners and dispatchers have acknowledged until now durable.
+    /// Makes all that stream consumers and dispatchers have acknowledged until now durable.
     ///
     /// # Errors
     /// As for [`commit_cursors`](Self::commit_cursors).

@@ -7,9 +7,9 @@ use pharos_types::SubscriptionName;
 
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
-use crate::feed::{Activity, Lease};
+use crate::feed::{Activity, CursorHandoff};
 use crate::ids::{ConnectionId, ConsumerKey};
-use crate::shard::OutletEvent;
+use crate::shard::ConnectionEvent;
 
 /// What a connection tells of a consumer, for stats.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Consumer {
     pub(crate) consumer_id: u64,
     pub(crate) priority_level: i32,
     pub(crate) info: Arc<ConsumerInfo>,
-    /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a listener stay with it.
+    /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a stream consumer stay with it.
     pub(crate) flow_at_ms: u64,
     /// It left, and its cursor is not home yet.
     pub(crate) is_leaving: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Consumer {
 
 impl Topic {
     /// A consumer left; its cursor comes along if it had it.
-    pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<Lease>) {
+    pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<CursorHandoff>) {
         let mut state = self.state.borrow_mut();
         if lease.is_none() && self.is_cursor_on_its_way(&mut state, key) {
             return; // Sent to it while it left: it comes back from its shard, and the consumer is gone then.
@@ -83,14 +83,16 @@ impl Topic {
         self.start_commit();
     }
 
-    /// Whether a consumer that left without a cursor is lent one: it is marked as leaving then.
+    /// Whether a consumer that left without a cursor is handed over one: it is marked as leaving then.
     fn is_cursor_on_its_way(&self, state: &mut State, key: ConsumerKey) -> bool {
         let Some(consumer) = state.consumers.get_mut(&key) else {
             return false;
         };
         let subscription = state.subscriptions.get(&consumer.subscription);
         let is_lent = subscription.is_some_and(|subscription| match &subscription.body {
-            Body::Stream(cursor) => cursor.loan().is_some_and(|loan| loan.key == key),
+            Body::Stream(cursor) => cursor
+                .handed_over()
+                .is_some_and(|handed_over| handed_over.key == key),
             Body::Broadcast(_) | Body::Dispatched(_) => false,
         });
         consumer.is_leaving |= is_lent;
@@ -134,8 +136,14 @@ impl Topic {
         }
     }
 
-    /// A lent cursor is back.
-    pub(super) fn take_home(&self, state: &mut State, consumer: &Consumer, key: ConsumerKey, lease: Lease) {
+    /// A handed over cursor is back.
+    pub(super) fn take_home(
+        &self,
+        state: &mut State,
+        consumer: &Consumer,
+        key: ConsumerKey,
+        lease: CursorHandoff,
+    ) {
         self.returned(state, consumer.connection.shard);
         state.counters.sent.add(lease.activity.sent);
         let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
@@ -152,7 +160,7 @@ impl Topic {
     }
 
     /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it.
-    pub(super) fn on_returned(&self, key: ConsumerKey, lease: Lease) {
+    pub(super) fn on_returned(&self, key: ConsumerKey, lease: CursorHandoff) {
         let mut state = self.state.borrow_mut();
         if state
             .consumers
@@ -183,7 +191,7 @@ impl Topic {
         let Some(shard) = self.shard() else { return };
         shard.tell_outlet(
             consumer.connection,
-            OutletEvent::ConsumerClosed {
+            ConnectionEvent::ConsumerClosed {
                 consumer_id: consumer.consumer_id,
                 key,
             },

@@ -1,4 +1,4 @@
-//! What arrives at a topic's home about cursors: progress of lent ones, and what the lender's shard could not apply.
+//! What arrives at a topic's home about cursors: progress of handed over ones, and what the lender's shard could not apply.
 
 use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
@@ -40,7 +40,7 @@ impl Topic {
 
     /// Acknowledgements of a consumer that does not hold the cursor itself.
     pub(super) fn on_ack(&self, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
-        if self.is_transient() {
+        if self.is_non_persistent() {
             return; // There is nothing to acknowledge: a message was passed on or dropped.
         }
         let mut guard = self.state.borrow_mut();
@@ -99,9 +99,9 @@ impl Topic {
                         self.start_commit();
                     }
                 }
-                CursorPlace::Lent(loan) => {
+                CursorPlace::HandedOver(handed_over) => {
                     // It was handed to another consumer meanwhile: the acknowledgement still counts.
-                    let (connection, key) = (loan.connection, loan.key);
+                    let (connection, key) = (handed_over.connection, handed_over.key);
                     let acks = acks.to_vec();
                     self.send_feed(
                         connection.shard,

@@ -73,7 +73,7 @@ impl Topic {
         }
     }
 
-    /// What listeners get in place of an entry that is lost, if they are to go on: a marker, which each of them acknowledges
+    /// What stream consumers get in place of an entry that is lost, if they are to go on: a marker, which each of them acknowledges
     /// when it comes to it.
     pub(super) fn stand_in(&self, place: Ordinal, error: &ReadError) -> Option<Arc<FeedEntry>> {
         if !self.skips(error) {

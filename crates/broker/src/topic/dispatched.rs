@@ -15,7 +15,7 @@ use super::{State, Topic};
 use crate::entry::{EntryCodec, FeedEntry};
 use crate::feed::{Activity, Moment, Sent, retry_delay};
 use crate::ids::ConsumerKey;
-use crate::shard::{Dispatched, OutletEvent, ReadAgainError, Shard};
+use crate::shard::{ConnectionEvent, Dispatched, ReadAgainError, Shard};
 use crate::time::millis;
 use pharos_dispatch::{self as dispatch, DelayOptions, EntryRef, Limits, Next};
 
@@ -362,7 +362,7 @@ impl Topic {
         }
         for (key, items) in runs {
             if let Some(consumer) = state.consumers.get(&key) {
-                shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));
+                shard.tell_outlet(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
         self.dispatched_dirty(state, name);
@@ -436,7 +436,7 @@ impl Topic {
         key: ConsumerKey,
         change: impl FnOnce(&mut dispatch::Dispatcher, dispatch::ConsumerKey),
     ) {
-        if self.is_transient() {
+        if self.is_non_persistent() {
             return self.with_sharing(key, change);
         }
         let mut guard = self.state.borrow_mut();

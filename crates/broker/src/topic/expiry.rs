@@ -9,7 +9,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
-use super::subscription::{Body, CursorPlace, Loan};
+use super::subscription::{Body, CursorPlace, HandedOver};
 use super::{State, Topic};
 use crate::error::CursorError;
 
@@ -70,9 +70,9 @@ impl Topic {
         if count == 0 && asked.is_none() {
             return Ok(0); // It is further.
         }
-        if let Some((loan, known)) = asked {
-            // What a listener acknowledged in the last second is not known here.
-            let acks = self.listener_acks(loan).await;
+        if let Some((handed_over, known)) = asked {
+            // What a stream consumer acknowledged in the last second is not known here.
+            let acks = self.listener_acks(handed_over).await;
             count += acks.map_or(known, |acks| acks.backlog(to));
         }
         self.skip_to(name, to)?;
@@ -85,13 +85,13 @@ impl Topic {
         Ok(count)
     }
 
-    /// How many entries before `to` a subscription has not acknowledged, and the one listener whose word is missing,
+    /// How many entries before `to` a subscription has not acknowledged, and the one stream consumer whose word is missing,
     /// with what is known of it.
     fn unacked_before(
         &self,
         name: &SubscriptionName,
         to: Ordinal,
-    ) -> Result<(u64, Option<(Loan, u64)>), CursorError> {
+    ) -> Result<(u64, Option<(HandedOver, u64)>), CursorError> {
         let state = self.state.borrow();
         let subscription = state
             .subscriptions
@@ -99,10 +99,10 @@ impl Topic {
             .ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
         let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
             (CursorPlace::Home(acks), _) => acks.backlog(to),
-            (CursorPlace::Lent(_), Some(slot)) => {
+            (CursorPlace::HandedOver(_), Some(slot)) => {
                 state.cursors.get(slot).map_or(0, |slot| slot.acks.backlog(to))
             }
-            (CursorPlace::Lent(_), None) => 0,
+            (CursorPlace::HandedOver(_), None) => 0,
         };
         Ok(match &subscription.body {
             Body::Dispatched(body) => (body.dispatcher.acks().backlog(to), None),
@@ -113,8 +113,10 @@ impl Topic {
                     .filter(|member| !member.presence.is_given_up());
                 (kept.map(|member| known(&member.cursor)).sum(), None)
             }
-            Body::Stream(cursor) => match (cursor.loan(), known(cursor)) {
-                (Some(loan), count) if count > 0 || cursor.slot.is_none() => (0, Some((loan, count))),
+            Body::Stream(cursor) => match (cursor.handed_over(), known(cursor)) {
+                (Some(handed_over), count) if count > 0 || cursor.slot.is_none() => {
+                    (0, Some((handed_over, count)))
+                }
                 (_, count) => (count, None),
             },
         })
@@ -173,7 +175,7 @@ impl Topic {
     }
 }
 
-/// No cursor stands before this. One that is lent and not durable is known to its listener only.
+/// No cursor stands before this. One that is handed over and not durable is known to its stream consumer only.
 fn lowest_place(state: &State) -> Ordinal {
     let end = state.ledger.durable_end();
     let mut lowest = state.cursors.lowest().unwrap_or(end);

@@ -6,7 +6,7 @@
 //! who is the chosen one at its end is the active one. A consumer that joins and is not chosen hears at once that it is not.
 //!
 //! ```text
-//!   nobody listens ── one is chosen ──► delay ──► lent to the chosen one, announced
+//!   nobody listens ── one is chosen ──► delay ──► handed over to the chosen one, announced
 //!         ▲                                              │ another is chosen, or it leaves
 //!         └──────────── its cursor is home ◄─────────────┘ stands down
 //! ```
@@ -18,7 +18,7 @@ use super::subscribe::{SubscriptionType, lend};
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::ids::ConsumerKey;
-use crate::shard::{FeedMessage, OutletEvent};
+use crate::shard::{ConnectionEvent, FeedMessage};
 use pharos_dispatch::{Candidate, pick_active};
 
 impl Topic {
@@ -40,7 +40,7 @@ impl Topic {
 
     /// Brings the active consumer of a Failover subscription in line with who is attached.
     pub(super) fn choose_active(&self, state: &mut State, name: &SubscriptionName) {
-        if self.is_transient() {
+        if self.is_non_persistent() {
             return self.choose_transient_active(state, name);
         }
         if state.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
@@ -56,11 +56,12 @@ impl Topic {
             return;
         };
         match &mut cursor.place {
-            CursorPlace::Lent(loan) if loan.key == chosen => {}
-            CursorPlace::Lent(loan) => {
+            CursorPlace::HandedOver(handed_over) if handed_over.key == chosen => {}
+            CursorPlace::HandedOver(handed_over) => {
                 // The one that listens stands down; when its cursor is home we come here again.
-                if !std::mem::replace(&mut loan.recalled, true) {
-                    let (connection, consumer_id, key) = (loan.connection, loan.consumer_id, loan.key);
+                if !std::mem::replace(&mut handed_over.recalled, true) {
+                    let (connection, consumer_id, key) =
+                        (handed_over.connection, handed_over.consumer_id, handed_over.key);
                     self.send_feed(
                         connection.shard,
                         FeedMessage::Deactivate {
@@ -147,7 +148,7 @@ impl Topic {
             let Some(consumer) = state.consumers.get(key) else {
                 continue;
             };
-            let event = OutletEvent::ActiveConsumer {
+            let event = ConnectionEvent::ActiveConsumer {
                 consumer_id: consumer.consumer_id,
                 key: *key,
                 active: *key == chosen,

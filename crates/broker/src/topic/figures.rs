@@ -1,7 +1,7 @@
 //! A topic's numbers as plain data that may travel to the thread that asked for them.
 //!
-//! Taken in one go on the topic's home; what listeners know better of the cursors that are lent to them is asked of
-//! their shards afterwards ([`ListenerFigures`]) and put over it by [`ConsumerKey`]. Texts are shared, not copied, because
+//! Taken in one go on the topic's home; what stream consumers know better of the cursors that are handed over to them is asked of
+//! their shards afterwards ([`StreamConsumerFigures`]) and put over it by [`ConsumerKey`]. Texts are shared, not copied, because
 //! there may be a hundred thousand of each.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{
     AccessMode, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates, State,
     SubscriptionType, Topic,
 };
-use crate::feed::{Activity, Listener, Moment, Sent};
+use crate::feed::{Activity, Moment, Sent, StreamConsumer};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
 use pharos_dispatch::{self as dispatch, DispatchStats, HashRange};
 
@@ -101,7 +101,7 @@ pub(crate) struct SubscriptionFigures {
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) consumer_count: usize,
     pub(crate) consumers: Vec<ConsumerFigures>,
-    /// What went on since the topic was loaded, but for present listeners.
+    /// What went on since the topic was loaded, but for present stream consumers.
     pub(crate) activity: Activity,
     /// Messages that consumers of a non-persistent topic could not take.
     pub(crate) dropped: u64,
@@ -123,9 +123,9 @@ pub(crate) struct ConsumerFigures {
     pub(crate) key: ConsumerKey,
     pub(crate) name: Arc<str>,
     pub(crate) info: Arc<ConsumerInfo>,
-    /// What went on with it, without what does as a listener now.
+    /// What went on with it, without what does as a stream consumer now.
     pub(crate) activity: Activity,
-    /// When it last gave permits, but for those of a listener; in milliseconds since 1970.
+    /// When it last gave permits, but for those of a stream consumer; in milliseconds since 1970.
     pub(crate) flow_at_ms: u64,
     pub(crate) dispatch: Option<dispatch::ConsumerStats>,
     pub(crate) hash_ranges: Vec<HashRange>,
@@ -134,7 +134,7 @@ pub(crate) struct ConsumerFigures {
 /// A cursor, as far as its topic's home knows.
 #[derive(Clone, Debug)]
 pub(crate) struct CursorFigures {
-    /// The listener it is lent to, which may be further.
+    /// The stream consumer it is handed over to, which may be further.
     pub(crate) lent_to: Option<ConsumerKey>,
     pub(crate) acks: AckFigures,
     /// When its mark-delete position last moved, as far as is known at home.
@@ -169,9 +169,9 @@ pub(crate) struct AckFigures {
     pub(crate) ranges: Vec<(Ordinal, Ordinal)>,
 }
 
-/// A listener, as its own shard knows it.
+/// A stream consumer, as its own shard knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct ListenerFigures {
+pub(crate) struct StreamConsumerFigures {
     pub(crate) key: ConsumerKey,
     pub(crate) acks: AckFigures,
     /// The next entry to deliver to it.
@@ -211,9 +211,9 @@ fn stored_bytes(acks: &AckState) -> u64 {
     bytes.len() as u64
 }
 
-impl ListenerFigures {
-    /// The figures of a listener on a topic that ends at `end`.
-    pub(crate) fn of(listener: &Listener, end: Ordinal, with_ranges: bool) -> Self {
+impl StreamConsumerFigures {
+    /// The figures of a stream consumer on a topic that ends at `end`.
+    pub(crate) fn of(listener: &StreamConsumer, end: Ordinal, with_ranges: bool) -> Self {
         Self {
             key: listener.key,
             acks: AckFigures::of(&listener.acks, end, with_ranges),
@@ -327,9 +327,9 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
     };
     match &subscription.body {
         Body::Stream(cursor) => {
-            figures.active = cursor.loan().and_then(|loan| {
-                let consumer = state.consumers.get(&loan.key)?;
-                Some((loan.key, consumer.name.clone()))
+            figures.active = cursor.handed_over().and_then(|handed_over| {
+                let consumer = state.consumers.get(&handed_over.key)?;
+                Some((handed_over.key, consumer.name.clone()))
             });
             figures.cursors.push(cursor_figures(state, cursor, None, wanted));
         }
@@ -367,16 +367,16 @@ fn cursor_figures(
     let end = state.ledger.durable_end();
     let acks = match (&cursor.place, cursor.slot) {
         (CursorPlace::Home(acks), _) => Some(acks),
-        (CursorPlace::Lent(_), Some(slot)) => state.cursors.get(slot).map(|slot| &slot.acks),
-        (CursorPlace::Lent(_), None) => None,
+        (CursorPlace::HandedOver(_), Some(slot)) => state.cursors.get(slot).map(|slot| &slot.acks),
+        (CursorPlace::HandedOver(_), None) => None,
     };
-    // A non-durable cursor that is lent is known to its listener only.
+    // A non-durable cursor that is handed over is known to its stream consumer only.
     let unknown = || AckFigures {
         acked_to: end,
         ..AckFigures::default()
     };
     CursorFigures {
-        lent_to: cursor.loan().map(|loan| loan.key),
+        lent_to: cursor.handed_over().map(|handed_over| handed_over.key),
         acks: acks.map_or_else(unknown, |acks| AckFigures::of(acks, end, wanted.details)),
         advanced: advanced(state, cursor.slot),
         member,

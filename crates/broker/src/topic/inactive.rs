@@ -66,7 +66,7 @@ fn has_backlog(state: &State, subscription: &Subscription) -> bool {
     let mut cursors = subscription.cursors();
     cursors.any(|(_, cursor)| match &cursor.place {
         CursorPlace::Home(acks) => acks.backlog(end) > 0,
-        CursorPlace::Lent(_) => true,
+        CursorPlace::HandedOver(_) => true,
     })
 }
 

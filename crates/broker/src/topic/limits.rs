@@ -1,4 +1,4 @@
-//! Who finds no seat any more: limits to producers, consumers and subscriptions, and which kinds are served at all.
+//! Who finds no room any more: limits to producers, consumers and subscriptions, and which kinds are served at all.
 //!
 //! Checked when somebody comes; a limit that is lowered sends nobody away.
 
@@ -95,7 +95,7 @@ impl Topic {
             )));
         }
         let limits = &state.rules;
-        // A broadcast consumer that comes back takes the seat that its name has.
+        // A broadcast consumer that comes back takes the place that its name has.
         let name = request.consumer_name.as_deref().map(std::sync::Arc::from);
         let own = name.and_then(|name| self.member_holder(state, &request.subscription, &name));
         let own = usize::from(own.is_some());

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::durable_cursors::DurableCursors;
 use super::past::Past;
-use super::rest::Resting;
+use super::unload::Resting;
 use super::{Link, State, Topic, cursor_store};
 use crate::error::TopicError;
 use crate::ids::{IdMap, TopicId};

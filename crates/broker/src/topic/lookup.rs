@@ -43,7 +43,7 @@ impl Topic {
         key: Option<ConsumerKey>,
         listening: Option<Ordinal>,
     ) -> Result<LastMessage, CursorError> {
-        if self.is_transient() {
+        if self.is_non_persistent() {
             let text = "getLastMessageId is not supported on non-persistent topic";
             return Err(CursorError::NotAllowed(text.to_owned()));
         }

@@ -19,7 +19,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// Something to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Upkeep {
+pub(crate) enum Maintenance {
     /// Ages of ledgers, retention, absent consumers.
     Ledgers,
     /// Messages beyond their time to live.
@@ -32,7 +32,7 @@ pub(crate) enum Upkeep {
     Topics,
 }
 
-impl Upkeep {
+impl Maintenance {
     pub(crate) const ALL: [Self; 5] = [
         Self::Ledgers,
         Self::Messages,
@@ -62,20 +62,20 @@ impl Upkeep {
 
 impl Topic {
     /// Looks at one thing.
-    pub(super) async fn look_after(&self, what: Upkeep) {
+    pub(super) async fn maintain_part(&self, what: Maintenance) {
         if self.state.borrow().closing {
             return;
         }
         match what {
-            Upkeep::Ledgers => self.on_tick(),
-            Upkeep::Messages => {
+            Maintenance::Ledgers => self.on_tick(),
+            Maintenance::Messages => {
                 if let Err(error) = self.expire_by_rules().await {
                     tracing::warn!(topic = %self.name, %error, "cannot expire messages");
                 }
             }
-            Upkeep::Quotas => self.enforce_quota().await,
-            Upkeep::Subscriptions => self.expire_subscriptions().await,
-            Upkeep::Topics => {
+            Maintenance::Quotas => self.enforce_quota().await,
+            Maintenance::Subscriptions => self.expire_subscriptions().await,
+            Maintenance::Topics => {
                 if let Some(shard) = self.shard() {
                     shard.give_up_unused(self).await;
                 }
@@ -130,9 +130,9 @@ impl Topic {
 
 impl Shard {
     /// Looks at every loaded topic, one after the other, so that what must be read is read one entry at a time.
-    pub(crate) async fn look_after_all(self: &Rc<Self>, what: Upkeep) {
+    pub(crate) async fn maintain_all(self: &Rc<Self>, what: Maintenance) {
         for (index, topic) in self.topics.all().into_iter().enumerate() {
-            topic.look_after(what).await;
+            topic.maintain_part(what).await;
             if index % TOPICS_PER_TURN == 0 {
                 tokio::task::yield_now().await;
             }
@@ -140,12 +140,12 @@ impl Shard {
     }
 
     /// Looks at one thing for as long as the shard lives.
-    pub(crate) async fn run_upkeep(self: Rc<Self>, what: Upkeep) {
+    pub(crate) async fn run_maintenance(self: Rc<Self>, what: Maintenance) {
         let interval = what.interval(&self.shared.options);
         loop {
             tokio::time::sleep(interval).await;
-            self.look_after_all(what).await;
-            if what == Upkeep::Ledgers {
+            self.maintain_all(what).await;
+            if what == Maintenance::Ledgers {
                 self.rest_topics().await;
             }
         }

@@ -8,7 +8,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::subscription::{Body, CursorPlace, Loan};
+use super::subscription::{Body, CursorPlace, HandedOver};
 use super::{StartAt, Topic};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
@@ -29,9 +29,9 @@ pub(crate) struct DurableSubscription {
 }
 
 impl Topic {
-    /// What a subscription has acknowledged, asked of its listener when it has one. Of broadcast: the lowest cursor.
+    /// What a subscription has acknowledged, asked of its stream consumer when it has one. Of broadcast: the lowest cursor.
     pub(crate) async fn acks_of(&self, name: &SubscriptionName) -> Result<AckState, CursorError> {
-        let (known, loan) = {
+        let (known, handed_over) = {
             let state = self.state.borrow();
             let subscription = state.subscriptions.get(name).ok_or_else(|| missing(name))?;
             match &subscription.body {
@@ -39,11 +39,11 @@ impl Topic {
                 _ => {
                     let known = |cursor: &super::subscription::Cursor| match &cursor.place {
                         CursorPlace::Home(acks) => Some((acks.clone(), None)),
-                        CursorPlace::Lent(loan) => {
+                        CursorPlace::HandedOver(handed_over) => {
                             let acks = state.cursors.get(cursor.slot?).map(|slot| slot.acks.clone());
                             Some((
                                 acks.unwrap_or_else(|| AckState::new(state.ledger.durable_end())),
-                                Some(*loan),
+                                Some(*handed_over),
                             ))
                         }
                     };
@@ -53,19 +53,19 @@ impl Topic {
                 }
             }
         };
-        Ok(match loan {
-            Some(loan) => self.listener_acks(loan).await.unwrap_or(known),
+        Ok(match handed_over {
+            Some(handed_over) => self.listener_acks(handed_over).await.unwrap_or(known),
             None => known,
         })
     }
 
-    /// What a listener has acknowledged; `None` when it is gone.
-    pub(super) async fn listener_acks(&self, loan: Loan) -> Option<AckState> {
+    /// What a stream consumer has acknowledged; `None` when it is gone.
+    pub(super) async fn listener_acks(&self, handed_over: HandedOver) -> Option<AckState> {
         let (shard, id) = (self.shard()?, self.id);
-        let asked = shard.call(loan.connection.shard, move |shard| async move {
+        let asked = shard.call(handed_over.connection.shard, move |shard| async move {
             let mut found = None;
             shard.feed_by_id(id)?.for_each_listener(|_, listener| {
-                if listener.key == loan.key {
+                if listener.key == handed_over.key {
                     found = Some(listener.acks.clone());
                 }
             });
@@ -81,7 +81,7 @@ impl Topic {
             .await
     }
 
-    /// As [`skip_to`](Self::skip_to); resolves when listeners have heard of it and it is durable.
+    /// As [`skip_to`](Self::skip_to); resolves when stream consumers have heard of it and it is durable.
     pub(crate) async fn skip_settled(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
         for _ in 0..SKIP_TRIES {
             self.skip_to(name, to)?;

@@ -5,7 +5,7 @@
 //!
 //! Always true:
 //! - a receipt is sent only for an entry that is durable, and receipts of a producer leave in the order of its sends;
-//! - an entry is fed to listeners only once it is durable;
+//! - an entry is fed to stream consumers only once it is durable;
 //! - every durable cursor is counted at a place no later than what was persisted or is about to be, so trimming never outruns
 //!   one ([`durable_cursors`]).
 
@@ -29,14 +29,15 @@ mod inactive;
 mod limits;
 mod load;
 mod lookup;
+mod maintenance;
 mod manage;
+mod non_persistent;
 mod offload;
 mod past;
 mod producers;
 mod publish;
 mod quota;
 mod rates;
-mod rest;
 mod retire;
 mod rivalry;
 mod seek;
@@ -45,8 +46,7 @@ mod stats;
 mod subscribe;
 mod subscription;
 mod throttle;
-mod transient;
-mod upkeep;
+mod unload;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -61,7 +61,7 @@ pub(crate) use absence::BroadcastCounts;
 pub use consumers::ConsumerInfo;
 pub(crate) use delete::{DeleteIf, DeleteTurn};
 pub(crate) use figures::{
-    AckFigures, ConsumerFigures, CursorFigures, ListenerFigures, LogFigures, ProducerFigures,
+    AckFigures, ConsumerFigures, CursorFigures, LogFigures, ProducerFigures, StreamConsumerFigures,
     SubscriptionFigures, TopicFigures, Wanted,
 };
 pub use load::Access;
@@ -83,6 +83,7 @@ use commit::Commits;
 use consumers::Consumer;
 use durable_cursors::DurableCursors;
 use limits::Subscribes;
+pub(crate) use maintenance::Maintenance;
 use pharos_catalog::policy::EffectivePolicies;
 use producers::Producers;
 use publish::Pending;
@@ -90,7 +91,6 @@ use quota::{Evictions, Oldest};
 pub(crate) use rates::{RateWindow, Rates};
 use subscription::Subscription;
 use throttle::Throttle;
-pub(crate) use upkeep::Upkeep;
 
 /// A loaded topic.
 pub(crate) struct Topic {
@@ -116,7 +116,7 @@ pub(crate) struct State {
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
     /// Who waits for the cursor log.
     commits: Commits,
-    /// Per shard: how many cursors are lent to it, and which ledger table it knows.
+    /// Per shard: how many cursors are handed over to it, and which ledger table it knows.
     links: Vec<Link>,
     /// Appended, not yet durable.
     pending: VecDeque<Pending>,
@@ -157,8 +157,8 @@ pub(crate) struct State {
 /// How a topic stands with one listening shard.
 #[derive(Default)]
 struct Link {
-    /// Cursors lent to listeners there.
-    lent: u32,
+    /// Cursors handed over to stream consumers there.
+    handed_over: u32,
     /// The ledger table that was last sent there.
     table_version: Option<u64>,
 }
@@ -194,7 +194,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: u64,
     /// Of the entries above.
     pub(crate) sizes: EntrySizes,
-    /// Sent to consumers; what present listeners got is counted when they leave.
+    /// Sent to consumers; what present stream consumers got is counted when they leave.
     pub(crate) sent: Sent,
     /// Whether a piece of a chunked message was among it.
     pub(crate) has_chunks: bool,
@@ -256,7 +256,7 @@ impl Topic {
         }
     }
 
-    /// What a shard must know before its first listener.
+    /// What a shard must know before its first stream consumer.
     pub(crate) fn seed(&self, state: &State) -> FeedSeed {
         FeedSeed {
             topic: self.id,
@@ -267,14 +267,14 @@ impl Topic {
         }
     }
 
-    /// Counts one cursor as lent to a shard, and tells the shard of the topic when it is the first.
+    /// Counts one cursor as handed over to a shard, and tells the shard of the topic when it is the first.
     fn lend(&self, state: &mut State, to: ShardId) {
         let seed = self.seed(state);
         let Some(link) = state.links.get_mut(to.index()) else {
             return;
         };
-        link.lent += 1;
-        if link.lent == 1 {
+        link.handed_over += 1;
+        if link.handed_over == 1 {
             link.table_version = Some(seed.table.version());
             self.send_feed(to, FeedMessage::Open { seed });
         }
@@ -285,8 +285,8 @@ impl Topic {
         let Some(link) = state.links.get_mut(from.index()) else {
             return;
         };
-        link.lent = link.lent.saturating_sub(1);
-        if link.lent == 0 {
+        link.handed_over = link.handed_over.saturating_sub(1);
+        if link.handed_over == 0 {
             self.send_feed(from, FeedMessage::Close);
         }
     }

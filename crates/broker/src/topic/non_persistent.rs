@@ -25,7 +25,7 @@ use crate::entry::FeedEntry;
 use crate::error::SubscribeError;
 use crate::feed::{Moment, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
-use crate::shard::{Dispatched, Message, OutletEvent, Publish, Receipt};
+use crate::shard::{ConnectionEvent, Dispatched, Message, Publish, Receipt};
 use crate::unwritten::Unwritten;
 use pharos_dispatch::{self as dispatch, Dispatcher, EntryRef};
 
@@ -118,7 +118,7 @@ impl Sharing {
 
 impl Topic {
     /// Whether nothing of this topic is stored.
-    pub(crate) fn is_transient(&self) -> bool {
+    pub(crate) fn is_non_persistent(&self) -> bool {
         self.name.domain() == Domain::NonPersistent
     }
 
@@ -264,7 +264,7 @@ impl Topic {
         }
         for (key, items) in deliveries {
             if let Some(consumer) = state.consumers.get(&key) {
-                shard.tell_outlet(consumer.connection, OutletEvent::Dispatched(items));
+                shard.tell_outlet(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
         self.send_receipts(receipts);

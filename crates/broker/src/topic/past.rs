@@ -20,7 +20,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Takes over what a topic counted. Its listeners have left.
+    /// Takes over what a topic counted. Its stream consumers have left.
     pub(super) fn add(&mut self, topic: &Topic) {
         let state = topic.state.borrow();
         let counters = &state.counters;

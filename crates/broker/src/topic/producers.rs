@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::{State, Topic};
 use crate::error::ProducerError;
 use crate::ids::{ConnectionId, IdMap, ProducerKey};
-use crate::shard::{Message, OutletEvent, ProducerRef};
+use crate::shard::{ConnectionEvent, Message, ProducerRef};
 
 /// How many others a producer suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -456,12 +456,12 @@ impl Topic {
     }
 
     fn tell_closed(&self, producer: &Producer) {
-        let event = OutletEvent::ProducerClosed {
+        let event = ConnectionEvent::ProducerClosed {
             producer: producer.known_as(),
         };
         self.send(
             producer.connection.shard,
-            Message::Outlet(producer.connection, event),
+            Message::Connection(producer.connection, event),
         );
     }
 }

@@ -13,7 +13,7 @@ use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::PublishError;
 use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
-use crate::shard::{FeedMessage, Message, OutletEvent, ProducerRef, Publish, Receipt};
+use crate::shard::{ConnectionEvent, FeedMessage, Message, ProducerRef, Publish, Receipt};
 use pharos_catalog::policy::EffectivePolicies;
 
 /// An entry that is appended but not yet durable.
@@ -43,7 +43,7 @@ impl Topic {
         let now = clock::now();
         let wall = clock::wall_ms();
         let mut goes_on = state.producers.get_mut(key).is_some();
-        if self.is_transient() && goes_on {
+        if self.is_non_persistent() && goes_on {
             return self.pass_on(state, key, entries);
         }
         let mut entries = entries.into_iter();
@@ -52,8 +52,8 @@ impl Topic {
             goes_on = self.append(state, key, entry, now, wall);
         }
         if !entries.as_slice().is_empty() {
-            let event = OutletEvent::dropped(entries.as_slice());
-            self.send(from.shard, Message::Outlet(from, event));
+            let event = ConnectionEvent::dropped(entries.as_slice());
+            self.send(from.shard, Message::Connection(from, event));
         }
     }
 
@@ -162,13 +162,13 @@ impl Topic {
         bytes: usize,
         error: PublishError,
     ) {
-        let event = OutletEvent::SendFailed {
+        let event = ConnectionEvent::SendFailed {
             producer: producer.1,
             sequence_id: sequence.max(highest),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             error,
         };
-        self.send(producer.0.shard, Message::Outlet(producer.0, event));
+        self.send(producer.0.shard, Message::Connection(producer.0, event));
     }
 
     /// Makes sure that somebody waits for the durable end while anything is pending.
@@ -262,7 +262,7 @@ impl Topic {
     fn feed(&self, state: &mut State, entries: Vec<Arc<FeedEntry>>) {
         let table = state.ledger.table();
         for (index, link) in state.links.iter_mut().enumerate() {
-            if link.lent == 0 {
+            if link.handed_over == 0 {
                 continue;
             }
             let news = (link.table_version != Some(table.version())).then(|| table.clone());

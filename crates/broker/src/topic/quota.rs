@@ -69,7 +69,7 @@ impl Topic {
 
     /// Measures the backlog and does what the quotas say.
     pub(crate) async fn enforce_quota(&self) {
-        if self.is_transient() {
+        if self.is_non_persistent() {
             return;
         }
         self.look_at_oldest().await;
@@ -84,9 +84,9 @@ impl Topic {
         }
     }
 
-    /// The quotas that are exceeded, once listeners have told where they are.
+    /// The quotas that are exceeded, once stream consumers have told where they are.
     async fn over_quota(&self) -> Vec<Over> {
-        if self.is_transient() || self.measure().await.is_empty() {
+        if self.is_non_persistent() || self.measure().await.is_empty() {
             return Vec::new();
         }
         self.hear_listeners().await;
@@ -202,7 +202,7 @@ impl Topic {
         Ok(())
     }
 
-    /// Resolves when what listeners and dispatchers have acknowledged until now is known here.
+    /// Resolves when what stream consumers and dispatchers have acknowledged until now is known here.
     pub(super) async fn hear_listeners(&self) {
         self.flush_all();
         let (Some(shard), id) = (self.shard(), self.id) else {
@@ -211,8 +211,10 @@ impl Topic {
         let listening: Vec<_> = {
             let state = self.state.borrow();
             let links = state.links.iter().enumerate();
-            let lent = links.filter(|(_, link)| link.lent > 0);
-            lent.map(|(index, _)| super::publish::shard_id(index)).collect()
+            let handed_over = links.filter(|(_, link)| link.handed_over > 0);
+            handed_over
+                .map(|(index, _)| super::publish::shard_id(index))
+                .collect()
         };
         for to in listening {
             // A shard that is gone has nothing to tell.

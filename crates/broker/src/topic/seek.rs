@@ -201,18 +201,18 @@ impl Topic {
                     persist.push((slot, acks.clone()));
                 }
             }
-            CursorPlace::Lent(loan) => {
-                // The listener may be further than what is known of it, never behind.
+            CursorPlace::HandedOver(handed_over) => {
+                // The stream consumer may be further than what is known of it, never behind.
                 let known = cursor.slot.and_then(|slot| cursors.get(slot));
                 if known.is_some_and(|slot| slot.acked_to() >= to) {
                     return;
                 }
                 let message = FeedMessage::SkipTo {
-                    connection: loan.connection,
-                    key: loan.key,
+                    connection: handed_over.connection,
+                    key: handed_over.key,
                     to,
                 };
-                self.send_feed(loan.connection.shard, message);
+                self.send_feed(handed_over.connection.shard, message);
             }
         };
         match &mut subscription.body {

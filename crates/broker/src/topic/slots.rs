@@ -8,7 +8,7 @@ use crate::ids::SlotId;
 
 /// What is known of one place.
 pub(crate) struct Slot {
-    /// What was last heard; the listener may be further, never behind.
+    /// What was last heard; the stream consumer may be further, never behind.
     pub(crate) acks: AckState,
     /// Whether it is in the cursor log, or lives only as long as its consumer.
     pub(crate) logged: bool,

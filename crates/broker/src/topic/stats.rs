@@ -30,7 +30,7 @@ impl Topic {
         };
         match &cursor.place {
             CursorPlace::Home(acks) => Some(acks.acked_to()),
-            CursorPlace::Lent(_) => state.cursors.get(cursor.slot?).map(super::slots::Slot::acked_to),
+            CursorPlace::HandedOver(_) => state.cursors.get(cursor.slot?).map(super::slots::Slot::acked_to),
         }
     }
 

@@ -6,10 +6,10 @@ use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 use tokio::sync::oneshot;
 
 use super::consumers::{Consumer, ConsumerInfo};
-use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, Loan, Subscription};
+use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, HandedOver, Subscription};
 use super::{State, Topic};
 use crate::error::{SubscribeError, TopicError};
-use crate::feed::{Activity, FeedSeed, Lease};
+use crate::feed::{Activity, CursorHandoff, FeedSeed};
 use crate::ids::{ConnectionId, ConsumerKey};
 use pharos_dispatch::{self as dispatch, Dispatcher, KeySharedSpec};
 
@@ -114,7 +114,7 @@ pub struct Subscribed {
 #[derive(Debug)]
 pub enum Attach {
     /// It listens on its shard, with this cursor.
-    Listen(Lease),
+    Listen(CursorHandoff),
     /// It waits to be activated.
     Dormant,
     /// The topic's home chooses its messages.
@@ -288,7 +288,7 @@ impl Topic {
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let kind = admit(subscription, request, exists)?;
-        if self.is_transient() {
+        if self.is_non_persistent() {
             return self.attach_transient(state, request, kind);
         }
         let step = match kind {
@@ -407,7 +407,12 @@ impl Topic {
     }
 
     /// Lends the one cursor of a stream subscription, when it is at home.
-    fn lend_stream(&self, state: &mut State, request: &SubscribeRequest, key: ConsumerKey) -> Option<Lease> {
+    fn lend_stream(
+        &self,
+        state: &mut State,
+        request: &SubscribeRequest,
+        key: ConsumerKey,
+    ) -> Option<CursorHandoff> {
         let subscription = state.subscriptions.get_mut(&request.subscription)?;
         let durable = subscription.is_durable();
         let Body::Stream(cursor) = &mut subscription.body else {
@@ -513,15 +518,15 @@ pub(super) fn lend(
     connection: ConnectionId,
     consumer_id: u64,
     durable: bool,
-) -> Option<Lease> {
+) -> Option<CursorHandoff> {
     let acks = cursor.home()?.clone();
-    cursor.place = CursorPlace::Lent(Loan {
+    cursor.place = CursorPlace::HandedOver(HandedOver {
         key,
         connection,
         consumer_id,
         recalled: false,
     });
-    Some(Lease {
+    Some(CursorHandoff {
         slot: cursor.slot,
         read_from: acks.acked_to(),
         acks,

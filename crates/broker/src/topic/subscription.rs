@@ -1,8 +1,8 @@
 //! What a subscription is, and where its cursor stands at any time.
 //!
 //! ```text
-//!   Stream      Exclusive, Failover, readers: one cursor, at home or lent to the one consumer that listens
-//!   Broadcast   one cursor per consumer name, each at home (absent) or lent
+//!   Stream      Exclusive, Failover, readers: one cursor, at home or handed over to the one consumer that listens
+//!   Broadcast   one cursor per consumer name, each at home (absent) or handed over
 //!   Dispatched  Shared, Key_Shared: the cursor stays at home, in the dispatcher
 //! ```
 //! A subscription without consumers is `Stream` with its cursor at home, whatever it was: the next consumer's type
@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use super::absence::{BroadcastCounts, Presence};
 use super::expiry::Expired;
+use super::non_persistent::Sharing;
 use super::rivalry::Rivalry;
 use super::subscribe::SubscriptionType;
-use super::transient::Sharing;
 use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 use pharos_dispatch::Dispatcher;
@@ -48,7 +48,7 @@ pub(crate) struct Subscription {
     pub(crate) generation: u64,
     /// When its last consumer left, in milliseconds since 1970; 0 while there is one.
     pub(crate) idle_since_ms: u64,
-    /// What went on with its consumers since the topic was loaded; that of present listeners is counted when they leave.
+    /// What went on with its consumers since the topic was loaded; that of present stream consumers is counted when they leave.
     pub(crate) activity: Activity,
     /// On a non-persistent topic: messages that a consumer should have got and could not take.
     pub(crate) dropped: u64,
@@ -63,7 +63,7 @@ pub(crate) enum Body {
     Dispatched(Box<DispatchedBody>),
 }
 
-/// One cursor that is lent whole.
+/// One cursor that is handed over whole.
 pub(crate) struct Cursor {
     pub(crate) slot: Option<SlotId>,
     pub(crate) place: CursorPlace,
@@ -73,13 +73,13 @@ pub(crate) struct Cursor {
 pub(crate) enum CursorPlace {
     /// Here.
     Home(AckState),
-    /// With the listener of this consumer.
-    Lent(Loan),
+    /// With the stream consumer of this consumer.
+    HandedOver(HandedOver),
 }
 
-/// To whom a cursor is lent.
+/// To whom a cursor is handed over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Loan {
+pub(crate) struct HandedOver {
     pub(crate) key: ConsumerKey,
     pub(crate) connection: ConnectionId,
     pub(crate) consumer_id: u64,
@@ -136,21 +136,21 @@ impl Cursor {
     pub(crate) fn home(&self) -> Option<&AckState> {
         match &self.place {
             CursorPlace::Home(acks) => Some(acks),
-            CursorPlace::Lent(_) => None,
+            CursorPlace::HandedOver(_) => None,
         }
     }
 
     pub(crate) fn home_mut(&mut self) -> Option<&mut AckState> {
         match &mut self.place {
             CursorPlace::Home(acks) => Some(acks),
-            CursorPlace::Lent(_) => None,
+            CursorPlace::HandedOver(_) => None,
         }
     }
 
-    pub(crate) fn loan(&self) -> Option<Loan> {
+    pub(crate) fn handed_over(&self) -> Option<HandedOver> {
         match &self.place {
             CursorPlace::Home(_) => None,
-            CursorPlace::Lent(loan) => Some(*loan),
+            CursorPlace::HandedOver(handed_over) => Some(*handed_over),
         }
     }
 }
@@ -177,7 +177,7 @@ impl Subscription {
         }
     }
 
-    /// The cursor that is lent to this consumer.
+    /// The cursor that is handed over to this consumer.
     pub(crate) fn lent_to(&mut self, key: ConsumerKey, name: &Arc<str>) -> Option<&mut Cursor> {
         let cursor = match &mut self.body {
             Body::Stream(cursor) => cursor,
@@ -185,8 +185,8 @@ impl Subscription {
             Body::Dispatched(_) => return None,
         };
         cursor
-            .loan()
-            .is_some_and(|loan| loan.key == key)
+            .handed_over()
+            .is_some_and(|handed_over| handed_over.key == key)
             .then_some(cursor)
     }
 }

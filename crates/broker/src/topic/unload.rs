@@ -15,7 +15,7 @@ use pharos_runtime::clock;
 use pharos_types::{Domain, TopicName};
 
 use super::load::Access;
-use super::{State, Topic, Upkeep};
+use super::{Maintenance, State, Topic};
 use crate::shard::Shard;
 use pharos_catalog::policy::QuotaAction;
 
@@ -139,8 +139,8 @@ impl Shard {
                     // Nobody asked for it: it may rest again as soon as this look is over.
                     topic.used_ms.set(0);
                     topic.state.borrow_mut().last_used_ms = used_ms;
-                    for what in Upkeep::ALL {
-                        topic.look_after(what).await;
+                    for what in Maintenance::ALL {
+                        topic.maintain_part(what).await;
                     }
                 }
                 Err(error) => {
@@ -176,7 +176,7 @@ impl Shard {
                 }
             };
             topic.used_ms.set(0);
-            topic.look_after(Upkeep::Ledgers).await;
+            topic.maintain_part(Maintenance::Ledgers).await;
             // Without subscriptions nobody is absent. It is left as it was found, whatever else would be done to a topic
             // that nobody uses.
             let has_subscriptions = !topic.state.borrow().subscriptions.is_empty();

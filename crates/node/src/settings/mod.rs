@@ -127,7 +127,7 @@ pub struct LedgerSettings {
     /// Memory for entries at the tails of all topics.
     pub cache_size: ByteSize,
     /// Memory for entries read back for listeners and subscriptions that are behind.
-    pub backlog_cache_size: ByteSize,
+    pub catch_up_read_cache_size: ByteSize,
 }
 
 /// Settings of the metrics page.
@@ -177,7 +177,7 @@ impl Default for Settings {
                 inactive_rollover_time: Duration::ZERO,
                 retention_check_interval: Duration::from_secs(120),
                 cache_size: ByteSize::mib(256),
-                backlog_cache_size: ByteSize::mib(128),
+                catch_up_read_cache_size: ByteSize::mib(128),
             },
             storage: StorageSettings::default(),
             offload: OffloadSettings::default(),

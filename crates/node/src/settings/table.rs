@@ -211,7 +211,7 @@ pub static SETTINGS: &[Setting] = &[
         "How often ledgers that nobody needs are deleted."),
     setting!("Managed ledger", "ledger.cache_size", "managedLedgerCacheSizeMB", ledger.cache_size,
         "Memory for the newest entries of all topics, from which listeners at the tail are served: half at the topics' homes, half with the shards that deliver, where entries stay for some seconds at most."),
-    setting!("Managed ledger", "ledger.backlog_cache_size", "", ledger.backlog_cache_size,
+    setting!("Managed ledger", "ledger.catch_up_read_cache_size", "", ledger.catch_up_read_cache_size,
         "Memory for entries of all topics that are read back for listeners and subscriptions that are behind, in equal parts for the shards; further reads wait until some of it is delivered."),
     setting!("Storage", "storage.sync", "journalSyncData", policies.broker.durability,
         "sync: a message is acknowledged when it is on the device. async: when the operating system has it; a power cut may lose the last moments. bypass: when it is in memory; a crash may lose what was not yet written to the entry logs, which is at most storage.flush_interval old."),

@@ -65,12 +65,12 @@ fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
         tracing::warn!(peer = %connection.address, error, "a consumer discarded a message that it found corrupt");
     }
     match &consumer.attached {
-        Attached::Listening(seat) => {
+        Attached::Listening(handle) => {
             let mut acks = ack.message_ids.iter().map(|id| feed::Ack {
                 position: position_of(id.ledger_id, id.entry_id),
                 remaining: &id.ack_set,
             });
-            let too_long = seat.ack(&mut acks, cumulative, clock::now());
+            let too_long = handle.ack(&mut acks, cumulative, clock::now());
             if too_long > 0 {
                 tracing::debug!(peer = %connection.address, too_long, "acknowledgements of more messages than a batch has are ignored");
                 return Some(Refusal::new(
@@ -103,8 +103,8 @@ pub(super) fn handle_redeliver(connection: &Connection, request: &CommandRedeliv
         return;
     };
     match &consumer.attached {
-        Attached::Listening(seat) => {
-            seat.redeliver(request.consumer_epoch);
+        Attached::Listening(handle) => {
+            handle.redeliver(request.consumer_epoch);
             connection.wake();
         }
         // Only the active consumer of a Failover subscription is obeyed.

@@ -237,15 +237,15 @@ fn finish(
     let attached = match subscribed.attach {
         Attach::Listen(lease) if wanted => {
             let feed = connection.shard.feed(&subscribed.seed);
-            let seat = feed.join(
+            let handle = feed.join(
                 connection.id,
                 (id, subscribed.key),
                 lease,
                 0,
                 request.consumer_epoch,
             );
-            connection.add_group(seat.group());
-            Attached::Listening(seat)
+            connection.add_group(handle.group());
+            Attached::Listening(handle)
         }
         Attach::Listen(lease) => return connection.shard.detach(topic, subscribed.key, Some(lease)),
         _ if !wanted => return connection.shard.detach(topic, subscribed.key, None),
@@ -287,8 +287,8 @@ pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
         return true;
     };
     match &mut consumer.attached {
-        Attached::Listening(seat) => {
-            if seat.flow(flow.message_permits) {
+        Attached::Listening(handle) => {
+            if handle.flow(flow.message_permits) {
                 connection.wake();
             }
         }
@@ -400,7 +400,7 @@ fn stats_failed(request_id: u64, refusal: Refusal) -> Command {
 
 fn permits_of(consumer: &Consumer) -> u64 {
     let permits = match &consumer.attached {
-        Attached::Listening(seat) => seat.with(|listener| listener.permits).unwrap_or(0),
+        Attached::Listening(handle) => handle.with(|listener| listener.permits).unwrap_or(0),
         Attached::Dormant { permits } => i64::from(*permits),
         Attached::Dispatched { permits } => permits.get(),
     };

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_broker::entry::{EntryCodec as _, FeedEntry};
-use pharos_broker::feed::{Ack, DeliverySink, Recipient, Seat};
+use pharos_broker::feed::{Ack, ConsumerHandle, DeliverySink, Recipient};
 use pharos_broker::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
-use pharos_broker::shard::{Outlet, OutletEvent, OwnedAck, Publish, Pumped, Receipt, Shard};
+use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, OwnedAck, Publish, Pumped, Receipt, Shard};
 use pharos_broker::topic::{AccessMode, Attach, Subscribed};
 use pharos_runtime::clock;
 use pharos_sim::model::{Model, Ticket};
@@ -46,7 +46,7 @@ struct Produces {
 struct Consumes {
     topic: TopicId,
     key: ConsumerKey,
-    seat: Option<Seat>,
+    handle: Option<ConsumerHandle>,
     is_dispatched: bool,
     subscription: String,
     cursor: String,
@@ -82,9 +82,9 @@ impl Client {
     pub(crate) fn forget(&self) {
         self.shard.unregister(self.connection());
         self.produces.take();
-        // A seat that is left would speak to its topic.
+        // A handle that is left would speak to its topic.
         if let Some(consumes) = self.consumes.take() {
-            drop(consumes.seat.and_then(Seat::leave));
+            drop(consumes.handle.and_then(ConsumerHandle::leave));
         }
     }
 
@@ -175,7 +175,7 @@ impl Client {
         let topic = done.seed.topic;
         let closed = self.closed_consumers.borrow_mut().remove(&done.key.0);
         let mut is_dispatched = false;
-        let seat = match done.attach {
+        let handle = match done.attach {
             Attach::Listen(lease) if closed => {
                 self.shard.detach(topic, done.key, Some(lease));
                 return false;
@@ -195,13 +195,13 @@ impl Client {
                 None
             }
         };
-        if let Some(seat) = &seat {
-            seat.flow(permits);
+        if let Some(handle) = &handle {
+            handle.flow(permits);
         }
         *self.consumes.borrow_mut() = Some(Consumes {
             topic,
             key: done.key,
-            seat,
+            handle,
             is_dispatched,
             subscription: subscription.to_owned(),
             cursor: cursor.to_owned(),
@@ -239,7 +239,7 @@ impl Client {
                 .collect(),
             false => vec![consumes.got.remove(index)],
         };
-        let is_certain = consumes.seat.is_some() || consumes.is_dispatched;
+        let is_certain = consumes.handle.is_some() || consumes.is_dispatched;
         let messages: Vec<u64> = done.into_iter().map(|(message, _)| message).collect();
         {
             let mut model = self.model.borrow_mut();
@@ -257,13 +257,13 @@ impl Client {
                 self.topic
             )
         });
-        match &consumes.seat {
-            Some(seat) => {
+        match &consumes.handle {
+            Some(handle) => {
                 let ack = Ack {
                     position,
                     remaining: &[],
                 };
-                seat.ack(&mut std::iter::once(ack), cumulative, clock::now());
+                handle.ack(&mut std::iter::once(ack), cumulative, clock::now());
             }
             None => {
                 let ack = OwnedAck {
@@ -285,7 +285,7 @@ impl Client {
 
     pub(crate) fn leave(&self) {
         if let Some(consumes) = self.consumes.take() {
-            let lease = consumes.seat.and_then(Seat::leave);
+            let lease = consumes.handle.and_then(ConsumerHandle::leave);
             self.shard.detach(consumes.topic, consumes.key, lease);
         }
     }
@@ -346,12 +346,12 @@ fn number_in(entry: &Bytes) -> u64 {
     u64::from_le_bytes(*number)
 }
 
-impl Outlet for Client {
-    fn pump(&self) -> Pumped {
+impl ConnectionHandle for Client {
+    fn flush_turn(&self) -> Pumped {
         let group = {
             let consumes = self.consumes.borrow();
-            let seat = consumes.as_ref().and_then(|consumes| consumes.seat.as_ref());
-            seat.map(|seat| seat.group().clone())
+            let handle = consumes.as_ref().and_then(|consumes| consumes.handle.as_ref());
+            handle.map(|handle| handle.group().clone())
         };
         if let Some(group) = group {
             let mut sink = Sink::default();
@@ -392,16 +392,16 @@ impl Outlet for Client {
         }
     }
 
-    fn on_event(&self, event: OutletEvent) {
+    fn on_event(&self, event: ConnectionEvent) {
         match event {
-            OutletEvent::ConsumerClosed { key, .. } => {
+            ConnectionEvent::ConsumerClosed { key, .. } => {
                 if self.attached().is_some_and(|(_, mine)| mine == key) {
                     self.leave();
                 } else {
                     self.closed_consumers.borrow_mut().insert(key.0);
                 }
             }
-            OutletEvent::ProducerClosed { producer } => {
+            ConnectionEvent::ProducerClosed { producer } => {
                 let mine = self.produces.borrow().as_ref().map(|produces| produces.key);
                 if mine == Some(producer.key) {
                     self.produces.take();
@@ -409,7 +409,7 @@ impl Outlet for Client {
                     self.closed_producers.borrow_mut().insert(producer.key.0);
                 }
             }
-            OutletEvent::Dispatched(items) => {
+            ConnectionEvent::Dispatched(items) => {
                 for item in items {
                     if self.attached().is_some_and(|(_, mine)| mine == item.key) {
                         self.delivered(&item.entry);
@@ -418,32 +418,32 @@ impl Outlet for Client {
                     }
                 }
             }
-            OutletEvent::SendFailed { sequence_id, .. } => {
+            ConnectionEvent::SendFailed { sequence_id, .. } => {
                 if let Some(produces) = &mut *self.produces.borrow_mut() {
                     produces.sent.remove(&sequence_id);
                 }
             }
-            OutletEvent::SendsDropped { .. }
-            | OutletEvent::ActiveConsumer { .. }
-            | OutletEvent::EndOfTopic { .. } => {}
+            ConnectionEvent::SendsDropped { .. }
+            | ConnectionEvent::ActiveConsumer { .. }
+            | ConnectionEvent::EndOfTopic { .. } => {}
         }
     }
 
-    fn activate(&self, _: u64, key: ConsumerKey, seat: Seat) -> Result<(), Seat> {
-        seat.flow(1000);
+    fn activate(&self, _: u64, key: ConsumerKey, handle: ConsumerHandle) -> Result<(), ConsumerHandle> {
+        handle.flow(1000);
         match &mut *self.consumes.borrow_mut() {
             Some(consumes) if consumes.key == key => {
-                consumes.seat = Some(seat);
+                consumes.handle = Some(handle);
                 consumes.last = None;
             }
-            _ => return Err(seat),
+            _ => return Err(handle),
         }
         self.shard.wake_outlet(self.connection());
         Ok(())
     }
 
-    fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<Seat> {
-        self.consumes.borrow_mut().as_mut()?.seat.take()
+    fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<ConsumerHandle> {
+        self.consumes.borrow_mut().as_mut()?.handle.take()
     }
 
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>) {

@@ -78,7 +78,7 @@ fn broker_options(random: &mut Random) -> Options {
         retention_check_interval: Duration::from_secs(2),
         message_expiry_interval: Duration::from_secs(2),
         unload_idle_after: random.one_in(3).then(|| Duration::from_secs(2)),
-        backlog_cache_bytes: 1 << 20,
+        catch_up_read_cache_bytes: 1 << 20,
         newest_cache_bytes: 1 << 20,
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: 3 + random.below(8) as u64,

@@ -49,7 +49,7 @@ async fn what_a_listener_has_acknowledged_shows_at_once() {
     );
     assert!(cursor.waiting_read_op);
 
-    // Skipping reaches the listener before the answer comes.
+    // Skipping reaches the stream consumer before the answer comes.
     bench
         .backend
         .skip(name.clone(), subscription("s"), 1)
@@ -313,7 +313,7 @@ async fn every_send_is_answered_also_when_nobody_takes_it() {
             until(|| client.events.borrow().len() == 2).await;
             let events = client.events.borrow();
             let dropped = events.iter().map(|event| match event {
-                OutletEvent::SendsDropped { sends, bytes } => (*sends, *bytes),
+                ConnectionEvent::SendsDropped { sends, bytes } => (*sends, *bytes),
                 other => panic!("{other:?}"),
             });
             dropped.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -342,8 +342,8 @@ async fn a_producer_is_closed_before_its_send_fails_because_the_topic_ends() {
                 matches!(
                     events[..],
                     [
-                        OutletEvent::ProducerClosed { .. },
-                        OutletEvent::SendFailed { .. } | OutletEvent::SendsDropped { .. }
+                        ConnectionEvent::ProducerClosed { .. },
+                        ConnectionEvent::SendFailed { .. } | ConnectionEvent::SendsDropped { .. }
                     ]
                 ),
                 "{events:?}"

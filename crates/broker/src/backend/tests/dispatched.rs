@@ -9,7 +9,7 @@ const BYTES_MAX: usize = 1 << 20;
 /// A broker that keeps nothing of what is published in memory, with topics of 20 KB entries.
 async fn cold() -> (Bench, Vec<TopicName>) {
     let bench = Bench::with(MemoryEngine::new(), |options| {
-        options.backlog_cache_bytes = BYTES_MAX * 2;
+        options.catch_up_read_cache_bytes = BYTES_MAX * 2;
         options.managed_ledger.cache_bytes_max = 0;
     })
     .await;

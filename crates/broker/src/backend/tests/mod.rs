@@ -22,10 +22,10 @@ use crate::admin::*;
 use crate::broker::{Threads, start, start_among};
 use crate::entry::{EntryCodec, FeedEntry};
 use crate::error::{ProducerError, SubscribeError};
-use crate::feed::{Ack, DeliverySink, Recipient, Seat};
+use crate::feed::{Ack, ConsumerHandle, DeliverySink, Recipient};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 use crate::options::Options;
-use crate::shard::{Outlet, OutletEvent, OwnedAck, Publish, Pumped, Receipt, Shard};
+use crate::shard::{ConnectionEvent, ConnectionHandle, OwnedAck, Publish, Pumped, Receipt, Shard};
 use crate::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
     SubscribeRequest, SubscriptionType,
@@ -87,7 +87,7 @@ impl Bench {
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
             .await
             .unwrap();
-        // Progress comes home late, so that what stats say in between is what listeners were asked.
+        // Progress comes home late, so that what stats say in between is what stream consumers were asked.
         let mut options = Options {
             shards: 2,
             cursor_flush_interval: Duration::from_secs(3600),
@@ -258,13 +258,13 @@ struct Client {
     consumer: RefCell<Option<Attached>>,
     got: RefCell<Vec<Arc<FeedEntry>>>,
     /// What it was told besides.
-    events: RefCell<Vec<OutletEvent>>,
+    events: RefCell<Vec<ConnectionEvent>>,
 }
 
 struct Attached {
     topic: TopicId,
     key: ConsumerKey,
-    seat: Option<Seat>,
+    handle: Option<ConsumerHandle>,
 }
 
 impl Client {
@@ -371,12 +371,12 @@ impl Client {
         let done = self.shard.subscribe(request).await?;
         let connection = self.connection.borrow().unwrap();
         let topic = done.seed.topic;
-        let seat = match done.attach {
+        let handle = match done.attach {
             Attach::Listen(lease) => {
                 let feed = self.shard.feed(&done.seed);
-                let seat = feed.join(connection, (7, done.key), lease, 0, None);
-                seat.flow(100);
-                Some(seat)
+                let handle = feed.join(connection, (7, done.key), lease, 0, None);
+                handle.flow(100);
+                Some(handle)
             }
             Attach::Dormant => None,
             Attach::Dispatched => {
@@ -387,16 +387,16 @@ impl Client {
         *self.consumer.borrow_mut() = Some(Attached {
             topic,
             key: done.key,
-            seat,
+            handle,
         });
         self.shard.wake_outlet(connection);
         Ok(())
     }
 
-    /// Grants a listener more permits.
+    /// Grants a stream consumer more permits.
     fn flow(&self, permits: u32) {
         let consumer = self.consumer.borrow();
-        consumer.as_ref().unwrap().seat.as_ref().unwrap().flow(permits);
+        consumer.as_ref().unwrap().handle.as_ref().unwrap().flow(permits);
         self.shard.wake_outlet(self.connection.borrow().unwrap());
     }
 
@@ -410,13 +410,13 @@ impl Client {
         let position = self.got.borrow()[index].position;
         let consumer = self.consumer.borrow();
         let consumer = consumer.as_ref().unwrap();
-        match &consumer.seat {
-            Some(seat) => {
+        match &consumer.handle {
+            Some(handle) => {
                 let acks = [Ack {
                     position,
                     remaining: &[],
                 }];
-                assert_eq!(seat.ack(&mut acks.into_iter(), false, clock::now()), 0);
+                assert_eq!(handle.ack(&mut acks.into_iter(), false, clock::now()), 0);
             }
             None => {
                 let ack = OwnedAck {
@@ -430,19 +430,22 @@ impl Client {
 
     fn leave(&self) {
         if let Some(consumer) = self.consumer.borrow_mut().take() {
-            self.shard
-                .detach(consumer.topic, consumer.key, consumer.seat.and_then(Seat::leave));
+            self.shard.detach(
+                consumer.topic,
+                consumer.key,
+                consumer.handle.and_then(ConsumerHandle::leave),
+            );
         }
     }
 }
 
-impl Outlet for Client {
-    fn pump(&self) -> Pumped {
+impl ConnectionHandle for Client {
+    fn flush_turn(&self) -> Pumped {
         let group = self
             .consumer
             .borrow()
             .as_ref()
-            .and_then(|c| Some(c.seat.as_ref()?.group().clone()));
+            .and_then(|c| Some(c.handle.as_ref()?.group().clone()));
         if let Some(group) = group {
             group.fill(&mut Sink(&self.got));
         }
@@ -453,10 +456,10 @@ impl Outlet for Client {
         self.receipts.borrow_mut().extend_from_slice(receipts);
     }
 
-    fn on_event(&self, event: OutletEvent) {
+    fn on_event(&self, event: ConnectionEvent) {
         match event {
-            OutletEvent::ConsumerClosed { .. } => self.leave(),
-            OutletEvent::Dispatched(items) => {
+            ConnectionEvent::ConsumerClosed { .. } => self.leave(),
+            ConnectionEvent::Dispatched(items) => {
                 self.got
                     .borrow_mut()
                     .extend(items.into_iter().map(|item| item.entry));
@@ -465,18 +468,18 @@ impl Outlet for Client {
         }
     }
 
-    fn activate(&self, _: u64, _: ConsumerKey, seat: Seat) -> Result<(), Seat> {
-        seat.flow(100);
+    fn activate(&self, _: u64, _: ConsumerKey, handle: ConsumerHandle) -> Result<(), ConsumerHandle> {
+        handle.flow(100);
         match self.consumer.borrow_mut().as_mut() {
-            Some(consumer) => consumer.seat = Some(seat),
-            None => return Err(seat),
+            Some(consumer) => consumer.handle = Some(handle),
+            None => return Err(handle),
         }
         self.shard.wake_outlet(self.connection.borrow().unwrap());
         Ok(())
     }
 
-    fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<Seat> {
-        self.consumer.borrow_mut().as_mut()?.seat.take()
+    fn deactivate(&self, _: u64, _: ConsumerKey) -> Option<ConsumerHandle> {
+        self.consumer.borrow_mut().as_mut()?.handle.take()
     }
 
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>) {
