@@ -336,7 +336,7 @@ policies! {
         Row::new("word", any)
             .settings(&["storage.sync"])
             .property(DURABILITY)
-            .acts("broker/src/topic/upkeep.rs");
+            .acts("broker/src/topic/maintenance.rs");
 }
 
 /// The older way to say [`Levels::schema_compatibility_strategy`].
