@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 
 use crate::key::{check_read, check_write};
-use crate::session::{Clock, Sessions, ended, put_error, why};
+use crate::session::{Clock, Handle, Keeper, Sessions};
 use crate::watch::Watchers;
 use crate::{
-    BoxFuture, Event, Expect, Fault, Item, MetadataStore, ReadError, Session, SessionEnd, SessionError,
-    SessionId, SessionWriteError, Version, Versioned, Watch, WriteError,
+    BoxFuture, Event, Expect, Fault, Item, MetadataStore, ReadError, Session, SessionError, SessionId,
+    SessionWriteError, Version, Versioned, Watch, WriteError,
 };
 
 /// A [`MetadataStore`] in memory. Share it in an `Arc`; a "restart" in a test keeps the `Arc`.
@@ -235,15 +234,8 @@ impl MetadataStore for Memory {
 
     fn open_session(&self, timeout: Duration) -> BoxFuture<'_, Result<Arc<dyn Session>, SessionError>> {
         Box::pin(async move {
-            let opened = self.inner.sessions.open(timeout);
-            let (id, end) = opened.ok_or_else(|| SessionError::Fault(shut_down()))?;
-            let inner = Arc::clone(&self.inner);
-            Ok(Arc::new(MemorySession {
-                inner,
-                id,
-                timeout,
-                end,
-            }) as Arc<dyn Session>)
+            let opened = Handle::open(&self.inner, timeout);
+            opened.ok_or_else(|| SessionError::Fault(shut_down()))
         })
     }
 
@@ -262,53 +254,25 @@ impl MetadataStore for Memory {
     }
 }
 
-#[derive(Debug)]
-struct MemorySession {
-    inner: Arc<Inner>,
-    id: SessionId,
-    timeout: Duration,
-    /// Why it ended, once it has.
-    end: watch::Receiver<Option<SessionEnd>>,
-}
-
-impl Session for MemorySession {
-    fn id(&self) -> SessionId {
-        self.id
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
+impl Keeper for Inner {
+    fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     fn put(
         &self,
-        key: &str,
+        id: SessionId,
+        key: String,
         value: Bytes,
         expect: Expect,
     ) -> BoxFuture<'_, Result<Version, SessionWriteError>> {
-        let key = key.to_owned();
         Box::pin(async move {
-            let put = self.inner.write(&key, Some(value), expect, Some(self.id));
+            let put = self.write(&key, Some(value), expect, Some(id));
             put.map(|(version, _)| version)
-                .map_err(|error| put_error(&self.end, error))
         })
     }
 
-    fn renew(&self) -> BoxFuture<'_, Result<(), SessionError>> {
-        Box::pin(async move {
-            let renewed = self.inner.sessions.renew(self.id);
-            renewed.map_err(|found| SessionError::Ended(why(&self.end, found)))
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.inner.sessions.close(self.id);
-            self.inner.end_due();
-        })
-    }
-
-    fn ended(&self) -> BoxFuture<'_, SessionEnd> {
-        Box::pin(ended(self.end.clone()))
+    fn on_due(&self) {
+        self.end_due();
     }
 }

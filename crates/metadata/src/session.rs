@@ -16,7 +16,7 @@
 //! have one owner is fenced where it is written; a clock alone protects nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -86,27 +86,100 @@ pub trait Session: Send + Sync + std::fmt::Debug {
     fn ended(&self) -> BoxFuture<'_, SessionEnd>;
 }
 
-/// Waits for the end that `end` tells. A table that is gone has ended.
-pub(crate) async fn ended(mut end: watch::Receiver<Option<SessionEnd>>) -> SessionEnd {
-    match end.wait_for(Option::is_some).await {
-        Ok(end) => end.unwrap_or(SessionEnd::StoreEnded),
-        Err(_) => SessionEnd::StoreEnded,
+/// What a [`Handle`] needs of the backend that keeps its session.
+pub(crate) trait Keeper: Send + Sync + std::fmt::Debug + 'static {
+    /// The backend's table.
+    fn sessions(&self) -> &Sessions;
+
+    /// Puts a key in the name of `id`, in the backend's order of changes.
+    fn put(
+        &self,
+        id: SessionId,
+        key: String,
+        value: Bytes,
+        expect: Expect,
+    ) -> BoxFuture<'_, Result<Version, SessionWriteError>>;
+
+    /// Sessions are due: they are ended now, or by a thread that was told.
+    fn on_due(&self) {}
+}
+
+/// A session of a backend of this crate.
+#[derive(Debug)]
+pub(crate) struct Handle<K> {
+    keeper: Arc<K>,
+    id: SessionId,
+    timeout: Duration,
+    /// Why it ended, once it has.
+    end: watch::Receiver<Option<SessionEnd>>,
+}
+
+impl<K: Keeper> Handle<K> {
+    /// A new session; `None` once the store has ended.
+    pub(crate) fn open(keeper: &Arc<K>, timeout: Duration) -> Option<Arc<dyn Session>> {
+        let (id, end) = keeper.sessions().open(timeout)?;
+        Some(Arc::new(Self {
+            keeper: Arc::clone(keeper),
+            id,
+            timeout,
+            end,
+        }))
+    }
+
+    /// Why it is over: as its holder was told, or else `found`.
+    fn why(&self, found: SessionEnd) -> SessionEnd {
+        (*self.end.borrow()).unwrap_or(found)
     }
 }
 
-/// Why a session is over: as its holder was told, or else `found`.
-pub(crate) fn why(end: &watch::Receiver<Option<SessionEnd>>, found: SessionEnd) -> SessionEnd {
-    (*end.borrow()).unwrap_or(found)
-}
+impl<K: Keeper> Session for Handle<K> {
+    fn id(&self) -> SessionId {
+        self.id
+    }
 
-/// As [`why`], of a put.
-pub(crate) fn put_error(
-    end: &watch::Receiver<Option<SessionEnd>>,
-    error: SessionWriteError,
-) -> SessionWriteError {
-    match error {
-        SessionWriteError::Ended(found) => SessionWriteError::Ended(why(end, found)),
-        error @ SessionWriteError::Write(_) => error,
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+    ) -> BoxFuture<'_, Result<Version, SessionWriteError>> {
+        let put = self.keeper.put(self.id, key.to_owned(), value, expect);
+        Box::pin(async move {
+            put.await.map_err(|error| match error {
+                SessionWriteError::Ended(found) => SessionWriteError::Ended(self.why(found)),
+                error @ SessionWriteError::Write(_) => error,
+            })
+        })
+    }
+
+    fn renew(&self) -> BoxFuture<'_, Result<(), SessionError>> {
+        Box::pin(async move {
+            let renewed = self.keeper.sessions().renew(self.id);
+            renewed.map_err(|found| SessionError::Ended(self.why(found)))
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.keeper.sessions().close(self.id);
+            self.keeper.on_due();
+            self.ended().await;
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'_, SessionEnd> {
+        let mut end = self.end.clone();
+        Box::pin(async move {
+            match end.wait_for(Option::is_some).await {
+                Ok(end) => end.unwrap_or(SessionEnd::StoreEnded),
+                // The table is gone, and the store with it.
+                Err(_) => SessionEnd::StoreEnded,
+            }
+        })
     }
 }
 

@@ -4,15 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::ended;
 use super::writer::{Answer, Write};
 use crate::key::check_write;
-use crate::session::{Clock, Sessions, put_error, why};
-use crate::{
-    BoxFuture, Expect, Session, SessionEnd, SessionError, SessionId, SessionWriteError, Version, WriteError,
-};
+use crate::session::{Clock, Handle, Keeper, Sessions};
+use crate::{BoxFuture, Expect, Session, SessionError, SessionId, SessionWriteError, Version, WriteError};
 
 /// Changes that may wait for the thread that writes.
 const QUEUE: usize = 4_096;
@@ -92,15 +90,7 @@ impl Queue {
         self: &Arc<Self>,
         timeout: Duration,
     ) -> Result<Arc<dyn Session>, SessionError> {
-        let opened = self.sessions.open(timeout);
-        let (id, end) = opened.ok_or_else(|| SessionError::Fault(ended()))?;
-        let queue = Arc::clone(self);
-        Ok(Arc::new(EmbeddedSession {
-            queue,
-            id,
-            timeout,
-            end,
-        }))
+        Handle::open(self, timeout).ok_or_else(|| SessionError::Fault(ended()))
     }
 }
 
@@ -108,54 +98,22 @@ fn gone() -> SessionWriteError {
     SessionWriteError::Write(WriteError::Fault(ended()))
 }
 
-/// A session of the process that has the store open. Its keys are in memory only.
-#[derive(Debug)]
-struct EmbeddedSession {
-    queue: Arc<Queue>,
-    id: SessionId,
-    timeout: Duration,
-    /// Why it ended, once it has.
-    end: watch::Receiver<Option<SessionEnd>>,
-}
-
-impl Session for EmbeddedSession {
-    fn id(&self) -> SessionId {
-        self.id
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
+/// Sessions of the process that has the store open. Their keys are in memory only; the thread that writes ends those that are due.
+impl Keeper for Queue {
+    fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     fn put(
         &self,
-        key: &str,
+        id: SessionId,
+        key: String,
         value: Bytes,
         expect: Expect,
     ) -> BoxFuture<'_, Result<Version, SessionWriteError>> {
-        let key = key.to_owned();
         Box::pin(async move {
-            let put = self.queue.change(key, Some(value), expect, Some(self.id)).await;
+            let put = self.change(key, Some(value), expect, Some(id)).await;
             put.map(|(version, _)| version)
-                .map_err(|error| put_error(&self.end, error))
         })
-    }
-
-    fn renew(&self) -> BoxFuture<'_, Result<(), SessionError>> {
-        Box::pin(async move {
-            let renewed = self.queue.sessions.renew(self.id);
-            renewed.map_err(|found| SessionError::Ended(why(&self.end, found)))
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.queue.sessions.close(self.id);
-            self.ended().await;
-        })
-    }
-
-    fn ended(&self) -> BoxFuture<'_, SessionEnd> {
-        Box::pin(crate::session::ended(self.end.clone()))
     }
 }
