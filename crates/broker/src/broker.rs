@@ -258,7 +258,7 @@ impl Broker {
     pub async fn drain(&self) {
         // A shard that is gone has drained.
         let _ = self
-            .call_all(|shard| async move { shard.shut_down_outlets() })
+            .call_all(|shard| async move { shard.shut_down_connections() })
             .await;
         // What connections gave back when they closed is on its way home; a second round comes after it.
         for _ in 0..2 {

@@ -203,7 +203,7 @@ impl Connection {
 
     pub(crate) fn wake(&self) {
         if !self.blocked.get() {
-            self.shard.wake_outlet(self.id);
+            self.shard.wake_connection(self.id);
         }
     }
 

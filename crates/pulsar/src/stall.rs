@@ -110,7 +110,7 @@ impl Connection {
             me.unstall();
             me.note_stalled();
             if me.flush_turn() == Pumped::More {
-                me.shard.wake_outlet(me.id);
+                me.shard.wake_connection(me.id);
             }
             // Others have their turn once this one's socket had its chance.
             drop(again);

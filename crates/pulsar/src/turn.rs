@@ -176,7 +176,7 @@ impl Connection {
             me.unstall();
             me.resumed.notify_one();
             if me.flush_turn() == Pumped::More {
-                me.shard.wake_outlet(me.id);
+                me.shard.wake_connection(me.id);
             }
         });
     }

@@ -106,7 +106,7 @@ impl Shard {
     fn on_topic_gone(&self, topic: TopicId, message: HomeMessage) {
         match message {
             HomeMessage::Publish { from, entries, .. } => {
-                self.tell_outlet(from, ConnectionEvent::dropped(&entries));
+                self.tell_connection(from, ConnectionEvent::dropped(&entries));
             }
             HomeMessage::Read { shard, from, .. } => {
                 self.send(shard, Message::Feed(topic, FeedMessage::ReadFailed { from }));

@@ -159,7 +159,7 @@ impl Shard {
         self.send(topic.home, Message::Home(topic, message));
     }
 
-    pub(crate) fn tell_outlet(&self, connection: ConnectionId, event: ConnectionEvent) {
+    pub(crate) fn tell_connection(&self, connection: ConnectionId, event: ConnectionEvent) {
         self.send(connection.shard, Message::Connection(connection, event));
     }
 
@@ -250,7 +250,7 @@ impl Shard {
     }
 
     /// Gives a connection a turn of writing soon.
-    pub fn wake_outlet(&self, connection: ConnectionId) {
+    pub fn wake_connection(&self, connection: ConnectionId) {
         if self.connection_handles.borrow_mut().make_ready(connection.number) {
             self.ready_filled.notify_one();
         }
@@ -405,7 +405,7 @@ impl Shard {
     }
 
     /// Tells every peer that the broker stops, and closes its connection.
-    pub(crate) fn shut_down_outlets(&self) {
+    pub(crate) fn shut_down_connections(&self) {
         for handle in self.connection_handles() {
             handle.shut_down();
         }
@@ -496,7 +496,7 @@ impl FeedHost for HostOf {
 
     fn wake(&self, connection: ConnectionId) {
         if let Some(shard) = self.0.upgrade() {
-            shard.wake_outlet(connection);
+            shard.wake_connection(connection);
         }
     }
 
@@ -508,7 +508,7 @@ impl FeedHost for HostOf {
 
     fn end_of_topic(&self, connection: ConnectionId, consumer_id: u64) {
         if let Some(shard) = self.0.upgrade() {
-            shard.tell_outlet(connection, ConnectionEvent::EndOfTopic { consumer_id });
+            shard.tell_connection(connection, ConnectionEvent::EndOfTopic { consumer_id });
         }
     }
 }

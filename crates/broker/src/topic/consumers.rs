@@ -189,7 +189,7 @@ impl Topic {
             return;
         };
         let Some(shard) = self.shard() else { return };
-        shard.tell_outlet(
+        shard.tell_connection(
             consumer.connection,
             ConnectionEvent::ConsumerClosed {
                 consumer_id: consumer.consumer_id,

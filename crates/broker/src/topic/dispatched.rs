@@ -362,7 +362,7 @@ impl Topic {
         }
         for (key, items) in runs {
             if let Some(consumer) = state.consumers.get(&key) {
-                shard.tell_outlet(consumer.connection, ConnectionEvent::Dispatched(items));
+                shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
         self.dispatched_dirty(state, name);

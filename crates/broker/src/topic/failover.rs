@@ -153,7 +153,7 @@ impl Topic {
                 key: *key,
                 active: *key == chosen,
             };
-            shard.tell_outlet(consumer.connection, event);
+            shard.tell_connection(consumer.connection, event);
         }
     }
 }

@@ -264,7 +264,7 @@ impl Topic {
         }
         for (key, items) in deliveries {
             if let Some(consumer) = state.consumers.get(&key) {
-                shard.tell_outlet(consumer.connection, ConnectionEvent::Dispatched(items));
+                shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
         self.send_receipts(receipts);

@@ -209,7 +209,7 @@ impl Client {
             came: Vec::new(),
             last: None,
         });
-        self.shard.wake_outlet(self.connection());
+        self.shard.wake_connection(self.connection());
         true
     }
 
@@ -438,7 +438,7 @@ impl ConnectionHandle for Client {
             }
             _ => return Err(handle),
         }
-        self.shard.wake_outlet(self.connection());
+        self.shard.wake_connection(self.connection());
         Ok(())
     }
 

@@ -389,7 +389,7 @@ impl Client {
             key: done.key,
             handle,
         });
-        self.shard.wake_outlet(connection);
+        self.shard.wake_connection(connection);
         Ok(())
     }
 
@@ -397,7 +397,7 @@ impl Client {
     fn flow(&self, permits: u32) {
         let consumer = self.consumer.borrow();
         consumer.as_ref().unwrap().handle.as_ref().unwrap().flow(permits);
-        self.shard.wake_outlet(self.connection.borrow().unwrap());
+        self.shard.wake_connection(self.connection.borrow().unwrap());
     }
 
     /// Waits until so many entries came.
@@ -474,7 +474,7 @@ impl ConnectionHandle for Client {
             Some(consumer) => consumer.handle = Some(handle),
             None => return Err(handle),
         }
-        self.shard.wake_outlet(self.connection.borrow().unwrap());
+        self.shard.wake_connection(self.connection.borrow().unwrap());
         Ok(())
     }
 
