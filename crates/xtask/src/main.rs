@@ -3,6 +3,7 @@
 //! Nothing that ships depends on this crate.
 
 mod codegen;
+mod methods;
 mod modules;
 mod sizes;
 mod source;
@@ -14,7 +15,7 @@ const USAGE: &str = "usage: pharos-xtask codegen [--check] | sizes | tidy
   codegen          write the protocol sources of crates/wire from crates/wire/proto/fields.tsv, and openapi/admin.json and
                    docs/reference/admin-routes.md from crates/admin-api/src/routes
   codegen --check  fail when what is written differs from what the tables give
-  sizes            print lines of product code and circles of imports by crate
+  sizes            print lines of product code, circles of imports and the types with the most methods by crate
   tidy             check facts about the repository that no compiler checks";
 
 fn main() -> ExitCode {

@@ -119,10 +119,16 @@ fn reach<'a>(graph: &Graph<'a>, from: &str) -> BTreeSet<&'a str> {
 
 /// Lines of a file that are no test, blank lines and comments counted; 0 for a file of tests.
 pub(crate) fn product_lines(path: &str, text: &str) -> usize {
+    product_part(path, text).lines().count()
+}
+
+/// The text of a file without its tests; nothing of a file of tests.
+pub(crate) fn product_part<'a>(path: &str, text: &'a str) -> &'a str {
     if is_test_file(path) {
-        return 0;
+        ""
+    } else {
+        product_text(text)
     }
-    product_text(text).lines().count()
 }
 
 fn is_test_file(path: &str) -> bool {

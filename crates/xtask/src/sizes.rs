@@ -1,9 +1,10 @@
-//! Sizes of the crates: `cargo run -p pharos-xtask -- sizes`.
+//! Sizes of the crates and of their largest types: `cargo run -p pharos-xtask -- sizes`.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use crate::methods::methods;
 use crate::modules::{circles, imports, is_across, product_lines};
 use crate::source::{SourceFile, repository_root, source_files};
 
@@ -22,14 +23,18 @@ pub(crate) fn by_crate(files: &[SourceFile]) -> BTreeMap<&str, Vec<(&str, &str)>
     crates
 }
 
-/// Prints a table: lines of product code (comments and blank lines count, tests do not), files with such lines, circles.
+/// Types of a crate that are named with their number of methods.
+const TYPES_SHOWN: usize = 3;
+
+/// Prints a table: lines of product code (comments and blank lines count, tests do not), files with such lines, circles, and the
+/// type with the most methods.
 ///
 /// # Errors
 /// `git` could not be asked.
 pub(crate) fn run() -> Result<()> {
     let files = source_files(&repository_root()?)?;
     let mut table = String::from(
-        "| crate | lines | files | circles | across directories |\n| --- | --: | --: | --: | --: |\n",
+        "| crate | lines | files | circles | across directories | most methods |\n| --- | --: | --: | --: | --: | --- |\n",
     );
     let mut sum = [0; 4];
     for (name, files) in &by_crate(&files) {
@@ -46,15 +51,30 @@ pub(crate) fn run() -> Result<()> {
             across,
         ];
         table.push_str(&format!(
-            "| `{name}` | {} | {} | {} | {} |\n",
-            row[0], row[1], row[2], row[3]
+            "| `{name}` | {} | {} | {} | {} | {} |\n",
+            row[0],
+            row[1],
+            row[2],
+            row[3],
+            largest(files)
         ));
         sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
     }
     table.push_str(&format!(
-        "| all | {} | {} | {} | {} |\n",
+        "| all | {} | {} | {} | {} | |\n",
         sum[0], sum[1], sum[2], sum[3]
     ));
     eprint!("{table}");
     Ok(())
+}
+
+/// The types with the most methods.
+fn largest(files: &[(&str, &str)]) -> String {
+    let mut types: Vec<_> = methods(files).into_iter().collect();
+    types.sort_by_key(|((_, name), count)| (std::cmp::Reverse(*count), *name));
+    let shown = types
+        .iter()
+        .take(TYPES_SHOWN)
+        .map(|((_, name), count)| format!("`{name}` {count}"));
+    shown.collect::<Vec<_>>().join(", ")
 }

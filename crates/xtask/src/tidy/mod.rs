@@ -1,11 +1,12 @@
 //! Checks facts about the repository that no compiler checks: `cargo run -p pharos-xtask -- tidy`.
 //!
-//! Facts, not taste: dependency arrows point down, every crate is on the map, no circle of imports, files stay short, nothing in the tree names
+//! Facts, not taste: dependency arrows point down, every crate is on the map, no circle of imports, files stay short, types have few methods, nothing in the tree names
 //! a machine it was made on. Each finding is one line `path: what is wrong`; nothing is changed.
 
 mod circles;
 mod layers;
 mod sources;
+mod types;
 
 use anyhow::{Result, bail};
 
@@ -21,11 +22,12 @@ pub(crate) type Findings = Vec<String>;
 pub(crate) fn run() -> Result<()> {
     let root = repository_root()?;
     let files = source_files(&root)?;
-    let checks: [(&str, Findings); 9] = [
+    let checks: [(&str, Findings); 10] = [
         ("dependencies point down", layers::arrows(&root)?),
         ("every crate is on the map", layers::map(&root)?),
         ("no circle across directories", circles::across(&files)),
         ("files are short", sources::long_files(&files)),
+        ("types have few methods", types::large(&files)),
         ("no forbidden words", sources::forbidden_words(&files)),
         ("no ignored tests", sources::ignored_tests(&files)),
         ("nothing unfinished", sources::unfinished(&files)),
