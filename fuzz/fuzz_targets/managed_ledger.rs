@@ -1,4 +1,4 @@
-//! The info of a managed ledger and its cursor log as somebody else may have written them: opening, using and closing them
+//! The info of a managed ledger and its cursor log as another program may have written them: opening, using and closing them
 //! never panics.
 //!
 //! Input: length of the info (2 bytes), the info, then entries of the cursor ledger, each after its length (1 byte). The ledgers

@@ -38,7 +38,7 @@ pub struct BroadcastDetails {
     /// In numbers.
     #[serde(flatten)]
     pub summary: BroadcastSummary,
-    /// `ledger:entry` that everybody has acknowledged.
+    /// `ledger:entry` up to which every consumer has acknowledged.
     pub mark_delete_position: String,
     /// The listeners furthest behind, slowest first.
     pub slowest: Vec<BroadcastConsumer>,

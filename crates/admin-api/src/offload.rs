@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MessageIdJson;
 
-/// `offloadPolicies` as tools send it: every member that the field knows. Which of them mean something here, and which are
+/// `offloadPolicies` as tools send it: every member that Pulsar knows. Which of them mean something here, and which are
 /// refused, the broker decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -43,7 +43,7 @@ pub fn encode_part(text: &str) -> String {
 ///
 /// Clients encode such names once or, with some HTTP libraries, twice, and with the form rules in which `+` is a
 /// space. So: percent-decode with `+` as space, and if escapes remain, percent-decode once more, without `+`. A name
-/// that itself holds something like `%41` cannot be told from one encoded twice; the reference broker has the same
+/// that itself holds something like `%41` cannot be told from one encoded twice; Pulsar has the same
 /// blind spot. Returns `None` when the bytes are not UTF-8.
 #[must_use]
 pub fn decode_part(raw: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! The JSON form of what goes in and out, as a JSON Schema where somebody asks for one.
+//! The JSON form of what goes in and out, as a JSON Schema where one is asked for.
 //!
 //! Only the writer of the OpenAPI document does, so schemas cost a feature, and the broker is built without it.
 

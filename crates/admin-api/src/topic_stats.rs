@@ -151,7 +151,7 @@ pub struct SubscriptionStats {
     pub msg_rate_expired: f64,
     /// Messages expired since the topic was loaded.
     pub msg_expired: u64,
-    /// The same; the field's second name for it.
+    /// The same; Pulsar's second name for it.
     pub total_msg_expired: u64,
     /// When messages last expired; 0 for never.
     pub last_expire_timestamp: i64,
@@ -206,7 +206,7 @@ pub struct SubscriptionStats {
     pub dispatch_throttled_msg_events_by_broker_limit: u64,
     /// The same by the broker's byte limit.
     pub dispatch_throttled_bytes_events_by_broker_limit: u64,
-    /// Same as `isDurable`; the field has both.
+    /// Same as `isDurable`; Pulsar has both.
     pub durable: bool,
     /// Same as `isReplicated`.
     pub replicated: bool,

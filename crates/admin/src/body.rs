@@ -1,7 +1,7 @@
 //! Reading requests: JSON bodies and query parameters, with errors as everywhere else.
 //!
 //! The content type is not looked at: tools send JSON under several names, or under none. Numbers and booleans may come
-//! as text ([`lenient`]), because the reference takes them so and clients rely on it.
+//! as text ([`lenient`]), because Pulsar takes them so and clients rely on it.
 
 use std::time::Duration;
 

@@ -61,7 +61,7 @@ async fn check_backlog_quotas(State(admin): State<Admin>) -> ApiResult<StatusCod
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Every bundle is here: there is one broker. The reference asks for the broker and not for the cluster.
+/// Every bundle is here: there is one broker. Pulsar asks for the broker and not for the cluster.
 async fn owned_namespaces(
     State(admin): State<Admin>,
     params: PathParams,

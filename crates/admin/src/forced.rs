@@ -2,7 +2,7 @@
 //! namespace with nothing but topics of the system.
 //!
 //! Off unless the settings say otherwise. Topics go by the same way as one by one, with their producers and consumers
-//! disconnected. Whoever gives up in the middle leaves a namespace with fewer topics; asking again goes on.
+//! disconnected. A request that is given up in the middle leaves a namespace with fewer topics; asking again goes on.
 
 use std::convert::identity;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Stateless: every request is answered from the [`Catalog`](pharos_catalog::Catalog) (stored facts) and the
 //! [`Resources`](pharos_broker::admin::Resources) (what the broker does). Paths, codes and JSON keys are those of
-//! the reference broker; every error is JSON with a `reason`.
+//! Pulsar; every error is JSON with a `reason`.
 //!
 //! What is deliberately absent: policies that no part of the broker acts on. Setting one is refused with 501 and a
 //! reason, because a policy that is stored and ignored is worse than none.

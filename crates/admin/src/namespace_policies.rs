@@ -74,7 +74,7 @@ async fn read(
     })
 }
 
-/// What the policies of a namespace say that are never absent, where nobody said anything. Clients take these for plain
+/// The policies of a namespace that are never absent, where none was set. Clients take these for plain
 /// values and stumble over an empty answer.
 pub(crate) fn unset(admin: &Admin) -> Map<String, Value> {
     let broker = &admin.catalog.options().policies;

@@ -137,7 +137,7 @@ async fn bundles(State(admin): State<Admin>, NamespacePath(name): NamespacePath)
     Ok(Json(policies.get("bundles").cloned().unwrap_or_default()))
 }
 
-/// Nobody is granted anything: there is no authorization yet, everybody may do everything.
+/// No role is granted anything: there is no authorization yet, every client may do everything.
 async fn permissions(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
@@ -155,7 +155,7 @@ async fn no_resource_group(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Nothing can be granted to or taken from anybody.
+/// Nothing can be granted to or taken from a role.
 pub(crate) async fn no_authorization() -> ApiError {
     ApiError::not_implemented("Authorization is not enabled")
 }

@@ -1,7 +1,7 @@
 //! Offloading: asking for it, hearing what came of it, and what is particular about its policies.
 //!
 //! A namespace has three single policies (`offloadThreshold`, `offloadThresholdInSeconds`, `offloadDeletionLagMs`) beside the one
-//! that holds all (`offloadPolicies`). Whichever was set last is what holds, as in the field: [`sync`] writes it to both.
+//! that holds all (`offloadPolicies`). Whichever was set last is what holds, as in Pulsar: [`sync`] writes it to both.
 
 use axum::Json;
 use axum::extract::State;
@@ -95,7 +95,7 @@ async fn remove_policies(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Asks the broker whether it could act on a policy that somebody wants to set.
+/// Asks the broker whether it could act on a policy before it is set.
 pub(crate) fn check(admin: &Admin, row: &Row, value: &Value) -> ApiResult<()> {
     match row.guard {
         Guard::OffloadDrivers => Ok(admin.offload.check_offload_policies(value)?),

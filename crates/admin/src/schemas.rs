@@ -169,7 +169,7 @@ async fn compatibility(
         Err(error) => return Err(error.into()),
     };
     let schema_compatibility_strategy = admin.catalog.schema_strategy(&topic).as_str().to_owned();
-    // 202, as the reference broker has it.
+    // 202, as Pulsar has it.
     Ok((
         StatusCode::ACCEPTED,
         Json(IsCompatibilityResponse {

@@ -183,7 +183,7 @@ async fn grow_partitioned(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A number, or a string that holds one: some clients send that, and the reference takes it.
+/// A number, or a string that holds one: some clients send that, and Pulsar takes it.
 fn partition_number(value: &Value) -> ApiResult<u32> {
     let text = || value.as_str().and_then(|text| text.trim().parse().ok());
     let number = value
@@ -352,7 +352,7 @@ async fn remove_property(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Nobody is granted anything: there is no authorization yet, everybody may do everything.
+/// No role is granted anything: there is no authorization yet, every client may do everything.
 async fn permissions(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<Value>> {
     known(&admin, &topic)?;
     Ok(Json(serde_json::json!({})))

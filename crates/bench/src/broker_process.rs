@@ -88,7 +88,7 @@ pub(crate) enum StartError {
     /// It ended by itself; this is what it said.
     #[error("the broker did not start; give --url to use one that runs. It said:\n{0}")]
     Refused(String),
-    /// Somebody pressed Ctrl-C meanwhile.
+    /// Ctrl-C was pressed meanwhile.
     #[error("stopped")]
     Stopped,
     /// It could not even be tried.
@@ -234,7 +234,7 @@ fn follow(
                 }
                 tail.push(line.clone());
                 drop(tail);
-                // Nobody listens any more once the addresses are known.
+                // The receiver is gone once the addresses are known.
                 let _ = sender.try_send(line);
             }
         })?;

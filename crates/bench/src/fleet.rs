@@ -105,7 +105,7 @@ impl<R> Drop for Fleet<R> {
                     let _ = member.child.wait();
                     break;
                 }
-                // Reports nobody will read must not keep a process from leaving.
+                // Reports that will not be read must not keep a process from leaving.
                 while self.reports.try_recv().is_ok() {}
                 std::thread::sleep(Duration::from_millis(5));
             }

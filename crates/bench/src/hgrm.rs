@@ -1,4 +1,4 @@
-//! HdrHistogram percentile text (`.hgrm`), as the histogram plotters of the field read it.
+//! HdrHistogram percentile text (`.hgrm`), as HdrHistogram plotters read it.
 //!
 //! Columns: value, percentile (0 to 1), count up to there, 1/(1-percentile); then three comment lines. Values are
 //! milliseconds.

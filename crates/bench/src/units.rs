@@ -1,6 +1,6 @@
 //! Sizes and durations as people write them on a command line, and as they read them in a table.
 //!
-//! `k`, `KB` and `KiB` all mean 1024 bytes, as in the field's own tools.
+//! `k`, `KB` and `KiB` all mean 1024 bytes, as in Pulsar's own tools.
 
 use std::time::Duration;
 

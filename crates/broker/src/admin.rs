@@ -46,7 +46,7 @@ pub enum AdminError {
     /// Something named in the call does not exist (404).
     #[error("{0}")]
     NotFound(String),
-    /// It exists already, is not empty, or is being changed by somebody else (409).
+    /// It exists already, is not empty, or is being changed by another request (409).
     #[error("{0}")]
     Conflict(String),
     /// A name or value is wrong, or producers or consumers stand in the way (412).

@@ -76,7 +76,7 @@ impl Budget {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether nobody should take more now.
+    /// Whether nothing more should be taken now.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max

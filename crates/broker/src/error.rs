@@ -102,7 +102,7 @@ pub enum SubscribeError {
     /// The topic cannot be had.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// Somebody else holds the subscription, or it is of another kind.
+    /// Another consumer holds the subscription, or it is of another kind.
     #[error("{0}")]
     Busy(String),
     /// The combination is not allowed.

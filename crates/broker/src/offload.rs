@@ -194,7 +194,7 @@ fn endpoint(of: &OffloadPolicies) -> Option<&str> {
     general.or(of.s3_managed_ledger_offload_service_endpoint.as_deref())
 }
 
-/// Which copy a word wants read first; the field writes it in two ways.
+/// Which copy a word wants read first; Pulsar writes it in two ways.
 #[must_use]
 pub fn read_first(word: &str) -> Option<ReadFirst> {
     match word.to_ascii_lowercase().replace('_', "-").as_str() {
@@ -204,7 +204,7 @@ pub fn read_first(word: &str) -> Option<ReadFirst> {
     }
 }
 
-/// Checks policies that somebody wants to set.
+/// Checks policies before they are set.
 ///
 /// # Errors
 /// `Precondition` with what is wrong, `Invalid` when the value has another shape.

@@ -7,7 +7,7 @@ use pharos_auth::Access;
 
 use crate::offload::OffloadOptions;
 
-/// What new topics become when nobody created them beforehand, limits, and times.
+/// What new topics become that were not created beforehand, limits, and times.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The cluster's name; also the first part of generated producer names.
@@ -32,7 +32,7 @@ pub struct Options {
     pub cursor_flush_interval: Duration,
     /// How often closed ledgers and absent consumers are looked at when nothing else causes it.
     pub retention_check_interval: Duration,
-    /// How long nobody uses a topic before it is unloaded; `None` for never.
+    /// How long a topic is not used before it is unloaded; `None` for never.
     pub unload_idle_after: Option<Duration>,
     /// Whether consumers are moved past entries that are damaged or missing, instead of waiting in front of them.
     pub skip_lost_entries: bool,
@@ -40,7 +40,7 @@ pub struct Options {
     pub message_expiry_interval: Duration,
     /// How often backlogs are measured, besides when a producer comes.
     pub backlog_quota_interval: Duration,
-    /// How often topics that nobody uses are looked for.
+    /// How often unused topics are looked for.
     pub inactive_topic_interval: Duration,
     /// Whether a partitioned topic goes with the last of its partitions when that was deleted for not being used.
     pub delete_inactive_partitioned: bool,

@@ -78,7 +78,7 @@ impl Placement {
         match owner {
             Owner::Us => Placed::Here(self.shard_of(topic)),
             Owner::Other(addresses) => Placed::Elsewhere(addresses),
-            Owner::Nobody => Placed::Unowned,
+            Owner::Unowned => Placed::Unowned,
         }
     }
 

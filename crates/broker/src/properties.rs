@@ -76,7 +76,7 @@ pub fn asks_for_broadcast(name: &str, value: &str) -> bool {
 /// Checks one property of `holder`.
 ///
 /// # Errors
-/// A sentence for whoever set it, with what was probably meant.
+/// A sentence for the client that set it, with what was probably meant.
 pub fn check(holder: Holder, name: &str, value: &str) -> Result<(), String> {
     let is_ours = name
         .get(..PREFIX.len())

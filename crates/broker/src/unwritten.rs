@@ -10,7 +10,7 @@
 //!   │                │ aside what they hold│ dropped                     │
 //! ```
 //! What is set aside is read from the log again when its socket takes bytes. So a connection that takes nothing keeps no memory
-//! that others need, and nobody waits for it.
+//! that others need, and no other connection waits for it.
 //!
 //! Always true: the account is the sum of all [`Held`] that exist, and each of them is next to the payload it stands for.
 //! Beyond the limit it holds at most one read per shard, and what dispatchers were reading when it was reached (they have room for

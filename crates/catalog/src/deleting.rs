@@ -1,14 +1,14 @@
-//! Deleting a topic: marked durably first, forgotten last, and finished by whoever finds the mark.
+//! Deleting a topic: marked durably first, forgotten last, and finished by the next start that finds the mark.
 //!
 //! ```text
 //!   in use ──► asked ──► marked ──► (data, schemas, policies go) ──► record gone
 //!                │          │
 //!                │          └ a crash, an error: found by `unfinished_deletes`, the deletion goes on
 //!                ├ the mark was refused and taken back ──► in use
-//!                └ neither is certain ──► in doubt: closed to everybody until taking it back succeeds
+//!                └ neither is certain ──► in doubt: closed to every client until taking it back succeeds
 //! ```
 //!
-//! From "asked" on the name is neither listed nor loaded nor created; whoever asks for it is told to try again. So
+//! From "asked" on the name is neither listed nor loaded nor created; a client that asks for it is told to try again. So
 //! nothing can be acknowledged that the mark, once durable, condemns.
 //!
 //! A partitioned topic has one mark, in its metadata, that holds for its partitions.
@@ -25,7 +25,7 @@ use super::{Catalog, Namespace, TopicEvent, keys};
 pub(super) enum Deleting {
     /// The mark is being written.
     Asked,
-    /// Nobody knows whether the mark is stored.
+    /// It is not known whether the mark is stored.
     InDoubt,
     /// The mark is stored.
     Marked,
@@ -73,7 +73,7 @@ impl Catalog {
     /// `TopicNotFound`; `NotAllowed` for a partitioned topic; `Store`, after which the topic is as it was, or
     /// [in doubt](Self::is_deleting).
     ///
-    /// Cancel safety: it is in doubt then, and settled by whoever goes through [`Catalog::unfinished_deletes`].
+    /// Cancel safety: it is in doubt then, and settled by the next round through [`Catalog::unfinished_deletes`].
     pub async fn begin_delete(&self, name: &TopicName) -> Result<(), TopicError> {
         let key = keys::topic(name);
         let _guard = self.inner.names.take(key.clone()).await;

@@ -135,7 +135,7 @@ impl Catalog {
             if namespace.has_topic(name) {
                 return Ok(false);
             }
-            // A partition on record belongs to a topic that exists; making it needs nobody's permission.
+            // A partition on record belongs to a topic that exists; making it needs no permission.
             let is_on_record = name.partition().is_some() && namespace.partitioned.contains_key(&name.base());
             let off = matches!(self.auto_creation(namespace, name), AutoCreation::Off);
             if !may_create || (off && (!is_on_record || namespace.is_leaving())) {
@@ -173,7 +173,7 @@ impl Catalog {
             .await;
         match made {
             Ok(()) => Ok(partitions),
-            // Somebody else was faster, maybe with another kind.
+            // Another caller was faster, maybe with another kind.
             Err(PartitionedTopicError::AlreadyExists) => {
                 Ok(self.partitioned_topic(name).map_or(0, |whole| whole.partitions))
             }
@@ -204,7 +204,7 @@ impl Catalog {
         match namespace.partitioned.get(name) {
             Some(_) if namespace.is_deleting(name) => return Look::Gone,
             Some(whole) => return Look::Partitioned(whole.value.partitions),
-            // One that is being deleted will be made again by whoever is told so.
+            // One that is being deleted will be made again by the caller that is told so.
             None if namespace.has_record(name)
                 && (name.partition().is_none() || !namespace.is_deleting(&name.base())) =>
             {

@@ -208,13 +208,13 @@ impl Catalog {
     }
 
     fn tell(&self, event: TopicEvent) {
-        // An error only says that nobody watches.
+        // An error only says that there is no watch.
         let _ = self.inner.topic_events.send(event);
     }
 }
 
 impl Catalog {
-    /// Rises whenever a policy changes; whoever worked something out from policies at this version need not do it again.
+    /// Rises whenever a policy changes: what was worked out from policies at this version holds until then.
     #[must_use]
     pub fn policy_version(&self) -> u64 {
         self.inner.policy_version.load(Ordering::Acquire)
@@ -222,7 +222,7 @@ impl Catalog {
 
     fn tell_policies(&self, event: PolicyEvent) {
         self.inner.policy_version.fetch_add(1, Ordering::Release);
-        // An error only says that nobody follows.
+        // An error only says that there is no follower.
         let _ = self.inner.policy_events.send(event);
     }
 }

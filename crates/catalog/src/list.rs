@@ -29,7 +29,7 @@ pub enum PatternError {
     /// Patterns are switched off. Clients then filter themselves.
     #[error("topic patterns are not evaluated by this broker")]
     Disabled,
-    /// Too long to be evaluated for everybody.
+    /// Too long to be evaluated for every client.
     #[error("topic pattern of {length} characters is longer than {length_max}")]
     TooLong {
         /// Its length in UTF-16 code units.

@@ -1,4 +1,4 @@
-//! One writer per name at a time, and nobody else waits.
+//! One writer per name at a time; writers of other names do not wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub(super) struct NameGuard {
 }
 
 impl NameLocks {
-    /// Waits until nobody else writes `name` (a store key), then takes it.
+    /// Waits until no other caller writes `name` (a store key), then takes it.
     ///
     /// Cancel safety: a dropped future takes nothing.
     pub(super) async fn take(&self, name: String) -> NameGuard {
@@ -72,7 +72,7 @@ impl Drop for NameGuard {
 
 fn forget_if_idle(held: &Mutex<HashMap<String, NameMutex>>, name: &str) {
     let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-    // Users clone the mutex under this lock only, so a count of one means that nobody holds or awaits it.
+    // Users clone the mutex under this lock only, so a count of one means that no user holds or awaits it.
     if held.get(name).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
         held.remove(name);
     }

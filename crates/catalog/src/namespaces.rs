@@ -229,7 +229,7 @@ impl Catalog {
         Ok(Leaving { catalog: self, name })
     }
 
-    /// Deletes a namespace without topics. Whoever wants those gone, the system's included, deletes them first: what they
+    /// Deletes a namespace without topics. A caller that wants those gone, the system's included, deletes them first: what they
     /// store is not the catalog's.
     ///
     /// # Errors

@@ -276,7 +276,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Closes the name to everybody, and marks it if `may`, asked with the number of partitions, says so. `None` when
+    /// Closes the name to every client, and marks it if `may`, asked with the number of partitions, says so. `None` when
     /// it does not. The name is held by the caller.
     async fn mark_deleted(
         &self,

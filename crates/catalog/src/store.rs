@@ -34,7 +34,7 @@ impl Catalog {
         })
     }
 
-    /// Reads a fact past the copy: after a conflict, or after a write whose outcome nobody waited for.
+    /// Reads a fact past the copy: after a conflict, or after a write whose outcome was not waited for.
     pub(super) async fn store_get<T: DeserializeOwned>(
         &self,
         key: &str,

@@ -83,7 +83,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Deletes a tenant that has no namespaces. Whoever forces deletes the namespaces first.
+    /// Deletes a tenant that has no namespaces. A forced delete removes the namespaces first.
     ///
     /// # Errors
     /// `NotFound`, `NotEmpty`, `Store`.

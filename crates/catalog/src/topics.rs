@@ -48,7 +48,7 @@ pub enum TopicError {
 pub struct TopicRecord {
     /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Its deletion was begun: whoever finds this goes on with it.
+    /// Its deletion was begun: the next start that finds this goes on with it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
     /// What its makers noted about it.
@@ -82,7 +82,7 @@ impl Catalog {
         namespace.topics.get(name).map(|record| Arc::clone(&record.value))
     }
 
-    /// Makes a topic on somebody's order, whatever the rules of automatic creation say. A non-persistent topic is
+    /// Makes a topic on an operator's order, whatever the rules of automatic creation say. A non-persistent topic is
     /// only checked, it exists once it is loaded.
     ///
     /// # Errors

@@ -181,7 +181,7 @@ fn print(message: &Message, output: Output) -> Result<(), CliError> {
             writeln!(out, "{object}")?;
         }
     }
-    // Whoever reads us line by line should not wait for a full buffer.
+    // A program that reads us line by line should not wait for a full buffer.
     out.flush()?;
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(crate) enum CliError {
         /// What the broker says.
         reason: String,
     },
-    /// Nobody answers.
+    /// No server answers.
     #[error(
         "cannot reach {url}: {cause}; is a broker running there? Name another with --url or PHAROS_ADMIN_URL"
     )]
@@ -23,7 +23,7 @@ pub(crate) enum CliError {
         /// What the system says.
         cause: String,
     },
-    /// Nobody answers on the binary protocol.
+    /// No server answers on the binary protocol.
     #[error(
         "cannot reach {url}: {cause}; is a broker running there? Name another with --service-url or PHAROS_SERVICE_URL"
     )]

@@ -115,7 +115,7 @@ pub fn run(args: CliArgs) -> ExitCode {
     match outcome {
         Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
-            // Whoever read our output has left; nobody is there to be told.
+            // The reader of our output has left; there is none to be told.
             Err(_) => ExitCode::FAILURE,
         },
         Err(error) => {

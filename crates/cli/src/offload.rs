@@ -81,7 +81,7 @@ pub(crate) fn status(client: &AdminClient, topic: &str, wait: bool) -> Result<St
     })
 }
 
-/// A number of bytes, with K, M, G or T for powers of 1024, as the field's tool takes it.
+/// A number of bytes, with K, M, G or T for powers of 1024, as `pulsar-admin` takes it.
 fn bytes(text: &str) -> Result<i64, CliError> {
     let wrong = || {
         CliError::Usage(format!(

@@ -1,6 +1,6 @@
 //! The two tasks of a connection: one writes what is queued, one reads and hands every frame to who waits for it.
 //!
-//! Always true: a frame that nobody waits for is dropped, and nobody waits for a connection that has ended.
+//! Always true: a frame that no caller waits for is dropped, and no caller waits for a connection that has ended.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -180,7 +180,7 @@ fn on_answer(answer: Command, routes: &Routes) {
     };
     let waiting = routes.lock().requests.remove(&request_id);
     if let Some(waiting) = waiting {
-        // An error says that nobody waits any more.
+        // An error says that the caller waits no more.
         let _ = waiting.send(answer);
     }
 }

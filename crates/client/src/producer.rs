@@ -155,7 +155,7 @@ impl Receipts {
             index.and_then(|index| state.pending.remove(index))
         };
         if let Some(send) = found {
-            // An error says that nobody waits for the receipt.
+            // An error says that the caller does not wait for the receipt.
             let _ = send.outcome.send(outcome);
         }
     }
@@ -173,7 +173,7 @@ pub struct Producer {
 
 /// A message on its way.
 #[derive(Debug)]
-#[must_use = "without its receipt nobody knows whether the message is stored"]
+#[must_use = "only its receipt says whether the message is stored"]
 pub struct PendingSend {
     /// The number it was sent with.
     pub sequence_id: u64,

@@ -132,7 +132,7 @@ impl BundleOwnership {
         }
         match state.others.get(key) {
             Some(other) => Owner::Other(other.clone()),
-            None => Owner::Nobody,
+            None => Owner::Unowned,
         }
     }
 
@@ -284,7 +284,7 @@ impl BundleOwnership {
         let _turn = self.turn.acquire().await.map_err(closed)?;
         for _ in 0..TRIES {
             match self.owner_of_key(&key) {
-                Owner::Nobody => {}
+                Owner::Unowned => {}
                 owner => return Ok(owner),
             }
             let session = self.session().await?;
@@ -341,7 +341,7 @@ impl Ownership for BundleOwnership {
     fn owner_of(&self, topic: &TopicName) -> Owner {
         match self.key_of(topic) {
             Some(key) => self.owner_of_key(&key),
-            None => Owner::Nobody,
+            None => Owner::Unowned,
         }
     }
 

@@ -16,7 +16,7 @@ pub enum Owner {
     /// Another one.
     Other(Arc<BrokerAddresses>),
     /// No broker now.
-    Nobody,
+    Unowned,
 }
 
 /// Why a topic could not be taken. All of them pass: the client looks up again.

@@ -58,7 +58,7 @@ fn one_of_several_owns_a_bundle_and_the_others_know_where_it_is() {
         let store = Arc::new(Memory::new());
         let (one, two) = (broker(&store, 1), broker(&store, 2));
         let topic = topic();
-        assert_eq!(one.owner_of(&topic), Owner::Nobody);
+        assert_eq!(one.owner_of(&topic), Owner::Unowned);
         let (first, second) = tokio::join!(one.acquire(&topic), one.acquire(&topic));
         assert_eq!((first.unwrap(), second.unwrap()), (Owner::Us, Owner::Us));
         let other = Owner::Other(Arc::new(addresses(1)));
@@ -109,7 +109,7 @@ fn a_bundle_that_is_taken_away_is_lost() {
         let one = broker(&store, 1);
         one.acquire(&topic()).await.unwrap();
         store.delete(KEY, Expect::Any).await.unwrap();
-        until("it is lost", || one.owner_of(&topic()) == Owner::Nobody).await;
+        until("it is lost", || one.owner_of(&topic()) == Owner::Unowned).await;
         assert_eq!(one.acquire(&topic()).await.unwrap(), Owner::Us);
     });
 }

@@ -7,7 +7,7 @@ use super::core::Dispatcher;
 use super::types::{Acked, ConsumerKey, Dealt};
 
 impl Dispatcher {
-    /// A whole entry is acknowledged, whoever has it. It need not be pending: an ack may come late or twice.
+    /// A whole entry is acknowledged, whichever consumer has it. It need not be pending: an ack may come late or twice.
     ///
     /// The caller makes sure that the entry exists.
     pub fn ack(&mut self, ordinal: Ordinal) -> Acked {

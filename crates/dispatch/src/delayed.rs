@@ -106,7 +106,7 @@ impl Delayed {
         Some((ordinal, item.group))
     }
 
-    /// The time of the earliest message. Nobody has to be woken before it: that one may come early is for what is looked
+    /// The time of the earliest message. No consumer has to be woken before it: that one may come early is for what is looked
     /// at anyway, so that a second look is spared.
     pub(super) fn next_due(&self) -> Option<i64> {
         self.by_time.first().map(|&(deliver_at, _)| deliver_at)

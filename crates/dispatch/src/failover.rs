@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_active_among_none() {
+    fn none_is_active_among_none() {
         assert_eq!(pick_active(&[], "t", Some(0), false), None);
     }
 

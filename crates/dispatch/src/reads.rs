@@ -19,7 +19,7 @@ enum Choice {
     Give(Slot),
     /// Its consumer cannot have it now; others can have others.
     Hold,
-    /// Nobody can have anything.
+    /// No consumer can have anything.
     Stop,
 }
 
@@ -81,7 +81,7 @@ impl Dispatcher {
     }
 
     /// Chooses a consumer for an entry nothing is remembered of: a topic without storage. Permits and window are charged; no
-    /// ack is expected. `None`: nobody can take it, so it is dropped.
+    /// ack is expected. `None`: no consumer can take it, so it is dropped.
     pub fn deal_transient(&mut self, entry: &EntryRef) -> Option<ConsumerKey> {
         let group = self.group(entry);
         let Choice::Give(slot) = self.choose(group, None) else {
@@ -136,7 +136,7 @@ impl Dispatcher {
         if self.is_blocked {
             return 0;
         }
-        // Entries in replay that could go have been picked before this; what is left waits for somebody.
+        // Entries in replay that could go have been picked before this; what is left waits for a consumer.
         let look_ahead_max = self.options.key_shared.look_ahead_max(match &self.mode {
             // Only pieces of chunked messages wait for one consumer, so the number of consumers means nothing.
             Mode::Shared { .. } => usize::MAX,

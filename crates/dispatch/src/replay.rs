@@ -3,9 +3,9 @@
 //! Entries that must go to one consumer together form a *group* (Key_Shared: one hash; Shared: one chunked message). All
 //! entries of a group are in the same place, so a change of mind about a group moves it as a whole:
 //! ```text
-//!   Any           whoever has permits       entries without a group
+//!   Any           one with permits          entries without a group
 //!   Consumer(c)   only c                    a group assigned to c
-//!   Held          nobody now                hash that is draining, or that nobody covers
+//!   Held          no consumer now           hash that is draining, or that no consumer covers
 //! ```
 //! Each place is ordered by ordinal, so finding what can go now costs nothing for what cannot.
 //!
@@ -27,7 +27,7 @@ pub(super) enum Place {
     Any,
     /// This one only.
     Consumer(Slot),
-    /// Nobody for now.
+    /// No consumer for now.
     Held,
 }
 

@@ -328,7 +328,7 @@ pub async fn deleted_ledger_never_comes_back(subject: &mut impl Subject) {
     holds_pattern(&*subject.engine(), kept_id, 5).await;
 }
 
-/// Ledgers nobody created.
+/// Ledgers that were not created.
 pub async fn unknown_ledgers_are_named_so(subject: &impl Subject) {
     let engine = subject.engine();
     let id = LedgerId(4711);

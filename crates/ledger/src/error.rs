@@ -16,7 +16,7 @@ pub struct StorageFault {
 }
 
 impl StorageFault {
-    /// A fault met while doing `what`: a device or an engine that nobody should write to any more.
+    /// A fault met while doing `what`: a device or an engine that should not be written to any more.
     pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
         Self::with(what.into(), cause.to_string(), false)
     }
@@ -132,7 +132,7 @@ impl CreateError {
 /// Why a ledger could not be recovered.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
-    /// Nobody knows it.
+    /// It is not known.
     #[error("no ledger {0}")]
     NoSuchLedger(LedgerId),
     /// Its end cannot be told now.
@@ -151,7 +151,7 @@ impl OpenError {
 /// Why entries could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
-    /// Nobody knows the ledger, or it was deleted.
+    /// The ledger is not known, or it was deleted.
     #[error("no ledger {0}")]
     NoSuchLedger(LedgerId),
     /// The entry is there but its bytes are not what was written.

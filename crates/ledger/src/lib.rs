@@ -81,7 +81,7 @@ pub struct Tail {
 pub struct NewEntry {
     /// Opaque, 1 byte to 16 MiB.
     pub payload: Bytes,
-    /// The CRC-32C of `payload`, when whoever appends has it at hand from a check of these very bytes. An engine may store it
+    /// The CRC-32C of `payload`, when the caller has it at hand from a check of these very bytes. An engine may store it
     /// rather than reckon its own, so a wrong one makes the entry unreadable.
     pub crc32c: Option<u32>,
 }
@@ -111,7 +111,7 @@ pub trait LedgerWriter: Send + Sync {
     /// `Fenced`, `Closed`, `TooLarge`, `NoSpace`, `Overloaded`, `Poisoned`: see [`AppendError`]. The entry was then not queued.
     fn append_entry(&self, entry: NewEntry) -> Result<EntryId, AppendError>;
 
-    /// [`append_entry`](Self::append_entry) of a payload whose checksum nobody knows.
+    /// [`append_entry`](Self::append_entry) of a payload whose checksum is not known.
     ///
     /// # Errors
     /// As there.
@@ -182,7 +182,7 @@ pub trait LedgerEngine: Send + Sync {
     /// [`DeleteError`]; the ledger may still be there; try again.
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>>;
 
-    /// All ledgers that exist, rising. For start-up clean-up of ledgers that nobody names.
+    /// All ledgers that exist, rising. For start-up clean-up of ledgers that are not named.
     fn list(&self) -> BoxFuture<'_, Result<Vec<LedgerId>, ReadError>>;
 
     /// Finishes what is queued, syncs and stops. Later calls fail with `Poisoned`.

@@ -1,4 +1,4 @@
-//! A ledger engine that keeps everything in memory: the reference for what the contract means.
+//! A ledger engine that keeps everything in memory: what the contract means, in its plainest form.
 //!
 //! Appends are durable at once, unless a test holds them back ([`MemoryEngine::hold`]). It never forgets on its own;
 //! [`MemoryEngine::crash`] drops what was not durable, as a restart would; of an open [`Durability::Bypass`] ledger it

@@ -108,7 +108,7 @@ pub struct OffloadSource {
     pub bytes: u64,
     /// When it was closed, in milliseconds since 1970.
     pub closed_at_ms: u64,
-    /// Name of the managed ledger, for whoever looks into the objects.
+    /// Name of the managed ledger, for a person who looks into the objects.
     pub name: Arc<str>,
 }
 

@@ -13,7 +13,7 @@ pub enum OpenError {
     /// It does not exist and was not to be created.
     #[error("no managed ledger {0}")]
     NotFound(String),
-    /// Others kept changing its info meanwhile; whoever they are, one of us should not own it.
+    /// Others kept changing its info meanwhile; one of us should not own it.
     #[error("managed ledger {0} is being opened elsewhere")]
     Contended(String),
     /// Its info cannot be read or written.
@@ -90,7 +90,7 @@ impl AppendError {
     }
 }
 
-/// Whether a ledger that refuses can be recovered and followed by another. Nobody else closes our ledgers, so a closed one was
+/// Whether a ledger that refuses can be recovered and followed by another. No other closes our ledgers, so a closed one was
 /// recovered by another owner, as a fenced one was.
 pub(crate) fn is_recoverable(error: &pharos_ledger::AppendError) -> bool {
     use pharos_ledger::AppendError as Refused;

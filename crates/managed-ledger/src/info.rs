@@ -171,7 +171,7 @@ impl ManagedLedgerInfo {
             .chain(self.cursor_ledger)
     }
 
-    /// Ledgers that may be in the engine and that nobody will ever read there again.
+    /// Ledgers that may be in the engine and that will never be read there again.
     pub fn dead_ids(&self) -> impl Iterator<Item = u64> + '_ {
         let named: BTreeSet<u64> = self.ledger_ids().collect();
         let offloaded = self.offloads.iter();

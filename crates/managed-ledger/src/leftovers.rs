@@ -1,15 +1,15 @@
 //! Ledgers that were given up and may still be in the engine: noted before they are, deleted, and forgotten.
 //!
 //! What names a ledger goes first and the ledger second; the other order would leave names of ledgers that are gone. A crash in
-//! between leaves ledgers that nobody names. To delete whatever is not named would trust the metadata store too far: one that
+//! between leaves ledgers that nothing names. To delete whatever is not named would trust the metadata store too far: one that
 //! is empty, of yesterday or of another broker names nothing of what is there. So a ledger is condemned by name, in the step
 //! that gives it up: in `deleting` of the info, or, when the info itself goes, in a note under `ledger-garbage/`. An old copy of
 //! the metadata condemns only what was dead when it was made. One of another broker condemns by the same numbers what is alive here,
 //! so nothing is deleted without [`MatchesLedgers`]: the proof that metadata and engine belong together, ledger by ledger.
 //!
-//! Always true: a ledger that was condemned is named by nobody, for ever; nobody makes a name of an old id.
+//! Always true: a ledger that was condemned is never named again; a new name never has an old id.
 //!
-//! A ledger that was made and not named before a crash is condemned by nobody. It holds no entry, and is deleted for that; or it is
+//! A ledger that was made and not named before a crash is not condemned. It holds no entry, and is deleted for that; or it is
 //! the snapshot of a cursor log that was not named, and stays. [`orphans`](crate::orphans()) finds those, for people.
 
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ pub struct Leftovers {
 pub struct CleanedUp {
     /// Ledgers that were still there and are deleted, also by earlier tries.
     pub ledgers: u64,
-    /// Ledgers that nobody names and that stay: they hold something and were not condemned, or are not known to be this
+    /// Ledgers that nothing names and that stay: they hold something and were not condemned, or are not known to be this
     /// metadata's.
     pub unnamed: u64,
 }
@@ -124,7 +124,7 @@ impl Leftovers {
         })
     }
 
-    /// Deletes what was given up and is still there, and what nobody names and holds nothing, one ledger after the other, while
+    /// Deletes what was given up and is still there, and what nothing names and holds nothing, one ledger after the other, while
     /// topics live. Only for an engine that this metadata store has to itself, such as the embedded one. May be run again.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Leftovers {
     }
 }
 
-/// Whether it is certain that a ledger which nobody names holds nothing. Closes it for good.
+/// Whether it is certain that a ledger which nothing names holds nothing. Closes it for good.
 async fn is_empty(engine: &dyn LedgerEngine, ledger: LedgerId) -> bool {
     match engine.recover(ledger).await {
         Ok(sealed) => sealed.entry_count == 0,

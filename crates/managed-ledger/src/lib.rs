@@ -3,7 +3,7 @@
 //! - [`ManagedLedger`] appends, reads, rolls over and trims; one per topic, owned by one task.
 //! - [`cursor::AckState`] is what one cursor has acknowledged.
 //! - [`CursorLog`] keeps all cursors of a topic, however many, in one group-committed ledger.
-//! - [`Leftovers`] deletes at start what a crash kept from being deleted; [`orphans()`] finds ledgers that nobody names.
+//! - [`Leftovers`] deletes at start what a crash kept from being deleted; [`orphans()`] finds ledgers that nothing names.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Objects of managed ledgers that were deleted: what is to be removed from object stores when nobody owns it any more.
+//! Objects of managed ledgers that were deleted: what is to be removed from object stores when no ledger owns it any more.
 //!
 //! A managed ledger is deleted in one step, whether or not its object store can be reached at that moment. So a note of its
 //! objects is stored first, under `offload-garbage/`, and [`sweep`] works it off, at the start of a node and after each deletion.
@@ -96,7 +96,7 @@ pub async fn sweep(
         }
         if is_done {
             match metadata.delete(&item.key, Expect::Version(item.version)).await {
-                // Somebody else was faster, or wrote it anew.
+                // Another caller was faster, or wrote it anew.
                 Ok(_) | Err(WriteError::Conflict { .. }) => {}
                 Err(error) => return Err(InfoError::Write(error)),
             }

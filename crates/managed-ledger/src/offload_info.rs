@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A row stands in the info before the first byte is sent and stays until its objects are deleted, so a crash anywhere leaves
-//! nothing that nobody knows of. An attempt's objects may be deleted only once the info says, durably, that nobody will read
+//! nothing unknown. An attempt's objects may be deleted only once the info says, durably, that no reader will read
 //! them: it is abandoned, or its ledger is not in the chain. Abandoned never becomes complete again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +63,7 @@ pub enum OffloadState {
     Uploading = 0,
     /// Both objects are there; reads may use them.
     Complete = 1,
-    /// Nobody will read the objects; they are to be deleted.
+    /// No reader will read the objects; they are to be deleted.
     Abandoned = 2,
 }
 
@@ -173,7 +173,7 @@ impl ManagedLedgerInfo {
         row.is_some_and(|row| self.is_garbage(row))
     }
 
-    /// Whether nobody will read a row's objects any more.
+    /// Whether a row's objects will not be read any more.
     pub(crate) fn is_garbage(&self, row: &OffloadInfo) -> bool {
         row.state == OffloadState::Abandoned as i32
             || !self
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(
             info.ledger_ids().collect::<Vec<_>>(),
             [2],
-            "nobody needs it in the engine"
+            "it is not needed in the engine"
         );
 
         assert!(info.abandon_offload(OffloadId(2)));

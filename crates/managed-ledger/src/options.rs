@@ -8,7 +8,7 @@ use pharos_types::LedgerId;
 
 use crate::cache::CacheBudget;
 
-/// When a managed ledger rolls over, what it caches, how durable it is. Names as in the field's configuration.
+/// When a managed ledger rolls over, what it caches, how durable it is. Names as in Pulsar's configuration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Entries of a ledger after which the next one is begun (`managedLedgerMaxEntriesPerLedger`). Default 50,000.
@@ -60,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// How long acknowledged data is kept. A ledger may go when *either* is exceeded (semantics as the field has them).
+/// How long acknowledged data is kept. A ledger may go when *either* is exceeded (semantics as in Pulsar).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Milliseconds since a ledger was closed; 0 keeps nothing, `None` (-1 on the wire) never expires.

@@ -23,7 +23,7 @@ pub enum OrphanError {
 /// [`Leftovers`](crate::Leftovers).
 ///
 /// Only right while no managed ledger is open: otherwise a ledger may be created and not yet named. Only
-/// for an engine that nobody else uses, such as the embedded one. Schemas or other facts that get ledgers of their own must be
+/// for an engine that has no other user, such as the embedded one. Schemas or other facts that get ledgers of their own must be
 /// added here first.
 ///
 /// # Errors

@@ -71,7 +71,7 @@ impl Lookup {
     }
 }
 
-/// A mark-delete position as the field writes it.
+/// A mark-delete position as Pulsar writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkDelete {
     /// The ledger.
@@ -165,7 +165,7 @@ impl LedgerTable {
         }
     }
 
-    /// `acked_to` (exclusive) as the field's inclusive mark-delete position; `None` when no ledger is left.
+    /// `acked_to` (exclusive) as Pulsar's inclusive mark-delete position; `None` when no ledger is left.
     #[must_use]
     pub fn mark_delete(&self, acked_to: Ordinal) -> Option<MarkDelete> {
         if acked_to <= self.first {

@@ -130,7 +130,7 @@ async fn live(engine: Arc<dyn LedgerEngine>, metadata: Arc<dyn MetadataStore>) {
     delete("t", engine, &*metadata).await.unwrap();
 }
 
-/// Starts after a kill: cleans up, and says what is there that nobody names.
+/// Starts after a kill: cleans up, and says what is there that nothing names.
 async fn start(engine: &MemoryEngine, metadata: &Memory) -> (CleanedUp, Vec<LedgerId>) {
     let done = clean_up(engine, metadata, MatchesLedgers::since(0)).await;
     (done, orphans(engine, metadata).await.unwrap())
@@ -240,7 +240,7 @@ fn metadata_that_is_empty_older_or_foreign_condemns_nothing() {
         }
 
         let before = there(&engine).await;
-        // A store that is not the one of these ledgers is opened only where somebody insists, and covers what is made from then on.
+        // A store that is not the one of these ledgers opens only where the caller insists, and covers what is made from then on.
         let insisted = MatchesLedgers::since(before.last().unwrap().0 + 1);
         for (what, store) in [
             ("empty", &Memory::new()),

@@ -341,7 +341,7 @@ fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
             "the other copy is asked when the first is damaged"
         );
 
-        // Without objects there is still the engine's copy of the second ledger, but nobody deletes that one any more.
+        // Without objects there is still the engine's copy of the second ledger, but that one is not deleted any more.
         log.close().await.unwrap();
         for object in world.objects() {
             std::fs::remove_file(world.folder.path().join(object)).unwrap();

@@ -142,7 +142,7 @@ pub async fn watches_tell_in_order(store: &dyn MetadataStore) {
     }
 }
 
-/// A watch that nobody reads holds nothing back and finds out that it missed something.
+/// A watch that is not read holds nothing back and finds out that it missed something.
 pub async fn a_slow_watch_is_told_to_list_again(store: &dyn MetadataStore) {
     let mut watch = store.watch("slow/");
     for round in 0..1_000 {

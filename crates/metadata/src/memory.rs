@@ -1,4 +1,4 @@
-//! A store that forgets everything when it is dropped: the reference for tests, with faults on demand.
+//! A store that forgets everything when it is dropped: for tests, with faults on demand.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

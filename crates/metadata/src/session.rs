@@ -281,7 +281,7 @@ impl Sessions {
         let now = self.now(&table);
         table.check(id)?;
         if let Some(session) = table.live.get_mut(&id) {
-            // What is due is over, even if nobody has ended it yet: others may count on it.
+            // What is due is over, even if it was not ended yet: others may count on it.
             if session.deadline <= now {
                 return Err(SessionEnd::Expired);
             }

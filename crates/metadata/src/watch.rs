@@ -1,6 +1,6 @@
 //! Watches: a bounded stream of changes per store, filtered where it is read.
 //!
-//! One ring serves all watches of a store, so a writer's cost does not grow with them and a watch that nobody reads
+//! One ring serves all watches of a store, so a writer's cost does not grow with them and a watch that is not read
 //! holds nothing back: it finds [`Event::Lagged`] and lists again.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,7 +84,7 @@ impl Watchers {
     /// Tells all watches. Call it in the order of the changes, after they are durable.
     pub(crate) fn tell(&self, event: Event) {
         if let Some(ring) = &*self.ring.lock().unwrap_or_else(PoisonError::into_inner) {
-            // An error only says that nobody watches.
+            // An error only says that there is no watch.
             let _ = ring.send(event);
         }
     }

@@ -13,7 +13,7 @@ use pharos_transport::ConnectionsMax;
 
 use crate::settings::Settings;
 
-/// For what opens a file for a moment (a directory that is synced, a checkpoint), and for what nobody counted.
+/// For what opens a file for a moment (a directory that is synced, a checkpoint), and for what is not counted.
 const SLACK: u64 = 24;
 
 /// Files of journals, and logs that are not full: those of recent starts, and one that is being written.

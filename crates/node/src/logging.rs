@@ -8,7 +8,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::settings::LogFormat;
 
-/// What a filter is, for whoever wrote another.
+/// What a filter is, for a user who wrote another.
 const ALLOWED: &str = "a level (off, error, warn, info, debug or trace), or levels by module after it, \
                        such as info,pharos_broker=debug";
 

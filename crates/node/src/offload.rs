@@ -87,7 +87,7 @@ fn folder(settings: &OffloadSettings) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The families of the metrics page, by the field's names where there are any.
+/// The families of the metrics page, by Pulsar's names where there are any.
 pub(crate) fn families(stats: Stats) -> Vec<MetricFamily> {
     use MetricKind::{Counter, Gauge};
     #[rustfmt::skip]

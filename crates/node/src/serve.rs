@@ -161,7 +161,7 @@ fn announce(broker: &RunningBroker, http: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// The host told to clients. A listener on all addresses says nothing about how it is reached, so clients are sent to
-/// this machine, as the reference standalone does; `advertised_address` sends them elsewhere.
+/// this machine, as Pulsar's standalone does; `advertised_address` sends them elsewhere.
 fn advertised_host(settings: &Settings) -> String {
     if !settings.advertised_address.is_empty() {
         return settings.advertised_address.clone();

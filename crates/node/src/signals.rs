@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` when whoever started the process had it ignored.
+    /// `None` when the process was started with it ignored.
     hang_up: Option<Signal>,
 }
 
@@ -47,7 +47,7 @@ impl StopSignals {
         }
     }
 
-    /// Resolves with the next one that somebody sent on purpose. A terminal that goes away sends SIGHUP more than once: its
+    /// Resolves with the next one that was sent on purpose. A terminal that goes away sends SIGHUP more than once: its
     /// shell does, and the kernel.
     ///
     /// Cancel safety: as `next`.
@@ -61,7 +61,7 @@ impl StopSignals {
     }
 }
 
-/// Whether SIGHUP is ignored now, as after `nohup`. Where there is no /proc nobody can tell, and it is not.
+/// Whether SIGHUP is ignored now, as after `nohup`. Where there is no /proc that cannot be told; then it is not.
 fn is_hang_up_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hang_up(&status))
 }

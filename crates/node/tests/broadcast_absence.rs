@@ -46,7 +46,7 @@ async fn when_a_consumer_left_is_known_after_unloading_and_after_a_kill() {
     .await;
     node.order("PUT", &format!("{TOPIC}/unload"), "");
     assert!(absent_seconds(&node, "leaves") >= Some(2));
-    // Once more, now that nobody left while it was unloaded.
+    // Once more, now that no consumer left while it was unloaded.
     node.order("PUT", &format!("{TOPIC}/unload"), "");
     assert!(absent_seconds(&node, "leaves") >= Some(2));
     drop(stays);
@@ -63,7 +63,7 @@ async fn when_a_consumer_left_is_known_after_unloading_and_after_a_kill() {
     // The one that was there when the broker was killed is away since now.
     assert_eq!(row(&node, "stays")["connected"], false);
     assert!(absent_seconds(&node, "stays").is_some_and(|seconds| seconds < 3));
-    // Whoever is back is not away any more, also for a broker that is killed then.
+    // A consumer that is back is not away any more, also for a broker that is killed then.
     let client = node.client().await;
     let _back = join(&client, "leaves").await;
     assert_eq!(absent_seconds(&node, "leaves"), None);
@@ -132,7 +132,7 @@ async fn a_consumer_that_comes_back_late_goes_on_behind_what_it_acknowledged() {
 }
 
 #[tokio::test]
-async fn an_absentee_expires_on_a_topic_that_nobody_asks_for() {
+async fn an_absentee_expires_on_a_topic_that_is_not_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let settings = [
         "--unload-idle-after",
@@ -145,7 +145,7 @@ async fn an_absentee_expires_on_a_topic_that_nobody_asks_for() {
     // Nothing asks about the topic from here on: that would load it.
     join(&client, "leaves").await.close().await.unwrap();
     until("its place is given up", || (dropped(&node) == 1).then_some(())).await;
-    // The same when nobody has asked for the topic since the start.
+    // The same when the topic was not asked for since the start.
     join(&client, "leaves").await.close().await.unwrap();
     drop(client);
     node.stop();

@@ -46,7 +46,7 @@ async fn two_live_consumers_of_one_name_wait_longer_and_longer_for_each_other() 
         .subscribe("t", broadcast("b").name("car"))
         .await
         .unwrap();
-    // Somebody else, or the same client over a new connection: nobody can tell yet.
+    // Another client, or the same one over a new connection: that cannot be told yet.
     let mut other = clients[1]
         .subscribe("t", broadcast("b").name("car"))
         .await
@@ -89,7 +89,7 @@ async fn a_client_that_lost_its_connection_has_its_place_at_once() {
     let node = Node::start(dir.path(), &["--connection-liveness-check-timeout", "200ms"]);
     let mut dead = Vec::new();
     for round in 0..8 {
-        // Half dead: nobody reads there any more, and the broker cannot know.
+        // Half dead: it reads no more, and the broker cannot know.
         let mut raw = node.rogue().await;
         let mut command = broadcast("b").name("car").command;
         command.topic = "t".to_owned();

@@ -76,7 +76,7 @@ async fn a_non_persistent_topic_passes_on_and_forgets() {
     let node = Node::start(data.path(), &[]);
     let client = node.client().await;
     let producer = client.producer(topic, ProducerOptions::default()).await.unwrap();
-    let receipt = producer.send("nobody hears this").await.unwrap();
+    let receipt = producer.send("no consumer hears this").await.unwrap();
     assert_eq!(
         (receipt.message_id.ledger_id, receipt.message_id.entry_id),
         (0, 0)

@@ -141,7 +141,7 @@ async fn subscribe_all(client: &Connection) -> Vec<(&'static str, Consumer)> {
     consumers
 }
 
-/// One life of the broker, ended by a kill while everybody is busy.
+/// One life of the broker, ended by a kill while every client is busy.
 async fn live_and_die(
     dir: &Path,
     known: &mut Vec<(u64, Place)>,
@@ -399,7 +399,7 @@ async fn a_data_directory_belongs_to_one_broker() {
     let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
     publish(&producer, 0..1).await;
     node.kill();
-    // A lock of the dead holds nobody up.
+    // A lock of the dead holds up no start.
     let node = Node::start(dir.path(), &[]);
     let client = node.client().await;
     let options = ConsumerOptions::exclusive("s").from_earliest();

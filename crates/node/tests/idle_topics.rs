@@ -1,4 +1,4 @@
-//! Topics that nobody uses are unloaded and come back when somebody asks, with everything that was in them.
+//! Unused topics are unloaded and come back when they are asked for, with everything that was in them.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -97,7 +97,7 @@ async fn a_topic_in_use_stays_loaded() {
 }
 
 #[tokio::test]
-async fn whoever_comes_while_a_topic_goes_is_served() {
+async fn a_client_that_comes_while_a_topic_goes_is_served() {
     let dir = tempfile::tempdir().unwrap();
     // Idle at once: each round races against the unloading of the round before.
     let node = Node::start(dir.path(), &["--unload-idle-after", "1ms"]);

@@ -1,4 +1,4 @@
-//! What becomes of messages that nobody acknowledges: time to live, backlog quotas, subscriptions that are left.
+//! What becomes of messages that are not acknowledged: time to live, backlog quotas, subscriptions that are left.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -31,7 +31,7 @@ fn backlog(node: &Node, topic: &str, subscription: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_is_older_than_its_time_to_live_is_acknowledged_for_everybody() {
+async fn what_is_older_than_its_time_to_live_is_acknowledged_everywhere() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &["--policies-message-expiry-check-interval", "100ms"]);
     let client = node.client().await;
@@ -142,7 +142,7 @@ async fn producers_are_turned_away_while_the_backlog_is_too_large() {
         node.order("GET", CHECK, "");
         publish_large(&stays, 2).await;
         assert_eq!(node.stats(policy)["backlogQuotaLimitSize"], 10_240);
-        // Beyond it nobody comes in, and at the next look those who are there go.
+        // Beyond it no producer comes in, and at the next look those who are there go.
         let refused = client
             .producer(policy, ProducerOptions::default())
             .await
@@ -152,7 +152,7 @@ async fn producers_are_turned_away_while_the_backlog_is_too_large() {
         node.order("GET", CHECK, "");
         assert_eq!(node.stats(policy)["publishers"], serde_json::json!([]));
         assert!(stays.send("late").await.is_err());
-        // Whoever has read it lets them in again at once: what a listener acknowledged a moment ago counts.
+        // Consumers that have read it let them in again at once: what one acknowledged a moment ago counts.
         let mut last = receive(&mut consumer).await;
         for _ in 0..10 {
             last = receive(&mut consumer).await;
@@ -292,7 +292,7 @@ async fn retention_of_a_topic_holds_at_once() {
     let mut reader = client.subscribe("t", options).await.unwrap();
     expect_numbers(&mut reader, 0..sent).await;
     node.order("DELETE", &format!("{TOPIC}/retention"), "");
-    until("nobody needs them", || {
+    until("they are not needed", || {
         (node.ledgers("t").len() == 1).then_some(())
     })
     .await;

@@ -188,7 +188,7 @@ async fn policies_are_read_back_where_they_were_set() {
 }
 
 #[tokio::test]
-async fn a_topic_that_nobody_uses_is_deleted_and_one_that_is_used_stays() {
+async fn an_unused_topic_is_deleted_and_one_that_is_used_stays() {
     let dir = tempfile::tempdir().unwrap();
     let soon_gone = [
         "--policies-delete-inactive-topics-check-interval",

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pharos");
 
-/// A command without the variables of whoever runs the tests.
+/// A command without the variables of the shell that runs the tests.
 fn pharos(arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     let ours = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PHAROS_"));
@@ -121,7 +121,7 @@ fn what_was_made_is_there_after_a_restart() {
         "subscriptions",
         "create",
         "acme/cars/notices",
-        "everybody",
+        "all-of-them",
         "--at",
         "earliest",
         "--broadcast",
@@ -142,11 +142,11 @@ fn what_was_made_is_there_after_a_restart() {
     assert_eq!(topics.lines().count(), 3, "{topics}");
     assert_eq!(
         node.ask(&["subscriptions", "list", "acme/cars/notices"]),
-        "everybody\n"
+        "all-of-them\n"
     );
     let stats = node.ask(&["topics", "stats", "acme/cars/notices"]);
     assert!(
-        stats.contains("everybody") && stats.contains("Broadcast"),
+        stats.contains("all-of-them") && stats.contains("Broadcast"),
         "{stats}"
     );
     node.ask(&["topics", "delete", "acme/cars/many"]);

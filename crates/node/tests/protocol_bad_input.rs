@@ -1,4 +1,4 @@
-//! What no client would send, to the running broker: the peer is told or dropped, nobody else notices.
+//! What no client would send, to the running broker: the peer is told or dropped, no other client notices.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -230,7 +230,7 @@ async fn dribble(raw: &mut RawConnection, bytes: &[u8]) {
 /// Asks until the broker takes no more, and reads nothing. Returns the bytes it took.
 async fn ask_until_refused(raw: &mut RawConnection, question: &Bytes) -> usize {
     let mut taken = 0;
-    // What is refused here is refused for good: nobody reads the answers.
+    // What is refused here is refused for good: the answers are not read.
     while tokio::time::timeout(Duration::from_millis(500), raw.write(question))
         .await
         .is_ok()
@@ -273,7 +273,7 @@ async fn peers_that_never_read_cost_the_others_nothing() {
         silent.push(raw);
         bystander.is_served().await;
     }
-    // Questions whose answers nobody reads.
+    // Questions whose answers are not read.
     let mut question = Vec::new();
     for request_id in 0..1000 {
         question.extend_from_slice(&encode::encode_command(

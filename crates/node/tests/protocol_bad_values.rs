@@ -101,7 +101,7 @@ async fn subscribe(node: &Node, command: CommandSubscribe) -> RawConnection {
 }
 
 #[tokio::test]
-async fn messages_that_lie_about_themselves_stop_nobody() {
+async fn messages_that_lie_about_themselves_stop_no_client() {
     let dir = tempfile::tempdir().unwrap();
     // A batch of two thousand million would rightly stop its consumer until it is acknowledged.
     let settings = [
@@ -143,7 +143,7 @@ async fn messages_that_lie_about_themselves_stop_nobody() {
     assert!(matches!(next(&mut raw).await, Command::SendReceipt(_)));
     bystander.is_served().await;
 
-    // Whoever reads on comes to the truth; those who come later too, and after a restart as well.
+    // A consumer that reads on comes to the truth; those who come later too, and after a restart as well.
     for round in 0..3 {
         for (consumer, command) in consumers.iter_mut().zip(&all) {
             let what = format!("the truth for {} in round {round}", command.subscription);
@@ -366,7 +366,7 @@ async fn what_is_begun_and_given_up_leaves_nothing_behind() {
         (figure(&page, "pulsar_active_connections", None) == 1).then_some(())
     })
     .await;
-    until("everybody is gone", || {
+    until("every client is gone", || {
         let stats = node.stats("t");
         let subscriptions = stats["subscriptions"].as_object().unwrap();
         let idle = subscriptions

@@ -58,7 +58,7 @@ async fn redelivery_is_counted_when_it_was_asked_for() {
         }
         let message = receive(&mut consumer).await;
         assert_eq!(message.redelivery_count, 3);
-        // Its consumer leaves: the next one gets it, and nobody had asked for that.
+        // Its consumer leaves: the next one gets it, and no client had asked for that.
         let mut second = client.subscribe(&topic, options).await.unwrap();
         consumer.close().await.unwrap();
         let message = receive(&mut second).await;
@@ -230,7 +230,7 @@ async fn permits_are_never_exceeded_by_more_than_a_batch() {
 }
 
 #[tokio::test]
-async fn an_exclusive_place_is_kept_by_whoever_answers() {
+async fn an_exclusive_place_is_kept_by_a_holder_that_answers() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &["--connection-liveness-check-timeout", "300ms"]);
     let client = node.client().await;
@@ -282,7 +282,7 @@ async fn a_broadcast_name_is_taken_over_where_it_stood() {
     // Acknowledged with a hole: 0, 1, 3.
     ack(&first, [0, 1, 3].map(|index| messages[index].id.clone())).await;
 
-    // From another connection, and from that one again: whoever holds the place may take it anew.
+    // From another connection, and from that one again: its holder may take it anew.
     let connection = node.client().await;
     for round in 0..2 {
         let mut second = soon(
@@ -464,7 +464,7 @@ async fn broadcast_and_ordinary_subscriptions_are_not_mistaken() {
         .unwrap_err();
     assert_eq!(refused.code(), Some(ServerError::ConsumerBusy));
 
-    // Whoever subscribes in the ordinary way to a broadcast subscription gets broadcast.
+    // A client that subscribes in the ordinary way to a broadcast subscription gets broadcast.
     let mut one = client
         .subscribe("t", broadcast("all").name("car-1"))
         .await

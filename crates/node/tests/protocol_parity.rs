@@ -1,4 +1,4 @@
-//! What clients written against the reference broker rely on and the protocol's text does not say: found by running
+//! What clients written against Pulsar rely on and the protocol's text does not say: found by running
 //! their own test suites.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
@@ -78,7 +78,7 @@ async fn the_first_active_consumer_waits_for_those_who_come_with_it() {
     }
     for (topic, chosen, both) in attached {
         for (name, mut consumer) in both {
-            // Whoever is not chosen hears that and gets nothing; the chosen one hears it before its messages.
+            // The one that is not chosen hears that and gets nothing; the chosen one hears it before its messages.
             while announced(&mut consumer).await != (name == chosen) {
                 // One that was told at once that another one was chosen before it.
                 assert_ne!((topic, name), ("levels", "b"));
@@ -214,7 +214,7 @@ async fn handshakes_lookups_and_loads_are_counted() {
     let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
     publish(&producer, 0..3).await;
     client.lookup("t").await.unwrap();
-    client.lookup("persistent://nobody/here/t").await.unwrap_err();
+    client.lookup("persistent://missing/here/t").await.unwrap_err();
     // One that leaves without a word.
     drop(node.stranger().await);
     let value = |page: &str, name: &str| -> Option<f64> {

@@ -70,7 +70,7 @@ async fn acknowledgements_of_what_is_not_there_lose_nothing() {
         let waiting = consumer.ack_and_wait(AckType::Individual, MessageIds::none());
         soon("an answer to an empty ACK", waiting).await.unwrap();
 
-        // All five are still there for whoever comes next.
+        // All five are still there for the next consumer.
         consumer.close().await.unwrap();
         let mut consumer = client.subscribe(&topic, options).await.unwrap();
         let mut seen = vec![receive(&mut consumer).await];

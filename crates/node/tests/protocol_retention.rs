@@ -24,7 +24,7 @@ async fn ack(consumer: &Consumer, ids: impl IntoIterator<Item = MessageIdData>) 
     .unwrap();
 }
 
-/// Settings under which ledgers are short and go as soon as nobody needs them.
+/// Settings under which ledgers are short and go as soon as they are not needed.
 const SHORT_LEDGERS: [&str; 6] = [
     "--ledger-max-entries",
     "10",
@@ -125,7 +125,7 @@ async fn an_absent_broadcast_consumer_holds_back_so_many_bytes_and_no_more() {
         assert!(sent < 10_000, "{bytes} bytes, and its place is still kept");
     }
     assert!(bytes > BYTES_MAX, "given up at {bytes} bytes");
-    // Nobody else holds anything back, so closed ledgers go.
+    // No other subscription holds anything back, so closed ledgers go.
     until("its ledgers go", || (node.ledgers("t").len() == 1).then_some(())).await;
     let mut back = client
         .subscribe("t", broadcast("b").name("leaves"))
@@ -143,7 +143,7 @@ async fn an_absent_broadcast_consumer_holds_back_so_many_bytes_and_no_more() {
 }
 
 #[tokio::test]
-async fn ledgers_go_when_everybody_has_acknowledged_them() {
+async fn ledgers_go_when_every_consumer_has_acknowledged_them() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &SHORT_LEDGERS);
     let client = node.client().await;
@@ -174,7 +174,7 @@ async fn ledgers_go_when_everybody_has_acknowledged_them() {
         assert_eq!(
             node.ledgers("t")[0],
             begun[0],
-            "somebody has not acknowledged: {number}"
+            "one consumer has not acknowledged: {number}"
         );
         let messages = expect_numbers(consumer, 0..end).await;
         ack(consumer, messages.iter().map(|message| message.id.clone())).await;
@@ -192,7 +192,7 @@ async fn ledgers_go_when_everybody_has_acknowledged_them() {
 }
 
 #[tokio::test]
-async fn retention_keeps_what_everybody_has_acknowledged() {
+async fn retention_keeps_what_every_consumer_has_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let forever = [
         "--ledger-default-retention-time",

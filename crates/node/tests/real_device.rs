@@ -302,7 +302,7 @@ async fn a_failing_device_is_final_and_nothing_acknowledged_is_lost() {
     let refused = publish(&node, &mut next, 5000, &mut acked).await.unwrap_err();
     eprintln!("refused: {refused}");
     node.assert_alive();
-    // Final: nothing is acknowledged any more, whoever asks.
+    // Final: nothing is acknowledged any more, to any client.
     let settled = acked.len();
     publish(&node, &mut next, 1, &mut acked).await.unwrap_err();
     assert_eq!(acked.len(), settled, "acknowledged after the device failed");
@@ -348,7 +348,7 @@ async fn at_rest(count: &AtomicUsize) -> usize {
 }
 
 #[tokio::test]
-async fn a_stalled_device_holds_back_its_publisher_and_nobody_else() {
+async fn a_stalled_device_holds_back_its_publisher_and_no_other() {
     const SENDS: u32 = 1200;
     let Some(device) = Device::mount(None, 700 << 20) else {
         return;
@@ -387,7 +387,7 @@ async fn a_stalled_device_holds_back_its_publisher_and_nobody_else() {
     let grown = node.resident_bytes().saturating_sub(before);
     assert!(grown < 80 << 20, "the broker has grown by {grown} bytes");
 
-    // What is in memory is read as ever, by somebody who comes now.
+    // What is in memory is read as ever, by a consumer that comes now.
     let earliest = MessageIdData {
         ledger_id: u64::MAX,
         entry_id: u64::MAX,
@@ -417,7 +417,7 @@ async fn a_stalled_device_holds_back_its_publisher_and_nobody_else() {
     expect_all(&node, &(0..=SENDS).collect::<Vec<_>>()).await;
 }
 
-/// A producer of `t` that shares its connection with nobody and queues next to nothing itself.
+/// A producer of `t` that has its connection for itself and queues next to nothing itself.
 async fn client_of_its_own(node: &Node) -> pharos_client::Producer {
     let options = ConnectOptions {
         write_queue: 8,

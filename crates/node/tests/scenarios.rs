@@ -179,7 +179,7 @@ fn pages_are_written_and_targets_judged() {
         dir.path().to_str().unwrap(),
         "--strict",
     ];
-    // Nobody publishes a thousand times the rate asked for, so under --strict this fails, though nothing was lost.
+    // No machine publishes a thousand times the rate asked for, so under --strict this fails, though nothing was lost.
     let file = dir.path().join("strict.toml");
     let text = "title = 'T'\nabout = 'A'\n[load]\nrate = 500\n[[vary]]\nkey = 'topics'\nvalues = [1, 2]\n\
                 [[expect]]\nwhat = 'w'\nmetric = 'publish_msg_s'\nmin = 500000\ncase = {topics = 2}\n\

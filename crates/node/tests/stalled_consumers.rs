@@ -110,7 +110,7 @@ async fn read_rest(idle: Vec<RawConnection>, missing: &BTreeSet<u32>) -> Vec<Vec
 }
 
 #[tokio::test]
-async fn shared_consumers_that_do_not_read_hold_little_and_stop_nobody() {
+async fn shared_consumers_that_do_not_read_hold_little_and_stop_no_other() {
     let data = tempfile::tempdir().unwrap();
     let room = format!("{ROOM}");
     let node = Node::start(data.path(), &["--max-unwritten-size", &room]);

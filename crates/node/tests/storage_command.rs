@@ -196,7 +196,7 @@ async fn a_damaged_entry_is_named_with_its_topic_and_position() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_a_topic_names_and_nobody_has_is_reported() {
+async fn a_ledger_that_a_topic_names_and_no_store_has_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (data, other) = (dir.path().join("a"), dir.path().join("b"));
     filled(&data).await.stop();
@@ -488,8 +488,8 @@ async fn a_topic_whose_cursors_are_given_up_keeps_its_messages() {
     assert_eq!(asked.status.code(), Some(1), "{}", text(&asked));
     assert!(text(&asked).contains("would forget"), "{}", text(&asked));
     assert!(content(dir.path()) == before, "it only says what it would do");
-    let nobody = storage(dir.path(), &["repair", "--forget-cursors", "nobody"]);
-    assert_eq!(nobody.status.code(), Some(2));
+    let missing = storage(dir.path(), &["repair", "--forget-cursors", "missing"]);
+    assert_eq!(missing.status.code(), Some(2));
 
     let done = storage(dir.path(), &[&order[..], &["--yes"]].concat());
     assert_eq!(done.status.code(), Some(0), "{}", text(&done));

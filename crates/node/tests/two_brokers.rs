@@ -129,7 +129,7 @@ impl Broker {
         looked_up.unwrap().broker_url
     }
 
-    /// Nobody renews its session any more; otherwise it goes on.
+    /// Its session is not renewed any more; otherwise it goes on.
     fn cut_off(&mut self) {
         self.tasks.abort_all();
     }

@@ -16,7 +16,7 @@ pub const AWS_S3: &str = "aws-s3";
 pub const S3: &str = "S3";
 /// A folder of this machine.
 pub const FILESYSTEM: &str = "filesystem";
-/// Drivers that the field knows and this release does not have.
+/// Drivers that Pulsar knows and this release does not have.
 const ABSENT: [&str; 4] = ["google-cloud-storage", "azureblob", "aliyun-oss", "transient"];
 
 /// Fact: name of the bucket.
@@ -30,7 +30,7 @@ pub const URI: &str = "uri";
 
 /// The region that stands where none is given.
 const REGION_DEFAULT: &str = "us-east-1";
-/// User metadata that the field's tools look for on S3 objects, and its value.
+/// User metadata that Pulsar's tools look for on S3 objects, and its value.
 pub(crate) const VERSION_METADATA: (&str, &str) = ("s3managedledgeroffloaderformatversion", "1");
 
 /// The target that is a folder.
@@ -210,7 +210,7 @@ fn wrong(target: &OffloadTarget, cause: String) -> OffloadError {
     }
 }
 
-/// The process-wide choice of cryptography for TLS, made once. Somebody else's choice is fine as well.
+/// The process-wide choice of cryptography for TLS, made once. A choice made elsewhere is fine as well.
 fn install_tls() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {

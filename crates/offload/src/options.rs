@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Sizes, limits and times. Names as in the field's configuration where there are any.
+/// Sizes, limits and times. Names as in Pulsar's configuration where there are any.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of a block, which is one part of an upload and is built in memory (`…OffloadMaxBlockSizeInBytes`). At least 5 MiB,

@@ -1,4 +1,4 @@
-//! The two objects as bytes: what goes in comes out, the field's way of reading finds the same, and no flipped byte passes.
+//! The two objects as bytes: what goes in comes out, Pulsar's way of reading finds the same, and no flipped byte passes.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -65,7 +65,7 @@ fn decode(data: &Bytes, index: &Bytes, bytes_max: u64) -> Result<Vec<Bytes>, Str
     Ok(payloads)
 }
 
-/// All entries, read as the field's tools do: they know blocks and records, and neither spans nor checksums.
+/// All entries, read as Pulsar's tools do: they know blocks and records, and neither spans nor checksums.
 fn decode_like_the_field(data: &Bytes, index: &Bytes) -> Vec<Bytes> {
     let mut rest = index.clone();
     assert_eq!(rest.get_u32(), 0xDE47_DE47);
@@ -166,7 +166,7 @@ fn no_flipped_or_missing_byte_passes() {
     let mut harmless = 0;
     for at in 0..data.len() {
         match decode(&flipped(&data, at, at), &index, 1 << 20) {
-            // Headers and padding: nobody reads them.
+            // Headers and padding: they are not read.
             Ok(read) => {
                 assert_eq!(read, payloads, "byte {at}");
                 harmless += 1;

@@ -354,7 +354,7 @@ fn damage_on_the_way_heals_and_damage_in_the_object_is_named() {
 }
 
 #[test]
-fn an_attempt_that_nobody_waits_for_ends_and_leaves_no_upload() {
+fn an_attempt_without_a_waiting_caller_ends_and_leaves_no_upload() {
     let server = S3Server::start();
     run(async {
         let setup = setup(options(), s3_target(&server), large()).await;

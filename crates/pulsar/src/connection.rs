@@ -1,6 +1,6 @@
 //! One client connection: its socket, its producers and consumers, and the turns in which it reads and writes.
 //!
-//! Owned by its shard and touched by nobody else. Reading is a task; writing happens in turns that the shard gives
+//! Owned by its shard and touched by no other. Reading is a task; writing happens in turns that the shard gives
 //! ([`ConnectionHandle::flush_turn`]), so that a message for a hundred thousand consumers wakes no task. Commands are handled in the
 //! order in which they came; those that must wait for the topic's home run as tasks and answer when they are done.
 //!
@@ -151,7 +151,7 @@ impl Connection {
         self.is_settled.set(true);
     }
 
-    /// Whether it may be handed on to another shard: it has nothing here, and nobody but its shard and its reading task knows
+    /// Whether it may be handed on to another shard: it has nothing here, and only its shard and its reading task know
     /// of it.
     pub(crate) fn may_move(self: &Rc<Self>) -> bool {
         !self.is_settled.get()
@@ -252,7 +252,7 @@ impl Connection {
         self.pinged_at.set(0);
         if !self.probes.borrow().is_empty() {
             for probe in self.probes.borrow_mut().drain(..) {
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 let _ = probe.send(true);
             }
         }

@@ -1,4 +1,4 @@
-//! Keeping processors from sleeping, so that whoever is woken by a message or a device runs at once.
+//! Keeping processors from sleeping, so that a thread that a message or a device wakes runs at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

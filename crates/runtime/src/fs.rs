@@ -104,7 +104,7 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The system's. What was not durable before may then be lost even when a later call succeeds, so a failed sync
-    /// is final for whoever depends on it.
+    /// is final for every caller that depends on it.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Cuts or extends (with zeros) the file.
@@ -178,7 +178,7 @@ pub trait Fs: fmt::Debug + Send + Sync {
     /// The system's.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Takes the exclusive lock on a file (made when it is not there); `None` when somebody else holds it.
+    /// Takes the exclusive lock on a file (made when it is not there); `None` when another process holds it.
     ///
     /// # Errors
     /// The system's.

@@ -1,7 +1,7 @@
 //! The same call on many things, a bounded number of them at once.
 //!
 //! A call on each of ten thousand partitions that waits for the one before it pays ten thousand commits one after the
-//! other; all at once would hold ten thousand answers and crowd out everybody else. [`many`] is in between.
+//! other; all at once would hold ten thousand answers and crowd out all other requests. [`many`] is in between.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! A process on one thread: its threads, tasks and clocks stand in for the real ones, and whoever drives it decides who runs
+//! A process on one thread: its threads, tasks and clocks stand in for the real ones, and its driver decides who runs
 //! next. So one seed gives one run.
 //!
 //! While a [`Simulated`] is entered, the doors of this crate lead here: [`crate::spawn_shard`] makes a *group* of tasks instead
@@ -276,13 +276,13 @@ impl Drop for Simulated {
     }
 }
 
-/// Resolves with `work`'s outcome, which runs in the group of whoever asks.
+/// Resolves with `work`'s outcome, which runs in the caller's group.
 pub(crate) fn run<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> tokio::sync::oneshot::Receiver<T> {
     let (answer, answered) = tokio::sync::oneshot::channel();
     let task = async move {
-        // Nobody waits any more: the work is done all the same.
+        // The caller waits no more: the work is done all the same.
         drop(answer.send(work.await));
     };
     drop(spawn(task));

@@ -4,8 +4,8 @@
 //! thread at a time, chooses at each operation which one goes on, and says when none can. The code that uses them is the same.
 //! Such a build is good for tests that run within that scheduler and for nothing else.
 //!
-//! Under it time stands still for whoever waits: [`Condvar::wait_timeout`] never times out, so that a word that does not come is a
-//! thread that waits for ever and not one that is late.
+//! Under it time stands still for a thread that waits: [`Condvar::wait_timeout`] never times out, so that a word that does not
+//! come is a thread that waits for ever and not one that is late.
 
 #[cfg(pharos_shuttle)]
 pub use shuttle::sync::{

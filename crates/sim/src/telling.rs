@@ -1,4 +1,4 @@
-//! The history of one seed, for whoever looks for what went wrong.
+//! The history of one seed, for a reader who looks for what went wrong.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -12,10 +12,10 @@ pub fn tell_all(tells: bool) {
     TELLS.set(tells);
 }
 
-/// Tells something, if anybody wants to know.
+/// Tells something, if it is wanted.
 pub fn tell(what: impl FnOnce() -> String) {
     if TELLS.get() {
-        // Nobody reads it: nothing is lost.
+        // It is not read: nothing is lost.
         let _ = writeln!(std::io::stderr(), "  {}", what());
     }
 }

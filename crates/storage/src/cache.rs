@@ -187,7 +187,7 @@ impl Cache {
         self.published.notify_all();
     }
 
-    /// A journal will publish nothing more, perhaps in the middle of a group. The store was poisoned first, so nobody makes
+    /// A journal will publish nothing more, perhaps in the middle of a group. The store was poisoned first, so no reader makes
     /// use of a mark behind that group.
     pub(crate) fn abandon(&self, journal: usize) {
         if let Some(journal) = self.lock().journals.get_mut(journal) {
@@ -196,7 +196,7 @@ impl Cache {
         self.published.notify_all();
     }
 
-    /// Begins a new epoch, waits until nobody publishes into the old one any more, and hands that over. `None` while the
+    /// Begins a new epoch, waits until no journal publishes into the old one any more, and hands that over. `None` while the
     /// one before is not released.
     pub(crate) fn swap(&self) -> Option<Swapped> {
         let mut state = self.lock();

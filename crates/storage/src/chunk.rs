@@ -2,7 +2,7 @@
 //!
 //! Dense pieces without a map: an entry is found by its id. A piece ends after some thousand entries, so that growing never
 //! copies much, and where damage found at a start has left a hole. Pieces are shared, so that the flusher takes one without
-//! copying it; only the half being filled grows, and nobody shares a piece of that for longer than a lock is held.
+//! copying it; only the half being filled grows, and a piece of that is not shared for longer than a lock is held.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_somebody_else_has_is_never_changed() {
+    fn a_piece_with_another_owner_is_never_changed() {
         let mut chunk = Chunk::default();
         chunk.extend(0, entries(2));
         let taken = Arc::clone(&chunk.pieces[0]);

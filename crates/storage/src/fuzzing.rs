@@ -1,4 +1,4 @@
-//! The formats as a fuzzer sees them: bytes that nobody can be trusted to have written.
+//! The formats as a fuzzer sees them: bytes that may have any origin.
 //!
 //! Random bytes rarely have the right checksum, so each check runs twice: on the bytes as they are, and on bytes whose
 //! checksums were put right. A disk does not do that, but a bug of another release can, and it is what reaches the code

@@ -24,11 +24,11 @@ use crate::runs::Runs;
 pub(crate) enum Phase {
     /// Its writer.
     Open,
-    /// Nobody: its writer closed it.
+    /// No writer: it closed the ledger.
     Closed,
-    /// Nobody: it was recovered or deleted, or found at a start.
+    /// No writer: it was recovered or deleted, or found at a start.
     Fenced,
-    /// Nobody: what was queued for it was given up.
+    /// No writer: what was queued for it was given up.
     GivenUp,
 }
 
@@ -203,7 +203,7 @@ impl LedgerState {
         self.chunks[(epoch & 1) as usize].extend(first, entries);
         let durable = self.end;
         if let Some(tail) = &self.tail {
-            // Once failed, always failed: somebody may have acted on it.
+            // Once failed, always failed: a caller may have acted on it.
             tail.send_if_modified(|tail| {
                 let moves = tail.failed.is_none();
                 if moves {

@@ -10,7 +10,7 @@ use pharos_runtime::fs::FsFile;
 
 use crate::format::checkpoint::LogEnd;
 
-/// An open entry log. Shared by whoever reads or writes it; removing the log does not close it for them.
+/// An open entry log. Shared by its readers and its writer; removing the log does not close it for them.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub(crate) dir: u16,

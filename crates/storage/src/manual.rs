@@ -90,7 +90,7 @@ impl Manual {
         self.flusher.step(self.now) == Pace::Again
     }
 
-    /// One round of everybody but the flusher.
+    /// One round of all threads but the flusher.
     fn step_others(&mut self) -> bool {
         let mut worked = false;
         for number in 0..self.journals.len() {
@@ -100,7 +100,7 @@ impl Manual {
         worked
     }
 
-    /// Until nobody has anything to do.
+    /// Until no thread has anything to do.
     ///
     /// # Panics
     /// When that never happens.
@@ -132,7 +132,7 @@ impl Manual {
                 return answer;
             }
             if round.is_multiple_of(ROUNDS_A_SECOND) {
-                // Whoever was refused something waits before it tries again.
+                // A thread that was refused something waits before it tries again.
                 self.pass(1_000_000_000);
             }
             for number in 0..self.journals.len() {

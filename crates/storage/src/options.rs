@@ -53,7 +53,7 @@ pub struct Options {
     /// The most entries one journal write takes. Default unlimited.
     pub group_entries_max: usize,
     /// How long after the beginning of a group the next one begins at the earliest, when the group was for several
-    /// ledgers; half of it when it held several entries of one ledger. Whoever appends alone never waits, and neither does a
+    /// ledgers; half of it when it held several entries of one ledger. A single writer never waits, and neither does a
     /// group that is full. Default 0.
     pub linger: Duration,
     /// When appends of [`Durability::Async`](pharos_ledger::Durability::Async) ledgers are synced at the latest.
@@ -89,7 +89,7 @@ pub struct Options {
     pub flush_bytes_per_s: u64,
     /// Size of an entry log in bytes, at most 2 GiB. Default 1 GiB.
     pub entry_log_bytes: u64,
-    /// A longer entry log that nobody needs gets shorter by so many bytes at a time, because a device may do nothing else while
+    /// A longer entry log that is not needed gets shorter by so many bytes at a time, because a device may do nothing else while
     /// it is told what is free. Default 8 MiB.
     pub removal_step_bytes: u64,
     /// The pause between two such steps. Default 8 ms.

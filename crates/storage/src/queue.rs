@@ -95,7 +95,7 @@ struct QueueState {
     background_room: usize,
     /// And in the journal's reserve.
     reserve_room: usize,
-    /// Somebody wants the journal thread to look around.
+    /// The journal thread is asked to look around.
     rung: bool,
     /// The journal thread sleeps.
     sleeping: bool,
@@ -158,7 +158,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Queues the last op and closes the queue with `fault` for everybody after. `false`: it was closed already.
+    /// Queues the last op and closes the queue with `fault` for every later caller. `false`: it was closed already.
     pub(crate) fn push_stop(&self, fault: Arc<StorageFault>) -> bool {
         let mut state = self.lock();
         if state.closed.is_some() {

@@ -7,7 +7,7 @@
 //! A file system that tells its device what is free (`discard`) does so while it removes a file, and the device does nothing else
 //! meanwhile: a log of 1 GiB would hold up the journals for a sixth of a second.
 //!
-//! Always true: a file that gets shorter has lost its name, and nobody reads it.
+//! Always true: a file that gets shorter has lost its name, and no reader has it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,10 +22,10 @@ use crate::journal::segments::SegmentFile;
 use crate::logs::LogFile;
 use crate::options::Options;
 
-/// What somebody still reads after so long is removed as a whole: it stays readable for those who have it open.
+/// What is still read after so long is removed as a whole: it stays readable for those who have it open.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An open file that may have to go. Whoever reads it holds it too.
+/// An open file that may have to go. Its readers hold it too.
 pub(crate) trait Removable {
     /// Its name while it was needed.
     fn path(&self) -> &Path;
@@ -80,7 +80,7 @@ impl<F> Default for Removals<F> {
 }
 
 impl<F: Removable> Removals<F> {
-    /// Begins to remove a file that nobody needs any more.
+    /// Begins to remove a file that is not needed any more.
     ///
     /// # Errors
     /// As the file system says; then it is there as before.
@@ -130,7 +130,7 @@ impl<F: Removable> Removals<F> {
         (!self.files.is_empty()).then_some(options.removal_pause)
     }
 
-    /// Removes all of them at once, because the room is needed or nobody is there for further steps; whether there were any.
+    /// Removes all of them at once, because the room is needed or there is no thread for further steps; whether there were any.
     pub(crate) fn finish(&mut self, fs: &dyn Fs) -> bool {
         let any = !self.files.is_empty();
         for file in self.files.drain(..) {

@@ -4,7 +4,7 @@
 //! segment that takes deletions (and a little that helps to get there), and a ledger directory's is removed, so that what is in
 //! memory can be flushed, logs compacted and a checkpoint written. Appends are refused until it is there again.
 //!
-//! Always true: what has the name `RESERVE` has its room durably, and whoever removes it while the store is stopped loses nothing.
+//! Always true: what has the name `RESERVE` has its room durably, and removing it while the store is stopped loses nothing.
 
 use std::io;
 use std::path::Path;

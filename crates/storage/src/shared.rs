@@ -31,7 +31,7 @@ use crate::reserve::Reserve;
 use crate::runs::Run;
 use crate::stats::Counters;
 
-/// What everybody may know about one journal.
+/// What all threads may know about one journal.
 #[derive(Debug)]
 pub(crate) struct JournalShared {
     pub(crate) dir: PathBuf,
@@ -167,7 +167,7 @@ pub(crate) struct Shared {
     poison: OnceLock<Arc<StorageFault>>,
     /// By part of the store what keeps it from going on at the moment.
     troubles: Mutex<BTreeMap<Part, Trouble>>,
-    /// Somebody wants the store to end.
+    /// The store is asked to end.
     pub(crate) stop_wanted: AtomicBool,
     /// Preparers' threads that have not ended.
     pub(crate) preparers: AtomicUsize,
@@ -374,7 +374,7 @@ impl Shared {
         self.poison.get()
     }
 
-    /// From now on nothing is written. The first reason wins; everybody who waits for a tail is told.
+    /// From now on nothing is written. The first reason wins; every caller that waits for a tail is told.
     pub(crate) fn set_poison(&self, fault: Arc<StorageFault>) {
         if self.poison.set(Arc::clone(&fault)).is_err() {
             return;
@@ -428,7 +428,7 @@ impl Shared {
         troubles.values().next().map(|trouble| Arc::clone(&trouble.fault))
     }
 
-    /// Everybody who sleeps looks around.
+    /// Every thread that sleeps looks around.
     pub(crate) fn ring_all(&self) {
         for journal in &self.journals {
             journal.queue.ring();

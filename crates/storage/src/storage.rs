@@ -375,7 +375,7 @@ impl Drop for Storage {
 fn run_guarded(shared: &Shared, name: &'static str, body: Box<dyn FnOnce() + Send>) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         shared.set_poison(StorageFault::new(name, "panicked"));
-        // Nobody may answer what is queued; dropping it tells the callers.
+        // No thread is left to answer what is queued; dropping it tells the callers.
         for journal in &shared.journals {
             drop(journal.queue.take_all());
         }

@@ -25,7 +25,7 @@ impl Writer {
     }
 }
 
-/// Queues the seal of a ledger that nobody appends to any more, and says how to hear of it.
+/// Queues the seal of a ledger that gets no more appends, and says how to hear of it.
 pub(crate) fn queue_seal(
     shared: &Shared,
     ledger: &Arc<Ledger>,

@@ -1,4 +1,4 @@
-//! Backlogs are read once for everybody, in pieces, and in turns.
+//! Backlogs are read once for all readers, in pieces, and in turns.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -155,7 +155,7 @@ async fn many_backlogs_are_read_hardly_more_than_once_with_a_cache_that_is_small
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_reader_that_gives_up_disturbs_nobody() {
+async fn a_reader_that_gives_up_disturbs_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let (storage, ids) = flushed(dir.path(), 1).await;
     for first in 0..50 {

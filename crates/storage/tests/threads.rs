@@ -292,7 +292,7 @@ fn a_stop_ends_everything_and_forgets_nothing() {
 }
 
 #[test]
-fn a_failed_sync_answers_everybody() {
+fn a_failed_sync_answers_every_caller() {
     explore(|| {
         let (fs, storage) = open(options());
         let writers: Vec<_> = (0..2).map(|_| create(&storage, Durability::Sync)).collect();

@@ -1,9 +1,9 @@
 //! Room for large frames that have not arrived whole.
 //!
 //! A frame may have megabytes, and a peer may stop in the middle of it. So a connection reads on in a large frame only with room
-//! for all of it, taken from an account that all connections share, first come first served; whoever has it can finish. Small
-//! frames and everything already arrived need none. While others wait, a frame that does not get whole in time costs its
-//! connection.
+//! for all of it, taken from an account that all connections share, first come first served; the connection that has it can
+//! finish. Small frames and everything already arrived need none. While others wait, a frame that does not get whole in time
+//! costs its connection.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ pub struct EntryFacts {
     pub is_marker: bool,
     /// A piece of a chunked message.
     pub is_chunk: bool,
-    /// Nobody but the consumer can look into the payload.
+    /// Only the consumer can look into the payload.
     pub is_encrypted: bool,
 }
 
@@ -70,7 +70,7 @@ pub trait EntryCodec: Send + Sync {
     fn facts(&self, entry: &[u8]) -> EntryFacts;
 
     /// The hash of the key that orders messages in Key_Shared, [`murmur3_32`](crate::hash::murmur3_32) of its bytes. An entry
-    /// that has no key or cannot be read must go to somebody too: it has a hash all the same.
+    /// that has no key or cannot be read must go to a consumer too: it has a hash all the same.
     fn key_hash(&self, entry: &[u8]) -> u32;
 
     /// The place of a piece in a chunked message; `None` for an entry that is none.

@@ -1,6 +1,6 @@
 //! Names: topics, namespaces, subscriptions, and how the short forms grow into the full ones.
 //!
-//! Rules are those of the reference broker: a topic is `persistent://tenant/namespace/local`; `local` alone means
+//! Rules are those of Pulsar: a topic is `persistent://tenant/namespace/local`; `local` alone means
 //! `public/default`, and `tenant/namespace/local` means persistent. Tenant and namespace take `[-=:.\w]*`.
 
 use std::fmt;
@@ -60,7 +60,7 @@ pub enum NameError {
 pub enum Domain {
     /// Stored before they are acknowledged.
     Persistent,
-    /// Delivered to whoever listens at that instant.
+    /// Delivered to the consumers that are there at that instant.
     NonPersistent,
 }
 

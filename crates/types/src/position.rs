@@ -83,7 +83,7 @@ impl fmt::Display for Ordinal {
     }
 }
 
-/// `ledger:entry`, the field's usual form.
+/// `ledger:entry`, Pulsar's usual form.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.ledger, self.entry)

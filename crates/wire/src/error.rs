@@ -40,7 +40,7 @@ pub enum DecodeError {
     MissingField {
         /// The message that is incomplete.
         message: &'static str,
-        /// The field's name on the wire.
+        /// The member's name on the wire.
         field: &'static str,
     },
     /// The command says no type.

@@ -108,7 +108,7 @@ pub fn decode(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Frame>, 
 
     let command = decode_command(command)?;
     if !matches!(command, Command::Send(_) | Command::Message(_)) {
-        // Bytes after a command that carries none are dropped, as the reference broker does.
+        // Bytes after a command that carries none are dropped, as Pulsar does.
         buffer.advance(frame_bytes);
         return Ok(Some(Frame {
             command,

@@ -49,7 +49,7 @@ pub use command::{Command, CommandType};
 pub use frame::Frame;
 pub use header::{HeaderBuf, MessageHeader};
 
-/// The `request_id` of a command nobody asked for: CLOSE_* sent by the broker, ERROR about the whole connection.
+/// The `request_id` of a command that was not asked for: CLOSE_* sent by the broker, ERROR about the whole connection.
 ///
 /// It is -1 carried as an unsigned 64-bit number.
 pub const NO_REQUEST_ID: u64 = u64::MAX;

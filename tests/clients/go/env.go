@@ -26,7 +26,7 @@ type clientLogger = log.Logger
 // failure is what a failed expectation panics with.
 type failure string
 
-// env is what a test works with: a client of its own, names nobody else has, and ways to say what must be true.
+// env is what a test works with: a client of its own, names of its own, and ways to say what must be true.
 type env struct {
 	client pulsar.Client
 	admin  string

@@ -1,7 +1,7 @@
 //! The route table: every operation of the admin API, one row each.
 //!
 //! The server answers what the table has and nothing else; the OpenAPI document and the reference page are written from it.
-//! A row says which thing of the broker it is about ([`Resource`]) and what it does there, so that whoever may do it is asked
+//! A row says which thing of the broker it is about ([`Resource`]) and what it does there, so that the permission for it is asked
 //! about in one place.
 //!
 //! ```

@@ -1,6 +1,6 @@
 //! How long writes took and how large entries are, by classes, under the names that stock dashboards know.
 //!
-//! Each class counts what fits it and no smaller one. The reference broker shows the last minute; here the counts grow from
+//! Each class counts what fits it and no smaller one. Pulsar shows the last minute; here the counts grow from
 //! when the topic was loaded, so that a rate over any time can be made of them.
 
 use pharos_broker::admin::{EntrySizes, TopicMetrics};

@@ -1,6 +1,6 @@
 //! The metrics page, in the Prometheus text format 0.0.4.
 //!
-//! Names are the reference broker's where there is such a thing, so that stock dashboards work; what only Pharos has is
+//! Names are Pulsar's where there is such a thing, so that stock dashboards work; what only Pharos has is
 //! called `pharos_…`. Every broker sample carries `cluster`. Topics can be left out
 //! ([`AdminOptions::topic_metrics`](crate::AdminOptions)), which keeps the page small on brokers with very many; their
 //! sums per namespace are shown instead.

@@ -1,7 +1,7 @@
 //! A stand-in for a broker: one topic, a log in memory, every consumer gets everything.
 //!
 //! Two threads per connection, no storage, no acknowledgements, permits ignored. `STAND_IN_FAULT` makes it misbehave towards
-//! the consumer named `c-000001` (`drop:N`, `double:N`, `swap:N` at message `N`) or hang up on everybody once after message
+//! the consumer named `c-000001` (`drop:N`, `double:N`, `swap:N` at message `N`) or hang up on every client once after message
 //! `N` (`hangup:N`; consumers that come back under their names resume two messages earlier).
 
 use std::collections::HashMap;
@@ -230,7 +230,7 @@ impl Topic {
         }
     }
 
-    /// After a hang-up everybody resumes at the same place, whatever the name.
+    /// After a hang-up every consumer resumes at the same place, whatever the name.
     fn catch_up(&mut self, number: usize, consumer_id: u64) {
         if !self.hung_up {
             return;

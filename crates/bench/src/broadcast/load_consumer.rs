@@ -189,7 +189,7 @@ impl LoadConsumer {
     }
 
     /// The handshake is done. A broker that comes back may have to take the topic first, and does so when it is looked up;
-    /// on a first connection the parent has done that for everybody.
+    /// on a first connection the parent has done that for all processes.
     fn begin(&mut self, shared: &mut Shared, out: &mut Vec<u8>) {
         if shared.plan.reconnect {
             command::push(

@@ -21,7 +21,7 @@ pub(crate) struct Tally {
     pub(crate) message_bytes: u64,
     /// Wrong checksums.
     pub(crate) bad_checksums: u64,
-    /// Payloads without a stamp, or with a sequence nobody sent.
+    /// Payloads without a stamp, or with a sequence that was never sent.
     pub(crate) foreign: u64,
 }
 

@@ -28,7 +28,7 @@ pub(super) fn mark_and_read(
     size: usize,
 ) -> anyhow::Result<()> {
     let mut session = Session::open(session::resolve(url)?, None)?;
-    // Before the first message there must be somebody for whom it is kept.
+    // Before the first message there must be a subscription that keeps it.
     subscribe(&mut session, topic, KEEPER, 0)?;
     send_mark(&mut session, topic, round, size)?;
     account.published(MARK | round, 1, 1);

@@ -265,7 +265,7 @@ impl Deliveries<'_> {
         self.slice.messages += 1;
         self.slice.bytes += payload.len() as u64;
         let Some(stamp) = Stamp::read(payload) else {
-            // Somebody else's message: all it says is the millisecond it was published in.
+            // A message of another tool: all it says is the millisecond it was published in.
             let latency = self.now_ns.saturating_sub(peek.publish_time_ms * 1_000_000);
             self.slice.latencies.record(latency, 1);
             return;

@@ -113,7 +113,7 @@ pub(crate) struct Control {
     publish_stop: AtomicBool,
     /// Consumers: end.
     receive_stop: AtomicBool,
-    /// Everybody: end at once.
+    /// Producers and consumers: end at once.
     abort: AtomicBool,
 }
 

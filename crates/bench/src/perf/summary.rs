@@ -1,4 +1,4 @@
-//! What a throughput run found: one row per interval, totals, and their JSON under the field's usual keys.
+//! What a throughput run found: one row per interval, totals, and their JSON under the keys of OpenMessaging Benchmark.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -96,7 +96,7 @@ pub(crate) fn line(side: Side, slice: &Slice, seconds: f64, total: u64) -> Strin
     )
 }
 
-/// The percentiles that the field's result files carry, and how their keys spell them.
+/// The percentiles that OpenMessaging Benchmark's result files carry, and how their keys spell them.
 const PERCENTILES: [(&str, f64); 6] = [
     ("50pct", 50.0),
     ("75pct", 75.0),

@@ -34,7 +34,7 @@ pub(super) struct Places {
     _home: Arc<BrokerHome>,
 }
 
-/// What a broker says last, without the name of a settings file that is gone by the time somebody reads it.
+/// What a broker says last, without the name of a settings file that is gone by the time it is read.
 pub(super) fn last_words(said: &str) -> &str {
     let last = said.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.unwrap_or("it said nothing").trim();

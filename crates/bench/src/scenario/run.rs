@@ -39,14 +39,14 @@ pub(super) struct Around<'a> {
     pub(super) target: &'a TargetArgs,
     /// Where brokers of the run's own keep their data.
     pub(super) data_dirs: &'a [PathBuf],
-    /// Set when somebody pressed Ctrl-C.
+    /// Set when Ctrl-C was pressed.
     pub(super) stop: &'a AtomicBool,
 }
 
 /// Runs a case. Whatever goes wrong is part of its outcome.
 ///
 /// # Errors
-/// Only that somebody stopped the run.
+/// Only that the run was stopped.
 pub(super) fn run(case: &Case, around: &Around<'_>) -> anyhow::Result<CaseOutcome> {
     let mut outcome = CaseOutcome {
         name: case.name.clone(),
@@ -317,7 +317,7 @@ fn check(
     figures.extend(sums.into_iter().map(|(name, count)| (name, count as f64)));
 }
 
-/// The case under the keys that result files of the field use.
+/// The case under the keys that OpenMessaging Benchmark's result files use.
 fn facts(case: &Case) -> serde_json::Map<String, serde_json::Value> {
     let load = &case.load;
     let facts = serde_json::json!({

@@ -28,7 +28,7 @@ pub trait OffloadAdmin: Send + Sync {
         not_implemented("offloading")
     }
 
-    /// Checks offload policies that somebody wants to set.
+    /// Checks offload policies before they are set.
     ///
     /// # Errors
     /// `Precondition` or `Invalid` with what is wrong.

@@ -72,7 +72,7 @@ pub trait TopicAdmin: Send + Sync {
     /// Disconnects clients and forgets the loaded topic; it loads again when asked for.
     fn unload(&self, topic: TopicName) -> AdminResult<'_, ()>;
 
-    /// Deletes ledgers that nobody needs, now.
+    /// Deletes ledgers that are not needed, now.
     ///
     /// # Errors
     /// `NotAllowed` on a non-persistent topic.

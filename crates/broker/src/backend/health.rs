@@ -57,7 +57,7 @@ impl Backend {
         round.await
     }
 
-    /// In the broker's own namespace when it has one. Nobody subscribes to it, so it keeps one ledger and no backlog.
+    /// In the broker's own namespace when it has one. It has no subscription, so it keeps one ledger and no backlog.
     fn heartbeat_topic(&self) -> Result<TopicName, AdminError> {
         let namespace = match &self.catalog().options().heartbeat_namespace {
             Some(namespace) => namespace.clone(),

@@ -46,7 +46,7 @@ impl Backend {
         Ok(stats)
     }
 
-    /// What is stored; the cursors only of a topic that is loaded, since nobody else may open their log.
+    /// What is stored; the cursors only of a topic that is loaded, since only the loaded topic may open their log.
     pub(super) async fn internal_info(&self, name: TopicName) -> Result<ManagedLedgerInfo, AdminError> {
         super::check_stored(&name)?;
         let home = self.home(&name).await?;

@@ -35,7 +35,7 @@ impl MessageAdmin for Backend {
 }
 
 impl Backend {
-    /// As the reference broker, makes a subscription that is not there, at the first entry, where subscriptions may be
+    /// As Pulsar does, makes a subscription that is not there, at the first entry, where subscriptions may be
     /// made automatically: tools look into topics under names of their own.
     pub(super) async fn peek(
         &self,
@@ -106,7 +106,7 @@ impl Backend {
         let outcome = self.at_home(name, move |topic| async move {
             let place = topic.find_by_time(timestamp_ms).await?;
             let position = topic.state.borrow().ledger.position_of(place);
-            // Nothing that young: the last message, as the field answers.
+            // Nothing that young: the last message, as Pulsar answers.
             match position {
                 Some(_) => Ok(LastMessage {
                     position,

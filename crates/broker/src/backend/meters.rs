@@ -1,6 +1,6 @@
 //! Rates of what is counted per subscription, consumer and producer.
 //!
-//! A rate needs the counter of some time ago. Those are remembered here when somebody asks, so that nothing is done per
+//! A rate needs the counter of some time ago. Those are remembered here when a rate is asked for, so that nothing is done per
 //! consumer between questions: the first answer is the mean since the client connected, later ones are of about the
 //! last minute, or since the last question when that is longer ago.
 
@@ -15,7 +15,7 @@ use crate::topic::{RateWindow, Rates};
 
 /// Rows of one kind that get rates; where there are more they show 0, and only the topic's own rates count.
 pub(super) const ROWS_MAX: usize = 1000;
-/// Meters that nobody asked for this long are forgotten.
+/// Meters that were not asked for this long are forgotten.
 const IDLE_MS: u64 = 600_000;
 /// How often that is looked at.
 const SWEEP_MS: u64 = 60_000;

@@ -1,4 +1,4 @@
-//! A topic's stats in the field's keys.
+//! A topic's stats under Pulsar's keys.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -425,7 +425,7 @@ impl Assembly<'_> {
     }
 }
 
-/// Broadcast has no name in the field; to a client its consumers look like exclusive ones.
+/// Broadcast has no name in Pulsar; to a client its consumers look like exclusive ones.
 fn kind_name(subscription: &SubscriptionFigures) -> &'static str {
     match subscription.kind {
         _ if subscription.is_broadcast => "Exclusive",

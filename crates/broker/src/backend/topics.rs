@@ -101,7 +101,7 @@ impl Backend {
         Ok(outcome.await??)
     }
 
-    /// Holds a topic for its deletion, if nobody is on it or `force` is set.
+    /// Holds a topic for its deletion, if no client is on it or `force` is set.
     pub(super) async fn hold_for_delete(
         &self,
         name: TopicName,

@@ -155,14 +155,14 @@ impl CatchUpReadBudget {
         fits.then(|| self.add(bytes))
     }
 
-    /// The same for a read that nobody waits for yet: only while half of the room is free.
+    /// The same for a read that no consumer waits for yet: only while half of the room is free.
     pub(super) fn reserve_ahead(&self) -> Option<usize> {
         let bytes = self.read_bytes(READ_BYTES_MAX);
         let fits = self.waiting() == 0 && self.used() + bytes <= self.bytes_max / 2;
         fits.then(|| self.add(bytes))
     }
 
-    /// What one read may bring, about `most`: the same for all who read, as much as there is for everybody.
+    /// What one read may bring, about `most`: the same for all who read, as much as there is for each of them.
     fn read_bytes(&self, most: usize) -> usize {
         let readers = (self.holders.borrow().len() + self.rooms.get()).max(1);
         let least = (self.bytes_max / 32).clamp(READ_BYTES_MIN, READ_BYTES_MANY);
@@ -237,7 +237,7 @@ mod tests {
         assert!(backlog.is_short() && backlog.reserve_ahead().is_none());
         backlog.wait(Waiting::Feed(topic(7), Ordinal(70)));
         backlog.release(READ_BYTES_MIN * small);
-        // Whoever comes later does not get ahead.
+        // A later read does not get ahead.
         assert_eq!(backlog.reserve(false), None);
         assert!(matches!(backlog.take_waiting(), Some(Waiting::Feed(of, Ordinal(70))) if of == topic(7)));
         assert!(backlog.reserve(true).is_some());

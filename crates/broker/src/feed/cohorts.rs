@@ -35,7 +35,7 @@ pub(super) struct Cohort {
 }
 
 impl Cohort {
-    /// Whether anybody here has not had the entry.
+    /// Whether a stream consumer here has not had the entry.
     pub(super) fn has_next(&self) -> bool {
         self.at < self.members.len()
     }
@@ -77,7 +77,7 @@ impl Cohorts {
         Some(std::mem::replace(&mut self.foremost, next))
     }
 
-    /// Puts a cohort back that was taken out. Whoever joined its place meanwhile goes behind.
+    /// Puts a cohort back that was taken out. Those who joined its place meanwhile go behind.
     pub(super) fn put_back(&mut self, place: Ordinal, mut cohort: Cohort) {
         if cohort.members.is_empty() {
             return;
@@ -87,13 +87,13 @@ impl Cohorts {
         *here = cohort;
     }
 
-    /// A cohort is done with: nobody stands in it any more.
+    /// A cohort is done with: no stream consumer stands in it any more.
     pub(super) fn recycle(&mut self, mut cohort: Cohort) {
         cohort.members.clear();
         self.spare = cohort.members;
     }
 
-    /// The cohort of this place, if anybody stands there.
+    /// The cohort of this place, if a stream consumer stands there.
     pub(super) fn get_mut(&mut self, place: Ordinal) -> Option<&mut Cohort> {
         if place == self.place && !self.foremost.members.is_empty() {
             return Some(&mut self.foremost);
@@ -115,7 +115,7 @@ impl Cohorts {
             .map(|(place, cohort)| (*place, cohort))
     }
 
-    /// The cohort of this place, made if there is none; the caller puts somebody into it.
+    /// The cohort of this place, made if there is none; the caller puts a stream consumer into it.
     fn at(&mut self, place: Ordinal) -> &mut Cohort {
         if self.foremost.members.is_empty() && self.behind.is_empty() {
             self.place = place;

@@ -8,7 +8,7 @@
 //!
 //! Owned by its shard; nothing here locks, waits or spawns. Acknowledgements end here: they move the stream consumer's
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
-//! Always true: a handle whose cursor moved since the last report is in `dirty`, once; while nobody listens, nothing is.
+//! Always true: a handle whose cursor moved since the last report is in `dirty`, once; while there is no stream consumer, none is.
 
 mod activity;
 mod catch_up;
@@ -188,7 +188,7 @@ impl Feed {
         self.window.borrow().tail()
     }
 
-    /// Whether nobody listens.
+    /// Whether there is no stream consumer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.borrow().is_empty()
@@ -410,7 +410,7 @@ impl Feed {
         }
     }
 
-    /// A marker is nobody's message: it is acknowledged in passing. The group is borrowed by the caller, so the
+    /// A marker is not for consumers: it is acknowledged in passing. The group is borrowed by the caller, so the
     /// dirty list is left alone; the next real acknowledgement reports it.
     fn acknowledge_marker(listener: &mut StreamConsumer, ordinal: Ordinal) {
         listener.acks.ack(ordinal);

@@ -4,8 +4,8 @@
 //!   open     [ topics with a new entry ]                   for a tenth of a second
 //!   closed   [ … ][ … ][ … ][ … ]  ─► the oldest is due    after some seconds, or when all feeds together hold too much
 //! ```
-//! Entries are at hand for stream consumers that are a little behind. Nearly all of them are never looked at again once everybody
-//! has had them, and any can be read again from its topic's home. So they go by age, over all topics: what came together,
+//! Entries are at hand for stream consumers that are a little behind. Nearly all of them are never looked at again once they all
+//! have had them, and any can be read again from its topic's home. So they go by age, over all topics: what came together,
 //! and mostly shares memory, goes together.
 //!
 //! Always true: `used` is what the windows hold; an entry in a window came while its topic was in one of the lists here, or

@@ -123,7 +123,7 @@ impl Pages {
         before.is_some_and(|(_, page)| page.is_visited && page.end() == end)
     }
 
-    /// Drops the pages in which nobody stands and that nobody will reach within `reach` further pages. `places`: where
+    /// Drops the pages in which no stream consumer stands and that none will reach within `reach` further pages. `places`: where
     /// stream consumers stand, rising. `on_its_way`: where the page ends that begins at a place and is being read.
     pub(crate) fn retain(
         &mut self,

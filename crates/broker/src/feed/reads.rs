@@ -1,6 +1,6 @@
 //! Reading back for stream consumers that are behind: asking, reading ahead, and letting go of what all have passed.
 //!
-//! One read for all who wait at the same place. While somebody goes through pages from front to back, the next two are
+//! One read for all who wait at the same place. While a consumer goes through pages from front to back, the next two are
 //! asked for before they are needed, both at once, so that the device works while a page is delivered; with many topics behind
 //! at once there is no room for that, and no need: they keep the device busy together.
 //!
@@ -25,19 +25,19 @@ use super::{Feed, Found};
 use crate::entry::FeedEntry;
 use crate::ids::ConnectionId;
 
-/// Entries that one read brings back at most: few enough that looking at each of them holds nobody up for long.
+/// Entries that one read brings back at most: few enough that looking at each of them holds up the shard for a moment only.
 pub(crate) const READ_ENTRIES_MAX: usize = 1000;
 /// Pages that are asked for ahead of the one that is delivered.
 const AHEAD: usize = 2;
 /// Pages ahead of a stream consumer that are kept for it, when others were faster.
 const KEPT_AHEAD: usize = 8;
-/// Where so many listen, nobody looks where they all stand; pages then make room for others by age.
+/// Where so many listen, it is not looked where they all stand; pages then make room for others by age.
 const LISTENERS_SCANNED: usize = 1024;
 
 /// A place that was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// Who waits; nobody when it was read ahead.
+    /// Who waits; empty when it was read ahead.
     connections: Vec<ConnectionId>,
     /// In the account; 0 while the read has not begun.
     reserved: usize,
@@ -160,8 +160,8 @@ impl Feed {
         }
     }
 
-    /// Asks for a page that nobody waits for yet, unless it is on its way. `false`: nothing is to be read there, or there is no
-    /// room.
+    /// Asks for a page that no consumer waits for yet, unless it is on its way. `false`: nothing is to be read there, or there is
+    /// no room.
     fn read_one_ahead(&self, place: Ordinal) -> bool {
         let mut all = self.asked.borrow_mut();
         if all.contains_key(&place) {
@@ -194,7 +194,7 @@ impl Feed {
     /// A read that was asked for is answered. `resume`: the first entry that still exists at or after `from`.
     pub fn on_read(&self, from: Ordinal, resume: Ordinal, entries: Vec<Arc<FeedEntry>>) {
         if !self.asked.borrow().contains_key(&from) {
-            // Nobody asked, or it was asked by a feed that is gone.
+            // It was not asked for, or it was asked by a feed that is gone.
             return;
         }
         // As long as this page counts as on its way, those behind it stay.
@@ -230,7 +230,7 @@ impl Feed {
         self.backlog.release(std::mem::take(&mut asked.reserved));
         asked.failures = asked.failures.saturating_add(1);
         let delay = retry_delay(asked.failures);
-        // What was read ahead is asked for again when somebody needs it.
+        // What was read ahead is asked for again when it is needed.
         let is_wanted = !asked.connections.is_empty() && !self.groups.borrow().is_empty();
         if !is_wanted {
             all.remove(&from);
@@ -242,7 +242,7 @@ impl Feed {
         }
     }
 
-    /// Lets go of the pages that nobody has used since `since`.
+    /// Lets go of the pages that were not used since `since`.
     pub(crate) fn drop_unused(&self, since: Nanos) {
         let is_unused = self.window.borrow_mut().pages().used_at() < since;
         if is_unused {

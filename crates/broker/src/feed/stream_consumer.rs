@@ -29,7 +29,7 @@ impl Sent {
 /// The virtual cursor that the topic's home lends to a stream consumer, and gets back when the stream consumer leaves.
 #[derive(Debug, Clone)]
 pub struct CursorHandoff {
-    /// Which place of the cursor log this is; `None` for a cursor that nobody persists.
+    /// Which place of the cursor log this is; `None` for a cursor that is not persisted.
     pub slot: Option<SlotId>,
     /// What is acknowledged.
     pub acks: AckState,

@@ -171,7 +171,7 @@ impl Shard {
                 if topics.clone().all(|topic| self.next(topic) == Ordinal(ENTRIES)) {
                     return;
                 }
-                // Nobody used any of it for a while.
+                // None of it was used for a while.
                 let since = Nanos(clock::now().0 + 1);
                 self.feeds.iter().for_each(|feed| feed.drop_unused(since));
                 self.grant();
@@ -224,7 +224,7 @@ fn one_listener_finds_the_next_pages_on_their_way() {
     shard.seats[0].group().fill(&mut Socket(1));
     assert_eq!(asked_for(), [0]);
     assert!(shard.answer_one());
-    // The two pages after it are asked for before anybody is there, and a further one as soon as the first of them is entered.
+    // The two pages after it are asked for before a consumer is there, and a further one as soon as the first of them is entered.
     let (page, ahead) = (READ_BYTES / 20_160, READ_BYTES / 8 * 7 / 20_160);
     assert_eq!(asked_for(), [page, page + ahead]);
     // They may come in any order.

@@ -39,7 +39,7 @@ impl FeedStages {
 struct Times {
     ordinal: Ordinal,
     arrived: Nanos,
-    /// Zero until it was dealt to somebody.
+    /// Zero until it was dealt to a consumer.
     prepared: Nanos,
 }
 

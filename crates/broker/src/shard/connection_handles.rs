@@ -1,8 +1,8 @@
 //! The connections of a shard, and which of them wait for a turn of writing.
 //!
 //! A message for fifteen thousand connections makes fifteen thousand of them ready and takes each of them up once, so
-//! both are an index into a table and nothing else. A number names a place in the table and who has it: whoever
-//! comes too late with the number of a connection that left finds nobody.
+//! both are an index into a table and nothing else. A number names a place in the table and who has it: a caller
+//! that comes too late with the number of a connection that left finds none.
 //!
 //! Always true: a number is in `ready` exactly once while its place says so, and at most once after its owner left.
 
@@ -152,9 +152,9 @@ mod tests {
     use crate::ids::ConsumerKey;
     use crate::shard::{ConnectionEvent, Pumped, Receipt};
 
-    struct Nobody;
+    struct Absent;
 
-    impl ConnectionHandle for Nobody {
+    impl ConnectionHandle for Absent {
         fn flush_turn(&self) -> Pumped {
             Pumped::Rests
         }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn add(connection_handles: &mut ConnectionHandles) -> u64 {
-        connection_handles.insert(|_| Rc::new(Nobody))
+        connection_handles.insert(|_| Rc::new(Absent))
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         let (mut one, mut other) = (ConnectionHandles::default(), ConnectionHandles::default());
         let first = add(&mut one);
         assert!(one.remove_moved(first) && !one.remove_moved(first));
-        let second = other.insert_moved(|_| Rc::new(Nobody));
+        let second = other.insert_moved(|_| Rc::new(Absent));
         assert_eq!((one.counts(), other.counts()), ((1, 0), (0, 0)));
         assert_eq!((one.len(), other.len()), (0, 1));
         other.remove(second);

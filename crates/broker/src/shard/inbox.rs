@@ -102,7 +102,7 @@ impl Shard {
         }
     }
 
-    /// Answers what somebody waits for an answer to.
+    /// Answers a message whose sender waits for an answer.
     fn on_topic_gone(&self, topic: TopicId, message: HomeMessage) {
         match message {
             HomeMessage::Publish { from, entries, .. } => {

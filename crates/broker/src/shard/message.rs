@@ -191,6 +191,6 @@ pub(crate) enum FeedMessage {
     },
     /// Nothing will be appended any more.
     Terminated,
-    /// Nobody is registered here any more.
+    /// No consumer is registered here any more.
     Close,
 }

@@ -452,7 +452,7 @@ where
     Box::new(move |shard: &Rc<Shard>| {
         let future = work(shard.clone());
         spawn_local(async move {
-            // Nobody waits for the answer any more: the work is done all the same.
+            // The caller waits for the answer no more: the work is done all the same.
             let _ = answer.send(future.await);
         });
     })

@@ -16,7 +16,7 @@ use crate::ids::TopicId;
 
 /// How often room is looked for while reads wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// What nobody looked at for so long may go when others wait: its stream consumers have full sockets or no permits.
+/// What was not looked at for so long may go when others wait: its stream consumers have full sockets or no permits.
 const UNUSED_NANOS: u64 = 200_000_000;
 
 /// Which tasks are there.
@@ -79,7 +79,7 @@ impl Shard {
         granted.await.ok()
     }
 
-    /// The same without waiting, if nobody waits and there is some.
+    /// The same without waiting, if no other waits and there is some.
     pub(crate) fn room_now(&self, bytes_max: usize) -> Option<Room> {
         self.backlog.reserve_room(false, bytes_max)
     }
@@ -102,7 +102,7 @@ impl Shard {
                     .is_none_or(|feed| feed.begin_read(place, true)),
                 Waiting::Dispatcher(_, turn) if turn.is_closed() => true,
                 Waiting::Dispatcher(bytes_max, turn) => match self.backlog.reserve_room(true, bytes_max) {
-                    // Whoever gave up meanwhile releases it by that.
+                    // A caller that gave up meanwhile releases it by that.
                     Some(room) => {
                         drop(turn.send(room));
                         true

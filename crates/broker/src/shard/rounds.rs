@@ -21,7 +21,7 @@ const PROGRESS_CURSORS_MAX: usize = 1024;
 const FLUSH_DELAY: Duration = Duration::from_millis(20);
 const FLUSH_DELAYS_MAX: u32 = 25;
 /// Topics whose progress is sent home at once; those of more are spread over time, because each means a commit there and
-/// ten thousand at a time hold up everybody's messages.
+/// ten thousand at a time hold up the messages of all others.
 const FLUSH_TOPICS: usize = 32;
 /// How often a shard looks for entries at hand that are old.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
@@ -68,8 +68,8 @@ impl Shard {
         }
     }
 
-    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever somebody asks. What their caches
-    /// have had for some rounds goes.
+    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever they are asked for. What
+    /// their caches have had for some rounds goes.
     pub(super) async fn run_samples(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SAMPLE_INTERVAL).await;

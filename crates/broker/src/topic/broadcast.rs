@@ -69,7 +69,7 @@ impl Topic {
         Ok(self.done(state, key, Attach::Listen(lease), None))
     }
 
-    /// Gives up the place of a broadcast name, if nobody has it.
+    /// Gives up the place of a broadcast name, if no consumer has it.
     pub(super) fn forget_place(&self, subscription: &SubscriptionName, name: &str) {
         let mut state = self.state.borrow_mut();
         let subscription = state.subscriptions.get_mut(subscription);

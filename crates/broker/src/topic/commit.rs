@@ -1,4 +1,4 @@
-//! Waiting for the cursor log, many together: whoever comes while one commit is on its way shares the next.
+//! Waiting for the cursor log, many together: a caller that comes while one commit is on its way shares the next.
 
 use pharos_runtime::spawn_local;
 use pharos_types::Ordinal;
@@ -13,7 +13,7 @@ use crate::ids::ConsumerKey;
 pub(super) struct Commits {
     waiting: Vec<oneshot::Sender<Result<(), String>>>,
     running: bool,
-    /// Somebody asked for a commit after the one that runs began.
+    /// A commit was asked for after the one that runs began.
     queued: bool,
     /// A task will look at the cursor log again.
     pub(super) comes_again: bool,

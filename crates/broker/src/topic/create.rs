@@ -1,4 +1,4 @@
-//! Making subscriptions and the durable places of their cursors. Records are queued here; whoever asked commits them.
+//! Making subscriptions and the durable places of their cursors. Records are queued here; the caller commits them.
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;

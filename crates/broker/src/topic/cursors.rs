@@ -69,7 +69,7 @@ impl Topic {
                         words => body.dispatcher.ack_batch(ordinal, words),
                     };
                     body.dirty |= acked.outcome.changed();
-                    // One that was to be sent again is nobody's; its number of messages is not at hand.
+                    // One that was to be sent again belongs to no consumer; its number of messages is not at hand.
                     messages += match acked.messages {
                         0 => u64::from(acked.outcome.changed()),
                         count => u64::from(count),

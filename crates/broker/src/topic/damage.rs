@@ -1,7 +1,7 @@
 //! Entries that the store lost: each is told once, and nothing else of the topic stops for it.
 //!
-//! Consumers wait in front of such an entry until somebody moves them past it (`skip`, a reset, expiry). With
-//! [`Options::skip_lost_entries`](crate::Options::skip_lost_entries) it counts as acknowledged by whoever comes to it, as a marker
+//! Consumers wait in front of such an entry until an operator moves them past it (`skip`, a reset, expiry). With
+//! [`Options::skip_lost_entries`](crate::Options::skip_lost_entries) it counts as acknowledged by each of them, as a marker
 //! does; never because a device failed, since that could acknowledge all there is. Searches by time take it for what the next
 //! readable entry is.
 

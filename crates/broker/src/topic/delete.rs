@@ -1,6 +1,6 @@
 //! Deleting a topic: decided at one moment, marked durably, then carried out to the end, over a crash if it must.
 //!
-//! 1. The name is held: whoever comes from now on waits (`hold`).
+//! 1. The name is held: a request for it from now on waits (`hold`).
 //! 2. The mark is stored (`catalog::deleting`). If it is refused the topic is there as before.
 //! 3. Producers and consumers are closed, the log and the cursors go, then schemas, policies and the record.
 //!
@@ -29,11 +29,11 @@ const UNFINISHED_INTERVAL_MAX: Duration = Duration::from_secs(30);
 /// When a topic is deleted although it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeleteIf {
-    /// Whoever is on it is closed.
+    /// Its producers and consumers are closed.
     Always,
     /// No producer and no consumer is on it.
     Unused,
-    /// It is this one, and nobody has used it for as long as the rules ask.
+    /// It is this one, and it has not been used for as long as the rules ask.
     Inactive(TopicId),
 }
 
@@ -49,7 +49,7 @@ impl DeleteTurn {
     /// # Errors
     /// As [`Shard::delete_topic`].
     pub(crate) async fn delete(self) -> Result<(), TopicError> {
-        // Whoever held it is gone: the outcome says so.
+        // Its holder is gone: the outcome says so.
         let _ = self.go.send(());
         self.outcome.await.map_err(|_| Gone)?
     }
@@ -84,7 +84,7 @@ impl Shard {
         let shard = self.clone();
         spawn_local(async move {
             match decided.await {
-                // Nobody waits for the answer any more: the work is done all the same.
+                // The caller waits for the answer no more: the work is done all the same.
                 Ok(()) => drop(done.send(shard.delete_held(held).await)),
                 Err(_) => held.reopen(),
             }
@@ -170,7 +170,7 @@ impl Shard {
         };
         match outcome {
             Ok(()) => tracing::info!(topic = %name, "a deletion that was not finished is at its end"),
-            // Whoever was at it has finished it meanwhile.
+            // Another caller has finished it meanwhile.
             Err(TopicError::NotFound(_)) => {}
             Err(error) => {
                 tracing::warn!(topic = %name, %error, "a deletion cannot be finished yet");

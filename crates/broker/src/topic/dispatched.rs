@@ -249,7 +249,7 @@ impl Topic {
             let first = self.state.borrow().ledger.first();
             let start = (*from).max(first);
             let end = from.plus(*count as u64);
-            // What lies before the first ledger that is left was trimmed: acknowledged by everybody else.
+            // What lies before the first ledger that is left was trimmed: acknowledged by all other subscriptions.
             runs.gone.extend((from.0..start.0.min(end.0)).map(Ordinal));
             if start >= end {
                 continue;

@@ -1,6 +1,6 @@
 //! The cursors that hold a topic's data: their places, what is stored of them, and how low the lowest stands.
 //!
-//! Three things that must agree are changed together here, and by nobody else: the places ([`Slots`]), the records in the cursor
+//! Three things that must agree are changed together here and nowhere else: the places ([`Slots`]), the records in the cursor
 //! log, and the marks by which ledgers are trimmed.
 //!
 //! Always true: every place that is not dropped is counted in the marks at what was last heard of it, which is no later than what

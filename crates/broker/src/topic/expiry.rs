@@ -1,4 +1,4 @@
-//! What nobody acknowledged in time: messages beyond their time to live, and subscriptions that nobody uses.
+//! What was not acknowledged in time: messages beyond their time to live, and unused subscriptions.
 //!
 //! Expiry acknowledges, it deletes nothing: it moves mark-delete positions past what is older than the limit. The border
 //! is found by bisection over publish times, between the lowest cursor and the end, so a look at a backlog of a
@@ -165,7 +165,7 @@ impl Topic {
                 Ok(()) => {
                     tracing::info!(topic = %self.name, subscription = %name, "subscription without consumers expired");
                 }
-                // Somebody came meanwhile, or another deleted it.
+                // A consumer came meanwhile, or another caller deleted it.
                 Err(CursorError::Busy(_) | CursorError::NoSubscription(_)) => {}
                 Err(error) => {
                     tracing::warn!(topic = %self.name, subscription = %name, %error, "cannot delete an expired subscription");

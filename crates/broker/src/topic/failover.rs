@@ -1,12 +1,12 @@
 //! Failover: which consumer is the active one, and handing the cursor over when that changes.
 //!
-//! Whoever becomes the active one, also the first, gets messages and is announced to all consumers of the subscription when
-//! the configured delay has passed, as the reference broker does: consumers come in flocks, and what the first of them got
-//! at once would come again to the one that is chosen when all are there. Consumers that come meanwhile do not put it off;
-//! who is the chosen one at its end is the active one. A consumer that joins and is not chosen hears at once that it is not.
+//! The consumer that becomes the active one, also the first, gets messages and is announced to all consumers of the subscription
+//! when the configured delay has passed, as in Pulsar: consumers come in flocks, and what the first of them got at once would
+//! come again to the one that is chosen when all are there. Consumers that come meanwhile do not put it off; who is the chosen
+//! one at its end is the active one. A consumer that joins and is not chosen hears at once that it is not.
 //!
 //! ```text
-//!   nobody listens ── one is chosen ──► delay ──► handed over to the chosen one, announced
+//!   no consumer    ── one is chosen ──► delay ──► handed over to the chosen one, announced
 //!         ▲                                              │ another is chosen, or it leaves
 //!         └──────────── its cursor is home ◄─────────────┘ stands down
 //! ```

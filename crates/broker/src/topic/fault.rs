@@ -1,4 +1,4 @@
-//! A topic whose log takes no more writes: everybody who waits is told, reads go on; and when what it lacked may come back, the
+//! A topic whose log takes no more writes: every caller that waits is told, reads go on; and when what it lacked may come back, the
 //! topic is closed and loaded anew.
 //!
 //! What the engine says decides. A failed device or a poisoned journal is final: closing the topic would take away its reads and
@@ -50,7 +50,7 @@ impl Failures {
 }
 
 impl Topic {
-    /// The log takes no more writes: everybody who waits is answered, producers are closed, reads go on. `passes`: the
+    /// The log takes no more writes: every caller that waits is answered, producers are closed, reads go on. `passes`: the
     /// cause may pass, so the topic comes back by itself.
     pub(super) fn fail(&self, state: &mut State, reason: &str, passes: bool) {
         if state.fault.is_some() {
@@ -70,7 +70,7 @@ impl Topic {
         }
     }
 
-    /// Closes the topic after a pause; whoever comes then loads it.
+    /// Closes the topic after a pause; the next request loads it.
     fn come_back(&self, reason: &str) {
         let (Some(shard), Some(me)) = (self.shard(), self.me()) else {
             return;

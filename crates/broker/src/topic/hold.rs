@@ -1,4 +1,4 @@
-//! Holding a topic's name: while it is held, nobody loads the topic or comes to it, and whoever asks for it waits.
+//! Holding a topic's name: while it is held, the topic is not loaded and not reached, and each request for it waits.
 //!
 //! A topic is unloaded and deleted under a hold. Whether it may be is decided at one moment, the same from which
 //! newcomers wait.
@@ -17,13 +17,13 @@ use crate::shard::Shard;
 pub(super) struct Held {
     shard: Rc<Shard>,
     name: TopicName,
-    /// The topic, if it was loaded; it refuses everybody.
+    /// The topic, if it was loaded; it refuses every request.
     topic: Option<Rc<Topic>>,
     is_over: bool,
 }
 
 impl Shard {
-    /// Takes the name of a topic when nobody else has it. `may` is asked of a loaded topic.
+    /// Takes the name of a topic when no other caller has it. `may` is asked of a loaded topic.
     ///
     /// # Errors
     /// What `may` says; `Closing` of a topic that a stop is closing.
@@ -139,7 +139,7 @@ impl Held {
         }
         topic.catch_up_rules();
         for waiter in self.end(Some(topic.clone())) {
-            // Whoever no longer waits does not mind.
+            // A caller that no longer waits does not mind.
             let _ = waiter.send(Ok(topic.clone()));
         }
     }
@@ -158,7 +158,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         for waiter in self.end(None) {
-            // Whoever no longer waits does not mind.
+            // A caller that no longer waits does not mind.
             let _ = waiter.send(Err(TopicError::Closing(self.name.to_string())));
         }
     }

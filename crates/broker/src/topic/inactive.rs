@@ -1,4 +1,4 @@
-//! Topics that nobody uses: told apart here, deleted by their shard.
+//! Unused topics: told apart here, deleted by their shard.
 
 use pharos_runtime::clock;
 use pharos_types::{Domain, TopicName};
@@ -13,7 +13,7 @@ use pharos_catalog::PartitionedTopicError;
 use pharos_catalog::policy::InactiveMode;
 
 impl Topic {
-    /// Notes whether somebody uses the topic. Returns true when nobody did for as long as the rules ask and retention does
+    /// Notes whether the topic is used. Returns true when it was not for as long as the rules ask and retention does
     /// not keep it either.
     fn is_to_be_given_up(&self, now_ms: u64) -> bool {
         let mut guard = self.state.borrow_mut();
@@ -28,7 +28,7 @@ impl Topic {
         !state.closing && self.is_given_up(state, now_ms)
     }
 
-    /// Whether nobody uses the topic and nobody did for as long as the rules ask.
+    /// Whether the topic is not used and was not for as long as the rules ask.
     pub(super) fn is_given_up(&self, state: &State, now_ms: u64) -> bool {
         let rule = state.rules.inactive_topics;
         if !rule.delete {
@@ -71,7 +71,7 @@ fn has_backlog(state: &State, subscription: &Subscription) -> bool {
 }
 
 impl Shard {
-    /// Deletes a topic that nobody used for long enough; one that stores nothing is let go.
+    /// Deletes a topic that was not used for long enough; one that stores nothing is let go.
     pub(crate) async fn give_up_unused(self: &std::rc::Rc<Self>, topic: &Topic) {
         if !topic.is_to_be_given_up(clock::wall_ms()) {
             return;
@@ -87,15 +87,15 @@ impl Shard {
         }
         let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.id)).await {
             Ok(()) => {
-                tracing::info!(topic = %name, "deleted a topic that nobody used");
+                tracing::info!(topic = %name, "deleted an unused topic");
                 self.give_up_partitioned(&name).await
             }
-            // Somebody came to it meanwhile, or it is another one.
+            // A client came to it meanwhile, or it is another one.
             Err(TopicError::InUse | TopicError::Closing(_)) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = deleted {
-            tracing::warn!(topic = %name, %error, "cannot delete a topic that nobody uses");
+            tracing::warn!(topic = %name, %error, "cannot delete an unused topic");
         }
     }
 

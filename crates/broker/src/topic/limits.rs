@@ -1,6 +1,6 @@
 //! Who finds no room any more: limits to producers, consumers and subscriptions, and which kinds are served at all.
 //!
-//! Checked when somebody comes; a limit that is lowered sends nobody away.
+//! Checked when a client comes; a limit that is lowered sends no client away.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Loading a topic on its home shard, once, whoever asks first.
+//! Loading a topic on its home shard, once, however many ask.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub enum Access {
 pub(crate) struct Topics {
     pub(super) by_name: RefCell<HashMap<TopicName, Place>>,
     by_id: RefCell<IdMap<TopicId, Rc<Topic>>>,
-    /// Unloaded because nobody used them.
+    /// Unloaded because they were not used.
     pub(super) resting: RefCell<Resting>,
     pub(super) failures: RefCell<super::fault::Failures>,
     /// What those counted that are not loaded any more.
@@ -121,7 +121,7 @@ impl Shard {
             waiters
         };
         for waiter in waiters {
-            // Whoever no longer waits does not mind.
+            // A caller that no longer waits does not mind.
             let _ = waiter.send(outcome.clone());
         }
         outcome
@@ -210,8 +210,8 @@ impl Shard {
         }
     }
 
-    /// Closes a loaded topic; it loads again when somebody asks for it. A non-persistent one does not exist any more,
-    /// until somebody makes it again by using it.
+    /// Closes a loaded topic; it loads again when it is asked for. A non-persistent one does not exist any more,
+    /// until a client makes it again by using it.
     pub(crate) async fn unload(self: &Rc<Self>, name: &TopicName) {
         // Refused only by a topic that a stop is closing.
         let Ok(held) = self.hold(name, |_, _| Ok(())).await else {
@@ -230,7 +230,7 @@ impl Shard {
             Domain::NonPersistent => Err(TopicError::Closing(name.to_string())),
         };
         for waiter in waiters {
-            // Whoever no longer waits does not mind.
+            // A caller that no longer waits does not mind.
             let _ = waiter.send(again.clone());
         }
     }
@@ -251,7 +251,7 @@ impl Shard {
                     topic.close().await;
                     shard.topics.remove(&topic);
                 }
-                // Nobody waits any more when the stop was given up.
+                // The caller waits no more when the stop was given up.
                 let _ = done.send(());
             });
             running.push(finished);
@@ -315,7 +315,7 @@ impl Topics {
         !self.by_name.borrow().contains_key(name)
     }
 
-    /// From now on whoever asks for the topic waits; `false` when it is not the one that is loaded.
+    /// From now on each request for the topic waits; `false` when it is not the one that is loaded.
     pub(super) fn begin_rest(&self, topic: &Rc<Topic>) -> bool {
         let mut by_name = self.by_name.borrow_mut();
         let place = by_name.get_mut(&topic.name);

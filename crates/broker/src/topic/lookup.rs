@@ -1,4 +1,4 @@
-//! Questions about a topic: its last message, whether anybody uses it.
+//! Questions about a topic: its last message, whether it is used.
 
 use std::sync::Arc;
 

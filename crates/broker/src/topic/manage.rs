@@ -107,7 +107,7 @@ impl Topic {
         })
     }
 
-    /// Gives up closed ledgers that nobody needs, now.
+    /// Gives up closed ledgers that are not needed, now.
     pub(crate) fn trim_now(&self) {
         let mut state = self.state.borrow_mut();
         self.trim_soon(&mut state);

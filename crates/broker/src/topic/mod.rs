@@ -100,7 +100,7 @@ pub(crate) struct Topic {
     pub(crate) codec: &'static dyn EntryCodec,
     shard: Weak<Shard>,
     me: Weak<Topic>,
-    /// When somebody last asked for it, in milliseconds since 1970.
+    /// When it was last asked for, in milliseconds since 1970.
     used_ms: Cell<u64>,
     pub(crate) state: RefCell<State>,
 }
@@ -146,7 +146,7 @@ pub(crate) struct State {
     throttle: Throttle,
     /// Who subscribed how often lately.
     subscribes: Subscribes,
-    /// When somebody last used the topic, as of the last look; in milliseconds since 1970.
+    /// When the topic was last used, as of the last look; in milliseconds since 1970.
     last_used_ms: u64,
     pub(crate) stages: HomeStages,
     pub(crate) counters: Counters,

@@ -1,4 +1,4 @@
-//! Non-persistent topics: nothing is stored, a message goes to whoever can take it now and is dropped for the others.
+//! Non-persistent topics: nothing is stored, a message goes to the consumers that can take it now and is dropped for the others.
 //!
 //! Such a topic is an ordinary [`Topic`] whose log is an empty one in memory, so that everything that asks a topic for
 //! its state finds an answer; only publishing and attaching take another way. Every consumer is served from the home
@@ -221,7 +221,7 @@ impl Topic {
         }
     }
 
-    /// Hands messages of one producer to whoever can take them now, and answers the producer.
+    /// Hands messages of one producer to the consumers that can take them now, and answers the producer.
     pub(super) fn pass_on(&self, state: &mut State, key: ProducerKey, entries: Vec<Publish>) {
         let Some(shard) = self.shard() else { return };
         let (now, wall_ms) = (clock::now(), clock::wall_ms());
@@ -277,7 +277,7 @@ impl Topic {
         }
     }
 
-    /// Chooses who gets a message, on every subscription; nobody while too much is not written.
+    /// Chooses who gets a message, on every subscription; none while too much is not written.
     fn deal_transient(
         &self,
         state: &mut State,

@@ -123,7 +123,7 @@ pub(crate) struct Producers {
     waiting: VecDeque<Waiting>,
     /// The topic epoch, which rises with each exclusive holder; `None` until there was one.
     epoch: Option<u64>,
-    /// The one that is stored. Nobody is told of a later one.
+    /// The one that is stored. No producer is told of a later one.
     epoch_stored: Option<u64>,
     /// Who stores it has this: one after the other, so that an older one never follows a newer.
     epoch_turn: Rc<tokio::sync::Mutex<()>>,
@@ -353,7 +353,7 @@ impl Topic {
         }
     }
 
-    /// A topic epoch is a promise to whoever holds it: it is stored before anybody is told of it.
+    /// A topic epoch is a promise to the producer that holds it: it is stored before it is told.
     ///
     /// # Errors
     /// `Storage`; whether it is stored is unknown, and the next one to need it stores it again.
@@ -377,7 +377,7 @@ impl Topic {
         Ok(())
     }
 
-    /// Gives exclusive access to the next in line, if nobody has it.
+    /// Gives exclusive access to the next in line, if no producer has it.
     fn pass_turn(&self, state: &mut State) {
         if state.producers.len() > 0 || state.closing {
             return;

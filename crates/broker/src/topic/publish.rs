@@ -96,7 +96,7 @@ impl Topic {
                 }
                 self.refuse((connection, producer), &entry, &error);
                 if error.is_final() {
-                    // Nobody waits for the durable end who would hear of it.
+                    // No task waits for the durable end and would hear of it.
                     self.fail(state, &chain(&error), error.is_transient());
                     return false;
                 }
@@ -171,7 +171,7 @@ impl Topic {
         self.send(producer.0.shard, Message::Connection(producer.0, event));
     }
 
-    /// Makes sure that somebody waits for the durable end while anything is pending.
+    /// Makes sure that a task waits for the durable end while anything is pending.
     pub(super) fn watch(&self, state: &mut State) {
         if state.watching || state.pending.is_empty() {
             return;

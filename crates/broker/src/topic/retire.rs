@@ -1,4 +1,4 @@
-//! What ends: ledgers that everybody has acknowledged, absent broadcast consumers, and the topic itself.
+//! What ends: ledgers that every cursor has passed, absent broadcast consumers, and the topic itself.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Topic {
         self.watch(&mut state);
     }
 
-    /// What was trimmed is nobody's any more. Only cursors that are not durable can still lie before the first entry.
+    /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
     fn forget_trimmed(state: &mut State) {
         let first = state.ledger.first();
         for subscription in state.subscriptions.values_mut() {
@@ -88,7 +88,7 @@ impl Topic {
             .unwrap_or_else(|| state.ledger.durable_end())
     }
 
-    /// Gives up closed ledgers that nobody needs; they are deleted off the path.
+    /// Gives up closed ledgers that are not needed; they are deleted off the path.
     pub(super) fn trim_soon(&self, state: &mut State) {
         let acked_below = self.acked_below(state);
         let kept = state.rules.retention;
@@ -105,7 +105,7 @@ impl Topic {
     pub(crate) fn on_tick(&self) {
         self.drop_absentees(clock::wall_ms());
         if self.state.borrow().cursors.is_ending() {
-            // A commit failed for lack of something, or nobody waits for it.
+            // A commit failed for lack of something, or no caller waits for it.
             self.start_commit();
         }
         let mut state = self.state.borrow_mut();
@@ -193,7 +193,7 @@ impl Topic {
     fn on_terminated(&self, state: &mut State, last: Option<Position>) {
         state.terminated = true;
         for waiting in state.terminating.drain(..) {
-            // Whoever no longer waits does not mind.
+            // A caller that no longer waits does not mind.
             let _ = waiting.send(last);
         }
         for index in 0..state.links.len() {

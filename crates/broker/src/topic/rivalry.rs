@@ -1,8 +1,8 @@
 //! Two live consumers that call themselves by one name on a broadcast subscription.
 //!
 //! The newest consumer of a name takes the place over; that is how a client comes back whose old connection is dead and
-//! nobody has noticed yet. Where the older one lives, it comes back as well and takes the place over in its turn, ten times a
-//! second for ever. The two cases are told apart by where the request comes from: a client that lost its connection comes
+//! the broker has not noticed yet. Where the older one lives, it comes back as well and takes the place over in its turn, ten
+//! times a second for ever. The two cases are told apart by where the request comes from: a client that lost its connection comes
 //! back on another one, a consumer that was closed by a take-over comes back on the connection it has.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!   over any other                                    takes it over at once; after several take-overs in a row only if the
 //!                                                     holder does not answer a ping, or has had it for its time
 //! ```
-//! The time is a second after the first take-over and twice as long after each further one, up to a minute. Whoever must
+//! The time is a second after the first take-over and twice as long after each further one, up to a minute. A client that must
 //! wait is refused with the address of the holder, and so comes again at the pace of its own patience.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const HOLD_FIRST: Duration = Duration::from_secs(1);
 const HOLD_MAX: Duration = Duration::from_secs(64);
 /// Beyond the holder's time twice: so long without a take-over, and the next one is a first one again.
 const QUIET: Duration = Duration::from_secs(60);
-/// After so many take-overs in a row a holder is asked whether it lives, whoever wants its place.
+/// After so many take-overs in a row a holder is asked whether it lives, wherever the request comes from.
 const ASKED_AFTER: u32 = 4;
 /// Connections from which the place was taken lately that are remembered.
 const LOSERS_MAX: usize = 4;
@@ -49,7 +49,7 @@ pub(crate) struct Rivalry {
     losers: Vec<ConnectionId>,
 }
 
-/// What becomes of somebody who wants a place that is held.
+/// What becomes of a client that wants a place that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     TakesOver,
@@ -110,7 +110,7 @@ fn since(now: Nanos, earlier: Nanos) -> Duration {
 }
 
 impl Topic {
-    /// What to do first for somebody who wants a place that another one holds; `None` when it may take it over now.
+    /// What to do first for a client that wants a place that another one holds; `None` when it may take it over now.
     pub(super) fn keep_from_rival(
         &self,
         state: &mut State,
@@ -163,7 +163,7 @@ impl Topic {
             return;
         };
         if !consumer.leaving.is_empty() {
-            return; // Somebody else did that.
+            return; // Another call did that.
         }
         let (loser, from, now) = (consumer.connection, consumer.info.address.clone(), clock::now());
         tracing::debug!(topic = %self.name, subscription = %request.subscription, consumer = %name,
@@ -191,7 +191,7 @@ impl Topic {
         }
     }
 
-    /// Forgets take-overs that nobody followed up.
+    /// Forgets take-overs that were not followed by another.
     pub(super) fn forget_rivalries(state: &mut State) {
         let now = clock::now();
         for subscription in state.subscriptions.values_mut() {

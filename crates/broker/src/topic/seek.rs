@@ -331,7 +331,7 @@ impl Topic {
         Ok(())
     }
 
-    /// Takes a subscription back that could not be made durable, unless somebody else came to it: it is theirs then.
+    /// Takes a subscription back that could not be made durable, unless another client came to it: it is that client's then.
     pub(super) fn forget_unfinished(&self, name: &SubscriptionName) {
         let mut state = self.state.borrow_mut();
         let is_unfinished =
@@ -359,7 +359,7 @@ impl Topic {
             .map(|known| known.creating);
         if let Some(creating) = known {
             if creating {
-                // Somebody else makes it: what is answered is durable all the same.
+                // Another call makes it: what is answered is durable all the same.
                 self.commit_cursors().await.map_err(SubscribeError::Storage)?;
             }
             return Ok(());

@@ -1,4 +1,4 @@
-//! Attaching a consumer: the checks, in the reference's order, and how it will get its messages.
+//! Attaching a consumer: the checks, in Pulsar's order, and how it will get its messages.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl SubscriptionType {
         Self::Broadcast,
     ];
 
-    /// Its name in policies and stats. Broadcast has none of its own in the field; its consumers ask for Exclusive.
+    /// Its name in policies and stats. Broadcast has none of its own in Pulsar; its consumers ask for Exclusive.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -124,9 +124,9 @@ pub enum Attach {
 /// What an attempt came to.
 pub(super) enum Step {
     Done(Box<Subscribed>),
-    /// Somebody must leave first.
+    /// A consumer must leave first.
     Wait(Vec<oneshot::Receiver<()>>),
-    /// Somebody holds it: ask whether they still answer.
+    /// A consumer holds it: ask whether it still answers.
     AskHolder(ConnectionId, SubscribeError),
     /// A position must be looked up in the log first.
     Rewind(u64),
@@ -305,7 +305,7 @@ impl Topic {
         step
     }
 
-    /// Nobody was attached after all: the subscription is as it was before, or not there if it was not.
+    /// No consumer was attached after all: the subscription is as it was before, or not there if it was not.
     fn undo_attach(&self, state: &mut State, name: &SubscriptionName, existed: bool) {
         let is_empty = |subscription: &Subscription| subscription.consumers.is_empty();
         if !state

@@ -38,7 +38,7 @@ pub(crate) struct Subscription {
     pub(crate) body: Body,
     /// On a non-persistent topic, while there are consumers: who gets what. The body rests then.
     pub(crate) sharing: Option<Sharing>,
-    /// A cursor reset is running: nobody may attach.
+    /// A cursor reset is running: no consumer may attach.
     pub(crate) fenced: bool,
     /// Created, but not yet durable.
     pub(crate) creating: bool,

@@ -117,7 +117,7 @@ impl Topic {
         });
     }
 
-    /// A producer leaves: what it sent before goes first, whatever the rate, because nobody would send it again.
+    /// A producer leaves: what it sent before goes first, whatever the rate, because it would not be sent again.
     pub(super) fn let_through_of(&self, state: &mut State, key: ProducerKey) {
         if state.throttle.held.iter().all(|(_, other, _)| *other != key) {
             return;

@@ -1,11 +1,11 @@
-//! Topics that nobody uses: let go after a while, loaded again by whoever asks next.
+//! Unused topics: let go after a while, loaded again by the next request.
 //!
 //! A resting topic costs its shard a name and a time. Its log and cursors stay where they are; a topic that holds
 //! messages or subscriptions is loaded once in a while by the shard itself, so that retention and expiry go on. After a start
 //! all topics rest and none is known to: the shard walks through the catalog once, a few topics in each round, loads those
-//! that nobody asked for yet, and from then on looks at those with subscriptions like at others that rest.
+//! that were not asked for yet, and from then on looks at those with subscriptions like at others that rest.
 //!
-//! Always true: whoever asks for a topic while it is being let go waits for that and then gets it; nobody is refused.
+//! Always true: a request for a topic that is being let go waits for that and then gets it; none is refused.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -72,12 +72,12 @@ impl Resting {
 }
 
 impl Topic {
-    /// Notes that somebody asked for the topic.
+    /// Notes that the topic was asked for.
     pub(super) fn touch(&self) {
         self.used_ms.set(clock::wall_ms());
     }
 
-    /// Whether nobody has used it for `idle_after` and nothing is under way.
+    /// Whether it has not been used for `idle_after` and nothing is under way.
     fn may_rest(&self, now_ms: u64, idle_after: Duration) -> bool {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let state = self.state.borrow();
@@ -136,7 +136,7 @@ impl Shard {
         for (name, used_ms) in due {
             match self.topic(&name, Access::Existing).await {
                 Ok(topic) => {
-                    // Nobody asked for it: it may rest again as soon as this look is over.
+                    // It was not asked for: it may rest again as soon as this look is over.
                     topic.used_ms.set(0);
                     topic.state.borrow_mut().last_used_ms = used_ms;
                     for what in Maintenance::ALL {
@@ -151,7 +151,7 @@ impl Shard {
         }
     }
 
-    /// One round of the walk through the topics that nobody asked for since the start.
+    /// One round of the walk through the topics that were not asked for since the start.
     async fn walk_on(self: &Rc<Self>) {
         let after = match &self.topics.resting.borrow().walk {
             Walk::Begins => None,
@@ -171,14 +171,14 @@ impl Shard {
             let topic = match self.topic(&name, Access::Existing).await {
                 Ok(topic) => topic,
                 Err(error) => {
-                    tracing::debug!(topic = %name, %error, "a topic that nobody uses cannot be looked at");
+                    tracing::debug!(topic = %name, %error, "an unused topic cannot be looked at");
                     continue;
                 }
             };
             topic.used_ms.set(0);
             topic.maintain_part(Maintenance::Ledgers).await;
-            // Without subscriptions nobody is absent. It is left as it was found, whatever else would be done to a topic
-            // that nobody uses.
+            // Without subscriptions no consumer is absent. It is left as it was found, whatever else would be done to a topic
+            // that is not used.
             let has_subscriptions = !topic.state.borrow().subscriptions.is_empty();
             if topic.may_rest(clock::wall_ms(), Duration::ZERO) {
                 self.put_to_rest(&topic, has_subscriptions).await;
@@ -212,13 +212,13 @@ impl Shard {
                 .looks
                 .insert(topic.name.clone(), look);
         }
-        tracing::debug!(topic = %topic.name, "unloaded, nobody uses it");
+        tracing::debug!(topic = %topic.name, "unloaded, it is not used");
         if waiters.is_empty() {
             return;
         }
         let again = self.topic(&topic.name, Access::Existing).await;
         for waiter in waiters {
-            // Whoever no longer waits does not mind.
+            // A caller that no longer waits does not mind.
             let _ = waiter.send(again.clone());
         }
     }

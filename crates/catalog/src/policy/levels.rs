@@ -42,7 +42,7 @@ impl Catalog {
 }
 
 impl<'a> Levels<'a> {
-    /// What the broker says where nobody else does.
+    /// What the broker says where no other level does.
     #[must_use]
     pub fn of_broker(options: &'a CatalogOptions) -> Self {
         Self {

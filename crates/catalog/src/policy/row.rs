@@ -10,7 +10,7 @@ use crate::Policies;
 /// One policy, as REST and the reference page see it.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// Its name in the code: the field of [`BrokerPolicies`] and of
+    /// Its name in the code: the member of [`BrokerPolicies`] and of
     /// [`EffectivePolicies`](super::EffectivePolicies).
     pub name: &'static str,
     /// What it does, in a sentence or two.
@@ -220,7 +220,7 @@ impl Row {
         Self { guard, ..self }
     }
 
-    /// What holds where nobody says anything.
+    /// What holds where no level says anything.
     #[must_use]
     pub(super) const fn applied(self, applied: fn(&Levels<'_>) -> Option<Value>) -> Self {
         Self { applied, ..self }

@@ -1,7 +1,7 @@
 //! The rows.
 //!
 //! ```text
-//! /// What it does; this is also the field's documentation and the reference page's sentence.
+//! /// What it does; this is also the member's documentation and the sentence on the reference page.
 //! name: Type = the broker's default, merge rule, Row: check, levels, where it acts;
 //! name: Type, broker Other = …     when the broker's level has a type of its own
 //! …, merge[off_for_system_topics]  system topics have `Type::default()`
@@ -140,7 +140,7 @@ policies! {
             .in_query()
             .acts("broker/src/topic/expiry.rs");
 
-    /// When a topic that nobody uses is deleted.
+    /// When an unused topic is deleted.
     inactive_topics: InactiveTopics = InactiveTopics {
             delete: true,
             mode: InactiveMode::NoSubscriptions,
@@ -375,7 +375,7 @@ pub static OTHERS: &[Row] = &[
         .namespace("", BROADCAST_SUBSCRIPTIONS).property(BROADCAST_SUBSCRIPTIONS)
         .acts("catalog/src/policies.rs"),
 
-    Row::named("auth_policies", "Who may do what; nobody is asked yet.", "AuthPolicies", any)
+    Row::named("auth_policies", "Who may do what; not enforced yet.", "AuthPolicies", any)
         .namespace("", "auth_policies")
         .unset_member(|_| json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}})).idle(),
     Row::named("deleted", "Whether the namespace is going.", "true or false", any)

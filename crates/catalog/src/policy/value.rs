@@ -43,7 +43,7 @@ impl ToJson for u32 {
     }
 }
 
-/// A limit that REST writes as 0 where there is none, and that nobody has to have.
+/// A limit that REST writes as 0 where there is none, and that need not be set.
 impl PolicyValue for Option<u32> {
     type Json = u32;
 
@@ -292,14 +292,14 @@ impl InactiveMode {
     }
 }
 
-/// When a topic that nobody uses is deleted.
+/// When an unused topic is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InactiveTopics {
     /// Whether it is at all.
     pub delete: bool,
     /// Which topics.
     pub mode: InactiveMode,
-    /// How long nobody must have used it.
+    /// How long it must have been unused.
     pub after: Duration,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A schema is parsed into a flat list of nodes, so that a recursive record is a number and not a reference, and into
 //! a canonical JSON value with full names, without docs and aliases. Two schemas are the same when the canonical
-//! values are. Defaults are kept but not checked against their type, and names may start with `$`: the reference
-//! broker is as lenient.
+//! values are. Defaults are kept but not checked against their type, and names may start with `$`: Pulsar
+//! is as lenient.
 //!
 //! Nesting is bounded by the JSON parser (128 levels), so recursion here cannot exhaust the stack.
 

@@ -4,7 +4,7 @@
 //! by its own type; every other type by having the same type. Not checked: the contents of PROTOBUF beyond being the
 //! same type, and of PROTOBUF_NATIVE beyond the name of the root message.
 //!
-//! Two leniencies are those of the reference broker: the names of two records need not match, and a reader's enum may
+//! Two leniencies are those of Pulsar: the names of two records need not match, and a reader's enum may
 //! lack symbols of the writer's (only reading such a value fails).
 
 use std::collections::{HashMap, HashSet};
@@ -226,8 +226,8 @@ fn check_pair(reach: &Reach, old: &SchemaInfo, new: &SchemaInfo) -> Result<(), I
 }
 
 fn check_avro(reach: &Reach, old: &SchemaInfo, new: &SchemaInfo) -> Result<(), Incompatible> {
-    // An older schema in a form that is no Avro (JSON schemas of very old clients) cannot be compared; the reference
-    // broker lets a change through then as well.
+    // An older schema in a form that is no Avro (JSON schemas of very old clients) cannot be compared; Pulsar
+    // lets a change through then as well.
     let Ok(old) = AvroSchema::parse(&old.data) else {
         return Ok(());
     };

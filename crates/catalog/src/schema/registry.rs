@@ -3,7 +3,7 @@
 //! All partitions of a topic share one history, by schema id. Writes of one history go one after the other.
 //!
 //! A client that names NONE brings a schema like any other: it gets a version, and AVRO may not follow it. BYTES has no
-//! number on the wire and is stored as NONE. Who brings nothing at all brings no schema. All as the reference broker.
+//! number on the wire and is stored as NONE. Who brings nothing at all brings no schema. All as in Pulsar.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ impl Catalog {
         }
     }
 
-    /// Checks the schema that a consumer brings; on a topic that nobody uses yet it becomes the topic's.
+    /// Checks the schema that a consumer brings; on a topic that is not used yet it becomes the topic's.
     ///
     /// `is_idle`: the topic has no data, no producers and no consumers with a schema. AUTO_CONSUME is not checked.
     ///
@@ -210,7 +210,7 @@ impl Catalog {
         Ok(Some(self.append(&id, &key, entry, bytes).await?))
     }
 
-    /// Forgets every version of a topic's schema, because the topic goes or somebody forces it.
+    /// Forgets every version of a topic's schema, because the topic goes or an operator forces it.
     ///
     /// # Errors
     /// [`StoreError`]; some versions may be gone, calling again finishes.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// The kind of a schema, in the registry's words (`AVRO`, `KEY_VALUE`, ...).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "the names are the field's own and say all there is")]
+#[expect(missing_docs, reason = "the names are Pulsar's own and say all there is")]
 pub enum SchemaType {
     None,
     Bytes,

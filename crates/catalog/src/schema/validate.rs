@@ -2,7 +2,7 @@
 //!
 //! AVRO, JSON and PROTOBUF data is the text of an Avro schema that is no union; PROTOBUF_NATIVE is JSON with three
 //! members; primitives carry nothing, but STRING may carry `null`; NONE, BYTES and EXTERNAL are not looked at; the AUTO
-//! types are questions, not schemas, and are refused. So is what is too large to be stored, before anybody parses it.
+//! types are questions, not schemas, and are refused. So is what is too large to be stored, before it is parsed.
 
 use pharos_metadata::VALUE_BYTES_MAX;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct InvalidSchema {
 }
 
 /// Most bytes of a schema's definition and properties together: what one value of the metadata store holds, less some
-/// room for who brought it and when. The reference broker's bound is that of one entry of its store as well.
+/// room for who brought it and when. Pulsar's bound is that of one entry of its store as well.
 pub const SCHEMA_BYTES_MAX: usize = VALUE_BYTES_MAX - 4096;
 
 /// Refuses `bytes` above `bytes_max`.

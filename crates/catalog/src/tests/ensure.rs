@@ -28,7 +28,7 @@ async fn by_default_topics_are_made_plain_when_used() {
 #[tokio::test]
 async fn missing_places_are_told_apart() {
     let catalog = Bench::new().open().await;
-    for (name, tenant_missing) in [("nobody/x/a", true), ("public/x/a", false)] {
+    for (name, tenant_missing) in [("missing/x/a", true), ("public/x/a", false)] {
         let ensured = catalog.ensure_topic(&topic(name), true).await;
         let known = catalog.partitioned_metadata(&topic(name), true).await;
         if tenant_missing {

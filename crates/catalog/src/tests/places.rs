@@ -134,7 +134,7 @@ async fn namespaces_keep_their_policies() {
         Err(NamespaceError::AlreadyExists)
     ));
     assert!(matches!(
-        create("nobody/cars", Policies::default()).await,
+        create("missing/cars", Policies::default()).await,
         Err(NamespaceError::TenantNotFound)
     ));
     assert!(matches!(

@@ -30,7 +30,7 @@ pub(super) enum Selector {
 }
 
 impl Selector {
-    /// The method for consumers that ask for `mode`; nobody is assigned anything yet.
+    /// The method for consumers that ask for `mode`; no consumer is assigned anything yet.
     pub(super) fn new(mode: &KeySharedMode, options: &KeySharedOptions) -> Self {
         match mode {
             KeySharedMode::AutoSplit if options.consistent_hashing => {
@@ -87,7 +87,7 @@ impl Selector {
         }
     }
 
-    /// The consumer a slot hash belongs to; `None` when nobody covers it.
+    /// The consumer a slot hash belongs to; `None` when no consumer covers it.
     pub(super) fn select(&self, slot_hash: u32) -> Option<Slot> {
         match self {
             Self::Ring(ring) => ring.select(slot_hash),

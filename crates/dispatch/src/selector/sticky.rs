@@ -1,4 +1,4 @@
-//! Sticky ranges: every consumer says which hashes it takes. What nobody takes waits in the backlog.
+//! Sticky ranges: every consumer says which hashes it takes. What no consumer takes waits in the backlog.
 
 use std::collections::BTreeMap;
 

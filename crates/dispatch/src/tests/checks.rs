@@ -45,7 +45,7 @@ impl World {
         self.out.insert(ordinal, Out { consumer, messages });
     }
 
-    /// Nobody of a better level could have taken it. Who is not blocked after the read was not blocked during it.
+    /// No consumer of a better level could have taken it. Who is not blocked after the read was not blocked during it.
     fn check_priority(&self, taker: ConsumerKey, entry: &EntryRef) {
         let level = self.consumers[&taker].priority_level;
         if entry.chunk.is_some() {

@@ -303,7 +303,7 @@ fn pieces_of_a_message_stay_together() {
     d.remove_consumer(ConsumerKey(1));
     d.flow(ConsumerKey(2), 10);
     assert_eq!(got(&drive(&mut d, 0, &log), 2), [0, 2, 4]);
-    // A piece whose beginning nobody saw is delivered all the same.
+    // A piece whose beginning was not seen is delivered all the same.
     log.push(piece(7, 11, 2));
     assert_eq!(drive(&mut d, 0, &log), [(2, 7, 0)]);
 }
@@ -472,7 +472,7 @@ fn entries_that_are_set_aside_hold_up_nothing_and_stay_unacknowledged() {
         d.ack(Ordinal(ordinal));
     }
     assert_eq!(d.acks().acked_to(), Ordinal(1));
-    // Who comes after everybody left finds it where it was.
+    // A consumer that comes after all left finds it where it was.
     d.remove_consumer(ConsumerKey(1));
     join(&mut d, 2, 100);
     assert!(matches!(

@@ -9,14 +9,14 @@
 //!                    └ acked_to (exclusive): everything below is acknowledged, this one is not
 //! ```
 //!
-//! Owned by whoever owns the cursor: the home shard for main cursors, a connection's shard for virtual ones.
+//! Owned by the shard of the cursor: the home shard for main cursors, a connection's shard for virtual ones.
 //!
 //! Always true:
 //! - the entry at `acked_to` is not acknowledged as a whole; ranges begin after it, are apart and not empty;
 //! - a batch set names an entry at or after `acked_to` outside every range, and has at least one index remaining;
 //! - without holes and partial batches an [`AckState`] is 16 bytes and owns no heap: 100,000 of them exist.
 //!
-//! `acked_to` is exclusive because counting is then plain subtraction; the field's *inclusive* mark-delete position
+//! `acked_to` is exclusive because counting is then plain subtraction; Pulsar's *inclusive* mark-delete position
 //! is the entry before it (`LedgerTable::mark_delete` converts at the edges). Batch words are the wire's `ack_set`: bit
 //! set = index still to be acknowledged, lowest index first (PulsarApi.proto, `MessageIdData`).
 

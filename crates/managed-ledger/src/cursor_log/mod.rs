@@ -222,7 +222,7 @@ impl CursorLog {
             return CommitTicket::later(later, self.failure.subscribe());
         }
         if self.targets().any(|target| target.is_short) {
-            // They stay queued; whoever asked is not to wait until somebody makes room.
+            // They stay queued; the caller is not to wait until there is room.
             return CommitTicket::failed(CommitError::NoSpace);
         }
         let places = self.targets().map(Target::all).collect();

@@ -127,7 +127,7 @@ impl CursorLog {
         }
     }
 
-    /// There is no ledger for what was queued, and another try comes later: whoever waits hears of that now.
+    /// There is no ledger for what was queued, and another try comes later: each caller that waits hears of that now.
     fn tell_waiting(&mut self, error: &CommitError) {
         for waiter in self.waiting.drain(..).chain(self.waiting_copy.drain(..)) {
             // Who gave up waiting does not mind.
@@ -189,7 +189,7 @@ impl CursorLog {
         })
     }
 
-    /// Step 4: the old ledger goes, once nobody waits for anything in it any more.
+    /// Step 4: the old ledger goes, once no caller waits for anything in it any more.
     fn retire(&mut self) -> Option<BoxFuture<'static, RollDone>> {
         let (old, place) = self.retired.take()?;
         let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));

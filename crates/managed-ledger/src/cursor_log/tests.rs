@@ -260,7 +260,7 @@ fn queued_records_do_not_survive_and_committed_ones_wait_for_the_device() {
 }
 
 #[test]
-fn whoever_waits_for_a_full_device_is_told_and_the_records_are_stored_when_it_has_room() {
+fn a_caller_that_waits_for_a_full_device_is_told_and_the_records_are_stored_when_it_has_room() {
     for is_first in [true, false] {
         let mut world = World::new(CursorLogOptions::default());
         if !is_first {
@@ -344,9 +344,9 @@ fn bugs_of_the_caller_are_refused_and_change_nothing() {
         world.log.queue(cursor(slot, subscription)),
         Err(QueueError::InUse)
     ));
-    let nobody = SubscriptionId(99);
+    let unknown = SubscriptionId(99);
     assert!(matches!(
-        world.log.queue(cursor(Slot(9), nobody)),
+        world.log.queue(cursor(Slot(9), unknown)),
         Err(QueueError::NoSubscription(_))
     ));
     let moved = Record::CursorMoved {
@@ -398,7 +398,7 @@ fn an_engine_that_takes_nothing_for_long_gets_all_of_it_later() {
     let ticket = world.log.commit();
     let mut ticket = Box::pin(ticket.durable());
     assert!(ticket.as_mut().now_or_never().is_none());
-    assert!(world.log.is_behind(), "somebody comes again");
+    assert!(world.log.is_behind(), "the records are queued again");
     world.engine.overload(false);
     world.now_ms += 1_000;
     world.maintain();

@@ -17,7 +17,7 @@ pub struct Appended {
 }
 
 impl ManagedLedger {
-    /// [`append_entry`](Self::append_entry) of a payload whose checksum nobody knows.
+    /// [`append_entry`](Self::append_entry) of a payload whose checksum is not known.
     ///
     /// # Errors
     /// As there.
@@ -137,7 +137,7 @@ impl ManagedLedger {
                     bytes_max: *bytes_max,
                 };
             }
-            // Nobody else closes our ledger: a closed one was recovered by another owner.
+            // No other closes our ledger: a closed one was recovered by another owner.
             Refused::Fenced { .. } | Refused::Closed { .. } => self.fail(Failure::Fenced),
             Refused::Poisoned(fault) | Refused::GivenUp { fault, .. } => {
                 self.fail(Failure::Fault(fault.clone()));

@@ -96,7 +96,7 @@ pub async fn exists(name: &str, metadata: &dyn MetadataStore) -> Result<bool, In
     Ok(metadata.get(&info::key_of(name)).await?.is_some())
 }
 
-/// Gives up the cursor log of a managed ledger that nobody has open: it opens without cursors next time. For an operator whose
+/// Gives up the cursor log of a managed ledger that is not open: it opens without cursors next time. For an operator whose
 /// cursor ledger is damaged and who cannot get it back. Returns the ledger that was named; `None` when none was.
 ///
 /// # Errors

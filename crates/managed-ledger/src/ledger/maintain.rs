@@ -182,7 +182,7 @@ impl ManagedLedger {
         self.is_roll_asked = self.rows.last().is_some_and(|row| row.entries > 0);
     }
 
-    /// Asks for a rollover when nothing was appended for long, so that what everybody has read can go.
+    /// Asks for a rollover when nothing was appended for long, so that what every cursor has passed can go.
     fn ask_rollover_when_idle(&mut self) {
         let end = self.end();
         if end != self.moved.0 {
@@ -245,7 +245,7 @@ impl ManagedLedger {
                     }
                 };
                 if let Err(error) = info.update(name).await {
-                    // Only when it is certain that nobody names it; otherwise the clean-up at start decides.
+                    // Only when it is certain that nothing names it; otherwise the clean-up at start decides.
                     if is_final(&error) {
                         let _ = engine.delete(writer.id()).await;
                     }

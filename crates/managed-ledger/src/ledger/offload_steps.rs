@@ -20,7 +20,7 @@ pub(crate) enum Work {
     DeleteLocal(OffloadedLedger),
     /// The last part of it, which the engine did not do.
     DeleteAgain(LedgerId),
-    /// Deletes objects that nobody will read, and the row that speaks of them.
+    /// Deletes objects that will not be read, and the row that speaks of them.
     Clean(OffloadedLedger),
 }
 
@@ -165,7 +165,7 @@ impl Hands {
         Ok(self.engine.delete(ledger).await?)
     }
 
-    /// First the info says that nobody will read the objects, then they go, then the row.
+    /// First the info says that the objects will not be read, then they go, then the row.
     async fn clean(mut self, object: &OffloadedLedger) -> Result<(), MaintenanceError> {
         let mut is_garbage = false;
         self.info

@@ -1,4 +1,4 @@
-//! Opening: take the chain over from whoever had it, find its true end, begin a new ledger.
+//! Opening: take the chain over from its last owner, find its true end, begin a new ledger.
 //!
 //! Order: the open ledgers are recovered (which fences their writer) before the info is changed, and the change is
 //! guarded by the version that was read. An owner that raced us is thereby found out on one side or the other: its
@@ -99,7 +99,7 @@ impl ManagedLedger {
             if let Some(writer) = &writer {
                 let last = info.ledgers.last().map(|row| row.ledger_id);
                 if last >= Some(writer.id().0) {
-                    // Nobody will name it.
+                    // Nothing will name it.
                     let _ = engine.delete(writer.id()).await;
                     return Err(not_of_this_engine(name, last.unwrap_or_default(), writer.id()).into());
                 }
@@ -113,7 +113,7 @@ impl ManagedLedger {
             match metadata.put(&info::key_of(name), value, expect).await {
                 Ok(version) => {
                     let info = Arc::new(InfoHandle::new(metadata, name, info, version));
-                    // Nobody names them any more. What cannot be deleted now, the next opening or start does.
+                    // Nothing names them any more. What cannot be deleted now, the next opening or start does.
                     for ledger in given_up {
                         if engine.delete(ledger).await.is_ok() {
                             info.note_deleted(ledger);

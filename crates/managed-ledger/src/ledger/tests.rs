@@ -553,7 +553,7 @@ fn sizes_out_of_range_are_refused_before_a_position_is_given() {
 }
 
 #[test]
-fn ledgers_that_nobody_names_are_found() {
+fn ledgers_that_nothing_names_are_found() {
     let mut world = World::new(small());
     world.append_many(5);
     let stray = run(world.engine.create(pharos_ledger::CreateOptions::default())).unwrap();

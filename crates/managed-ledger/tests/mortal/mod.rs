@@ -23,7 +23,7 @@ use tokio::sync::watch;
 pub(crate) enum Death {
     /// It does not happen.
     Before,
-    /// It happens, and nobody hears of it.
+    /// It happens, and no caller hears of it.
     After,
     /// Of two objects, one is written or deleted; otherwise as `After`.
     Half,

@@ -23,7 +23,7 @@ pub async fn all_of_sessions(store: &dyn MetadataStore, pass: &dyn Fn(Duration))
     a_session_that_is_not_renewed_ends(store, pass).await;
     a_session_that_is_renewed_lives(store, pass).await;
     a_key_belongs_to_one_session(store).await;
-    a_key_stays_ephemeral_whoever_changes_it(store).await;
+    a_key_stays_ephemeral_through_every_change(store).await;
     one_of_many_takes_over(store, pass).await;
 }
 
@@ -217,7 +217,7 @@ async fn a_key_belongs_to_one_session(store: &dyn MetadataStore) {
 }
 
 /// A plain put of an ephemeral key changes its value, not whose it is; deleted and put again it is a plain one.
-async fn a_key_stays_ephemeral_whoever_changes_it(store: &dyn MetadataStore) {
+async fn a_key_stays_ephemeral_through_every_change(store: &dyn MetadataStore) {
     let session = open(store).await;
     let first = put_of(&*session, "ephemeral/changed/a", "1").await;
     let value = Bytes::from("2");
@@ -270,7 +270,7 @@ async fn one_of_many_takes_over(store: &dyn MetadataStore, pass: &dyn Fn(Duratio
     assert_eq!(store.get(key).await.unwrap(), None);
 }
 
-/// Nothing hangs and nobody goes on believing: sessions end when the store is shut down.
+/// Nothing hangs and no holder goes on believing: sessions end when the store is shut down.
 pub async fn sessions_end_with_the_store(store: &dyn MetadataStore) {
     let session = open(store).await;
     put_of(&*session, "last", "1").await;

@@ -1,4 +1,4 @@
-//! The format as a fuzzer sees it: bytes that nobody can be trusted to have written.
+//! The format as a fuzzer sees it: bytes that may have any origin.
 //!
 //! Random bytes rarely have the right checksum, so each check runs twice: on the bytes as they are, and on bytes whose
 //! checksums were put right. A disk does not do that, but a bug of another release can, and it is what reaches the code

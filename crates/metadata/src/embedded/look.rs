@@ -1,4 +1,4 @@
-//! Looking at a store that nobody has open, without changing it.
+//! Looking at a store that is not open, without changing it.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub struct Look {
 
 impl Embedded {
     /// What the store in `dir` holds, or the one of format 1; `None` when there is neither. Takes no lock and changes nothing: the
-    /// caller makes sure that nobody has it open. Blocks for as long as reading it takes.
+    /// caller makes sure that it is not open. Blocks for as long as reading it takes.
     ///
     /// # Errors
     /// Those of [`open`](Self::open) that say that the store cannot be used as it is.

@@ -46,7 +46,7 @@ pub(super) struct Old {
     pub(super) records: Vec<Record>,
 }
 
-/// What the file holds; `None` when nobody got as far as making its tables. The file is not changed.
+/// What the file holds; `None` when its tables were never made. The file is not changed.
 pub(super) fn read(fs: &dyn Fs, path: &Path) -> Result<Option<Old>, OpenError> {
     let bytes = content(fs, path).map_err(|error| OpenError::io("read", path, &error))?;
     let fault = |cause: &dyn std::fmt::Display| {

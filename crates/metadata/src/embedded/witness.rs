@@ -1,6 +1,6 @@
 //! The witness: a small file beside the ledgers that says which metadata store is theirs, and how far it was.
 //!
-//! Without it an empty, older or foreign metadata store would open, and call every ledger that it does not name nobody's.
+//! Without it an empty, older or foreign metadata store would open, and call every ledger that it does not name unowned.
 //! Drawn in `docs/formats/metadata.md`.
 
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ fn read(fs: &dyn Fs, path: &Path) -> Result<Option<Seen>, OpenError> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judged {
     seen: Option<Seen>,
-    /// From which ledger on the store may call ledgers nobody's.
+    /// From which ledger on the store may call ledgers unowned.
     pub(super) ledgers_from: u64,
     /// It was opened although it is not theirs.
     pub(super) accepted: bool,
@@ -256,7 +256,7 @@ impl Witness {
 }
 
 /// Proof that a metadata store is the one of the ledgers beside it: the only thing that lets ledgers which it condemns, or does not
-/// name, be called nobody's. An empty, older or foreign store gives none, and one that was accepted all the same gives one that covers only what
+/// name, be called unowned. An empty, older or foreign store gives none, and one that was accepted all the same covers only what
 /// was made since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchesLedgers {
@@ -277,7 +277,7 @@ impl MatchesLedgers {
         self.from
     }
 
-    /// Whether this ledger is nobody's when the store condemns it or does not name it. Those that are not covered are kept.
+    /// Whether this ledger is unowned when the store condemns it or does not name it. Those that are not covered are kept.
     #[must_use]
     pub fn covers(&self, ledger: u64) -> bool {
         ledger >= self.from

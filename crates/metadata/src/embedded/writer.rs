@@ -65,7 +65,7 @@ pub(super) struct Parts {
     pub(super) log: Log,
     /// `None`: there are no ledgers to tell, or it could not be written.
     pub(super) witness: Option<Witness>,
-    /// Nobody else opens the store before this is dropped.
+    /// The store is not opened a second time before this is dropped.
     pub(super) _lock: Box<dyn FsLock>,
     /// Dropped last: tells who waits for the end.
     pub(super) _ended: watch::Sender<()>,

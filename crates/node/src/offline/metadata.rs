@@ -52,7 +52,7 @@ pub(super) fn decode(path: &Path, records: bool, tell: &mut dyn FnMut(Item)) -> 
     Ok(())
 }
 
-/// A number where the field is one, as the other files have it.
+/// A member that is a number, as the other files have it.
 fn field(name: &str, text: String) -> Field {
     match text.parse() {
         Ok(number) if !matches!(name, "key" | "store") => Field::Number(number),

@@ -26,7 +26,7 @@ pub(crate) struct Owner {
 pub(crate) enum Unnamed {
     /// Its topic gave it up; the next start deletes it.
     GivenUp,
-    /// Nobody knows why; it is left alone.
+    /// The reason is not known; it is left alone.
     Stays,
 }
 
@@ -121,7 +121,7 @@ impl Owners {
         self.by_ledger.get(&ledger)
     }
 
-    /// What a ledger is when no topic names it; `None` when one does, or when nobody can say.
+    /// What a ledger is when no topic names it; `None` when one does, or when that cannot be told.
     pub(crate) fn unnamed(&self, ledger: u64) -> Option<Unnamed> {
         if !self.known || !self.problems.is_empty() || self.by_ledger.contains_key(&ledger) {
             return None;

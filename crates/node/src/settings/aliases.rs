@@ -1,4 +1,4 @@
-//! The reference broker's names of our settings, as its files and containers write them.
+//! Pulsar's names of our settings, as its files and containers write them.
 //!
 //! `managedLedgerMinLedgerRolloverTimeMinutes = 5` means `ledger.min_rollover_time = "5m"`: a name carries its unit, so a bare
 //! number gets it; -1 stands for "without limit" where that is a value. A value that has a unit of its own is taken as
@@ -6,31 +6,31 @@
 
 use super::table::{SETTINGS, Setting};
 
-/// Environment variables with this prefix carry the reference's names, as its container images have them.
+/// Environment variables with this prefix carry Pulsar's names, as its container images have them.
 pub(super) const ENVIRONMENT_PREFIX: &str = "PULSAR_PREFIX_";
 
-/// Times of the reference whose names do not say their unit.
+/// Times of Pulsar whose names do not say their unit.
 const UNSAID_TIMES: [(&str, &str); 3] = [
     ("flushInterval", "ms"),
     ("minorCompactionInterval", "s"),
     ("majorCompactionInterval", "s"),
 ];
 
-/// The setting that the reference calls by this name.
+/// The setting that Pulsar calls by this name.
 pub(super) fn setting_of(name: &str) -> Option<&'static Setting> {
     SETTINGS
         .iter()
         .find(|setting| setting.pulsar_key == name && !name.is_empty())
 }
 
-/// A value of the reference as our setting reads it.
+/// A value of Pulsar as our setting reads it.
 pub(super) fn translate(setting: &Setting, text: &str) -> String {
     let text = text.trim();
     match (setting.kind, text) {
         ("size or unlimited" | "duration or unlimited", "-1") => "unlimited".to_owned(),
         ("sync, async or bypass", "true") => "sync".to_owned(),
         ("sync, async or bypass", "false") => "async".to_owned(),
-        // Where the reference has no value, it has a time that it works out.
+        // Where Pulsar has no value, it has a time that it works out.
         ("duration", "") => "0".to_owned(),
         _ if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
             format!("{text}{}", unit_of(setting))
@@ -39,7 +39,7 @@ pub(super) fn translate(setting: &Setting, text: &str) -> String {
     }
 }
 
-/// The unit that a number has under the reference's name; empty for plain numbers.
+/// The unit that a number has under Pulsar's name; empty for plain numbers.
 fn unit_of(setting: &Setting) -> &'static str {
     let ends = |ends: &[&str]| ends.iter().any(|end| setting.pulsar_key.ends_with(end));
     match setting.kind {
@@ -72,7 +72,7 @@ mod tests {
     use super::super::Settings;
     use super::*;
 
-    /// What a value of the reference becomes.
+    /// What a value of Pulsar becomes.
     fn read(name: &str, text: &str) -> String {
         let setting = setting_of(name).unwrap();
         let mut settings = Settings::default();

@@ -30,7 +30,7 @@ pub enum StorageIo {
 pub enum ReadPriority {
     /// The object store's.
     Tiered,
-    /// The broker's own, as the field calls it.
+    /// The broker's own, as Pulsar calls it.
     Bookkeeper,
 }
 

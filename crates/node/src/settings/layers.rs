@@ -10,7 +10,7 @@ use super::table::{SETTINGS, Setting, by_key};
 /// Where the value in force came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// It was not set.
     Default,
     /// The configuration file.
     File(PathBuf),
@@ -215,7 +215,7 @@ fn unknown_variable(name: &str) -> LoadError {
     }
 }
 
-/// The setting that may have been meant: the nearest key, also without its section, or the reference broker's name.
+/// The setting that may have been meant: the nearest key, also without its section, or Pulsar's name.
 fn suggest(key: &str) -> Option<String> {
     let leaf = key.rsplit('.').next().unwrap_or(key);
     let by_pulsar_name = SETTINGS

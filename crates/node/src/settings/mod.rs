@@ -94,7 +94,7 @@ pub struct TopicSettings {
     pub auto_skip_non_recoverable_data: bool,
     /// Pause before another failover consumer takes over.
     pub active_consumer_failover_delay: Duration,
-    /// How long nobody uses a topic before it is unloaded.
+    /// How long a topic is not used before it is unloaded.
     pub unload_idle_after: Limit<Duration>,
     /// Memory for what was handed out to consumers whose sockets have not taken it.
     pub max_unwritten_size: ByteSize,

@@ -7,7 +7,7 @@ use pharos_catalog::policy::{BrokerPolicies, InactiveTopics};
 /// What topics and namespaces may say otherwise, and the chores that come of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySettings {
-    /// What holds where neither a topic nor its namespace says anything. How long nobody must have used a topic is 0 where that
+    /// What holds where neither a topic nor its namespace says anything. How long a topic must have been unused is 0 where that
     /// is as long as the interval; see [`in_force`](Self::in_force).
     pub broker: BrokerPolicies,
     /// How often expired messages are looked for.
@@ -16,7 +16,7 @@ pub struct PolicySettings {
     pub backlog_quota_check_interval: Duration,
     /// Partitions of a partitioned topic; 0 any.
     pub max_partitions_per_topic: u32,
-    /// How often topics that nobody uses are looked for.
+    /// How often unused topics are looked for.
     pub delete_inactive_topics_check_interval: Duration,
     /// Whether a partitioned topic goes with its last partition.
     pub delete_inactive_partitioned_topics: bool,

@@ -83,7 +83,7 @@ where it came from; `--output json` prints that for machines.
   for a service called `pharos` are left alone.
 - Sizes are bytes or carry a unit: `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024, `KB`, `MB`, `GB`, `TB` powers of 1000.
   Durations carry `ms`, `s`, `m`, `h` or `d`.
-- The reference broker's names are taken as well, where the table has one name for a setting: in the file on a line of their
+- Pulsar's names are taken as well, where the table has one name for a setting: in the file on a line of their
   own before the first section (`managedLedgerMaxLedgerRolloverTimeMinutes = 30`), and as environment variables with the prefix
   `PULSAR_PREFIX_`. A bare number has the unit that the name says, -1 is unlimited. Names that are not in the table are errors.
 - Settings are read once, at start.
@@ -110,7 +110,7 @@ pub fn markdown_reference() -> String {
             group = setting.group;
             let _ = write!(
                 out,
-                "\n## {group}\n\n| key | value | default | effect | reference broker | since |\n"
+                "\n## {group}\n\n| key | value | default | effect | in Pulsar | since |\n"
             );
             out.push_str("|---|---|---|---|---|---|\n");
         }

@@ -17,7 +17,7 @@ pub struct Setting {
     pub kind: &'static str,
     /// What it does, in a sentence or two.
     pub help: &'static str,
-    /// The reference broker's key of the same effect; empty when there is none.
+    /// Pulsar's key of the same effect; empty when there is none.
     pub pulsar_key: &'static str,
     /// Release that brought it.
     pub since: &'static str,
@@ -47,7 +47,7 @@ impl Setting {
     }
 }
 
-/// What the type of a field is called; the function only serves to name the field.
+/// What a setting's type is called; the function only serves to name its field.
 const fn kind_of<T: Value>(_: fn(&Settings) -> &T) -> &'static str {
     T::KIND
 }
@@ -110,7 +110,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Protocol", "max_consumer_metadata_size", "maxConsumerMetadataSize", protocol.max_consumer_metadata_size,
         "Largest metadata a consumer may send when it subscribes."),
     setting!("Protocol", "connection_liveness_check_timeout", "connectionLivenessCheckTimeoutMillis", protocol.connection_liveness_check_timeout,
-        "When somebody else wants an exclusive place, its holder is asked whether it lives and has this long to answer."),
+        "When another client wants an exclusive place, its holder is asked whether it lives and has this long to answer."),
     setting!("Topics", "allow_auto_topic_creation", "allowAutoTopicCreation", policies.broker.auto_topic_creation.allow,
         "Whether a topic is made when a client first names it; a namespace may say otherwise."),
     setting!("Topics", "allow_auto_topic_creation_type", "allowAutoTopicCreationType", policies.broker.auto_topic_creation.kind,
@@ -138,7 +138,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Topics", "cursor_flush_interval", "managedLedgerCursorPositionFlushSeconds", policies.broker.persistence.cursor_flush_interval,
         "How often acknowledged positions are stored; after a crash at most this much is delivered again. When those of Exclusive, Failover and broadcast consumers move on more than 1,000 topics a second and shard, they are stored for 1,000 topics a second, and it takes that much longer."),
     setting!("Topics", "unload_idle_after", "", topics.unload_idle_after,
-        "A topic that nobody produces to, consumes from or asks about for this long is unloaded; it comes back when it is asked for."),
+        "A topic that no client uses or asks about for this long is unloaded; it comes back when it is asked for."),
     setting!("Topics", "max_unwritten_size", "", topics.max_unwritten_size,
         "Memory for messages of all Shared and Key_Shared subscriptions, and of non-persistent topics, that were given to consumers and that their sockets have not taken. Near it, connections that take nothing keep none of theirs, which are read again when they do; at it, subscriptions wait."),
     setting!("Policies", "policies.message_ttl", "ttlDurationDefaultInSeconds", policies.broker.message_ttl as Duration,
@@ -176,13 +176,13 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Policies", "policies.delayed_delivery", "delayedDeliveryEnabled", policies.broker.delayed_delivery.active,
         "Whether messages wait for the time that their producer gave them."),
     setting!("Policies", "policies.delete_inactive_topics", "brokerDeleteInactiveTopicsEnabled", policies.broker.inactive_topics.delete,
-        "Whether topics that nobody uses are deleted, with what is stored in them. Retention keeps them as long as their data."),
+        "Whether unused topics are deleted, with what is stored in them. Retention keeps them as long as their data."),
     setting!("Policies", "policies.delete_inactive_topics_check_interval", "brokerDeleteInactiveTopicsFrequencySeconds", policies.delete_inactive_topics_check_interval,
-        "How often topics that nobody uses are looked for."),
+        "How often unused topics are looked for."),
     setting!("Policies", "policies.delete_inactive_topics_mode", "brokerDeleteInactiveTopicsMode", policies.broker.inactive_topics.mode,
         "Which topics: without producers and subscriptions, or also those whose subscriptions have neither consumers nor backlog."),
     setting!("Policies", "policies.delete_inactive_topics_after", "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", policies.broker.inactive_topics.after,
-        "How long nobody must have used a topic; 0 is as long as the interval."),
+        "How long a topic must have been unused; 0 is as long as the interval."),
     setting!("Policies", "policies.delete_inactive_partitioned_topics", "brokerDeleteInactivePartitionedTopicMetadataEnabled", policies.delete_inactive_partitioned_topics,
         "Whether a partitioned topic goes when the last of its partitions was deleted for not being used."),
     setting!("Policies", "policies.subscription_expiration_time", "subscriptionExpirationTimeMinutes", policies.broker.subscription_expiration as Duration,
@@ -208,7 +208,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Managed ledger", "ledger.default_retention_size", "defaultRetentionSizeInMB", policies.broker.retention.bytes as Limit<ByteSize>,
         "How much acknowledged data a topic keeps; a namespace may say otherwise."),
     setting!("Managed ledger", "ledger.retention_check_interval", "retentionCheckIntervalInSeconds", ledger.retention_check_interval,
-        "How often ledgers that nobody needs are deleted."),
+        "How often ledgers that are not needed any more are deleted."),
     setting!("Managed ledger", "ledger.cache_size", "managedLedgerCacheSizeMB", ledger.cache_size,
         "Memory for the newest entries of all topics, from which listeners at the tail are served: half at the topics' homes, half with the shards that deliver, where entries stay for some seconds at most."),
     setting!("Managed ledger", "ledger.catch_up_read_cache_size", "", ledger.catch_up_read_cache_size,
@@ -226,7 +226,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Storage", "storage.journal_backups", "journalMaxBackups", storage.journal_backups,
         "Old journal segments that are kept although nothing needs them."),
     setting!("Storage", "storage.group_commit_wait", "journalMaxGroupWaitMSec", storage.group_commit_wait,
-        "A group commit begins at least so long after the one before, if that one was for several topics; half of it if it held several entries of one. Many small ones cost more than they gain. Whoever writes alone never waits; 0 syncs whatever is there, as journalFlushWhenQueueEmpty would. One sync always covers all that waits (journalAdaptiveGroupWrites)."),
+        "A group commit begins at least so long after the one before, if that one was for several topics; half of it if it held several entries of one. Many small ones cost more than they gain. A single writer never waits; 0 syncs whatever is there, as journalFlushWhenQueueEmpty would. One sync always covers all that waits (journalAdaptiveGroupWrites)."),
     setting!("Storage", "storage.group_commit_bytes", "journalBufferedWritesThreshold", storage.group_commit_bytes,
         "The most that one group commit writes; one message may always be larger."),
     setting!("Storage", "storage.group_commit_entries", "journalBufferedEntriesThreshold", storage.group_commit_entries,

@@ -297,7 +297,7 @@ impl Drop for Node {
     }
 }
 
-/// `pharos serve` on free ports, without the settings of whoever runs the tests.
+/// `pharos serve` on free ports, without the settings of the shell that runs the tests.
 pub(crate) fn serve(data: &Path, settings: &[&str]) -> Process {
     let mut process = Process::new(env!("CARGO_BIN_EXE_pharos"));
     for (name, _) in std::env::vars_os() {
@@ -330,7 +330,7 @@ pub(crate) fn figure(page: &str, name: &str, shard: Option<usize>) -> u64 {
     line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
 }
 
-/// Somebody else's client: connected all the time, and served all the time.
+/// Another client: connected all the time, and served all the time.
 pub(crate) struct Bystander {
     producer: Producer,
     consumer: Consumer,

@@ -62,7 +62,7 @@ struct BlockRow {
     offset: u64,
 }
 
-/// What the field's tools want to know of the ledger; the message and its numbers are BookKeeper's `LedgerMetadataFormat`.
+/// What Pulsar's tools want to know of the ledger; the message and its numbers are BookKeeper's `LedgerMetadataFormat`.
 #[derive(Clone, PartialEq, Message)]
 struct LedgerMetadata {
     #[prost(int32, required, tag = "1")]

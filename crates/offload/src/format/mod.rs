@@ -1,6 +1,6 @@
 //! The two objects of an offloaded ledger, as bytes. `docs/formats/offload.md` draws them.
 //!
-//! Data and index are laid out as the field's tools expect them. What they have no place for, the checksums of *spans*, stands at
+//! Data and index are laid out as Pulsar's tools expect them. What they have no place for, the checksums of *spans*, stands at
 //! the end of the index object, where readers that do not know it stop before it.
 //!
 //! Always true: nothing here does I/O; decoding never panics and never trusts a length it has not checked.

@@ -63,7 +63,7 @@ pub(super) fn handle_lookup(connection: &Rc<Connection>, request: &CommandLookup
     });
 }
 
-/// The answer is always to connect there: whoever owns the topic is known.
+/// The answer is always to connect there: the owner of the topic is known.
 fn answer_lookup(connection: &Connection, id: u64, began: Nanos, outcome: Result<BrokerUrls, Refusal>) {
     let is_answered = outcome.is_ok();
     connection.send(&match outcome {

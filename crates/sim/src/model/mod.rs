@@ -4,7 +4,7 @@
 //! is either ([`Fact`]), and a message must come to a subscription, must not come, or may ([`Need`]). After each start the
 //! test looks at everything; what it sees is from then on what is.
 //!
-//! The model gives up certainty where requests about one topic overlap (a deletion while somebody subscribes), and regains it
+//! The model gives up certainty where requests about one topic overlap (a deletion while a client subscribes), and regains it
 //! with the next answer that follows them all, or at the next look.
 
 mod moves;
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// Somebody asked for a fact of the catalog to become `value`.
+    /// A client asked for a fact of the catalog to become `value`.
     pub fn fact_begins(&mut self, key: &str, value: Option<&str>) {
         let values = self.facts.entry(key.to_owned()).or_insert_with(|| vec![None]);
         values.push(value.map(str::to_owned));

@@ -22,12 +22,12 @@ pub struct Topic {
     /// Where each message with a known place is.
     pub positions: BTreeMap<u64, Position>,
     messages: BTreeMap<Position, u64>,
-    /// Sent in this life and not answered: may be in the log, at a place that nobody knows.
+    /// Sent in this life and not answered: may be in the log, at an unknown place.
     unanswered: BTreeSet<u64>,
     /// Rises when a deletion begins and when it is answered: what began before either proves nothing after it.
     changes: u64,
     deleting: bool,
-    /// Somebody who makes topics came while it was being deleted.
+    /// A client that makes topics came while it was being deleted.
     is_muddled: bool,
     /// Messages sent before this are of an earlier topic, or may be.
     message_first: u64,
@@ -115,7 +115,7 @@ impl Topic {
         }
     }
 
-    /// It was answered: all there was is gone, unless somebody made it anew meanwhile.
+    /// It was answered: all there was is gone, unless a client made it anew meanwhile.
     pub fn deletion_done(&mut self, makers: bool, message_last: u64) {
         let may_be_new = self.is_muddled || makers;
         self.changes += 1;
@@ -134,7 +134,7 @@ impl Topic {
         }
     }
 
-    /// Nobody knows what came of it.
+    /// It is not known what came of it.
     pub fn deletion_failed(&mut self) {
         self.deletion_refused();
         self.fact = Fact::Either;
@@ -319,7 +319,7 @@ impl Topic {
     /// had been told when it came.
     ///
     /// # Panics
-    /// When somebody had been told a higher one by then, or somebody else the same.
+    /// When a client had been told a higher one by then, or another client the same.
     pub fn epoch_granted(
         &mut self,
         name: &str,

@@ -20,7 +20,7 @@ use crate::process::{Alive, Died, Process};
 pub(crate) struct CleaningUp {
     /// What was given up when it began.
     condemned: BTreeSet<LedgerId>,
-    /// What nobody named then.
+    /// What nothing named then.
     unnamed: Vec<LedgerId>,
     done: Rc<RefCell<Option<Result<CleanedUp, CleanUpError>>>>,
 }
@@ -106,7 +106,7 @@ pub(crate) async fn look(process: &mut Process, all: &mut BTreeSet<LedgerId>) ->
         }
         assert!(
             held.unwrap().entry_count > 0,
-            "ledger {ledger} is empty and nobody's, and stays"
+            "ledger {ledger} is empty and unowned, and stays"
         );
     }
     Ok(outcome.ledgers)

@@ -37,7 +37,7 @@ pub(crate) async fn look(process: &mut Process, world: &Rc<World>, topics: &[Str
             .seen(topic, exists, &found, last);
         for subscription in found {
             let known = SUBSCRIPTIONS.iter().find(|(name, _)| *name == subscription);
-            let (name, kind) = *known.expect("a subscription that somebody made");
+            let (name, kind) = *known.expect("a subscription that was made");
             let cursors = match kind {
                 SubscriptionType::Broadcast => {
                     let mut model = world.model.borrow_mut();
@@ -76,7 +76,7 @@ async fn look_at_cursor(
     if process.is_dead() {
         return Err(crate::process::Died);
     }
-    assert!(subscribed, "{topic}: nobody can subscribe to {subscription}");
+    assert!(subscribed, "{topic}: no client can subscribe to {subscription}");
     process.settle().await?;
     let musts: Vec<u64> = {
         let mut model = world.model.borrow_mut();

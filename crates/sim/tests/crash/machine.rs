@@ -300,7 +300,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A store that was refused a write or a sync may be final until the next start. Everybody gets an answer all the same, and
+    /// A store that was refused a write or a sync may be final until the next start. Every caller gets an answer all the same, and
     /// then the process ends.
     async fn end_after_refusals(&mut self, process: &mut Process, world: &Rc<World>) -> Alive<()> {
         process.rest(RECOVERY_MS).await?;

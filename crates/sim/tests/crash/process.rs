@@ -170,7 +170,7 @@ impl Process {
         panic!("a request is never answered");
     }
 
-    /// Somebody does something, whoever chance picks.
+    /// One client does something; chance picks which.
     pub(crate) async fn step(&mut self) -> Alive<()> {
         match self.random.below(16) {
             0..8 => {
@@ -212,7 +212,7 @@ impl Process {
         tokio::time::advance(Duration::from_nanos(nanos)).await;
     }
 
-    /// Until nobody has anything to do before time passes.
+    /// Until no task has anything to do before time passes.
     pub(crate) async fn settle(&mut self) -> Alive<()> {
         let mut quiet = 0;
         for _ in 0..STEPS_MAX {
@@ -274,7 +274,7 @@ impl Drop for Process {
     }
 }
 
-/// Topics that nobody uses stay: the model knows nothing of their going.
+/// Unused topics stay: the model knows nothing of their going.
 fn catalog_options() -> CatalogOptions {
     let mut options = CatalogOptions::default();
     options.policies.inactive_topics.delete = false;

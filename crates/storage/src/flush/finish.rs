@@ -31,7 +31,7 @@ impl Flusher {
         Ok(Pace::Stopped)
     }
 
-    /// The store was poisoned: nothing is written any more, only the directories are freed when somebody asks for it.
+    /// The store was poisoned: nothing is written any more, only the directories are freed when that is asked for.
     pub(super) fn step_poisoned(&mut self) -> Pace {
         if !self.shared.is_stopping() || self.shared.preparers.load(Ordering::Acquire) > 0 {
             return Pace::Wait(None);

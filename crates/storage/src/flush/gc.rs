@@ -1,4 +1,4 @@
-//! Removing entry logs that nobody needs.
+//! Removing entry logs that are not needed any more.
 
 use std::io;
 use std::sync::Arc;

@@ -10,7 +10,7 @@
 //! two steps. It is the only writer of entry logs, indexes and checkpoints. A half is written, finished and installed in
 //! shares, one for each ledger directory ([`share`]). With several directories each share runs on a thread of its own while the
 //! flusher's thread waits for all of them; the rest is done by that thread alone. How fast a share goes depends on how
-//! soon somebody will wait for it ([`pacer`]).
+//! soon an append will wait for it ([`pacer`]).
 //!
 //! The order matters (1 to 3 within a share); a crash between any two steps finds every entry in a journal behind its mark
 //! or in a log:
@@ -136,7 +136,7 @@ impl Flusher {
         }
     }
 
-    /// It has a thread to itself from now on: writes are held to the rate of the options, and a flush that nobody waits for
+    /// It has a thread to itself from now on: writes are held to the rate of the options, and a flush that no append waits for
     /// rests between its pieces; the time for that is slept.
     fn run_alone(&mut self) {
         self.is_alone = true;

@@ -3,7 +3,7 @@
 //! Owned by one share of a flush. A flush has until the other half of the write cache is full; it aims at being done when
 //! that is [`GOAL_PERCENT`] full. How far that half has come since the swap says how far the flush should be: where it is
 //! behind, it does not rest; where it is ahead, it rests for as long as the half takes to catch up, at the pace it was
-//! filled so far. So the work is spread thinly over seconds instead of standing in everybody's way (cores, the allocator,
+//! filled so far. So the work is spread thinly over seconds instead of standing in the way of all threads (cores, the allocator,
 //! the device) for a hundred milliseconds. What fills a half in less than [`SLOW`] is flushed without rests, but for a
 //! [`PAUSE_MIN`] now and then while memory is given back and appends are not about to wait for it.
 //!
@@ -21,14 +21,14 @@ use crate::shared::Shared;
 /// How full the other half may be when a flush is done, in percent: well before it is to be flushed itself.
 const GOAL_PERCENT: u64 = 50;
 
-/// Whoever fills a half in less time than this will soon need the other one.
+/// When a half is filled in less time than this, the other one is needed soon.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// With nothing coming in, a flush still gets on at this many bytes a second.
 const RATE_MIN: u64 = 32 << 20;
 
 /// Entries whose memory is given back between two rests. Giving back a hundred thousand small pieces in one go keeps
-/// everybody else from asking for any, for tens of milliseconds.
+/// all other threads from asking for any, for tens of milliseconds.
 const FREED_ENTRIES: u64 = 256;
 
 /// The rest after these when there is no time for longer ones.
@@ -48,7 +48,7 @@ pub(super) fn is_slow(bytes: u64, took: Duration, half_bytes: u64) -> bool {
 /// How much a flush rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rests {
-    /// Never: somebody steps it by hand.
+    /// Never: it is stepped by hand.
     None,
     /// For a moment while it frees memory.
     Short,
@@ -141,7 +141,7 @@ impl Pacer {
         progress.rest()
     }
 
-    /// Whether somebody waits for the flush itself, however much room there is.
+    /// Whether a caller waits for the flush itself, however much room there is.
     fn is_awaited(&self) -> bool {
         let shared = &self.shared;
         shared.is_stopping()

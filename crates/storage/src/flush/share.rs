@@ -195,7 +195,7 @@ fn install(shared: &Shared, ledger: &Ledger, epoch: u64, runs: &[Written]) -> Op
 /// Lets the entries go, without any lock.
 fn free(chunk: Chunk, pacer: &mut Pacer) {
     for piece in chunk.pieces {
-        // Nobody else has one of this half by now.
+        // No other thread has one of this half by now.
         let Ok(piece) = Arc::try_unwrap(piece) else {
             continue;
         };

@@ -73,7 +73,7 @@ impl Fill {
     fn next(&self, room: u64) -> (usize, bool) {
         let used = self.whole.saturating_sub(room);
         if used == 0 {
-            // Nobody writes, so nobody is disturbed.
+            // Nothing is written now, so nothing is disturbed.
             return (HASTY_BYTES, false);
         }
         let due = u128::from(used) * u128::from(self.bytes) * 5 / (u128::from(self.whole) * 4);

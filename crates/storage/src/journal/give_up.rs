@@ -1,8 +1,8 @@
 //! Giving up appends that were queued when the device turned out to be full.
 //!
-//! Appends are refused as soon as that is known. Those that were queued before have been promised nothing yet, but somebody waits
+//! Appends are refused as soon as that is known. Those that were queued before have been promised nothing yet, but a caller waits
 //! for each of them, and a ledger whose entries wait can be neither closed nor recovered. So they wait for room for a while only;
-//! then they are dropped, and their ledgers with them: what such a ledger has is sealed when somebody recovers it.
+//! then they are dropped, and their ledgers with them: what such a ledger has is sealed when it is recovered.
 
 use std::collections::HashMap;
 use std::sync::Arc;

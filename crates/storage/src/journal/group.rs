@@ -42,7 +42,7 @@ pub(super) fn is_urgent(op: &Op) -> bool {
         Op::Entry { ledger, .. } | Op::Create { ledger, .. } | Op::Seal { ledger, .. } => {
             !ledger.is_background
         }
-        // Space that comes free some milliseconds later is nobody's loss.
+        // Space that comes free some milliseconds later costs nothing.
         Op::Delete { .. } | Op::Stop => false,
     }
 }

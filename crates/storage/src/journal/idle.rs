@@ -38,7 +38,7 @@ impl Journal {
         {
             let after = nanos(self.shared.options.idle_mark_after);
             if idle >= after {
-                // Without a sync of its own: it is only a hint for whoever finds the group before it damaged. It does
+                // Without a sync of its own: it is only a hint for a start that finds the group before it damaged. It does
                 // not count as synced, so a lost mark is never taken for damage.
                 self.write_group(&mut [])?;
                 self.publish(Vec::new(), true, now);

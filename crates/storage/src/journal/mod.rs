@@ -1,4 +1,4 @@
-//! A journal: the one writer of its segment files, with one sync for everybody who waits.
+//! A journal: the one writer of its segment files, with one sync for all appends that wait.
 //!
 //! [`Journal::step`] takes what is queued, writes one group, syncs it, and only then tells anyone. A thread calls it
 //! in a loop ([`thread`]); tests call it themselves.
@@ -179,8 +179,8 @@ impl Journal {
     }
 
     /// How long the next group should wait for more entries: groups that could be shared begin some time apart, because each
-    /// costs the same, and wakes everybody, however little is in it. Who writes to one ledger is woken once, so that is half
-    /// the time. Whoever writes alone never waits.
+    /// costs the same, and wakes all writers, however little is in it. Who writes to one ledger is woken once, so that is half
+    /// the time. A single writer never waits.
     pub(crate) fn pause(&self, now: Nanos) -> Duration {
         let linger = match self.sharing {
             GroupSharing::Alone => return Duration::ZERO,
@@ -257,7 +257,7 @@ impl Journal {
         }
     }
 
-    /// Writes and, where anybody asked for that, syncs one group; then lets its effects appear.
+    /// Writes and, where an append asked for that, syncs one group; then lets its effects appear.
     fn commit(&mut self, group: Vec<Placed>, now: Nanos) -> Result<(), Arc<StorageFault>> {
         let bytes: usize = group.iter().map(|placed| placed.op.record_bytes()).sum();
         let count = group.len();
@@ -424,7 +424,7 @@ impl Journal {
         }
     }
 
-    /// Answers everybody who still waits, after the store was poisoned.
+    /// Answers all callers that still wait, after the store was poisoned.
     fn fail_everything(&mut self) {
         self.shared.journals[self.number].queue.take(&mut self.pending);
         let Some(fault) = self.shared.poison().cloned() else {

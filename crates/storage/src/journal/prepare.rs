@@ -71,7 +71,7 @@ impl Preparer {
                 }
             }
         }
-        // What nobody needs goes before a spare does.
+        // What is not needed goes before a spare does.
         let removals = self.step_removals(now);
         if removals == Pace::Again || self.hand_out_reserve(now) {
             return Pace::Again;
@@ -229,9 +229,9 @@ impl Preparer {
             let id = next_id(here);
             let to = here.dir.join(file_name(id, SEGMENT));
             match self.shared.fs.rename(&spare.path, &to) {
-                // Nobody needs it: a new file does as well.
+                // It is not needed: a new file does as well.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %spare.path.display(), "somebody has removed a spare segment");
+                    tracing::warn!(path = %spare.path.display(), "a spare segment was removed from outside");
                     continue;
                 }
                 renamed => renamed?,

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 use crate::stats::bump;
 
 /// What one group adds to each ledger. The same group always comes out in the same order, so that a simulated history can be
-/// repeated; the ids are the engine's own, so nobody can make them collide.
+/// repeated; the ids are the engine's own, so no client can make them collide.
 pub(super) type TouchedLedgers = HashMap<LedgerId, Touched, BuildHasherDefault<DefaultHasher>>;
 
 /// What one group adds to one ledger.

@@ -1,8 +1,8 @@
 //! Files of old segments that become new ones: filling a file costs the device as much as the appends to it.
 //!
 //! A spare keeps the id of the segment that it was, and what it holds has that id's salt or an older one's. New segments
-//! have higher ids, so nothing in a spare is ever taken for theirs. Spares outlive a stop and a crash; whoever deletes them
-//! while the store is stopped loses nothing but time.
+//! have higher ids, so nothing in a spare is ever taken for theirs. Spares outlive a stop and a crash; deleting them
+//! while the store is stopped costs nothing but time.
 
 use std::io;
 use std::path::Path;

@@ -8,7 +8,7 @@ use pharos_runtime::clock;
 use super::{Journal, Step};
 use crate::stats::bump;
 
-/// How much nicer than others the journal is treated, on the system's scale. Everybody waits for it.
+/// How much nicer than others the journal is treated, on the system's scale. All publishers wait for it.
 const PRIORITY: i32 = -10;
 
 /// How often a journal without a segment or room looks after its late syncs.

@@ -87,7 +87,7 @@ pub(super) fn open(
         for (path, number) in paths.into_iter().zip(0..) {
             let names = list(fs, &path)?;
             locks.extend(lock(fs, &path, &names, access)?);
-            // Listed again: before the lock somebody may still have been writing.
+            // Listed again: before the lock a broker may still have been writing.
             let names = list(fs, &path)?;
             all.push(look(fs, path, role, number, names)?);
         }
@@ -118,7 +118,7 @@ fn list(fs: &dyn Fs, path: &Path) -> Result<Vec<String>, OfflineError> {
     }
 }
 
-/// Nobody can write to a file system that is mounted read-only, so there the lock is not needed.
+/// A file system that is mounted read-only cannot be written to, so there the lock is not needed.
 pub(super) fn lock(
     fs: &dyn Fs,
     dir: &Path,

@@ -152,7 +152,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Every acknowledged entry is there, as far as anybody can tell, and the store opens.
+    /// Every acknowledged entry is there, as far as can be told, and the store opens.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let harmless = self

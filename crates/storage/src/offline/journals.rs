@@ -60,7 +60,7 @@ pub(super) trait Visitor {
         byte_offset: u64,
     );
 
-    /// A stretch that holds something else than what was written, and nobody knows what that was.
+    /// A stretch that holds something else than what was written, and it is not known what that was.
     fn bad(&mut self, place: JournalPlace<'_>, bad: &Bad);
 
     /// A group is over.
@@ -322,7 +322,7 @@ impl Journal {
     }
 }
 
-/// What is shared with whoever only wants the records.
+/// What is shared with a caller that only wants the records.
 pub(super) fn open_all(
     fs: &Arc<dyn Fs>,
     dirs: &[Dir],

@@ -10,7 +10,7 @@
 //! changes nothing and keeps no payloads: memory grows with the number of ledgers and runs, as it does in an open store.
 //!
 //! Always true: without [`Access::Change`] no file is made, written or removed. The directories are locked while an
-//! [`Offline`] lives, so no broker opens the store meanwhile; where there is no `LOCK` file nobody has it open.
+//! [`Offline`] lives, so no broker opens the store meanwhile; where there is no `LOCK` file no broker has it open.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Reading on behind a job that is done, for whoever reads a backlog from front to back.
+//! Reading on behind a job that is done, for a reader that goes through a backlog from front to back.
 //!
 //! A reader that waits for each answer before it asks for more leaves the device idle in between. So a thread that has
-//! nothing to do reads the next pieces into the read cache, until somebody wants something. Only for a few readers: many
+//! nothing to do reads the next pieces into the read cache, until a reader wants something. Only for a few readers: many
 //! keep the device busy by themselves, and what is read for all of them would push each other out of the cache.
 
 use std::collections::VecDeque;

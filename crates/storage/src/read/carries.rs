@@ -6,7 +6,7 @@
 //! ```
 //! A read of a backlog ends where what it read from the device ends, and there a record mostly goes on in a piece that was not
 //! read yet. With its start kept here, next to nothing of a piece waits for its reader, and its memory is used again at once.
-//! Whoever finds nothing here reads the start once more.
+//! A reader that finds nothing here reads the start once more.
 
 use std::collections::{HashMap, VecDeque};
 

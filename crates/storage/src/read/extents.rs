@@ -1,4 +1,4 @@
-//! The read cache: pieces of entry logs as they were read, shared by everybody who reads the same data.
+//! The read cache: pieces of entry logs as they were read, shared by all who read the same data.
 //!
 //! An extent is 128 KiB of a log at a multiple of that (shorter at the end of a log that is still written), and a piece is one
 //! extent or four, see [`stage`](super::stage). One lock. A piece has its own memory, so that a slice somewhere keeps nothing
@@ -7,7 +7,7 @@
 //! A piece whose entries have all been handed out is spent and goes before one in which some wait for their reader: who reads a
 //! backlog from front to back does not come back, but goes on where it stopped, and where one ledger's run ends another's begins. In
 //! each of the two kinds the least recently used go first, and what waits for long goes as well. Those that are spent also have a
-//! share of their own to keep to, see [`spent`](super::spent). What nobody has used for some time goes in any case, see
+//! share of their own to keep to, see [`spent`](super::spent). What was not used for some time goes in any case, see
 //! [`Extents::age`].
 
 use std::collections::{BTreeSet, HashMap};
@@ -36,7 +36,7 @@ const _: () = assert!(PieceSize::Small.bytes() as u64 == EXTENT_BYTES);
 /// Memory that pieces may take beyond what the cache holds, in bytes: they are with those who read, or free.
 const BEYOND_CACHE_BYTES: usize = 64 << 20;
 
-/// How often it is looked for what nobody uses.
+/// How often it is looked for what is not used.
 const LOOK_PAUSE: Duration = Duration::from_secs(10);
 
 /// Which extent: directory, log, number.
@@ -66,7 +66,7 @@ struct Held {
 }
 
 impl Held {
-    /// Whether next to nothing of it is left that nobody has read.
+    /// Whether next to nothing of it is left unread.
     fn is_spent(&self) -> bool {
         self.handed_out + SPENT_SLACK >= self.bytes.len() as u64
     }
@@ -198,7 +198,7 @@ impl Extents {
         self.bytes.store(state.all_bytes(), Ordering::Relaxed);
     }
 
-    /// Records of so many bytes in the piece with this extent were handed out to somebody.
+    /// Records of so many bytes in the piece with this extent were handed out to a reader.
     pub(crate) fn handed_out(&self, key: Key, bytes: u64) {
         let mut state = self.lock();
         let first = state.first_of(key).unwrap_or(key);
@@ -428,7 +428,7 @@ mod tests {
             assert!(extents.has((0, 0, number)), "{number}");
         }
         assert_eq!(extents.room(), 28 * EXTENT_BYTES);
-        // Somebody follows: those that were let go are read again, and more of them stay.
+        // A reader follows: those that were let go are read again, and more of them stay.
         for number in 0..2 {
             put(number);
         }
@@ -438,7 +438,7 @@ mod tests {
             extents.handed_out((0, 0, number), EXTENT_BYTES);
         }
         assert_eq!(extents.bytes(), 31 * EXTENT_BYTES);
-        // Nobody follows any more.
+        // No reader follows any more.
         for number in 30..160 {
             put(number);
             extents.handed_out((0, 0, number), EXTENT_BYTES);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_goes_after_some_time() {
+    fn what_is_not_used_goes_after_some_time() {
         let second = |count: u64| Nanos(1_000_000_000 * count);
         let extents = Extents::new(1000);
         extents.age(second(100));

@@ -87,7 +87,7 @@ impl Need {
 /// Pieces by their first extents, each with how many bytes of records were handed out of it.
 pub(crate) type HandedOut = SmallVec<[(u32, u64); 2]>;
 
-/// A job for at least so many bytes is one of many by somebody who reads a backlog from front to back.
+/// A job for at least so many bytes is one of many by a reader that goes through a backlog from front to back.
 const STREAM_BYTES: usize = 512 << 10;
 
 /// A job that has found so much may end although there is room for more. Less would not pay for another call.
@@ -202,7 +202,7 @@ impl ReadJob {
         self.bytes_max > 2 * EXTENT_BYTES as usize
     }
 
-    /// What whoever reads on behind a job that is done will want next, when that is likely: at most `extents`.
+    /// What a reader that goes on behind a job that is done will want next, when that is likely: at most `extents`.
     pub(crate) fn what_follows(&self, mut extents: u32) -> VecDeque<Ahead> {
         let mut all = VecDeque::new();
         if !self.full || self.bytes_max < STREAM_BYTES {
@@ -472,7 +472,7 @@ impl ReadJob {
     }
 
     /// Slices keep a whole piece alive, so they are only handed out where much of it was wanted: half of an extent, or as much
-    /// as one extent has of a longer piece, because whoever reads on wants the rest next.
+    /// as one extent has of a longer piece, because a reader that goes on wants the rest next.
     fn unshare(&mut self, taken: usize, piece_bytes: usize) {
         let new = self.found.get_mut(taken..).unwrap_or_default();
         let wanted: usize = new.iter().map(|entry| entry.payload.len()).sum();
@@ -501,7 +501,7 @@ mod tests {
     fn what_is_handed_out_of_a_piece_is_the_part_that_the_records_have_in_it() {
         let mut job = ReadJob::empty(LedgerId(1), 0);
         let end = |number: u64| (number + 1) * EXTENT_BYTES;
-        // It began in the middle of a piece: what lies before that belongs to somebody else.
+        // It began in the middle of a piece: what lies before that belongs to another job.
         job.handed = end(4) - 5000..end(4) - 1000;
         assert_eq!(job.handed_out(4, end(4))[..], [(4, 4000)]);
         // A record that crosses is in both, and one that found no room is in none.

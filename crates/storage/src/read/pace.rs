@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_without_a_limit_delays_nobody_later() {
+    fn what_was_read_without_a_limit_delays_no_later_read() {
         let mut state = ReadsInFlight::default();
         for journals in [Journals::Idle, Journals::Light] {
             state.journals = journals;

@@ -1,4 +1,4 @@
-//! Where the reads of a directory ended, so that whoever reads on begins there.
+//! Where the reads of a directory ended, so that the reader goes on there.
 //!
 //! A run knows the place of one entry for every 128 KiB or so. To begin at such a point and walk to the entry that is wanted
 //! takes the piece of log before it, which may have to be read again for nothing else.

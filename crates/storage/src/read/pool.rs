@@ -53,7 +53,7 @@ impl Pool {
         })
     }
 
-    /// Gives the buffers back that nobody has.
+    /// Gives the buffers back that are not in use.
     pub(super) fn clear(&self) {
         drop(std::mem::take(&mut *self.lock()));
     }

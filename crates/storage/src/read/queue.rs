@@ -1,9 +1,9 @@
 //! Reads that wait for a device: bounded, and one ledger after the other.
 //!
 //! A turn is one device read. A job that needs more goes to the end of its ledger, and its ledger to the end of the line,
-//! so that a reader of one busy ledger waits for its own kind and not everybody for it. The ledgers that stand in line when a
+//! so that a reader of one busy ledger waits for its own kind and no other reader for it. The ledgers that stand in line when a
 //! round begins have their turns in the order in which they lie in the log: neighbours come one after the other, and what they
-//! share is read once. Who comes later is in the next round, so nobody waits for more than two.
+//! share is read once. Who comes later is in the next round, so no job waits for more than two.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -134,7 +134,7 @@ impl ReadQueue {
         self.bell.notify_all();
     }
 
-    /// The next job. Jobs that nobody waits for any more are dropped. Waits for one at most `patience`, or without an end.
+    /// The next job. Jobs that no caller waits for any more are dropped. Waits for one at most `patience`, or without an end.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Next {
         let mut state = self.lock();
         loop {

@@ -1,12 +1,12 @@
 //! How much of the read cache belongs to pieces whose entries have all been handed out.
 //!
 //! ```text
-//!  handed out ─► spent ─► nobody wanted it again, dropped: the share shrinks ─► read again: the share grows
-//!                   └───► somebody did, dropped later
+//!  handed out ─► spent ─► not wanted again, dropped: the share shrinks ─► read again: the share grows
+//!                   └───► wanted again, dropped later
 //! ```
 //! Who reads a backlog from front to back wants nothing twice. Then the fewer pieces are spent, the fewer are in use, and memory
-//! that is used again soon is what device and processors have in their caches. But somebody else may follow at a distance, on another
-//! subscription say, and wants what is spent.
+//! that is used again soon is what device and processors have in their caches. But another reader may follow at a distance, on
+//! another subscription say, and wants what is spent.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,7 +15,7 @@ use super::extents::{EXTENT_BYTES, Key};
 /// The share at first, and the least, of what the cache may hold.
 const FIRST_PART: u64 = 2;
 const LEAST_PART: u64 = 8;
-/// What the share grows by for each extent that is read again, for each by which it shrinks when nobody wanted it.
+/// What the share grows by for each extent that is read again, for each by which it shrinks when it was not wanted.
 const GROWTH: u64 = 8;
 
 /// The share of spent pieces.
@@ -47,7 +47,7 @@ impl Spent {
         self.share
     }
 
-    /// A spent piece was dropped: so many extents from the first on. `was_wanted`: somebody has looked at it since it was spent.
+    /// A spent piece was dropped: so many extents from the first on. `was_wanted`: it has been read since it was spent.
     pub(super) fn dropped(&mut self, (dir, log, first): Key, extents: u32, was_wanted: bool) {
         if !was_wanted {
             let shrunk = self.share.saturating_sub(u64::from(extents) * EXTENT_BYTES);
@@ -86,7 +86,7 @@ mod tests {
     const CACHE: u64 = 64 * EXTENT_BYTES;
 
     #[test]
-    fn the_share_shrinks_while_nobody_follows_and_grows_for_who_does() {
+    fn the_share_shrinks_without_followers_and_grows_with_them() {
         let mut spent = Spent::new(CACHE);
         assert_eq!(spent.share(), CACHE / FIRST_PART);
         for number in 0..10 {
@@ -97,7 +97,7 @@ mod tests {
             spent.dropped((0, 0, number), 1, false);
         }
         assert_eq!((spent.share(), spent.names.len()), (CACHE / LEAST_PART, 64));
-        // Somebody follows 20 extents behind what is dropped.
+        // A reader follows 20 extents behind what is dropped.
         for number in 200..210 {
             spent.dropped((0, 0, number), 1, false);
             spent.was_read((0, 0, number - 20));

@@ -88,7 +88,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FsLock>, OpenStoreError> {
     let path = dir.join(LOCK);
     let lock = fs.lock(&path).map_err(OpenStoreError::io("lock", &path))?;
     let lock = lock.ok_or_else(|| OpenStoreError::Locked(dir.to_owned()))?;
-    // Names that are seen may not be durable yet, and whoever sees what they lead to will rely on it.
+    // Names that are seen may not be durable yet, and a caller that sees what they lead to will rely on it.
     fs.sync_dir(dir).map_err(OpenStoreError::io("sync", dir))?;
     Ok(lock)
 }

@@ -9,7 +9,7 @@
 //!               │         └ not proven: torn. Cut here; nothing from here on was ever acknowledged.
 //!               └ proven: damage. Reported; what is around it is kept.
 //! ```
-//! What the device cannot read is damage in any case: nobody can say that it was torn.
+//! What the device cannot read is damage in any case: it cannot be said that it was torn.
 
 use std::io;
 
@@ -149,7 +149,7 @@ fn sweep_window(
     bounds: &Bounds,
     visit: &mut dyn FnMut(Event<'_>),
 ) -> Swept {
-    // A file that is shorter than somebody knows it to be has lost what is not there.
+    // A file that is shorter than it is known to be has lost what is not there.
     let limit = bounds.end.unwrap_or(bounds.file_bytes);
     let mut swept = Swept {
         sequence: bounds.sequence,
@@ -191,7 +191,7 @@ fn sweep_window(
     if at + GROUP_HEADER_BYTES as u64 <= limit {
         bad_from.get_or_insert(at);
     }
-    // Behind the last group there is nothing, unless somebody knows better.
+    // Behind the last group there is nothing, unless the mark knows better.
     if let (Some(start), Some(_)) = (bad_from, bounds.end) {
         visit(Event::Bad(Bad {
             start,

@@ -1,4 +1,4 @@
-//! Reading a journal segment forward, some pieces ahead of whoever looks at it.
+//! Reading a journal segment forward, some pieces ahead of its reader.
 //!
 //! ```text
 //!  device ─► piece ─► piece ─►│ end of the piece before │ piece │ ◄─ a group, in one stretch of memory
@@ -66,7 +66,7 @@ impl Reader<'_> {
             return None;
         }
         if buf.capacity() < HEAD_BYTES + wanted {
-            // The last piece, mostly the only one, is nobody's next buffer.
+            // The last piece, mostly the only one, is not used as a buffer again.
             let make = if left > PIECE_BYTES {
                 AlignedBuf::reusable
             } else {
@@ -91,7 +91,7 @@ impl Reader<'_> {
         };
         self.at += count as u64;
         if count < wanted {
-            // The file is shorter than somebody knew it to be.
+            // The file is shorter than it was known to be.
             self.end = self.at;
         }
         (count > 0).then_some(piece)

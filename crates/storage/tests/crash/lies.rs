@@ -1,7 +1,7 @@
 //! What a store must still do on a device that lied, or that cannot read any more: nothing is lost without a word.
 //!
 //! A read answers an error or the right bytes. A ledger that has fewer entries than were kept says so when it is recovered, and a
-//! check of the files calls it damage. What cannot be noticed by anybody is the loss of the last thing that was written, so each
+//! check of the files calls it damage. What cannot be noticed at all is the loss of the last thing that was written, so each
 //! journal gets something more, on a device that is honest again, before the machine loses power.
 
 use std::sync::Arc;
@@ -84,12 +84,12 @@ impl Machine {
         for (id, expected) in &self.model.ledgers {
             match (expected.fate, listed.contains(id)) {
                 (Fate::Deleted, true) => {
-                    assert!(said || !has_more, "ledger {id} came back, and nobody says so")
+                    assert!(said || !has_more, "ledger {id} came back, and no check says so")
                 }
                 (Fate::Exists | Fate::Sealed, false) => {
                     assert!(
                         said || !has_more,
-                        "ledger {id} is gone, and nobody says so: {found:#?}"
+                        "ledger {id} is gone, and no check says so: {found:#?}"
                     );
                 }
                 (Fate::PerhapsDeleted | Fate::Deleted, _) => {}

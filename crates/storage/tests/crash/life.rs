@@ -513,7 +513,7 @@ impl Machine {
     }
 }
 
-/// Reads all of a ledger. After a start (`first_look`) nobody appends to it any more, so what is there is what stays. Later a
+/// Reads all of a ledger. After a start (`first_look`) it gets no more appends, so what is there is what stays. Later a
 /// read may fail; `false` then.
 fn check_content(store: &mut Manual, id: LedgerId, expected: &mut Expected, first_look: bool) -> bool {
     let storage = Arc::clone(&store.storage);

@@ -257,7 +257,7 @@ fn a_missing_segment_is_damage() {
 }
 
 #[test]
-fn a_missing_last_segment_that_nobody_can_know_of_is_a_shorter_journal() {
+fn a_missing_last_segment_without_a_trace_is_a_shorter_journal() {
     // All segments gone is noticed, because every start makes one.
     let mut store = Store::new();
     let writer = store.create();

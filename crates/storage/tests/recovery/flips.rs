@@ -1,4 +1,4 @@
-//! Every byte of a small store flipped in turn: what comes back is what was written, or somebody is told.
+//! Every byte of a small store flipped in turn: what comes back is what was written, or the caller is told.
 
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ fn build() -> (Store, Content) {
     (store, content)
 }
 
-/// Whether everything is as it was written. Panics when something is not and nobody was told.
+/// Whether everything is as it was written. Panics when something is not and no caller was told.
 fn check(fs: FaultFs, content: &Content, what: &str) -> bool {
     let mut store = match Manual::open(fs.mount(), &dir(), options()) {
         Ok(manual) => Store { fs, manual },
@@ -144,7 +144,7 @@ fn every_flipped_byte_after_a_clean_stop_is_noticed_or_harmless() {
     let journal = ["00000002.spare", "VERSION"];
     let ledgers = ["00000000.idx", "00000000.log", "CHECKPOINT", "VERSION"];
     assert_eq!(names, [&journal[..], &ledgers].concat());
-    // Nobody reads what a spare holds; the recovery cases of spares show that.
+    // What a spare holds is not read; the recovery cases of spares show that.
     for path in found
         .into_iter()
         .filter(|path| path.extension() != Some("spare".as_ref()))

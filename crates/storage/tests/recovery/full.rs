@@ -101,7 +101,7 @@ fn what_waits_for_room_is_given_up_after_a_while() {
     store.manual.settle();
     let stuck = writer.tail().borrow().durable;
     assert!((1..30).contains(&stuck) && writer.tail().borrow().failed.is_none());
-    // Somebody closes it meanwhile, and hears of it too.
+    // It is closed meanwhile, and that caller hears of it too.
     let closing = writer.close();
     store.manual.settle();
     store.manual.pass(4 * SECOND);
@@ -185,7 +185,7 @@ fn a_stop_on_a_full_device_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn whoever_has_no_more_files_waits_and_goes_on() {
+fn a_store_without_free_files_waits_and_goes_on() {
     let small = Options {
         write_cache_bytes: 32 << 10,
         ..keeping()
@@ -245,7 +245,7 @@ fn a_stop_without_files_ends_and_loses_nothing() {
 }
 
 #[test]
-fn whoever_removes_the_reserves_loses_nothing_but_them() {
+fn removing_the_reserves_loses_nothing_but_them() {
     let mut store = store_with(keeping());
     let writer = store.create();
     store.append(&*writer, 100);

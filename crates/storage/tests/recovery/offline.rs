@@ -82,7 +82,7 @@ struct Engine {
     /// Entries that answer with an error.
     lost: BTreeSet<(u64, u64)>,
     unknown_ends: BTreeSet<u64>,
-    /// Ledgers or entries that are not there at all, and nobody says so.
+    /// Ledgers or entries that are not there at all, and no check says so.
     absent: bool,
 }
 
@@ -233,7 +233,7 @@ fn every_missing_or_shortened_file_is_judged_as_the_engine_judges_it() {
         for path in files(&built.fs) {
             if !clean && path == segment(2) {
                 // The end of a journal looks like this after a crash as well: nothing in the store says that there was
-                // more. Whoever knows how many entries there were, says so.
+                // more. A file that knows how many entries there were says so.
                 continue;
             }
             let fs = built.fs.snapshot();
@@ -294,7 +294,7 @@ fn a_store_in_use_is_refused_and_an_absent_one_is_named() {
     let offline = Offline::open(real.path(), &options, Access::Look).unwrap();
     assert!(offline.check(&mut |_| {}).unwrap().is_clean());
     let refused = pharos_storage::Storage::open(real.path(), options.clone()).err();
-    assert!(refused.is_some(), "nobody opens it meanwhile");
+    assert!(refused.is_some(), "no broker opens it meanwhile");
     let empty = tempfile::tempdir().unwrap();
     let refused = Offline::open(empty.path(), &options, Access::Look).err().unwrap();
     assert!(matches!(refused, OfflineError::NoStore(_)), "{refused}");

@@ -70,7 +70,7 @@ fn an_end_that_cannot_be_read_is_damage_and_not_torn() {
     assert!(fs.fail_range(&segment(1), 4096, 8192));
     let mut store = Store::open(fs.snapshot());
     assert!(store.damages() > 0);
-    assert!(store.recover(id).is_err(), "nobody knows how long it was");
+    assert!(store.recover(id).is_err(), "it is not known how long it was");
     // Nothing was cut: once the device reads again, all of it is there.
     fs.heal_ranges();
     assert_eq!(Store::open(fs).recover(id).unwrap().entry_count, 6);

@@ -70,7 +70,7 @@ fn what_was_queued_when_the_device_filled_up_waits_for_room() {
     let writer = store.create();
     store.manual.settle();
     store.fs.set_bytes_max(Some(store.fs.bytes()));
-    // Queued at once, before anybody knows that there is no room for all.
+    // Queued at once, before the engine knows that there is no room for all.
     for entry in 0..12 {
         writer.append(payload(writer.id(), entry, 4000)).unwrap();
     }
@@ -140,7 +140,7 @@ fn a_full_write_cache_holds_appends_back_and_lets_facts_pass() {
     for entry in 0..40 {
         writer.append(payload(writer.id(), entry, 2000)).unwrap();
     }
-    // Nobody flushes.
+    // Nothing is flushed.
     for _ in 0..200 {
         store.manual.step_journal(0);
         store.manual.step_preparer(0);
@@ -207,7 +207,7 @@ fn a_ledger_directory_without_room_refuses_appends_and_recovers() {
     assert!(matches!(refused, AppendError::NoSpace { .. }), "{refused:?}");
     let acknowledged = kept.tail().borrow().durable;
     assert!(store.read(large.id(), 3).unwrap().is_some(), "reads go on");
-    // Deleting makes room in the logs, without anybody having to write there first.
+    // Deleting makes room in the logs, without a write there first.
     store.delete(large.id());
     store.manual.pass(1_000_000_000);
     store.manual.settle();

@@ -94,7 +94,7 @@ fn what_is_too_many_or_too_short_is_removed() {
 }
 
 #[test]
-fn a_spare_that_somebody_removed_is_done_without() {
+fn a_spare_that_was_removed_is_done_without() {
     let (mut store, _, _) = build();
     for spare in spares(&store.fs) {
         store.fs.mount().remove(&spare).unwrap();

@@ -25,7 +25,7 @@ pub struct MessageFacts<'a> {
     pub deliver_at_time: Option<i64>,
     /// Present on entries that are for brokers only; a `proto::MarkerType` number.
     pub marker_type: Option<i32>,
-    /// The payload is encrypted, so nobody but the consumer can look into it.
+    /// The payload is encrypted, so only the consumer can look into it.
     pub is_encrypted: bool,
     /// Present when the entry is a piece of a larger message.
     pub chunk: Option<ChunkFacts<'a>>,

@@ -11,7 +11,7 @@ use super::facts::{MessageFacts, peek};
 /// The key of a message that has none and whose metadata cannot be read.
 pub const NONE_KEY: &[u8] = b"NONE_KEY";
 
-/// Accepts what the reference's decoder does: padding may be missing.
+/// Accepts what Pulsar's decoder does: padding may be missing.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -22,7 +22,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The sticky key from the bytes of a `MessageMetadata`.
 ///
 /// The ordering key; else the partition key, decoded when it is base64; else `<producer name>-<sequence id>`; else
-/// [`NONE_KEY`], also for metadata that cannot be read: such a message must still go to somebody. Hash it with
+/// [`NONE_KEY`], also for metadata that cannot be read: such a message must still go to a consumer. Hash it with
 /// [`crate::hash::key_slot`] or [`crate::hash::ring_slot`].
 pub fn sticky_key(metadata: &[u8]) -> Cow<'_, [u8]> {
     match peek(metadata) {

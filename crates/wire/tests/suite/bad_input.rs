@@ -197,7 +197,7 @@ fn odd_but_legal_forms_are_understood() {
         ("an unknown field in the body", "080b5a09080310e807d20101ff"),
         ("an unknown field beside the body", "080b5a05080310e807c20c01ff"),
         (
-            "fixed fields nobody knows",
+            "unknown fixed fields",
             "080b5a0a080310e8077d010203047901020304050607085a00",
         ),
         ("a body in two halves", "080b5a0208035a0310e807"),

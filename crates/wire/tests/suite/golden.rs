@@ -1,4 +1,4 @@
-//! Bytes produced by the reference implementation, release 4.2.4.
+//! Bytes produced by Apache Pulsar, release 4.2.4.
 
 use bytes::{Bytes, BytesMut};
 use pharos_wire::command::Command;
@@ -188,7 +188,7 @@ fn the_message_header_says_what_the_recorded_frame_says() {
     let (Command::Message(ours), Command::Message(theirs)) = (frame.command, recorded.command) else {
         panic!("not a MESSAGE")
     };
-    // We leave the partition out where the reference writes -1, which is what absent means.
+    // We leave the partition out where Pulsar writes -1, which is what absent means.
     assert_eq!(ours.message_id.partition(), theirs.message_id.partition());
     assert_eq!(
         (ours.consumer_id, ours.redelivery_count),

@@ -1,4 +1,4 @@
-//! What a test works with: a client of its own, names nobody else has, and ways to say what must be true.
+//! What a test works with: a client of its own, names of its own, and ways to say what must be true.
 
 use std::error::Error;
 use std::fmt::Debug;

@@ -293,7 +293,7 @@ async fn metrics_come_from_all_shards_and_only_grow() {
 }
 
 #[tokio::test]
-async fn every_send_is_answered_also_when_nobody_takes_it() {
+async fn every_send_is_answered_also_when_no_consumer_takes_it() {
     let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
     let here = bench.away(&name);
     let topic_name = name.clone();

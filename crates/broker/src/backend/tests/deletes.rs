@@ -275,7 +275,7 @@ async fn a_mark_that_the_store_refused_takes_nothing_with_it() {
         life.fail(Some(("admin/topics/", effect)));
         let refused = bench.backend.delete_topic(name.clone(), true).await;
         assert!(matches!(refused, Err(AdminError::Internal(_))), "{refused:?}");
-        // Nobody knows whether the mark is stored, so nothing may be acknowledged.
+        // It is not known whether the mark is stored, so nothing may be acknowledged.
         let wanted = name.clone();
         let closed = bench.on(bench.home(&name), move |shard| async move {
             Client::new(&shard).try_produce(&wanted).await.err()
@@ -336,7 +336,7 @@ async fn a_deletion_that_was_refused_half_way_is_finished_by_the_broker() {
     life.fail(Some(("managed-ledgers/", Effect::Not)));
     let refused = bench.backend.delete_topic(name.clone(), true).await;
     assert!(matches!(refused, Err(AdminError::Internal(_))), "{refused:?}");
-    // It is gone for everybody already.
+    // It is gone for every client already.
     let catalog = bench.backend.catalog().clone();
     assert!(!catalog.topic_exists(&name));
     let listed = catalog.topics(name.namespace(), pharos_catalog::ListMode::All, false);
@@ -363,7 +363,7 @@ async fn unloading_an_old_topic_leaves_the_new_one_of_its_name() {
         .await
         .unwrap();
     fill(&bench, &name).await;
-    // Two at once, and somebody who wants the topic in between.
+    // Two at once, and a client that wants the topic in between.
     let (one, two) = (
         bench.backend.unload(name.clone()),
         bench.backend.unload(name.clone()),

@@ -57,7 +57,7 @@ async fn a_broker_knows_of_entries_what_its_codec_says() {
         .map(|number| format!("key-{} 1 {number}", number % 8))
         .collect();
     let entries: Vec<Bytes> = texts.into_iter().map(Bytes::from).collect();
-    // Read back from the log: nobody has said what is in these entries but the codec.
+    // Read back from the log: only the codec has said what is in these entries.
     bench.publish_entries(bench.away(&name), &name, entries).await;
     let mut numbers = Vec::new();
     for consumer in ["a", "b"] {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub(super) enum Effect {
     /// It does not happen.
     Not,
-    /// It happens, and nobody hears of it.
+    /// It happens, and no caller hears of it.
     Happens,
 }
 

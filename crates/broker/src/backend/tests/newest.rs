@@ -1,4 +1,4 @@
-//! What shards have at hand of the newest entries stays within their account, and nobody misses what went.
+//! What shards have at hand of the newest entries stays within their account, and no consumer misses what went.
 
 use super::*;
 

@@ -36,7 +36,7 @@ impl Ownership for Told {
 
     fn acquire<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
         let mut owner = self.owner.lock().unwrap();
-        if *owner == Owner::Nobody {
+        if *owner == Owner::Unowned {
             *owner = Owner::Us;
         }
         drop(owner);
@@ -126,7 +126,7 @@ async fn a_topic_of_another_broker_is_neither_made_nor_loaded_here() {
 
 #[tokio::test]
 async fn a_topic_without_an_owner_is_taken_by_a_lookup_and_not_by_a_producer() {
-    let told = Told::new(Owner::Nobody);
+    let told = Told::new(Owner::Unowned);
     let bench = Bench::among(told.clone()).await;
     let name = topic("unowned");
     is_refused(&bench, &name).await;

@@ -130,8 +130,8 @@ async fn cursors_move_where_they_are_told() {
         .await
         .unwrap();
     assert_eq!(backlog(&bench, &name, "s").await, 5, "nothing is that old");
-    let nobody = backend.skip(name, subscription("nobody"), 1).await;
-    assert!(matches!(nobody, Err(AdminError::NotFound(_))), "{nobody:?}");
+    let missing = backend.skip(name, subscription("missing"), 1).await;
+    assert!(matches!(missing, Err(AdminError::NotFound(_))), "{missing:?}");
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn what_is_old_expires() {
 }
 
 #[tokio::test]
-async fn truncating_moves_everybody_to_the_end() {
+async fn truncating_moves_every_cursor_to_the_end() {
     let (bench, name, _) = five().await;
     bench.backend.truncate(name.clone()).await.unwrap();
     assert_eq!(backlog(&bench, &name, "s").await, 0);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn topics_are_made_once_and_deleted_when_nobody_is_on_them() {
+async fn topics_are_made_once_and_deleted_when_no_client_is_on_them() {
     let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
     let again = bench.backend.create_topic(name.clone(), BTreeMap::new()).await;
     assert!(matches!(again, Err(AdminError::Conflict(_))), "{again:?}");

@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     /// Payload of each ordinal, as appended last.
     appended: Vec<String>,
-    /// The highest durable end that anybody saw.
+    /// The highest durable end that was seen.
     durable: u64,
     count: u64,
 }

@@ -13,7 +13,7 @@ use crate::client::{Client, MODES};
 const WAITING_MAX: usize = 4;
 
 impl World {
-    /// Something that somebody does next: a request to run, if it needs an answer.
+    /// Something that a client does next: a request to run, if it needs an answer.
     pub(crate) fn next(self: &Rc<Self>, random: &mut Random, topics: &[String]) -> Option<Request> {
         self.tidy();
         let topic = random.pick(topics)?.clone();
@@ -130,7 +130,7 @@ impl World {
         Some(Box::pin(self.clone().produce(client, mode, held)))
     }
 
-    /// Who has a topic for itself leaves, or somebody comes who waits for that.
+    /// Who has a topic for itself leaves, or a client comes that waits for that.
     fn take_turns(self: &Rc<Self>, random: &mut Random, topic: &str) -> Option<Request> {
         let holder = self.pick(random, |client| client.produces() && client.topic == topic);
         match holder {

@@ -126,7 +126,7 @@ impl World {
         self.makers.borrow().get(topic).is_some_and(|count| *count > 0)
     }
 
-    /// Takes the right to change something, if nobody else is at it.
+    /// Takes the right to change something, if no other client is at it.
     fn may_change(&self, what: &str) -> bool {
         self.changing.borrow_mut().insert(what.to_owned())
     }
@@ -142,7 +142,7 @@ impl World {
         client
     }
 
-    /// Lets go of everybody who is nothing any more.
+    /// Lets go of the clients that hold nothing any more.
     fn tidy(&self) {
         if self.clients.borrow().len() > 2 * CLIENTS_MAX {
             self.clients.borrow_mut().retain(|client| {

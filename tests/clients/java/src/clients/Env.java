@@ -22,7 +22,7 @@ import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 
-/** What a test works with: a client of its own, names nobody else has, and ways to say what must be true. */
+/** What a test works with: a client of its own, names of its own, and ways to say what must be true. */
 final class Env implements AutoCloseable {
     /** How long to wait for a message that must come. */
     static final int RECEIVE_SECONDS = 15;
