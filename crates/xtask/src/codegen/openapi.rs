@@ -171,7 +171,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Result<Map<String,
     Ok(responses)
 }
 
-/// The statuses with which an operation may fail, its own and everybody's.
+/// The statuses with which an operation may fail, its own and those of every operation.
 pub(super) fn failures_of(route: &Route) -> Vec<u16> {
     let of_bodies: &[u16] = if route.body.is_some() { &[408, 413] } else { &[] };
     let mut all = [route.fails, COMMON_FAILURES, of_bodies].concat();

@@ -2,7 +2,7 @@
 //!
 //! A line of the drawing that begins with a number is a layer; the crates named in it stand on that layer. A crate may use
 //! crates of lower layers only; on the top layer, where programs are put together, also its neighbours. Dependencies of
-//! tests do not count. `xtask` stands outside: nobody may use it.
+//! tests do not count. `xtask` stands outside: no crate may use it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -22,13 +22,14 @@ pub(crate) type Findings = Vec<String>;
 pub(crate) fn run() -> Result<()> {
     let root = repository_root()?;
     let files = source_files(&root)?;
-    let checks: [(&str, Findings); 10] = [
+    let checks: [(&str, Findings); 11] = [
         ("dependencies point down", layers::arrows(&root)?),
         ("every crate is on the map", layers::map(&root)?),
         ("no circle across directories", circles::across(&files)),
         ("files are short", sources::long_files(&files)),
         ("types have few methods", types::large(&files)),
         ("no forbidden words", sources::forbidden_words(&files)),
+        ("sentences have a subject", sources::vague_words(&files)),
         ("no ignored tests", sources::ignored_tests(&files)),
         ("nothing unfinished", sources::unfinished(&files)),
         ("no unsafe code", sources::unsafe_code(&files)),
