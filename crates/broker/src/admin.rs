@@ -31,8 +31,8 @@ mod topics;
 pub use brokers::BrokerAdmin;
 pub use messages::MessageAdmin;
 pub use metrics::{
-    BroadcastTotals, ConnectionCounters, EntrySizes, LookupCounters, MetricFamily, MetricKind, MetricSample,
-    MetricsSnapshot, PastTotals, Stage, TopicMetrics,
+    ConnectionCounters, LookupCounters, MetricFamily, MetricKind, MetricSample, MetricsSnapshot, Stage,
+    TopicMetrics,
 };
 pub use offload::OffloadAdmin;
 pub use resources::Resources;

@@ -19,6 +19,7 @@ pub mod entry;
 pub mod error;
 pub mod feed;
 pub mod ids;
+pub mod manage;
 pub mod offload;
 pub mod options;
 pub mod placement;

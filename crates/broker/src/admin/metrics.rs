@@ -8,6 +8,8 @@ use pharos_admin_api::TopicStats;
 use pharos_runtime::Histogram;
 use pharos_types::{NamespaceName, TopicName};
 
+use crate::topic::{BroadcastCounts, EntrySizes, PastTotals};
+
 /// A stretch of a message's way. The six of the broadcast study, and the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
@@ -82,7 +84,7 @@ pub struct MetricsSnapshot {
     /// Reads that moved consumers past a lost entry: one for each entry and subscription, or each shard that listens.
     pub lost_skipped_total: u64,
     /// What happened on broadcast subscriptions since the start, also of topics that are not loaded any more.
-    pub broadcast: BroadcastTotals,
+    pub broadcast: BroadcastCounts,
     /// Bytes held or reserved of entries read back for stream consumers and subscriptions that are behind.
     pub catch_up_read_cache_bytes: u64,
     /// Bytes of the newest entries that shards have at hand.
@@ -95,21 +97,6 @@ pub struct MetricsSnapshot {
     pub catch_up_reads_waiting: u64,
     /// What storage, caches and metadata say of themselves; rendered as it is.
     pub families: Vec<MetricFamily>,
-}
-
-/// What happened on broadcast subscriptions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BroadcastTotals {
-    /// Places of absent consumers given up.
-    pub absent_dropped: u64,
-    /// Consumers that came back after that.
-    pub returned_late: u64,
-    /// Entries that were deleted before these came back, and that they had not acknowledged.
-    pub entries_skipped: u64,
-    /// Places taken over by another consumer of the same name.
-    pub takeovers: u64,
-    /// Such that were refused because two live consumers fight for a name.
-    pub takeovers_refused: u64,
 }
 
 /// One topic on the metrics page.
@@ -125,76 +112,6 @@ pub struct TopicMetrics {
     pub storage_write_latency: Histogram,
     /// Sizes of the entries published since then.
     pub entry_sizes: EntrySizes,
-}
-
-/// What topics counted while they were loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PastTotals {
-    /// Messages published.
-    pub messages_in: u64,
-    /// Bytes published.
-    pub bytes_in: u64,
-    /// Messages sent.
-    pub messages_out: u64,
-    /// Bytes sent.
-    pub bytes_out: u64,
-    /// Times a publisher was slowed down.
-    pub throttled: u64,
-    /// Times cursors were moved on because of a quota, by size and by age.
-    pub evictions: [u64; 2],
-}
-
-impl PastTotals {
-    /// Adds others.
-    pub fn add(&mut self, more: &Self) {
-        self.messages_in += more.messages_in;
-        self.bytes_in += more.bytes_in;
-        self.messages_out += more.messages_out;
-        self.bytes_out += more.bytes_out;
-        self.throttled += more.throttled;
-        for (sum, count) in self.evictions.iter_mut().zip(more.evictions) {
-            *sum += count;
-        }
-    }
-}
-
-/// How many entries there were of each size. Costs one line of cache per topic and a short search per entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntrySizes {
-    counts: [u64; Self::BOUNDS.len() + 1],
-    bytes: u64,
-}
-
-impl EntrySizes {
-    /// The largest size, in bytes, of each class but the last, which takes what is larger.
-    pub const BOUNDS: [u64; 8] = [128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20];
-
-    /// Counts an entry.
-    pub fn record(&mut self, bytes: u64) {
-        let class = Self::BOUNDS.partition_point(|bound| *bound < bytes);
-        if let Some(count) = self.counts.get_mut(class) {
-            *count += 1;
-        }
-        self.bytes += bytes;
-    }
-
-    /// Entries in each class.
-    #[must_use]
-    pub fn counts(&self) -> &[u64] {
-        &self.counts
-    }
-
-    /// All entries.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// Their bytes together.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 /// Connections since start, and now.

@@ -62,16 +62,6 @@ impl Backend {
 
     /// What every stream consumer of a topic says, in one round over the shards.
     async fn listeners(&self, topic: TopicId, with_ranges: bool) -> Result<Live, AdminError> {
-        let asked = self.broker.call_all(move |shard| async move {
-            let mut found = Vec::new();
-            if let Some(feed) = shard.feed_by_id(topic) {
-                let tail = feed.tail();
-                feed.for_each_listener(|_, listener| {
-                    found.push(StreamConsumerFigures::of(listener, tail, with_ranges))
-                });
-            }
-            found
-        });
-        Ok(Live::new(asked.await?.into_iter().flatten()))
+        Ok(Live::new(self.broker.stream_consumers(topic, with_ranges).await?))
     }
 }

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use pharos_runtime::clock;
 use pharos_types::{Domain, NamespaceName, TopicName};
 
 use super::Backend;
 use crate::admin::AdminError;
-use crate::entry::EntryCodec;
 use pharos_catalog::TopicError;
 
 /// A message that takes longer than this says that the broker is not well.
@@ -38,21 +36,9 @@ impl Backend {
             }
         }
         let round = self.at_home(name, |topic| async move {
-            let sent = heartbeat(topic.codec);
-            let round = async {
-                let ordinal = topic.append_own(sent.clone()).await.map_err(unwell)?;
-                let back = topic
-                    .entry_at(ordinal)
-                    .await
-                    .map_err(|error| unwell(error.to_string()))?;
-                match back {
-                    Some(entry) if entry.payload == sent => Ok(()),
-                    _ => Err(unwell("the message did not come back as it was sent".to_owned())),
-                }
-            };
-            let outcome = tokio::time::timeout(TIMEOUT, round).await;
-            topic.discard();
-            outcome.unwrap_or_else(|_| Err(unwell(format!("no message went through in {TIMEOUT:?}"))))
+            let text = clock::now().0.to_string();
+            let round = topic.round_trip("healthcheck", &text, TIMEOUT);
+            round.await.map_err(unwell)
         });
         round.await
     }
@@ -66,13 +52,6 @@ impl Backend {
         TopicName::new(Domain::Persistent, namespace, "healthcheck")
             .map_err(|error| unwell(error.to_string()))
     }
-}
-
-fn heartbeat(codec: &dyn EntryCodec) -> Bytes {
-    let beat = clock::now().0.to_string();
-    codec
-        .encode_own("healthcheck", clock::wall_ms(), beat.as_bytes())
-        .into()
 }
 
 fn unwell(reason: String) -> AdminError {

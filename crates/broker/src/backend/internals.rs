@@ -64,10 +64,7 @@ impl Backend {
             details: true,
             ..Wanted::default()
         };
-        let asked = name.clone();
-        let is_loaded = self
-            .broker
-            .call(home, move |shard| async move { shard.loaded(&asked).is_some() });
+        let is_loaded = self.broker.is_loaded(home, name.clone());
         let mut shown = info_of(&info);
         if is_loaded.await? {
             let (figures, live) = self.gather(name, wanted).await?;

@@ -10,7 +10,8 @@ use super::subscriptions::ordinal_of;
 use crate::admin::{AdminError, AdminResult, ExamineFrom, LastMessage, MessageAdmin, Place, StoredEntry};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
-use crate::topic::{StartAt, Topic, backlog_entry};
+use crate::manage::TopicHandle;
+use crate::topic::StartAt;
 
 /// Entries that one analysis looks at before it stops.
 const ANALYZED_MAX: u64 = 10_000;
@@ -46,20 +47,21 @@ impl Backend {
         let catalog = &self.broker.shared.catalog;
         let may_create = catalog.may_create_subscription(&name);
         let outcome = self.at_home(name, move |topic| async move {
-            let acks = match topic.acks_of(&subscription).await {
+            let nth = nth.max(1);
+            let place = match topic.backlog_entry(&subscription, nth).await {
                 Err(CursorError::NoSubscription(_)) if may_create => {
                     topic
-                        .create_subscription_at(subscription.clone(), StartAt::Earliest, false, &[])
+                        .create_subscription(subscription.clone(), StartAt::Earliest, false, &[])
                         .await
                         .or_else(|error| match error {
                             CursorError::Exists(_) => Ok(()),
                             error => Err(error),
                         })?;
-                    topic.acks_of(&subscription).await?
+                    topic.backlog_entry(&subscription, nth).await?
                 }
                 known => known?,
             };
-            found(topic.entry_at(backlog_entry(&acks, nth.max(1))).await?)
+            found(topic.entry_at(place).await?)
         });
         outcome.await
     }
@@ -72,7 +74,7 @@ impl Backend {
         nth: u64,
     ) -> Result<StoredEntry, AdminError> {
         let outcome = self.at_home(name, move |topic| async move {
-            let (first, end) = (topic.place(StartAt::Earliest), topic.durable_end());
+            let (first, end) = (topic.first(), topic.end());
             match from {
                 ExamineFrom::Earliest => examine_forwards(&topic, first, end, nth.max(1)).await,
                 ExamineFrom::Latest => examine_backwards(&topic, first, end, nth.max(1)).await,
@@ -105,7 +107,7 @@ impl Backend {
     ) -> Result<LastMessage, AdminError> {
         let outcome = self.at_home(name, move |topic| async move {
             let place = topic.find_by_time(timestamp_ms).await?;
-            let position = topic.state.borrow().ledger.position_of(place);
+            let position = topic.position_of(place);
             // Nothing that young: the last message, as Pulsar answers.
             match position {
                 Some(_) => Ok(LastMessage {
@@ -114,7 +116,7 @@ impl Backend {
                     batch_size: None,
                 }),
                 None => {
-                    let last = topic.last_message(None, None).await?;
+                    let last = topic.last_message().await?;
                     Ok(LastMessage {
                         position: last.position,
                         batch_index: None,
@@ -147,7 +149,7 @@ impl Backend {
             let acks = topic.acks_of(&subscription).await?;
             let start = from.map_or(acks.acked_to(), |place| ordinal_of(&topic, place));
             let mut result = AnalyzeBacklogResult::default();
-            let reached = topic.scan(start, topic.durable_end(), |entry| {
+            let reached = topic.scan(start, topic.end(), |entry| {
                 if !acks.is_acked(entry.ordinal) {
                     count(&mut result, entry);
                 }
@@ -178,7 +180,7 @@ fn count(result: &mut AnalyzeBacklogResult, entry: &FeedEntry) {
 }
 
 async fn examine_forwards(
-    topic: &Topic,
+    topic: &TopicHandle,
     first: Ordinal,
     end: Ordinal,
     nth: u64,
@@ -199,7 +201,7 @@ async fn examine_forwards(
 }
 
 async fn examine_backwards(
-    topic: &Topic,
+    topic: &TopicHandle,
     first: Ordinal,
     end: Ordinal,
     nth: u64,

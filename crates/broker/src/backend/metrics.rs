@@ -1,7 +1,6 @@
 //! The numbers behind the metrics page, in one round over the shards.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use pharos_admin_api::{SubscriptionStats, TopicStats};
 use pharos_runtime::Histogram;
@@ -11,40 +10,20 @@ use super::gather::Live;
 use super::meters::ROWS_MAX;
 use super::stats::Assembly;
 use crate::admin::{
-    AdminError, BroadcastTotals, ConnectionCounters, LookupCounters, MetricsSnapshot, Stage, StatsFlags,
-    TopicMetrics,
+    AdminError, ConnectionCounters, LookupCounters, MetricsSnapshot, Stage, StatsFlags, TopicMetrics,
 };
 use crate::feed::FeedStages;
 use crate::ids::TopicId;
-use crate::shard::{Counts, Shard};
-use crate::topic::{HomeStages, Past, StreamConsumerFigures, TopicFigures, Wanted};
+use crate::manage::ShardFigures;
+use crate::shard::Counts;
+use crate::topic::{HomeStages, StreamConsumerFigures};
 
 /// The name under which the subscriptions of a topic that has too many to show are put together.
 const TOGETHER: &str = "*";
 
-/// Topics, and feeds, that are asked before others on the shard get their turn.
-const ASKED_PER_TURN: usize = 16;
-
-/// One shard's numbers.
-struct ShardFigures {
-    /// Connections that came, and of these such as left.
-    connections: (u64, u64),
-    /// Connections that live here.
-    living: u64,
-    topics: Vec<TopicFigures>,
-    feeds: Vec<(TopicId, Vec<StreamConsumerFigures>, FeedStages)>,
-    past: FeedStages,
-    /// Of topics that are not loaded any more.
-    unloaded: Past,
-    counts: Counts,
-    backlog_bytes: u64,
-    newest_bytes: u64,
-    backlog_waiting: u64,
-}
-
 impl Backend {
     pub(super) async fn metrics(&self) -> Result<MetricsSnapshot, AdminError> {
-        let shards = self.broker.call_all(figures_of);
+        let shards = self.broker.shard_figures();
         let mut snapshot = self.assemble(shards.await?);
         if let Some(families) = &self.families {
             snapshot.families = families();
@@ -68,13 +47,7 @@ impl Backend {
             topic_load_failed_total: counts.loads_failed,
             entries_unreadable_total: counts.entries_unreadable,
             lost_skipped_total: counts.lost_skipped,
-            broadcast: BroadcastTotals {
-                absent_dropped: counts.broadcast.absent_dropped,
-                returned_late: counts.broadcast.returned_late,
-                entries_skipped: counts.broadcast.entries_skipped,
-                takeovers: counts.broadcast.takeovers,
-                takeovers_refused: counts.broadcast.takeovers_refused,
-            },
+            broadcast: counts.broadcast,
             catch_up_read_cache_bytes: shards.iter().map(|shard| shard.backlog_bytes).sum(),
             unwritten_bytes: self.broker.shared.unwritten.used(),
             set_aside_bytes_total: self.broker.shared.unwritten.set_aside_total(),
@@ -93,11 +66,11 @@ impl Backend {
                 snapshot.past.entry(namespace).or_default().add(&totals);
             }
             topics.extend(shard.topics);
-            for (topic, listeners, stages) in shard.feeds {
-                away.merge(&stages);
-                let (all, sum) = feeds.entry(topic).or_default();
-                all.extend(listeners);
-                sum.merge(&stages);
+            for feed in shard.feeds {
+                away.merge(&feed.stages);
+                let (all, sum) = feeds.entry(feed.topic).or_default();
+                all.extend(feed.stream_consumers);
+                sum.merge(&feed.stages);
             }
         }
         let flags = StatsFlags {
@@ -131,49 +104,6 @@ impl Backend {
         snapshot.publish_latency = home.publish;
         snapshot
     }
-}
-
-/// Asks all topics and feeds of a shard, a few at a time: messages must not wait until ten thousand were asked.
-async fn figures_of(shard: Rc<Shard>) -> ShardFigures {
-    let mut topics = Vec::new();
-    // In one moment with the list of those that are loaded: what is unloaded meanwhile must be counted once.
-    let unloaded = {
-        let mut past = shard.topics.past.borrow_mut();
-        past.keep(|namespace| shard.shared.catalog.has_namespace(namespace));
-        past.clone()
-    };
-    for some in shard.topics.all().chunks(ASKED_PER_TURN) {
-        topics.extend(some.iter().map(|topic| topic.figures(Wanted::default())));
-        tokio::task::yield_now().await;
-    }
-    // In one moment: the stages of a feed that goes meanwhile must not be counted in both.
-    let (past, all) = (shard.past_stages(), shard.all_feeds());
-    let mut feeds = Vec::new();
-    for some in all.chunks(ASKED_PER_TURN) {
-        feeds.extend(
-            some.iter()
-                .map(|feed| (feed.topic, listeners_of(feed), feed.stages())),
-        );
-        tokio::task::yield_now().await;
-    }
-    ShardFigures {
-        connections: shard.connection_counts(),
-        living: shard.connections_here(),
-        topics,
-        feeds,
-        past,
-        unloaded,
-        counts: shard.tally().counts(),
-        backlog_bytes: shard.backlog().used() as u64,
-        newest_bytes: shard.newest().used() as u64,
-        backlog_waiting: shard.backlog().waiting() as u64,
-    }
-}
-
-fn listeners_of(feed: &crate::feed::Feed) -> Vec<StreamConsumerFigures> {
-    let (mut found, tail) = (Vec::new(), feed.tail());
-    feed.for_each_listener(|_, listener| found.push(StreamConsumerFigures::of(listener, tail, false)));
-    found
 }
 
 fn connections(shards: &[ShardFigures], counts: &Counts) -> ConnectionCounters {

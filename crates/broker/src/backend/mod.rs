@@ -23,7 +23,6 @@ mod topics;
 mod tests;
 
 use std::future::Future;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use pharos_types::{Domain, TopicName};
@@ -32,8 +31,8 @@ use crate::admin::{AdminError, AdminResult, BrokerAdmin, MetricFamily, MetricsSn
 use crate::broker::Broker;
 use crate::error::TopicError;
 use crate::ids::ShardId;
+use crate::manage::TopicHandle;
 use crate::placement::Placed;
-use crate::topic::{Access, Maintenance, Topic};
 use meters::Meters;
 use pharos_catalog::Catalog;
 
@@ -85,7 +84,7 @@ impl Backend {
     async fn at_home<R, W, F>(&self, name: TopicName, work: W) -> Result<R, AdminError>
     where
         R: Send + 'static,
-        W: FnOnce(Rc<Topic>) -> F + Send + 'static,
+        W: FnOnce(TopicHandle) -> F + Send + 'static,
         F: Future<Output = Result<R, AdminError>> + 'static,
     {
         check_stored(&name)?;
@@ -96,16 +95,12 @@ impl Backend {
     async fn at_any_home<R, W, F>(&self, name: TopicName, work: W) -> Result<R, AdminError>
     where
         R: Send + 'static,
-        W: FnOnce(Rc<Topic>) -> F + Send + 'static,
+        W: FnOnce(TopicHandle) -> F + Send + 'static,
         F: Future<Output = Result<R, AdminError>> + 'static,
     {
         let home = self.home(&name).await?;
         self.check_exists(&name)?;
-        let outcome = self.broker.call(home, move |shard| async move {
-            let topic = shard.topic(&name, Access::Existing).await?;
-            work(topic).await
-        });
-        outcome.await?
+        self.broker.at_home(home, name, work).await
     }
 
     /// The shard that serves a topic; takes the topic when no broker has it.
@@ -142,13 +137,7 @@ fn check_stored(name: &TopicName) -> Result<(), AdminError> {
 
 impl BrokerAdmin for Backend {
     fn check_backlog_quotas(&self) -> AdminResult<'_, ()> {
-        Box::pin(async move {
-            let all = self
-                .broker
-                .call_all(|shard| async move { shard.maintain_all(Maintenance::Quotas).await });
-            all.await?;
-            Ok(())
-        })
+        Box::pin(async move { Ok(self.broker.check_backlog_quotas().await?) })
     }
 
     fn health(&self) -> AdminResult<'_, ()> {

@@ -85,7 +85,7 @@ impl Backend {
     ) -> Result<(), AdminError> {
         let outcome = self.at_home(partition, |topic| async move {
             for wish in wishes.into_values() {
-                let made = topic.create_subscription_at(
+                let made = topic.create_subscription(
                     wish.name,
                     StartAt::Earliest,
                     wish.is_broadcast,

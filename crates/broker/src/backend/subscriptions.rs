@@ -8,8 +8,9 @@ use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
 use super::Backend;
 use crate::admin::{AdminError, AdminResult, BroadcastQuery, Place, SubscriptionAdmin};
+use crate::manage::TopicHandle;
 use crate::properties::asks_for_broadcast;
-use crate::topic::{SeekTo, StartAt, Topic};
+use crate::topic::{SeekTo, StartAt};
 
 impl SubscriptionAdmin for Backend {
     fn subscriptions(&self, topic: TopicName) -> AdminResult<'_, Vec<String>> {
@@ -64,8 +65,7 @@ impl SubscriptionAdmin for Backend {
 
     fn skip_all(&self, topic: TopicName, subscription: SubscriptionName) -> AdminResult<'_, ()> {
         Box::pin(self.at_home(topic, move |topic| async move {
-            let end = topic.durable_end();
-            Ok(topic.skip_settled(&subscription, end).await?)
+            Ok(topic.skip_all(&subscription).await?)
         }))
     }
 
@@ -164,7 +164,7 @@ impl Backend {
         let outcome = self.at_home(name, move |topic| async move {
             let (at, remaining) = resolve(&topic, place).await?;
             topic
-                .create_subscription_at(subscription.clone(), at, broadcast, &properties)
+                .create_subscription(subscription.clone(), at, broadcast, &properties)
                 .await?;
             if !remaining.is_empty() {
                 topic
@@ -212,8 +212,7 @@ impl Backend {
         let before_ms = clock::wall_ms().saturating_sub(seconds.saturating_mul(1000));
         let outcome = self.at_home(name, move |topic| async move {
             let to = topic.find_by_time(before_ms).await?;
-            topic.expire_to(&subscription, to).await?;
-            Ok(topic.settle().await?)
+            Ok(topic.expire_to(&subscription, to).await?)
         });
         outcome.await
     }
@@ -226,50 +225,33 @@ impl Backend {
     ) -> Result<(), AdminError> {
         let outcome = self.at_home(name, move |topic| async move {
             let to = match place {
-                Place::Earliest => topic.place(StartAt::Earliest),
-                Place::Latest => topic.durable_end(),
+                Place::Earliest => topic.first(),
+                Place::Latest => topic.end(),
                 // That entry is expired as well.
-                Place::At { position, .. } => {
-                    let end = topic.durable_end();
-                    topic
-                        .state
-                        .borrow()
-                        .ledger
-                        .ordinal_of(position)
-                        .after(end)
-                        .min(end)
-                }
+                Place::At { position, .. } => topic.after(position).min(topic.end()),
             };
-            topic.expire_to(&subscription, to).await?;
-            Ok(topic.settle().await?)
+            Ok(topic.expire_to(&subscription, to).await?)
         });
         outcome.await
     }
 }
 
 /// The ordinal at which a place begins.
-pub(super) fn ordinal_of(topic: &Topic, place: Place) -> Ordinal {
+pub(super) fn ordinal_of(topic: &TopicHandle, place: Place) -> Ordinal {
     match place {
-        Place::Earliest => topic.place(StartAt::Earliest),
-        Place::Latest => topic.durable_end(),
+        Place::Earliest => topic.first(),
+        Place::Latest => topic.end(),
         Place::At {
-            position, excluded, ..
-        } => {
-            let (found, end) = (
-                topic.state.borrow().ledger.ordinal_of(position),
-                topic.durable_end(),
-            );
-            if excluded {
-                found.after(end)
-            } else {
-                found.at_or_after(end)
-            }
-        }
+            position,
+            excluded: true,
+            ..
+        } => topic.after(position),
+        Place::At { position, .. } => topic.at_or_after(position),
     }
 }
 
 /// A place as topics take it, and of a batch that is entered in its middle the indexes that are left.
-async fn resolve(topic: &Topic, place: Place) -> Result<(StartAt, Vec<i64>), AdminError> {
+async fn resolve(topic: &TopicHandle, place: Place) -> Result<(StartAt, Vec<i64>), AdminError> {
     let (position, index, excluded) = match place {
         Place::Earliest => return Ok((StartAt::Earliest, Vec::new())),
         Place::Latest => return Ok((StartAt::Latest, Vec::new())),
@@ -278,7 +260,7 @@ async fn resolve(topic: &Topic, place: Place) -> Result<(StartAt, Vec<i64>), Adm
             batch_index: Some(index),
             excluded,
         } => (position, index, excluded),
-        Place::At { .. } => return Ok((start_at(topic, ordinal_of(topic, place)), Vec::new())),
+        Place::At { .. } => return Ok((topic.start_at(ordinal_of(topic, place)), Vec::new())),
     };
     let ordinal = ordinal_of(
         topic,
@@ -299,20 +281,13 @@ async fn resolve(topic: &Topic, place: Place) -> Result<(StartAt, Vec<i64>), Adm
             batch_index: None,
             excluded,
         };
-        return Ok((start_at(topic, ordinal_of(topic, whole)), Vec::new()));
+        return Ok((topic.start_at(ordinal_of(topic, whole)), Vec::new()));
     };
     let first = index.saturating_add(u32::from(excluded));
     if first >= count {
-        return Ok((start_at(topic, ordinal.next()), Vec::new()));
+        return Ok((topic.start_at(ordinal.next()), Vec::new()));
     }
-    Ok((start_at(topic, ordinal), remaining(first, count)))
-}
-
-fn start_at(topic: &Topic, ordinal: Ordinal) -> StartAt {
-    match topic.state.borrow().ledger.position_of(ordinal) {
-        Some(position) => StartAt::At(position),
-        None => StartAt::Latest,
-    }
+    Ok((topic.start_at(ordinal), remaining(first, count)))
 }
 
 /// The indexes `first..count` of a batch as bits; empty when that is all of it.

@@ -9,7 +9,7 @@ use pharos_types::TopicName;
 use super::Backend;
 use crate::admin::{AdminError, AdminResult, LastMessage, TopicAdmin};
 use crate::placement::Placed;
-use crate::topic::{DeleteIf, DeleteTurn};
+use crate::topic::DeleteTurn;
 
 impl TopicAdmin for Backend {
     fn serves(&self, topic: &TopicName) -> bool {
@@ -66,7 +66,7 @@ impl TopicAdmin for Backend {
 
     fn trim(&self, topic: TopicName) -> AdminResult<'_, ()> {
         Box::pin(self.at_home(topic, |topic| async move {
-            topic.trim_now();
+            topic.trim();
             Ok(())
         }))
     }
@@ -89,16 +89,12 @@ impl Backend {
     }
 
     pub(super) async fn delete_topic(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
-        let (home, when) = (self.home(&name).await?, condition(force));
+        let home = self.home(&name).await?;
         // One whose deletion was begun and failed is gone on with.
         if !self.catalog().has_record(&name) {
             self.check_exists(&name)?;
         }
-        let outcome = self.broker.call(
-            home,
-            move |shard| async move { shard.delete_topic(&name, when).await },
-        );
-        Ok(outcome.await??)
+        Ok(self.broker.delete_topic(home, name, force).await?)
     }
 
     /// Holds a topic for its deletion, if no client is on it or `force` is set.
@@ -107,27 +103,18 @@ impl Backend {
         name: TopicName,
         force: bool,
     ) -> Result<DeleteTurn, AdminError> {
-        let (home, when) = (self.home(&name).await?, condition(force));
-        let outcome = self.broker.call(home, move |shard| async move {
-            shard.hold_for_delete(&name, when).await
-        });
-        Ok(outcome.await??)
+        let home = self.home(&name).await?;
+        Ok(self.broker.hold_for_delete(home, name, force).await?)
     }
 
     pub(super) async fn unload(&self, name: TopicName) -> Result<(), AdminError> {
         let home = self.home(&name).await?;
         self.check_exists(&name)?;
-        Ok(self
-            .broker
-            .call(home, move |shard| async move { shard.unload(&name).await })
-            .await?)
+        Ok(self.broker.unload(home, name).await?)
     }
 
     pub(super) async fn last_message(&self, name: TopicName) -> Result<LastMessage, AdminError> {
-        let outcome = self.at_home(
-            name,
-            |topic| async move { Ok(topic.last_message(None, None).await?) },
-        );
+        let outcome = self.at_home(name, |topic| async move { Ok(topic.last_message().await?) });
         let last = outcome.await?;
         Ok(LastMessage {
             position: last.position,
@@ -146,12 +133,5 @@ impl Backend {
             })
         });
         outcome.await
-    }
-}
-
-fn condition(force: bool) -> DeleteIf {
-    match force {
-        true => DeleteIf::Always,
-        false => DeleteIf::Unused,
     }
 }

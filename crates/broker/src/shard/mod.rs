@@ -33,8 +33,7 @@ pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
 pub use stalled::{ReadAgain, ReadAgainError};
-pub(crate) use tally::Counts;
-pub use tally::Tally;
+pub use tally::{Counts, Tally};
 
 use crate::broker::Shared;
 use crate::error::Gone;

@@ -10,30 +10,30 @@ use crate::topic::BroadcastCounts;
 
 /// The numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// Connections that said a good CONNECT.
-    pub(crate) handshakes: u64,
+    pub handshakes: u64,
     /// Connections that ended without one.
-    pub(crate) handshakes_failed: u64,
+    pub handshakes_failed: u64,
     /// Time of the lookups that were answered.
-    pub(crate) lookups: Histogram,
+    pub lookups: Histogram,
     /// Lookups that were refused.
-    pub(crate) lookups_failed: u64,
+    pub lookups_failed: u64,
     /// Time of the loads that made a topic.
-    pub(crate) loads: Histogram,
+    pub loads: Histogram,
     /// Loads that failed for want of storage or metadata; a topic that is not there is no failure.
-    pub(crate) loads_failed: u64,
+    pub loads_failed: u64,
     /// Stored entries that turned out to be unreadable, each once while its topic is loaded.
-    pub(crate) entries_unreadable: u64,
+    pub entries_unreadable: u64,
     /// Reads for consumers that were moved past a lost entry.
-    pub(crate) lost_skipped: u64,
+    pub lost_skipped: u64,
     /// What happened on broadcast subscriptions.
-    pub(crate) broadcast: BroadcastCounts,
+    pub broadcast: BroadcastCounts,
 }
 
 impl Counts {
     /// Adds another shard's.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.handshakes += other.handshakes;
         self.handshakes_failed += other.handshakes_failed;
         self.lookups.merge(&other.lookups);

@@ -101,21 +101,22 @@ impl Presence {
 /// What happened on a broadcast subscription, or to one of its consumers, since the topic was loaded; or on a shard since it
 /// started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BroadcastCounts {
+pub struct BroadcastCounts {
     /// Places given up.
-    pub(crate) absent_dropped: u64,
+    pub absent_dropped: u64,
     /// Consumers that came back after that.
-    pub(crate) returned_late: u64,
+    pub returned_late: u64,
     /// Entries that were deleted before these came back, and that they had not acknowledged.
-    pub(crate) entries_skipped: u64,
+    pub entries_skipped: u64,
     /// Places taken over by another consumer of the same name.
-    pub(crate) takeovers: u64,
+    pub takeovers: u64,
     /// Take-overs that were refused because two live consumers fight for a name.
-    pub(crate) takeovers_refused: u64,
+    pub takeovers_refused: u64,
 }
 
 impl BroadcastCounts {
-    pub(crate) fn add(&mut self, more: Self) {
+    /// Adds others.
+    pub fn add(&mut self, more: Self) {
         self.absent_dropped += more.absent_dropped;
         self.returned_late += more.returned_late;
         self.entries_skipped += more.entries_skipped;

@@ -38,7 +38,7 @@ pub(crate) enum DeleteIf {
 }
 
 /// A topic that is held to be deleted. Dropped, it is there as before.
-pub(crate) struct DeleteTurn {
+pub struct DeleteTurn {
     go: oneshot::Sender<()>,
     outcome: oneshot::Receiver<Result<(), TopicError>>,
 }
@@ -47,8 +47,8 @@ impl DeleteTurn {
     /// Deletes it.
     ///
     /// # Errors
-    /// As [`Shard::delete_topic`].
-    pub(crate) async fn delete(self) -> Result<(), TopicError> {
+    /// `NotFound`: it was never there. `Metadata`, `Storage`: it is there as before, or will be gone once the stores do their part.
+    pub async fn delete(self) -> Result<(), TopicError> {
         // Its holder is gone: the outcome says so.
         let _ = self.go.send(());
         self.outcome.await.map_err(|_| Gone)?

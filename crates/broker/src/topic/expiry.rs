@@ -18,11 +18,11 @@ const SUBSCRIPTIONS_PER_TURN: usize = 64;
 
 /// What expired of a subscription since the topic was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Expired {
+pub struct Expired {
     /// Entries that were acknowledged for their consumers; of a broadcast subscription, over all its cursors.
-    pub(crate) entries: u64,
+    pub entries: u64,
     /// When that last happened, in milliseconds since 1970; 0 for never.
-    pub(crate) last_ms: u64,
+    pub last_ms: u64,
 }
 
 impl Topic {

@@ -24,164 +24,212 @@ use pharos_dispatch::{self as dispatch, DispatchStats, HashRange};
 
 /// What to gather.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// A row per producer.
-    pub(crate) producers: bool,
+    pub producers: bool,
     /// A row per consumer.
-    pub(crate) consumers: bool,
+    pub consumers: bool,
     /// Which acknowledged ranges each cursor has.
-    pub(crate) details: bool,
+    pub details: bool,
 }
 
 /// A topic.
 #[derive(Clone, Debug)]
-pub(crate) struct TopicFigures {
-    pub(crate) id: TopicId,
-    pub(crate) name: TopicName,
-    pub(crate) log: LogFigures,
+pub struct TopicFigures {
+    /// Which it is, as loaded.
+    pub id: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// Its log.
+    pub log: LogFigures,
     /// The lowest place that a durable cursor acknowledged up to.
-    pub(crate) lowest: Option<Ordinal>,
-    pub(crate) counters: Counters,
+    pub lowest: Option<Ordinal>,
+    /// Totals since it was loaded.
+    pub counters: Counters,
     /// Limits to its backlog, in bytes and in milliseconds.
-    pub(crate) quotas: (Option<u64>, Option<u64>),
+    pub quotas: (Option<u64>, Option<u64>),
     /// The end of the slowest backlog, as of the last look.
-    pub(crate) oldest: Option<Oldest>,
-    pub(crate) evictions: Evictions,
+    pub oldest: Option<Oldest>,
+    /// Cursors that were moved on because of a quota.
+    pub evictions: Evictions,
     /// How often sends began to wait for the publish rate.
-    pub(crate) throttled: u64,
-    pub(crate) stages: HomeStages,
-    pub(crate) rate_in: Rates,
-    pub(crate) epoch: Option<u64>,
-    pub(crate) producer_count: usize,
-    pub(crate) waiting_producers: usize,
-    pub(crate) producers: Vec<ProducerFigures>,
-    pub(crate) subscriptions: Vec<SubscriptionFigures>,
+    pub throttled: u64,
+    /// How long messages took at their home.
+    pub stages: HomeStages,
+    /// What was published in about the last minute, a second.
+    pub rate_in: Rates,
+    /// The epoch of its exclusive producer, if it ever had one.
+    pub epoch: Option<u64>,
+    /// Producers that are attached.
+    pub producer_count: usize,
+    /// Producers that wait to be the exclusive one.
+    pub waiting_producers: usize,
+    /// The attached ones, when asked for.
+    pub producers: Vec<ProducerFigures>,
+    /// All subscriptions, in no order.
+    pub subscriptions: Vec<SubscriptionFigures>,
 }
 
 /// A topic's log.
 #[derive(Clone, Debug)]
-pub(crate) struct LogFigures {
-    pub(crate) table: LedgerTable,
+pub struct LogFigures {
+    /// Where the ledgers begin.
+    pub table: LedgerTable,
     /// With counts as of now.
-    pub(crate) rows: Vec<LedgerRow>,
-    pub(crate) first: Ordinal,
+    pub rows: Vec<LedgerRow>,
+    /// The first entry that is kept.
+    pub first: Ordinal,
     /// The durable end, exclusive.
-    pub(crate) end: Ordinal,
-    pub(crate) bytes: u64,
+    pub end: Ordinal,
+    /// Bytes kept.
+    pub bytes: u64,
     /// Appended, not yet durable.
-    pub(crate) pending: usize,
-    pub(crate) created_ms: u64,
-    pub(crate) is_terminated: bool,
-    pub(crate) has_fault: bool,
+    pub pending: usize,
+    /// When the topic was created, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Whether nothing is ever appended again.
+    pub is_terminated: bool,
+    /// Whether nothing can be appended now.
+    pub has_fault: bool,
     /// Entries that turned out to be unreadable, rising.
-    pub(crate) unreadable: Vec<Ordinal>,
-    pub(crate) offload: OffloadStats,
-    pub(crate) properties: std::collections::BTreeMap<String, String>,
+    pub unreadable: Vec<Ordinal>,
+    /// What was offloaded.
+    pub offload: OffloadStats,
+    /// Properties of the topic.
+    pub properties: std::collections::BTreeMap<String, String>,
 }
 
 /// A producer.
 #[derive(Clone, Debug)]
-pub(crate) struct ProducerFigures {
-    pub(crate) key: u64,
-    pub(crate) producer_id: u64,
-    pub(crate) name: String,
-    pub(crate) access_mode: AccessMode,
-    pub(crate) info: ProducerInfo,
-    pub(crate) published: Sent,
+pub struct ProducerFigures {
+    /// Unique in the process.
+    pub key: u64,
+    /// The number that its client gave it.
+    pub producer_id: u64,
+    /// Its name.
+    pub name: String,
+    /// How it holds the topic.
+    pub access_mode: AccessMode,
+    /// What stats say of it.
+    pub info: ProducerInfo,
+    /// What it published.
+    pub published: Sent,
 }
 
 /// A subscription.
 #[derive(Clone, Debug)]
-pub(crate) struct SubscriptionFigures {
-    pub(crate) name: String,
+pub struct SubscriptionFigures {
+    /// Its name.
+    pub name: String,
     /// What its consumers are, while there are any.
-    pub(crate) kind: Option<SubscriptionType>,
-    pub(crate) is_broadcast: bool,
-    pub(crate) is_durable: bool,
-    pub(crate) properties: Vec<(String, String)>,
-    pub(crate) consumer_count: usize,
-    pub(crate) consumers: Vec<ConsumerFigures>,
+    pub kind: Option<SubscriptionType>,
+    /// Whether each of its consumers gets everything.
+    pub is_broadcast: bool,
+    /// Whether its place is stored.
+    pub is_durable: bool,
+    /// Its properties.
+    pub properties: Vec<(String, String)>,
+    /// Consumers that are attached.
+    pub consumer_count: usize,
+    /// These, when asked for.
+    pub consumers: Vec<ConsumerFigures>,
     /// What went on since the topic was loaded, but for present stream consumers.
-    pub(crate) activity: Activity,
+    pub activity: Activity,
     /// Messages that consumers of a non-persistent topic could not take.
-    pub(crate) dropped: u64,
-    pub(crate) expired: Expired,
+    pub dropped: u64,
+    /// What reached its time to live.
+    pub expired: Expired,
     /// One, or of a broadcast subscription one per name.
-    pub(crate) cursors: Vec<CursorFigures>,
+    pub cursors: Vec<CursorFigures>,
     /// Of a broadcast subscription.
-    pub(crate) broadcast: BroadcastCounts,
+    pub broadcast: BroadcastCounts,
     /// Of a dispatched one.
-    pub(crate) dispatch: Option<DispatchStats>,
-    pub(crate) key_shared_mode: Option<&'static str>,
+    pub dispatch: Option<DispatchStats>,
+    /// How a Key_Shared one deals keys, in Pulsar's word.
+    pub key_shared_mode: Option<&'static str>,
     /// Who listens, of an ordinary one.
-    pub(crate) active: Option<(ConsumerKey, Arc<str>)>,
+    pub active: Option<(ConsumerKey, Arc<str>)>,
 }
 
 /// A consumer.
 #[derive(Clone, Debug)]
-pub(crate) struct ConsumerFigures {
-    pub(crate) key: ConsumerKey,
-    pub(crate) name: Arc<str>,
-    pub(crate) info: Arc<ConsumerInfo>,
+pub struct ConsumerFigures {
+    /// Unique in the process.
+    pub key: ConsumerKey,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What stats say of it.
+    pub info: Arc<ConsumerInfo>,
     /// What went on with it, without what does as a stream consumer now.
-    pub(crate) activity: Activity,
+    pub activity: Activity,
     /// When it last gave permits, but for those of a stream consumer; in milliseconds since 1970.
-    pub(crate) flow_at_ms: u64,
-    pub(crate) dispatch: Option<dispatch::ConsumerStats>,
-    pub(crate) hash_ranges: Vec<HashRange>,
+    pub flow_at_ms: u64,
+    /// Of a dispatched subscription.
+    pub dispatch: Option<dispatch::ConsumerStats>,
+    /// The keys that it gets, of a Key_Shared subscription.
+    pub hash_ranges: Vec<HashRange>,
 }
 
 /// A cursor, as far as its topic's home knows.
 #[derive(Clone, Debug)]
-pub(crate) struct CursorFigures {
+pub struct CursorFigures {
     /// The stream consumer it is handed over to, which may be further.
-    pub(crate) lent_to: Option<ConsumerKey>,
-    pub(crate) acks: AckFigures,
+    pub lent_to: Option<ConsumerKey>,
+    /// What it has acknowledged.
+    pub acks: AckFigures,
     /// When its mark-delete position last moved, as far as is known at home.
-    pub(crate) advanced: Moment,
+    pub advanced: Moment,
     /// Of a broadcast cursor.
-    pub(crate) member: Option<MemberFigures>,
+    pub member: Option<MemberFigures>,
 }
 
 /// What is particular to a broadcast cursor.
 #[derive(Clone, Debug)]
-pub(crate) struct MemberFigures {
+pub struct MemberFigures {
     /// The consumer's name.
-    pub(crate) name: Arc<str>,
+    pub name: Arc<str>,
     /// Whether its place outlives its connection.
-    pub(crate) is_named: bool,
-    pub(crate) absent_since_ms: Option<u64>,
-    pub(crate) is_dropped: bool,
-    pub(crate) counts: BroadcastCounts,
+    pub is_named: bool,
+    /// Since when it is away, in milliseconds since 1970.
+    pub absent_since_ms: Option<u64>,
+    /// Whether its place was given up.
+    pub is_dropped: bool,
+    /// What happened to it.
+    pub counts: BroadcastCounts,
 }
 
 /// What a cursor has acknowledged.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AckFigures {
-    pub(crate) acked_to: Ordinal,
+pub struct AckFigures {
+    /// Everything before it is acknowledged.
+    pub acked_to: Ordinal,
     /// Entries not acknowledged.
-    pub(crate) backlog: u64,
+    pub backlog: u64,
     /// Acknowledged ranges beyond `acked_to`.
-    pub(crate) holes: u32,
+    pub holes: u32,
     /// What the cursor takes when it is stored, if there are any.
-    pub(crate) holes_bytes: u64,
+    pub holes_bytes: u64,
     /// These ranges, when details are wanted.
-    pub(crate) ranges: Vec<(Ordinal, Ordinal)>,
+    pub ranges: Vec<(Ordinal, Ordinal)>,
 }
 
 /// A stream consumer, as its own shard knows it.
 #[derive(Clone, Debug)]
-pub(crate) struct StreamConsumerFigures {
-    pub(crate) key: ConsumerKey,
-    pub(crate) acks: AckFigures,
+pub struct StreamConsumerFigures {
+    /// Unique in the process.
+    pub key: ConsumerKey,
+    /// What it has acknowledged.
+    pub acks: AckFigures,
     /// The next entry to deliver to it.
-    pub(crate) next: Ordinal,
+    pub next: Ordinal,
     /// Entries delivered and not acknowledged.
-    pub(crate) unacked: u64,
-    pub(crate) permits: i64,
+    pub unacked: u64,
+    /// Entries that it may still be sent.
+    pub permits: i64,
     /// When it last gave some, in milliseconds since 1970; 0 for never.
-    pub(crate) flow_at_ms: u64,
-    pub(crate) activity: Activity,
+    pub flow_at_ms: u64,
+    /// What went on with it since it joined.
+    pub activity: Activity,
 }
 
 impl AckFigures {
@@ -286,7 +334,8 @@ fn log_figures(state: &State) -> LogFigures {
 
 impl LogFigures {
     /// About how many bytes lie after a place.
-    pub(crate) fn bytes_after(&self, place: Ordinal) -> u64 {
+    #[must_use]
+    pub fn bytes_after(&self, place: Ordinal) -> u64 {
         super::retire::bytes_after(&self.rows, place)
     }
 }

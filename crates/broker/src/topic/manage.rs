@@ -22,10 +22,13 @@ const SCAN_BYTES: usize = 4 << 20;
 
 /// What makes a durable subscription, its place apart.
 #[derive(Clone, Debug)]
-pub(crate) struct DurableSubscription {
-    pub(crate) name: SubscriptionName,
-    pub(crate) is_broadcast: bool,
-    pub(crate) properties: Vec<(String, String)>,
+pub struct DurableSubscription {
+    /// Its name.
+    pub name: SubscriptionName,
+    /// Whether each of its consumers gets everything.
+    pub is_broadcast: bool,
+    /// Its properties.
+    pub properties: Vec<(String, String)>,
 }
 
 impl Topic {

@@ -13,6 +13,7 @@ mod absence;
 mod broadcast;
 mod commit;
 mod consumers;
+mod counts;
 mod create;
 mod cursor_store;
 mod cursors;
@@ -54,29 +55,31 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use pharos_managed_ledger::ManagedLedger;
-use pharos_runtime::Histogram;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
 
-pub(crate) use absence::BroadcastCounts;
+pub use absence::BroadcastCounts;
 pub use consumers::ConsumerInfo;
-pub(crate) use delete::{DeleteIf, DeleteTurn};
-pub(crate) use figures::{
-    AckFigures, ConsumerFigures, CursorFigures, LogFigures, ProducerFigures, StreamConsumerFigures,
-    SubscriptionFigures, TopicFigures, Wanted,
+pub use counts::{Counters, EntrySizes, HomeStages, PastTotals};
+pub(crate) use delete::DeleteIf;
+pub use delete::DeleteTurn;
+pub use expiry::Expired;
+pub use figures::{
+    AckFigures, ConsumerFigures, CursorFigures, LogFigures, MemberFigures, ProducerFigures,
+    StreamConsumerFigures, SubscriptionFigures, TopicFigures, Wanted,
 };
 pub use load::Access;
 pub(crate) use load::{Topics, storage_name};
 pub use lookup::LastMessage;
-pub(crate) use manage::{DurableSubscription, backlog_entry};
-pub(crate) use past::Past;
+pub use manage::DurableSubscription;
+pub(crate) use manage::backlog_entry;
+pub use past::Past;
 pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
-use crate::admin::EntrySizes;
 use crate::entry::{EntryCodec, FeedEntry};
-use crate::feed::{FeedSeed, Sent};
+use crate::feed::FeedSeed;
 use crate::ids::{ConsumerKey, ShardId, TopicId};
 use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
 use commit::Commits;
@@ -87,8 +90,8 @@ pub(crate) use maintenance::Maintenance;
 use pharos_catalog::policy::EffectivePolicies;
 use producers::Producers;
 use publish::Pending;
-use quota::{Evictions, Oldest};
-pub(crate) use rates::{RateWindow, Rates};
+pub use quota::{Evictions, Oldest};
+pub use rates::{RateWindow, Rates};
 use subscription::Subscription;
 use throttle::Throttle;
 
@@ -161,45 +164,6 @@ struct Link {
     handed_over: u32,
     /// The ledger table that was last sent there.
     table_version: Option<u64>,
-}
-
-/// The stages of a message's way that happen at its home.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct HomeStages {
-    /// Published by the client → received by the broker (two clocks).
-    pub(crate) producing: Histogram,
-    /// Received → appended.
-    pub(crate) receive: Histogram,
-    /// Appended → durable.
-    pub(crate) persistence: Histogram,
-    /// Received → durable: what a producer waits for its receipt, the network apart.
-    pub(crate) publish: Histogram,
-}
-
-impl HomeStages {
-    /// Adds another topic's.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.producing.merge(&other.producing);
-        self.receive.merge(&other.receive);
-        self.persistence.merge(&other.persistence);
-        self.publish.merge(&other.publish);
-    }
-}
-
-/// Totals since the topic was loaded.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Counters {
-    pub(crate) messages_in: u64,
-    pub(crate) entries_in: u64,
-    pub(crate) bytes_in: u64,
-    /// Of the entries above.
-    pub(crate) sizes: EntrySizes,
-    /// Sent to consumers; what present stream consumers got is counted when they leave.
-    pub(crate) sent: Sent,
-    /// Whether a piece of a chunked message was among it.
-    pub(crate) has_chunks: bool,
-    /// When the last entry was appended, in milliseconds since 1970; 0 for never.
-    pub(crate) last_publish_ms: u64,
 }
 
 impl Topic {

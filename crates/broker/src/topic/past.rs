@@ -6,17 +6,17 @@ use std::collections::HashMap;
 
 use pharos_types::NamespaceName;
 
-use super::{HomeStages, Topic};
-use crate::admin::PastTotals;
+use super::{HomeStages, PastTotals, Topic};
 
 /// The totals of topics that were let go.
-#[derive(Clone, Default)]
-pub(crate) struct Past {
+#[derive(Clone, Debug, Default)]
+pub struct Past {
     /// By namespace.
-    pub(crate) namespaces: HashMap<NamespaceName, PastTotals>,
+    pub namespaces: HashMap<NamespaceName, PastTotals>,
     /// Of namespaces that do not exist any more.
-    pub(crate) gone: PastTotals,
-    pub(crate) stages: HomeStages,
+    pub gone: PastTotals,
+    /// The stages that their messages went through.
+    pub stages: HomeStages,
 }
 
 impl Past {

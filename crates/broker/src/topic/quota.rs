@@ -24,19 +24,21 @@ const SUBSCRIPTIONS_ASKED: usize = 1_000;
 
 /// The oldest entry that some durable subscription has not acknowledged, as of the last look.
 #[derive(Clone, Debug)]
-pub(crate) struct Oldest {
+pub struct Oldest {
     place: Ordinal,
     /// When it was published, in milliseconds since 1970.
-    pub(crate) published_ms: u64,
+    pub published_ms: u64,
     /// A subscription that waits for it.
-    pub(crate) subscription: Arc<str>,
+    pub subscription: Arc<str>,
 }
 
 /// How often cursors were moved on because a quota was exceeded, since the topic was loaded.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Evictions {
-    pub(crate) by_size: u64,
-    pub(crate) by_age: u64,
+pub struct Evictions {
+    /// Because a backlog was too large.
+    pub by_size: u64,
+    /// Because its oldest entry was too old.
+    pub by_age: u64,
 }
 
 /// Which quota was exceeded.

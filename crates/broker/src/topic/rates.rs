@@ -19,32 +19,36 @@ const ELAPSED_MS_MIN: u64 = 1_000;
 
 /// A second's worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Rates {
-    pub(crate) messages: f64,
-    pub(crate) bytes: f64,
+pub struct Rates {
+    /// Messages.
+    pub messages: f64,
+    /// Bytes.
+    pub bytes: f64,
 }
 
 /// Counters over time.
 #[derive(Clone, Debug)]
-pub(crate) struct RateWindow {
+pub struct RateWindow {
     samples: VecDeque<(u64, Sent)>,
 }
 
 impl RateWindow {
     /// Counters that are zero at `now_ms`.
-    pub(crate) fn new(now_ms: u64) -> Self {
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
         Self {
             samples: VecDeque::from([(now_ms, Sent::default())]),
         }
     }
 
     /// When a sample was last taken.
-    pub(crate) fn last_ms(&self) -> u64 {
+    #[must_use]
+    pub fn last_ms(&self) -> u64 {
         self.samples.back().map_or(0, |(at_ms, _)| *at_ms)
     }
 
     /// Notes the counters, if it is time to.
-    pub(crate) fn sample(&mut self, now_ms: u64, total: Sent) {
+    pub fn sample(&mut self, now_ms: u64, total: Sent) {
         if now_ms.saturating_sub(self.last_ms()) < SPACING_MS && !self.samples.is_empty() {
             return;
         }
@@ -58,7 +62,8 @@ impl RateWindow {
     }
 
     /// The rates up to now.
-    pub(crate) fn rates(&self, now_ms: u64, total: Sent) -> Rates {
+    #[must_use]
+    pub fn rates(&self, now_ms: u64, total: Sent) -> Rates {
         let Some((from_ms, from)) = self.samples.front() else {
             return Rates::default();
         };

@@ -27,7 +27,7 @@ use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 use crate::options::Options;
 use crate::shard::{ConnectionEvent, ConnectionHandle, OwnedAck, Publish, Pumped, Receipt, Shard};
 use crate::topic::{
-    AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
+    Access, AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
     SubscribeRequest, SubscriptionType,
 };
 use pharos_catalog::CatalogOptions;

@@ -1,0 +1,93 @@
+//! The numbers of a shard. Cheap to gather: counters and histograms, nothing is read from storage.
+
+use std::rc::Rc;
+
+use crate::feed::{Feed, FeedStages};
+use crate::ids::TopicId;
+use crate::shard::{Counts, Shard};
+use crate::topic::{Past, StreamConsumerFigures, TopicFigures, Wanted};
+
+/// Topics, and feeds, that are asked before others on the shard get their turn.
+const ASKED_PER_TURN: usize = 16;
+
+/// One shard's numbers.
+#[derive(Clone, Debug)]
+pub struct ShardFigures {
+    /// Connections that came, and of these such as left.
+    pub connections: (u64, u64),
+    /// Connections that live here.
+    pub living: u64,
+    /// Topics whose home it is, with neither producers nor consumers one by one.
+    pub topics: Vec<TopicFigures>,
+    /// Feeds: where stream consumers here get their topics from, whatever shard is these topics' home.
+    pub feeds: Vec<FeedFigures>,
+    /// Stages of feeds that are gone.
+    pub past: FeedStages,
+    /// Of topics that are not loaded any more.
+    pub unloaded: Past,
+    /// Connections, lookups and loads.
+    pub counts: Counts,
+    /// Bytes held or reserved of what was read back for consumers that are behind.
+    pub backlog_bytes: u64,
+    /// Bytes of the newest entries at hand.
+    pub newest_bytes: u64,
+    /// Reads for consumers that are behind that wait for room.
+    pub backlog_waiting: u64,
+}
+
+/// One feed's numbers.
+#[derive(Clone, Debug)]
+pub struct FeedFigures {
+    /// Its topic.
+    pub topic: TopicId,
+    /// Its stream consumers.
+    pub stream_consumers: Vec<StreamConsumerFigures>,
+    /// How long entries took from durable to them, and back.
+    pub stages: FeedStages,
+}
+
+/// Asks all topics and feeds of a shard, a few at a time: messages must not wait until ten thousand were asked.
+pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
+    let mut topics = Vec::new();
+    // In one moment with the list of those that are loaded: what is unloaded meanwhile must be counted once.
+    let unloaded = {
+        let mut past = shard.topics.past.borrow_mut();
+        past.keep(|namespace| shard.shared.catalog.has_namespace(namespace));
+        past.clone()
+    };
+    for some in shard.topics.all().chunks(ASKED_PER_TURN) {
+        topics.extend(some.iter().map(|topic| topic.figures(Wanted::default())));
+        tokio::task::yield_now().await;
+    }
+    // In one moment: the stages of a feed that goes meanwhile must not be counted in both.
+    let (past, all) = (shard.past_stages(), shard.all_feeds());
+    let mut feeds = Vec::new();
+    for some in all.chunks(ASKED_PER_TURN) {
+        feeds.extend(some.iter().map(|feed| FeedFigures {
+            topic: feed.topic,
+            stream_consumers: stream_consumers(feed, false),
+            stages: feed.stages(),
+        }));
+        tokio::task::yield_now().await;
+    }
+    ShardFigures {
+        connections: shard.connection_counts(),
+        living: shard.connections_here(),
+        topics,
+        feeds,
+        past,
+        unloaded,
+        counts: shard.tally().counts(),
+        backlog_bytes: shard.backlog().used() as u64,
+        newest_bytes: shard.newest().used() as u64,
+        backlog_waiting: shard.backlog().waiting() as u64,
+    }
+}
+
+pub(super) fn stream_consumers(feed: &Feed, with_ranges: bool) -> Vec<StreamConsumerFigures> {
+    let (mut found, tail) = (Vec::new(), feed.tail());
+    feed.for_each_listener(|_, listener| {
+        found.push(StreamConsumerFigures::of(listener, tail, with_ranges));
+    });
+    found
+}

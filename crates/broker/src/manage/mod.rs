@@ -1,0 +1,133 @@
+//! What a layer above asks of topics to administer them, and the only way in for it: work beside a topic on its home shard, and
+//! numbers of topics, stream consumers and shards as plain data.
+//!
+//! ```text
+//!   Broker::at_home ───► home shard: TopicHandle, for as long as one piece of work lasts
+//!   Broker::stream_consumers, Broker::shard_figures ───► one round over all shards
+//! ```
+//! Clients come through a [`Caller`](crate::shard::Caller), which asks whether they may. Nothing here asks: what administers asks
+//! before. Every call may be made from any thread. Cancel safety: dropping a future does not stop work that was sent to a shard.
+
+mod figures;
+mod handle;
+
+use std::future::Future;
+
+use pharos_types::TopicName;
+
+pub use figures::{FeedFigures, ShardFigures};
+pub use handle::TopicHandle;
+
+use crate::broker::Broker;
+use crate::error::{Gone, TopicError};
+use crate::ids::{ShardId, TopicId};
+use crate::topic::{Access, DeleteIf, DeleteTurn, Maintenance, StreamConsumerFigures};
+
+impl Broker {
+    /// Does something with a topic that exists, on its home shard `home`; loads it first when it must.
+    ///
+    /// # Errors
+    /// What `work` answers; [`TopicError`] when the topic cannot be had, [`Gone`] when the broker stops.
+    pub async fn at_home<R, E, W, F>(&self, home: ShardId, name: TopicName, work: W) -> Result<R, E>
+    where
+        R: Send + 'static,
+        E: From<TopicError> + From<Gone> + Send + 'static,
+        W: FnOnce(TopicHandle) -> F + Send + 'static,
+        F: Future<Output = Result<R, E>> + 'static,
+    {
+        let outcome = self.call(home, move |shard| async move {
+            let topic = shard.topic(&name, Access::Existing).await?;
+            work(TopicHandle::new(topic)).await
+        });
+        outcome.await?
+    }
+
+    /// Whether a topic is loaded on its home shard `home` now.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub async fn is_loaded(&self, home: ShardId, name: TopicName) -> Result<bool, Gone> {
+        self.call(home, move |shard| async move { shard.loaded(&name).is_some() })
+            .await
+    }
+
+    /// Disconnects clients and forgets the loaded topic; it is loaded again when it is asked for.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub async fn unload(&self, home: ShardId, name: TopicName) -> Result<(), Gone> {
+        self.call(home, move |shard| async move { shard.unload(&name).await })
+            .await
+    }
+
+    /// Deletes a topic with all that it has; `force`: also when producers or consumers are on it.
+    ///
+    /// # Errors
+    /// `InUse`, `NotFound`: nothing was done. `Metadata`, `Storage`: it is there as before, or will be gone once the stores
+    /// do their part.
+    pub async fn delete_topic(&self, home: ShardId, name: TopicName, force: bool) -> Result<(), TopicError> {
+        let when = condition(force);
+        let outcome = self.call(
+            home,
+            move |shard| async move { shard.delete_topic(&name, when).await },
+        );
+        outcome.await?
+    }
+
+    /// Holds a topic that may be deleted, for a decision that follows. What comes to it waits.
+    ///
+    /// # Errors
+    /// `InUse`.
+    pub async fn hold_for_delete(
+        &self,
+        home: ShardId,
+        name: TopicName,
+        force: bool,
+    ) -> Result<DeleteTurn, TopicError> {
+        let when = condition(force);
+        let outcome = self.call(home, move |shard| async move {
+            shard.hold_for_delete(&name, when).await
+        });
+        outcome.await?
+    }
+
+    /// Measures the backlog of every loaded topic now, and does what its quotas say.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub async fn check_backlog_quotas(&self) -> Result<(), Gone> {
+        let all = self.call_all(|shard| async move { shard.maintain_all(Maintenance::Quotas).await });
+        all.await.map(drop)
+    }
+
+    /// What every stream consumer of a loaded topic says; `with_ranges`: with the ranges that each has acknowledged.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub async fn stream_consumers(
+        &self,
+        topic: TopicId,
+        with_ranges: bool,
+    ) -> Result<Vec<StreamConsumerFigures>, Gone> {
+        let asked = self.call_all(move |shard| async move {
+            let feed = shard.feed_by_id(topic);
+            feed.map_or_else(Vec::new, |feed| figures::stream_consumers(&feed, with_ranges))
+        });
+        Ok(asked.await?.into_iter().flatten().collect())
+    }
+
+    /// The numbers of every shard, of the topics that are loaded there and of the feeds.
+    ///
+    /// # Errors
+    /// [`Gone`].
+    pub async fn shard_figures(&self) -> Result<Vec<ShardFigures>, Gone> {
+        self.call_all(figures::of_shard).await
+    }
+}
+
+fn condition(force: bool) -> DeleteIf {
+    match force {
+        true => DeleteIf::Always,
+        false => DeleteIf::Unused,
+    }
+}
