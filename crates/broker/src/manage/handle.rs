@@ -51,21 +51,21 @@ impl TopicHandle {
     /// The entry at a position, or the next one that there is; [`end`](Self::end) when there is none.
     #[must_use]
     pub fn at_or_after(&self, position: Position) -> Ordinal {
-        let found = self.0.state.borrow().ledger.ordinal_of(position);
+        let found = self.0.state.borrow().stored.log.ledger.ordinal_of(position);
         found.at_or_after(self.end())
     }
 
     /// The entry after a position; [`end`](Self::end) when there is none.
     #[must_use]
     pub fn after(&self, position: Position) -> Ordinal {
-        let found = self.0.state.borrow().ledger.ordinal_of(position);
+        let found = self.0.state.borrow().stored.log.ledger.ordinal_of(position);
         found.after(self.end())
     }
 
     /// The position of an entry; `None` at the end.
     #[must_use]
     pub fn position_of(&self, entry: Ordinal) -> Option<Position> {
-        self.0.state.borrow().ledger.position_of(entry)
+        self.0.state.borrow().stored.log.ledger.position_of(entry)
     }
 
     /// Where subscribing there begins.
@@ -153,6 +153,7 @@ impl TopicHandle {
     pub async fn round_trip(&self, producer: &str, text: &str, timeout: Duration) -> Result<(), String> {
         let topic = &self.0;
         let sent: bytes::Bytes = topic
+            .cx
             .codec
             .encode_own(producer, clock::wall_ms(), text.as_bytes())
             .into();

@@ -387,7 +387,7 @@ impl Caller<'_> {
             let Some(subscription) = topic.subscription_of(key) else {
                 return Err(CursorError::NoConsumer);
             };
-            let resource = Resource::Subscription(&topic.name, &subscription);
+            let resource = Resource::Subscription(&topic.cx.name, &subscription);
             if let Err(denied) = access.check(&who, action, resource) {
                 return Ok(Err(denied));
             }

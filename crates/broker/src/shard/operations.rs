@@ -57,7 +57,7 @@ impl Shard {
         self.call(self.shared.placement.home(topic)?, move |shard| async move {
             let topic = shard.ensured_topic(&name).await?;
             let grant = topic.add_producer(request).await?;
-            Ok((topic.id, grant))
+            Ok((topic.cx.id, grant))
         })
         .await?
     }

@@ -166,7 +166,7 @@ impl Topic {
     /// Gives up the places of broadcast consumers that were absent too long or hold back too much, and makes sure that of
     /// the others it is stored since when they are absent.
     pub(crate) fn drop_absentees(&self, now_ms: u64) {
-        let Some(shard) = self.shard() else { return };
+        let Some(shard) = self.cx.shard() else { return };
         let options = &shard.shared.options;
         let retention_ms = options.absent_retention.map_or(u64::MAX, |time| {
             u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -176,7 +176,7 @@ impl Topic {
         let state = &mut *guard;
         Self::forget_rivalries(state);
         let (mut dropped, mut stored) = (Vec::new(), Vec::new());
-        for subscription in state.subscriptions.values_mut() {
+        for subscription in state.attached.subscriptions.values_mut() {
             let Body::Broadcast(body) = &mut subscription.body else {
                 continue;
             };
@@ -188,15 +188,18 @@ impl Topic {
                 let Some(slot) = member.cursor.slot.filter(|_| member.named) else {
                     continue;
                 };
-                let (acked_to, backlog) = (acks.acked_to(), acks.backlog(state.ledger.durable_end()));
-                let bytes = bytes_after(state.ledger.ledgers(), acked_to);
+                let (acked_to, backlog) = (
+                    acks.acked_to(),
+                    acks.backlog(state.stored.log.ledger.durable_end()),
+                );
+                let bytes = bytes_after(state.stored.log.ledger.ledgers(), acked_to);
                 let too_long = now_ms.saturating_sub(since_ms) >= retention_ms;
                 let too_much = bytes > backlog_bytes_max;
                 if !too_long && !too_much {
                     stored.push((slot, member.presence));
                     continue;
                 }
-                tracing::warn!(topic = %self.name, subscription = %subscription.name, consumer = %name,
+                tracing::warn!(topic = %self.cx.name, subscription = %subscription.name, consumer = %name,
                     too_long, too_much, absent_seconds = now_ms.saturating_sub(since_ms) / 1000,
                     acknowledged_before = acked_to.0, entries = backlog, bytes,
                     "absent broadcast consumer lost its place: what it has not acknowledged may be deleted");
@@ -229,7 +232,7 @@ impl Topic {
 
     /// Gives a consumer that lost its place one again: behind what it had acknowledged, as far as that is still kept.
     pub(super) fn take_back(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>) {
-        let (first, now_ms) = (state.ledger.first(), clock::wall_ms());
+        let (first, now_ms) = (state.stored.log.ledger.first(), clock::wall_ms());
         let Some(member) = member_of(state, &request.subscription, name) else {
             return;
         };
@@ -256,15 +259,17 @@ impl Topic {
         if let Some(Body::Broadcast(body)) = body_of(state, &request.subscription) {
             body.counts.add(once);
         }
-        if let Some(shard) = self.shard() {
+        if let Some(shard) = self.cx.shard() {
             shard.tally().broadcast(once);
         }
         let goes_on_at = acks.next_unacked(acks.acked_to());
         let position = state
+            .stored
+            .log
             .ledger
             .position_of(goes_on_at)
             .map(|position| position.to_string());
-        tracing::warn!(topic = %self.name, subscription = %request.subscription, consumer = %name,
+        tracing::warn!(topic = %self.cx.name, subscription = %request.subscription, consumer = %name,
             address = %request.info.address, absent_seconds = now_ms.saturating_sub(since_ms) / 1000,
             acknowledged_before = acked_to.0, goes_on_at = goes_on_at.0, position, entries_skipped,
             "broadcast consumer is back after its place was given up; what was deleted meanwhile it does not get");
@@ -282,7 +287,7 @@ impl BroadcastMember {
 }
 
 fn body_of<'a>(state: &'a mut State, subscription: &SubscriptionName) -> Option<&'a mut Body> {
-    Some(&mut state.subscriptions.get_mut(subscription)?.body)
+    Some(&mut state.attached.subscriptions.get_mut(subscription)?.body)
 }
 
 pub(super) fn member_of<'a>(

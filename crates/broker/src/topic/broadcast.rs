@@ -45,6 +45,7 @@ impl Topic {
         }
         let durable = request.durable;
         let lease = state
+            .attached
             .subscriptions
             .get_mut(&request.subscription)
             .and_then(|subscription| {
@@ -72,7 +73,7 @@ impl Topic {
     /// Gives up the place of a broadcast name, if no consumer has it.
     pub(super) fn forget_place(&self, subscription: &SubscriptionName, name: &str) {
         let mut state = self.state.borrow_mut();
-        let subscription = state.subscriptions.get_mut(subscription);
+        let subscription = state.attached.subscriptions.get_mut(subscription);
         let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
             return;
         };
@@ -94,7 +95,7 @@ impl Topic {
         name: &Arc<str>,
         turn: ConsumerKey,
     ) -> Result<(), SubscribeError> {
-        let subscription = state.subscriptions.get_mut(&request.subscription);
+        let subscription = state.attached.subscriptions.get_mut(&request.subscription);
         let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
             return Ok(());
         };
@@ -116,7 +117,7 @@ impl Topic {
         subscription: &SubscriptionName,
         name: &Arc<str>,
     ) -> Option<ConsumerKey> {
-        let Body::Broadcast(body) = &state.subscriptions.get(subscription)?.body else {
+        let Body::Broadcast(body) = &state.attached.subscriptions.get(subscription)?.body else {
             return None;
         };
         Some(body.members.get(name)?.cursor.handed_over()?.key)
@@ -124,7 +125,7 @@ impl Topic {
 
     /// A place for the name, where it was left, or a new one.
     fn ensure_member(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>, named: bool) {
-        let Some(subscription) = state.subscriptions.get(&request.subscription) else {
+        let Some(subscription) = state.attached.subscriptions.get(&request.subscription) else {
             return;
         };
         let Some(number) = subscription.number else { return };
@@ -140,7 +141,7 @@ impl Topic {
         let acks = AckState::new(self.start_of(state, request.start));
         let slot = match named {
             true => self.new_slot(state, Some(name), number, acks.clone()),
-            false => state.cursors.add_passing(acks.clone()),
+            false => state.stored.cursors.add_passing(acks.clone()),
         };
         let member = BroadcastMember {
             cursor: Cursor {
@@ -154,6 +155,7 @@ impl Topic {
             newest: 0,
         };
         if let Some(Body::Broadcast(body)) = state
+            .attached
             .subscriptions
             .get_mut(&request.subscription)
             .map(|s| &mut s.body)
@@ -169,7 +171,7 @@ fn place_moved(
     subscription: &SubscriptionName,
     name: &Arc<str>,
 ) -> Option<oneshot::Receiver<()>> {
-    let subscription = state.subscriptions.get_mut(subscription)?;
+    let subscription = state.attached.subscriptions.get_mut(subscription)?;
     let Body::Broadcast(body) = &mut subscription.body else {
         return None;
     };

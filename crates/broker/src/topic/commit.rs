@@ -26,7 +26,7 @@ impl Topic {
     /// The storage's reason; the records may or may not survive.
     pub(super) async fn commit_cursors(&self) -> Result<(), String> {
         let (sender, receiver) = oneshot::channel();
-        self.state.borrow_mut().commits.waiting.push(sender);
+        self.state.borrow_mut().stored.commits.waiting.push(sender);
         self.start_commit();
         receiver
             .await
@@ -43,7 +43,7 @@ impl Topic {
         }
         let name = {
             let state = self.state.borrow();
-            let consumer = state.consumers.get(&key);
+            let consumer = state.attached.consumers.get(&key);
             consumer.map(|consumer| consumer.subscription.clone())
         };
         if let Some(name) = name {
@@ -63,11 +63,11 @@ impl Topic {
 
     /// Starts writing what is queued in the cursor log, without waiting for it.
     pub(super) fn start_commit(&self) {
-        let Some(me) = self.me() else { return };
+        let Some(me) = self.cx.me() else { return };
         {
             let mut state = self.state.borrow_mut();
-            state.commits.queued = true;
-            if std::mem::replace(&mut state.commits.running, true) {
+            state.stored.commits.queued = true;
+            if std::mem::replace(&mut state.stored.commits.running, true) {
                 return;
             }
         }
@@ -77,10 +77,10 @@ impl Topic {
             loop {
                 let (waiting, ending, ticket) = {
                     let mut state = me.state.borrow_mut();
-                    state.commits.queued = false;
-                    let waiting = std::mem::take(&mut state.commits.waiting);
-                    let ending = state.cursors.take_ending();
-                    let ticket = state.cursors.log_mut().commit();
+                    state.stored.commits.queued = false;
+                    let waiting = std::mem::take(&mut state.stored.commits.waiting);
+                    let ending = state.stored.cursors.take_ending();
+                    let ticket = state.stored.cursors.log_mut().commit();
                     me.maintain_cursors(&mut state);
                     (waiting, ending, ticket)
                 };
@@ -88,7 +88,7 @@ impl Topic {
                     let reason = super::publish::chain(&error);
                     if error.is_transient() {
                         // The store says what it lacks; here it would be said for each topic, every second.
-                        tracing::debug!(topic = %me.name, reason, "cursors are stored later");
+                        tracing::debug!(topic = %me.cx.name, reason, "cursors are stored later");
                     } else {
                         let mut state = me.state.borrow_mut();
                         let reason = format!("cursor log: {reason}");
@@ -103,14 +103,16 @@ impl Topic {
                 let mut state = me.state.borrow_mut();
                 match outcome {
                     Ok(()) => me.let_go(&mut state, &ending),
-                    Err(_) => state.cursors.put_back_ending(ending),
+                    Err(_) => state.stored.cursors.put_back_ending(ending),
                 }
                 if outcome.is_err() {
                     // Those who came meanwhile would fail the same way: dropping their senders tells them.
-                    state.commits.waiting.clear();
+                    state.stored.commits.waiting.clear();
                 }
-                if state.commits.waiting.is_empty() && (outcome.is_err() || !state.commits.queued) {
-                    state.commits.running = false;
+                if state.stored.commits.waiting.is_empty()
+                    && (outcome.is_err() || !state.stored.commits.queued)
+                {
+                    state.stored.commits.running = false;
                     return;
                 }
             }
@@ -120,7 +122,7 @@ impl Topic {
     /// The end of cursors is durable: what they held may go.
     fn let_go(&self, state: &mut State, ending: &[Ordinal]) {
         if !ending.is_empty() {
-            state.cursors.let_go(ending);
+            state.stored.cursors.let_go(ending);
             self.trim_soon(state);
         }
     }

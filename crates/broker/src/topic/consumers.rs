@@ -49,17 +49,17 @@ impl Topic {
         if lease.is_none() && self.is_cursor_on_its_way(&mut state, key) {
             return; // Sent to it while it left: it comes back from its shard, and the consumer is gone then.
         }
-        let Some(consumer) = state.consumers.remove(&key) else {
+        let Some(consumer) = state.attached.consumers.remove(&key) else {
             return;
         };
-        if state.consumers.is_empty() {
+        if state.attached.consumers.is_empty() {
             // Most topics have few, and then none for long.
-            state.consumers.shrink_to_fit();
+            state.attached.consumers.shrink_to_fit();
         }
         if let Some(lease) = lease {
             self.take_home(&mut state, &consumer, key, lease);
         }
-        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) else {
             return;
         };
         subscription.consumers.retain(|other| *other != key);
@@ -85,10 +85,10 @@ impl Topic {
 
     /// Whether a consumer that left without a cursor is handed over one: it is marked as leaving then.
     fn is_cursor_on_its_way(&self, state: &mut State, key: ConsumerKey) -> bool {
-        let Some(consumer) = state.consumers.get_mut(&key) else {
+        let Some(consumer) = state.attached.consumers.get_mut(&key) else {
             return false;
         };
-        let subscription = state.subscriptions.get(&consumer.subscription);
+        let subscription = state.attached.subscriptions.get(&consumer.subscription);
         let is_lent = subscription.is_some_and(|subscription| match &subscription.body {
             Body::Stream(cursor) => cursor
                 .handed_over()
@@ -112,7 +112,7 @@ impl Topic {
 
     /// The last consumer left: the cursor of a dispatched subscription rests at home; a non-durable one is gone.
     pub(super) fn rest(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(subscription) = state.subscriptions.get_mut(name) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
             return;
         };
         if let Body::Dispatched(body) = &subscription.body {
@@ -128,11 +128,11 @@ impl Topic {
                 self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
             }
         }
-        let Some(subscription) = state.subscriptions.get(name) else {
+        let Some(subscription) = state.attached.subscriptions.get(name) else {
             return;
         };
         if !subscription.is_durable() && !subscription.fenced {
-            state.subscriptions.remove(name);
+            state.attached.subscriptions.remove(name);
         }
     }
 
@@ -145,8 +145,8 @@ impl Topic {
         lease: CursorHandoff,
     ) {
         self.returned(state, consumer.connection.shard);
-        state.counters.sent.add(lease.activity.sent);
-        let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) else {
+        state.stored.publishing.counters.sent.add(lease.activity.sent);
+        let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) else {
             return;
         };
         subscription.activity.add(&lease.activity);
@@ -163,6 +163,7 @@ impl Topic {
     pub(super) fn on_returned(&self, key: ConsumerKey, lease: CursorHandoff) {
         let mut state = self.state.borrow_mut();
         if state
+            .attached
             .consumers
             .get(&key)
             .is_some_and(|consumer| consumer.is_leaving)
@@ -170,13 +171,13 @@ impl Topic {
             drop(state);
             return self.on_detach(key, Some(lease));
         }
-        let Some(mut consumer) = state.consumers.remove(&key) else {
+        let Some(mut consumer) = state.attached.consumers.remove(&key) else {
             return;
         };
         consumer.activity.add(&lease.activity);
         self.take_home(&mut state, &consumer, key, lease);
         let name = consumer.subscription.clone();
-        state.consumers.insert(key, consumer);
+        state.attached.consumers.insert(key, consumer);
         self.choose_active(&mut state, &name);
         drop(state);
         // What it acknowledged since its shard last reported is only queued.
@@ -185,10 +186,10 @@ impl Topic {
 
     /// Tells a consumer's connection to close it.
     pub(super) fn close_consumer(&self, state: &State, key: ConsumerKey) {
-        let Some(consumer) = state.consumers.get(&key) else {
+        let Some(consumer) = state.attached.consumers.get(&key) else {
             return;
         };
-        let Some(shard) = self.shard() else { return };
+        let Some(shard) = self.cx.shard() else { return };
         shard.tell_connection(
             consumer.connection,
             ConnectionEvent::ConsumerClosed {
@@ -205,6 +206,7 @@ impl Topic {
         name: &SubscriptionName,
     ) -> Vec<tokio::sync::oneshot::Receiver<()>> {
         let keys = state
+            .attached
             .subscriptions
             .get(name)
             .map(|subscription| subscription.consumers.clone())
@@ -221,7 +223,7 @@ impl Topic {
         key: ConsumerKey,
     ) -> Option<tokio::sync::oneshot::Receiver<()>> {
         self.close_consumer(state, key);
-        let consumer = state.consumers.get_mut(&key)?;
+        let consumer = state.attached.consumers.get_mut(&key)?;
         let (sender, receiver) = tokio::sync::oneshot::channel();
         consumer.leaving.push(sender);
         Some(receiver)

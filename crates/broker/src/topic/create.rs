@@ -45,7 +45,7 @@ impl Topic {
         start: Ordinal,
         properties: &[(String, String)],
     ) {
-        let number = durable.then(|| state.cursors.log().subscription_free().0);
+        let number = durable.then(|| state.stored.cursors.log().subscription_free().0);
         if let Some(number) = number {
             let record = cursor_store::subscription_created(number, name.as_str(), broadcast, properties);
             self.change_cursors(state, |cursors| cursors.queue(record));
@@ -76,7 +76,10 @@ impl Topic {
             dropped: 0,
             expired: Default::default(),
         };
-        state.subscriptions.insert(name.clone(), Box::new(subscription));
+        state
+            .attached
+            .subscriptions
+            .insert(name.clone(), Box::new(subscription));
     }
 
     /// Takes a durable place and queues its record.
@@ -87,7 +90,7 @@ impl Topic {
         number: u32,
         acks: AckState,
     ) -> SlotId {
-        let (id, queued) = state.cursors.add(member, number, acks);
+        let (id, queued) = state.stored.cursors.add(member, number, acks);
         self.change_cursors(state, |_| queued);
         id
     }

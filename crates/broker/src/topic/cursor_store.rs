@@ -102,20 +102,22 @@ fn map(properties: &[(String, String)]) -> BTreeMap<String, String> {
 impl Topic {
     /// Starts whatever the cursor log wants done (rolling over), and comes again while it waits for the engine.
     pub(super) fn maintain_cursors(&self, state: &mut State) {
-        while let Some(work) = state.cursors.log_mut().take_maintenance(clock::wall_ms()) {
-            let Some(me) = self.me() else { return };
+        while let Some(work) = state.stored.cursors.log_mut().take_maintenance(clock::wall_ms()) {
+            let Some(me) = self.cx.me() else { return };
             spawn_local(async move {
                 let done = work.await;
                 me.on_cursors_maintained(done);
             });
         }
-        if state.cursors.log().is_behind() && !std::mem::replace(&mut state.commits.comes_again, true) {
-            let me = self.me.clone();
+        if state.stored.cursors.log().is_behind()
+            && !std::mem::replace(&mut state.stored.commits.comes_again, true)
+        {
+            let me = self.cx.me.clone();
             spawn_local(async move {
                 tokio::time::sleep(CATCH_UP_INTERVAL).await;
                 if let Some(me) = me.upgrade() {
                     let mut state = me.state.borrow_mut();
-                    state.commits.comes_again = false;
+                    state.stored.commits.comes_again = false;
                     me.maintain_cursors(&mut state);
                 }
             });
@@ -124,10 +126,15 @@ impl Topic {
 
     fn on_cursors_maintained(&self, done: cursor_log::RollDone) {
         let mut state = self.state.borrow_mut();
-        match state.cursors.log_mut().on_maintenance(done, clock::wall_ms()) {
+        match state
+            .stored
+            .cursors
+            .log_mut()
+            .on_maintenance(done, clock::wall_ms())
+        {
             cursor_log::RollEvent::Nothing | cursor_log::RollEvent::Rolled => {}
             cursor_log::RollEvent::Retrying(error) => {
-                tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
+                tracing::warn!(topic = %self.cx.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
             }
             cursor_log::RollEvent::Failed(error) => {
                 let reason = super::publish::chain(&error);
@@ -145,9 +152,9 @@ impl Topic {
 /// Puts subscriptions and cursors back as the log knows them.
 pub(super) fn restore(state: &mut State) {
     let now_ms = clock::wall_ms();
-    let first = state.ledger.first();
+    let first = state.stored.log.ledger.first();
     let mut slots = Vec::new();
-    for (id, stored) in state.cursors.log().subscriptions() {
+    for (id, stored) in state.stored.cursors.log().subscriptions() {
         let Ok(name) = SubscriptionName::new(&stored.name) else {
             continue;
         };
@@ -161,7 +168,7 @@ pub(super) fn restore(state: &mut State) {
             })
         };
         for slot in &stored.slots {
-            let Some(cursor) = state.cursors.log().cursor(*slot) else {
+            let Some(cursor) = state.stored.cursors.log().cursor(*slot) else {
                 continue;
             };
             let id = SlotId(slot.0);
@@ -215,7 +222,7 @@ pub(super) fn restore(state: &mut State) {
             dropped: 0,
             expired: Default::default(),
         };
-        state.subscriptions.insert(name, Box::new(subscription));
+        state.attached.subscriptions.insert(name, Box::new(subscription));
     }
-    state.cursors.restore(slots);
+    state.stored.cursors.restore(slots);
 }

@@ -32,7 +32,7 @@ impl Topic {
         state: &mut State,
         change: impl FnOnce(&mut DurableCursors) -> Result<(), QueueError>,
     ) {
-        if let Err(error) = change(&mut state.cursors) {
+        if let Err(error) = change(&mut state.stored.cursors) {
             let reason = super::publish::chain(&error);
             self.fail(state, &format!("cursor log: {reason}"), error.is_transient());
         }
@@ -45,13 +45,13 @@ impl Topic {
         }
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let Some(consumer) = state.consumers.get(&key) else {
+        let Some(consumer) = state.attached.consumers.get(&key) else {
             return;
         };
         let name = consumer.subscription.clone();
-        let end = state.ledger.durable_end();
-        let table = state.ledger.table();
-        let Some(subscription) = state.subscriptions.get_mut(&name) else {
+        let end = state.stored.log.ledger.durable_end();
+        let table = state.stored.log.ledger.table();
+        let Some(subscription) = state.attached.subscriptions.get_mut(&name) else {
             return;
         };
         match &mut subscription.body {
@@ -78,7 +78,7 @@ impl Topic {
                 if messages > 0 {
                     let now = Moment::at(clock::now());
                     subscription.activity.note_acked(messages, now);
-                    if let Some(consumer) = state.consumers.get_mut(&key) {
+                    if let Some(consumer) = state.attached.consumers.get_mut(&key) {
                         consumer.activity.note_acked(messages, now);
                     }
                 }
@@ -103,7 +103,7 @@ impl Topic {
                     // It was handed to another consumer meanwhile: the acknowledgement still counts.
                     let (connection, key) = (handed_over.connection, handed_over.key);
                     let acks = acks.to_vec();
-                    self.send_feed(
+                    self.cx.send_feed(
                         connection.shard,
                         FeedMessage::Ack {
                             connection,
@@ -120,8 +120,14 @@ impl Topic {
 
     /// The ordinal of a position, or of the next entry that exists.
     pub(super) fn ordinal_at_or_after(&self, state: &State, position: Position) -> Ordinal {
-        let end = state.ledger.durable_end();
-        state.ledger.table().ordinal_of(position, end).at_or_after(end)
+        let end = state.stored.log.ledger.durable_end();
+        state
+            .stored
+            .log
+            .ledger
+            .table()
+            .ordinal_of(position, end)
+            .at_or_after(end)
     }
 }
 

@@ -57,14 +57,14 @@ impl Topic {
     /// # Errors
     /// `Storage`: it cannot be read now; later it may.
     pub(super) async fn look_at(&self, place: Ordinal) -> Result<Look, CursorError> {
-        let read = self.state.borrow().ledger.read(place, 1, usize::MAX);
+        let read = self.state.borrow().stored.log.ledger.read(place, 1, usize::MAX);
         match read.await {
             Ok(found) => {
-                let entry = found.into_iter().next().map(|entry| self.feed_entry(entry));
+                let entry = found.into_iter().next().map(|entry| self.cx.feed_entry(entry));
                 let entry = entry.filter(|entry| entry.ordinal == place);
                 Ok(entry.map_or(Look::Nothing, Look::Entry))
             }
-            Err(_) if place < self.state.borrow().ledger.first() => Ok(Look::Nothing),
+            Err(_) if place < self.state.borrow().stored.log.ledger.first() => Ok(Look::Nothing),
             Err(error) if error.is_lasting() => {
                 self.note_damage(place, &error);
                 Ok(Look::Unreadable)
@@ -79,7 +79,7 @@ impl Topic {
         if !self.skips(error) {
             return None;
         }
-        let position = self.state.borrow().ledger.position_of(place)?;
+        let position = self.state.borrow().stored.log.ledger.position_of(place)?;
         self.count_skip();
         Some(Arc::new(FeedEntry {
             ordinal: place,
@@ -96,12 +96,12 @@ impl Topic {
 
     /// Whether who comes to an entry that answers this is moved past it.
     pub(super) fn skips(&self, error: &ReadError) -> bool {
-        let shard = self.shard();
+        let shard = self.cx.shard();
         error.is_lost() && shard.is_some_and(|shard| shard.shared.options.skip_lost_entries)
     }
 
     pub(super) fn count_skip(&self) {
-        if let Some(shard) = self.shard() {
+        if let Some(shard) = self.cx.shard() {
             shard.tally().lost_skipped();
         }
     }
@@ -110,20 +110,25 @@ impl Topic {
     pub(super) fn note_damage(&self, place: Ordinal, error: &ReadError) {
         let (is_new, position) = {
             let mut state = self.state.borrow_mut();
-            let first = state.ledger.first();
+            let first = state.stored.log.ledger.first();
             (
-                state.damage.note(place, first),
-                state.ledger.position_of(place).map(|at| at.to_string()),
+                state.stored.log.damage.note(place, first),
+                state
+                    .stored
+                    .log
+                    .ledger
+                    .position_of(place)
+                    .map(|at| at.to_string()),
             )
         };
         if !is_new {
             return;
         }
-        if let Some(shard) = self.shard() {
+        if let Some(shard) = self.cx.shard() {
             shard.tally().entry_unreadable();
         }
         tracing::error!(
-            topic = %self.name,
+            topic = %self.cx.name,
             position = position.unwrap_or_default(),
             error = chain(error),
             are_moved = self.skips(error),

@@ -102,7 +102,7 @@ impl Shard {
             let may = match when {
                 DeleteIf::Always => true,
                 DeleteIf::Unused => !is_in_use(state),
-                DeleteIf::Inactive(id) => topic.id == id && topic.is_given_up(state, now_ms),
+                DeleteIf::Inactive(id) => topic.cx.id == id && topic.is_given_up(state, now_ms),
             };
             if may { Ok(()) } else { Err(TopicError::InUse) }
         })
@@ -205,7 +205,9 @@ impl Shard {
 
 /// Whether producers, or consumers, are attached or wait to be.
 pub(super) fn is_in_use(state: &State) -> bool {
-    state.producers.len() > 0 || state.producers.waiting_len() > 0 || !state.consumers.is_empty()
+    state.stored.publishing.producers.len() > 0
+        || state.stored.publishing.producers.waiting_len() > 0
+        || !state.attached.consumers.is_empty()
 }
 
 fn delete_error(error: catalog::TopicError) -> TopicError {

@@ -53,7 +53,7 @@ enum Failed {
 impl Topic {
     /// How dispatchers of this topic behave.
     pub(super) fn dispatch_options(state: &State) -> (dispatch::Options, Limits) {
-        let delayed = state.rules.delayed_delivery;
+        let delayed = state.stored.rules.delayed_delivery;
         let delay = DelayOptions {
             tick_ms: i64::try_from(millis(delayed.tick)).unwrap_or(1000),
             strict: delayed.strict,
@@ -64,8 +64,8 @@ impl Topic {
             ..dispatch::Options::default()
         };
         let limits = Limits {
-            unacked_per_consumer_max: state.rules.max_unacked_per_consumer,
-            unacked_per_subscription_max: state.rules.max_unacked_per_subscription,
+            unacked_per_consumer_max: state.stored.rules.max_unacked_per_consumer,
+            unacked_per_subscription_max: state.stored.rules.max_unacked_per_subscription,
         };
         (options, limits)
     }
@@ -73,6 +73,7 @@ impl Topic {
     /// Something became durable: every dispatcher may have work.
     pub(super) fn run_dispatchers(&self, state: &mut State) {
         let names: Vec<SubscriptionName> = state
+            .attached
             .subscriptions
             .values()
             .filter(|subscription| matches!(subscription.body, Body::Dispatched(_)))
@@ -95,11 +96,12 @@ impl Topic {
 
     /// One round. Returns whether another may follow at once.
     fn run_round(&self, state: &mut State, name: &SubscriptionName) -> bool {
-        let end = state.ledger.durable_end();
-        let Some(shard) = self.shard() else {
+        let end = state.stored.log.ledger.durable_end();
+        let Some(shard) = self.cx.shard() else {
             return false;
         };
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
+        else {
             return false;
         };
         if body.reading || body.awaits_room {
@@ -122,9 +124,18 @@ impl Topic {
                 bytes_max,
             } => {
                 let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
-                let (entries_max, from) = (entries_max as usize, from.max(state.ledger.first()));
-                if let Some(entries) = state.ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
-                    let entries: Vec<_> = entries.into_iter().map(|entry| self.feed_entry(entry)).collect();
+                let (entries_max, from) = (entries_max as usize, from.max(state.stored.log.ledger.first()));
+                if let Some(entries) =
+                    state
+                        .stored
+                        .log
+                        .ledger
+                        .cached(from, entries_max, bytes_max, ReadTo::Durable)
+                {
+                    let entries: Vec<_> = entries
+                        .into_iter()
+                        .map(|entry| self.cx.feed_entry(entry))
+                        .collect();
                     self.deal(state, name, &entries, &[]);
                     return true;
                 }
@@ -136,10 +147,18 @@ impl Topic {
                 let wanted = runs(&ordinals);
                 // A single run is often what was just sent and comes back unacknowledged: it may still be at hand.
                 if let [(from, count)] = *wanted
-                    && from >= state.ledger.first()
-                    && let Some(entries) = state.ledger.cached(from, count, bytes_max, ReadTo::Durable)
+                    && from >= state.stored.log.ledger.first()
+                    && let Some(entries) =
+                        state
+                            .stored
+                            .log
+                            .ledger
+                            .cached(from, count, bytes_max, ReadTo::Durable)
                 {
-                    let entries: Vec<_> = entries.into_iter().map(|entry| self.feed_entry(entry)).collect();
+                    let entries: Vec<_> = entries
+                        .into_iter()
+                        .map(|entry| self.cx.feed_entry(entry))
+                        .collect();
                     self.deal(state, name, &entries, &[]);
                     return true;
                 }
@@ -152,7 +171,7 @@ impl Topic {
     /// Asks the dispatcher again when sockets have taken some of what was handed out.
     fn await_room(&self, shard: &Rc<Shard>, name: &SubscriptionName, body: &mut DispatchedBody) {
         body.awaits_room = true;
-        let (me, unwritten, name) = (self.me.clone(), shard.shared.unwritten.clone(), name.clone());
+        let (me, unwritten, name) = (self.cx.me.clone(), shard.shared.unwritten.clone(), name.clone());
         spawn_local(async move {
             unwritten.room_to_deal().await;
             if let Some(me) = me.upgrade() {
@@ -164,7 +183,8 @@ impl Topic {
     /// There is room to deal again.
     fn on_room(&self, name: &SubscriptionName) {
         let mut state = self.state.borrow_mut();
-        if let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) {
+        if let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
+        {
             body.awaits_room = false;
             self.run_dispatcher(&mut state, name);
         }
@@ -179,15 +199,20 @@ impl Topic {
         wanted: Vec<(Ordinal, usize)>,
         bytes_max: usize,
     ) {
-        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+        let (Some(me), Some(shard)) = (self.cx.me(), self.cx.shard()) else {
             return;
         };
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
+        else {
             return;
         };
         body.reading = true;
         let name = name.clone();
-        let epoch = state.subscriptions.get(&name).map_or(0, |s| s.generation);
+        let epoch = state
+            .attached
+            .subscriptions
+            .get(&name)
+            .map_or(0, |s| s.generation);
         spawn_local(async move {
             let Some(room) = shard.room_to_read(bytes_max).await else {
                 return;
@@ -201,7 +226,7 @@ impl Topic {
     /// A read for a subscription is over.
     fn on_runs_read(&self, name: &SubscriptionName, generation: u64, outcome: Result<Runs, Failed>) {
         let mut state = self.state.borrow_mut();
-        let Some(subscription) = state.subscriptions.get_mut(name) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
             return;
         };
         if subscription.generation != generation {
@@ -222,7 +247,7 @@ impl Topic {
             }
             Err(failed) => {
                 if let Failed::Now(error) = failed {
-                    tracing::error!(topic = %self.name, subscription = %name, error, "cannot read for a subscription");
+                    tracing::error!(topic = %self.cx.name, subscription = %name, error, "cannot read for a subscription");
                 }
                 body.dispatcher.read_failed();
                 body.read_failures = body.read_failures.saturating_add(1);
@@ -246,7 +271,7 @@ impl Topic {
             if bytes >= bytes_max && !runs.entries.is_empty() {
                 break;
             }
-            let first = self.state.borrow().ledger.first();
+            let first = self.state.borrow().stored.log.ledger.first();
             let start = (*from).max(first);
             let end = from.plus(*count as u64);
             // What lies before the first ledger that is left was trimmed: acknowledged by all other subscriptions.
@@ -255,11 +280,13 @@ impl Topic {
                 continue;
             }
             let count = usize::try_from(start.count_to(end)).unwrap_or(usize::MAX);
-            let read = self
-                .state
-                .borrow()
-                .ledger
-                .read(start, count, bytes_max - bytes.min(bytes_max));
+            let read =
+                self.state
+                    .borrow()
+                    .stored
+                    .log
+                    .ledger
+                    .read(start, count, bytes_max - bytes.min(bytes_max));
             let found = match read.await {
                 Ok(found) => found,
                 Err(error) if error.is_lasting() => {
@@ -282,7 +309,7 @@ impl Topic {
                 found
                     .into_iter()
                     .filter(|entry| entry.ordinal < end)
-                    .map(|entry| self.feed_entry(entry)),
+                    .map(|entry| self.cx.feed_entry(entry)),
             );
         }
         Ok(runs)
@@ -295,7 +322,7 @@ impl Topic {
         ordinals: &[Ordinal],
         bytes_max: usize,
     ) -> Result<(Vec<Arc<FeedEntry>>, Vec<Ordinal>), ReadAgainError> {
-        let shard = self.shard().ok_or(ReadAgainError::Closed)?;
+        let shard = self.cx.shard().ok_or(ReadAgainError::Closed)?;
         let room = shard.room_to_read(bytes_max).await;
         let room = room.ok_or(ReadAgainError::Closed)?;
         // One that was lost meanwhile ends this: what its consumer had comes again, around that one.
@@ -310,7 +337,8 @@ impl Topic {
 
     /// Gives entries to the dispatcher and sends what it deals.
     fn deal(&self, state: &mut State, name: &SubscriptionName, entries: &[Arc<FeedEntry>], gone: &[Ordinal]) {
-        let (Some(subscription), Some(shard)) = (state.subscriptions.get_mut(name), self.shard()) else {
+        let (Some(subscription), Some(shard)) = (state.attached.subscriptions.get_mut(name), self.cx.shard())
+        else {
             return;
         };
         let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
@@ -319,7 +347,7 @@ impl Topic {
         };
         let refs: Vec<EntryRef> = entries
             .iter()
-            .map(|entry| entry_ref(self.codec, entry, by_key))
+            .map(|entry| entry_ref(self.cx.codec, entry, by_key))
             .collect();
         let mut deliveries = Vec::new();
         if !gone.is_empty() {
@@ -336,7 +364,7 @@ impl Topic {
             let Some(entry) = entries.get(delivery.entry_index as usize) else {
                 continue;
             };
-            let Some(consumer) = state.consumers.get_mut(&key) else {
+            let Some(consumer) = state.attached.consumers.get_mut(&key) else {
                 continue;
             };
             let sent = Sent {
@@ -345,13 +373,13 @@ impl Topic {
             };
             consumer.activity.note_sent(sent, now);
             subscription.activity.note_sent(sent, now);
-            state.counters.sent.add(sent);
+            state.stored.publishing.counters.sent.add(sent);
             let item = Dispatched {
                 consumer_id: consumer.consumer_id,
                 key,
                 entry: entry.clone(),
                 held: shard.shared.unwritten.hold(entry.payload.len(), true),
-                partition: self.name.partition(),
+                partition: self.cx.name.partition(),
                 redelivery_count: delivery.redelivery_count,
                 ack_set: delivery.ack_set.unwrap_or_default(),
             };
@@ -361,7 +389,7 @@ impl Topic {
             }
         }
         for (key, items) in runs {
-            if let Some(consumer) = state.consumers.get(&key) {
+            if let Some(consumer) = state.attached.consumers.get(&key) {
                 shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
@@ -370,14 +398,15 @@ impl Topic {
 
     /// The cursor of a dispatched subscription changed: it is persisted within the flush interval.
     pub(super) fn dispatched_dirty(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
+        else {
             return;
         };
         if !body.dirty || body.flush_set {
             return;
         }
         body.flush_set = true;
-        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+        let (Some(me), Some(shard)) = (self.cx.me(), self.cx.shard()) else {
             return;
         };
         let (name, interval) = (name.clone(), shard.shared.options.cursor_flush_interval);
@@ -390,7 +419,8 @@ impl Topic {
     /// Persists the cursor of a dispatched subscription if it changed.
     pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
         let mut state = self.state.borrow_mut();
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
+        else {
             return;
         };
         body.flush_set = false;
@@ -407,14 +437,15 @@ impl Topic {
     }
 
     fn set_alarm(&self, state: &mut State, name: &SubscriptionName, at_ms: i64) {
-        let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(name).map(|s| &mut s.body) else {
+        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
+        else {
             return;
         };
         if body.alarm_ms.is_some_and(|set| set <= at_ms && set > now_ms()) {
             return;
         }
         body.alarm_ms = Some(at_ms);
-        let Some(me) = self.me() else { return };
+        let Some(me) = self.cx.me() else { return };
         let name = name.clone();
         let wait = u64::try_from(at_ms - now_ms()).unwrap_or(0).max(1);
         spawn_local(async move {
@@ -424,7 +455,7 @@ impl Topic {
     }
 
     fn run_again(&self, name: SubscriptionName) {
-        let Some(me) = self.me() else { return };
+        let Some(me) = self.cx.me() else { return };
         spawn_local(async move {
             tokio::task::yield_now().await;
             me.run_dispatcher(&mut me.state.borrow_mut(), &name);
@@ -442,20 +473,22 @@ impl Topic {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let Some(name) = state
+            .attached
             .consumers
             .get(&key)
             .map(|consumer| consumer.subscription.clone())
         else {
             return;
         };
-        if let Some(Body::Dispatched(body)) = state.subscriptions.get_mut(&name).map(|s| &mut s.body) {
+        if let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(&name).map(|s| &mut s.body)
+        {
             change(&mut body.dispatcher, dispatch::ConsumerKey(key.0));
             self.run_dispatcher(state, &name);
         }
     }
 
     pub(super) fn on_flow(&self, key: ConsumerKey, permits: u32) {
-        if let Some(consumer) = self.state.borrow_mut().consumers.get_mut(&key) {
+        if let Some(consumer) = self.state.borrow_mut().attached.consumers.get_mut(&key) {
             consumer.flow_at_ms = clock::wall_ms();
         }
         self.with_dispatcher(key, |dispatcher, key| dispatcher.flow(key, permits));
@@ -468,7 +501,10 @@ impl Topic {
     pub(super) fn on_redeliver(&self, key: ConsumerKey, positions: Option<&[Position]>) {
         let ordinals = positions.map(|positions| {
             let state = self.state.borrow();
-            let (table, end) = (state.ledger.table(), state.ledger.durable_end());
+            let (table, end) = (
+                state.stored.log.ledger.table(),
+                state.stored.log.ledger.durable_end(),
+            );
             let exact = |position: &Position| match table.ordinal_of(*position, end) {
                 Lookup::Exact(ordinal) => Some(ordinal),
                 _ => None,
@@ -488,11 +524,11 @@ impl Topic {
     fn note(&self, key: ConsumerKey, note: impl Fn(&mut Activity)) {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let Some(consumer) = state.consumers.get_mut(&key) else {
+        let Some(consumer) = state.attached.consumers.get_mut(&key) else {
             return;
         };
         note(&mut consumer.activity);
-        if let Some(subscription) = state.subscriptions.get_mut(&consumer.subscription) {
+        if let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) {
             note(&mut subscription.activity);
         }
     }

@@ -29,7 +29,7 @@ impl Topic {
     /// Moves every cursor past what has reached its time to live. A message expires when it is older than that, by its
     /// publish time; one that is exactly as old stays.
     pub(crate) async fn expire_by_rules(&self) -> Result<(), CursorError> {
-        let ttl_ms = self.state.borrow().rules.message_ttl.millis();
+        let ttl_ms = self.state.borrow().stored.rules.message_ttl.millis();
         match ttl_ms {
             Some(ttl_ms) => {
                 self.expire_published_before(clock::wall_ms().saturating_sub(ttl_ms))
@@ -43,10 +43,10 @@ impl Topic {
     pub(crate) async fn expire_published_before(&self, time_ms: u64) -> Result<(), CursorError> {
         let (from, end, names) = {
             let state = self.state.borrow();
-            let mut names: Vec<SubscriptionName> = state.subscriptions.keys().cloned().collect();
+            let mut names: Vec<SubscriptionName> = state.attached.subscriptions.keys().cloned().collect();
             // One order, so that a simulated history can be repeated.
             names.sort_unstable();
-            (lowest_place(&state), state.ledger.durable_end(), names)
+            (lowest_place(&state), state.stored.log.ledger.durable_end(), names)
         };
         let to = self.first_published_since(from, end, time_ms).await?;
         if to <= from {
@@ -77,7 +77,7 @@ impl Topic {
         }
         self.skip_to(name, to)?;
         if count > 0
-            && let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name)
+            && let Some(subscription) = self.state.borrow_mut().attached.subscriptions.get_mut(name)
         {
             subscription.expired.entries += count;
             subscription.expired.last_ms = clock::wall_ms();
@@ -94,14 +94,17 @@ impl Topic {
     ) -> Result<(u64, Option<(HandedOver, u64)>), CursorError> {
         let state = self.state.borrow();
         let subscription = state
+            .attached
             .subscriptions
             .get(name)
             .ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
         let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
             (CursorPlace::Home(acks), _) => acks.backlog(to),
-            (CursorPlace::HandedOver(_), Some(slot)) => {
-                state.cursors.get(slot).map_or(0, |slot| slot.acks.backlog(to))
-            }
+            (CursorPlace::HandedOver(_), Some(slot)) => state
+                .stored
+                .cursors
+                .get(slot)
+                .map_or(0, |slot| slot.acks.backlog(to)),
             (CursorPlace::HandedOver(_), None) => 0,
         };
         Ok(match &subscription.body {
@@ -149,10 +152,10 @@ impl Topic {
         let now_ms = clock::wall_ms();
         let idle: Vec<SubscriptionName> = {
             let state = self.state.borrow();
-            let Some(limit_ms) = state.rules.subscription_expiration.millis() else {
+            let Some(limit_ms) = state.stored.rules.subscription_expiration.millis() else {
                 return;
             };
-            let idle = state.subscriptions.values().filter(|subscription| {
+            let idle = state.attached.subscriptions.values().filter(|subscription| {
                 subscription.is_durable()
                     && subscription.consumers.is_empty()
                     && !subscription.fenced
@@ -163,12 +166,12 @@ impl Topic {
         for name in idle {
             match self.delete_subscription(&name, false).await {
                 Ok(()) => {
-                    tracing::info!(topic = %self.name, subscription = %name, "subscription without consumers expired");
+                    tracing::info!(topic = %self.cx.name, subscription = %name, "subscription without consumers expired");
                 }
                 // A consumer came meanwhile, or another caller deleted it.
                 Err(CursorError::Busy(_) | CursorError::NoSubscription(_)) => {}
                 Err(error) => {
-                    tracing::warn!(topic = %self.name, subscription = %name, %error, "cannot delete an expired subscription");
+                    tracing::warn!(topic = %self.cx.name, subscription = %name, %error, "cannot delete an expired subscription");
                 }
             }
         }
@@ -177,16 +180,18 @@ impl Topic {
 
 /// No cursor stands before this. One that is handed over and not durable is known to its stream consumer only.
 fn lowest_place(state: &State) -> Ordinal {
-    let end = state.ledger.durable_end();
-    let mut lowest = state.cursors.lowest().unwrap_or(end);
-    let passing = state.subscriptions.values().filter(|s| !s.is_durable());
+    let end = state.stored.log.ledger.durable_end();
+    let mut lowest = state.stored.cursors.lowest().unwrap_or(end);
+    let passing = state.attached.subscriptions.values().filter(|s| !s.is_durable());
     for subscription in passing {
         let place = match &subscription.body {
             Body::Dispatched(body) => body.dispatcher.acked_to(),
-            Body::Stream(cursor) => cursor.home().map_or(state.ledger.first(), |acks| acks.acked_to()),
+            Body::Stream(cursor) => cursor
+                .home()
+                .map_or(state.stored.log.ledger.first(), |acks| acks.acked_to()),
             Body::Broadcast(_) => end,
         };
         lowest = lowest.min(place);
     }
-    lowest.max(state.ledger.first())
+    lowest.max(state.stored.log.ledger.first())
 }

@@ -24,17 +24,22 @@ use pharos_dispatch::{Candidate, pick_active};
 impl Topic {
     /// The consumer that should listen now.
     pub(super) fn chosen_active(&self, state: &State, name: &SubscriptionName) -> Option<ConsumerKey> {
-        let subscription = state.subscriptions.get(name)?;
+        let subscription = state.attached.subscriptions.get(name)?;
         let candidates: Vec<Candidate<'_>> = subscription
             .consumers
             .iter()
-            .filter_map(|key| state.consumers.get(key))
+            .filter_map(|key| state.attached.consumers.get(key))
             .map(|consumer| Candidate {
                 name: &consumer.name,
                 priority_level: consumer.priority_level,
             })
             .collect();
-        let index = pick_active(&candidates, &self.name.to_string(), self.name.partition(), false)?;
+        let index = pick_active(
+            &candidates,
+            &self.cx.name.to_string(),
+            self.cx.name.partition(),
+            false,
+        )?;
         subscription.consumers.get(index).copied()
     }
 
@@ -43,13 +48,13 @@ impl Topic {
         if self.is_non_persistent() {
             return self.choose_transient_active(state, name);
         }
-        if state.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
+        if state.attached.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
             return;
         }
         let Some(chosen) = self.chosen_active(state, name) else {
             return;
         };
-        let Some(subscription) = state.subscriptions.get_mut(name) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
             return;
         };
         let Body::Stream(cursor) = &mut subscription.body else {
@@ -62,7 +67,7 @@ impl Topic {
                 if !std::mem::replace(&mut handed_over.recalled, true) {
                     let (connection, consumer_id, key) =
                         (handed_over.connection, handed_over.consumer_id, handed_over.key);
-                    self.send_feed(
+                    self.cx.send_feed(
                         connection.shard,
                         FeedMessage::Deactivate {
                             connection,
@@ -78,7 +83,7 @@ impl Topic {
 
     /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
     fn activate_later(&self, subscription: &mut Subscription) {
-        let (Some(me), Some(shard)) = (self.me(), self.shard()) else {
+        let (Some(me), Some(shard)) = (self.cx.me(), self.cx.shard()) else {
             return;
         };
         if subscription.activation.is_some() {
@@ -93,10 +98,14 @@ impl Topic {
                 tokio::time::sleep(delay).await;
             }
             let mut state = me.state.borrow_mut();
-            let is_due = state.subscriptions.get_mut(&name).is_some_and(|subscription| {
-                let is_due = subscription.activation == Some(number);
-                subscription.activation.take_if(|_| is_due).is_some()
-            });
+            let is_due = state
+                .attached
+                .subscriptions
+                .get_mut(&name)
+                .is_some_and(|subscription| {
+                    let is_due = subscription.activation == Some(number);
+                    subscription.activation.take_if(|_| is_due).is_some()
+                });
             if is_due {
                 me.activate(&mut state, &name);
             }
@@ -107,11 +116,11 @@ impl Topic {
         let Some(chosen) = self.chosen_active(state, name) else {
             return;
         };
-        let Some(consumer) = state.consumers.get(&chosen) else {
+        let Some(consumer) = state.attached.consumers.get(&chosen) else {
             return;
         };
         let (connection, consumer_id) = (consumer.connection, consumer.consumer_id);
-        let Some(subscription) = state.subscriptions.get_mut(name) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
             return;
         };
         if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced {
@@ -126,7 +135,7 @@ impl Topic {
         };
         self.lend(state, connection.shard);
         let seed = self.seed(state);
-        self.send_feed(
+        self.cx.send_feed(
             connection.shard,
             FeedMessage::Activate {
                 connection,
@@ -141,11 +150,12 @@ impl Topic {
 
     /// Tells every consumer of the subscription whether it is the one.
     pub(super) fn announce_active(&self, state: &State, name: &SubscriptionName, chosen: ConsumerKey) {
-        let (Some(subscription), Some(shard)) = (state.subscriptions.get(name), self.shard()) else {
+        let (Some(subscription), Some(shard)) = (state.attached.subscriptions.get(name), self.cx.shard())
+        else {
             return;
         };
         for key in &subscription.consumers {
-            let Some(consumer) = state.consumers.get(key) else {
+            let Some(consumer) = state.attached.consumers.get(key) else {
                 continue;
             };
             let event = ConnectionEvent::ActiveConsumer {

@@ -53,43 +53,43 @@ impl Topic {
     /// The log takes no more writes: every caller that waits is answered, producers are closed, reads go on. `passes`: the
     /// cause may pass, so the topic comes back by itself.
     pub(super) fn fail(&self, state: &mut State, reason: &str, passes: bool) {
-        if state.fault.is_some() {
+        if state.stored.publishing.fault.is_some() {
             return;
         }
-        state.fault = Some(reason.to_owned());
-        state.watching = false;
-        for pending in std::mem::take(&mut state.pending) {
+        state.stored.publishing.fault = Some(reason.to_owned());
+        state.stored.publishing.watching = false;
+        for pending in std::mem::take(&mut state.stored.publishing.pending) {
             self.refuse_pending(&pending, PublishError::Storage(reason.to_owned()));
         }
-        state.draining.clear();
+        state.stored.publishing.draining.clear();
         self.close_all_producers(state);
         if passes {
             self.come_back(reason);
         } else {
-            tracing::error!(topic = %self.name, reason, "topic accepts no more writes until the broker is restarted");
+            tracing::error!(topic = %self.cx.name, reason, "topic accepts no more writes until the broker is restarted");
         }
     }
 
     /// Closes the topic after a pause; the next request loads it.
     fn come_back(&self, reason: &str) {
-        let (Some(shard), Some(me)) = (self.shard(), self.me()) else {
+        let (Some(shard), Some(me)) = (self.cx.shard(), self.cx.me()) else {
             return;
         };
         let pause = shard
             .topics
             .failures
             .borrow_mut()
-            .note(&self.name, clock::wall_ms());
-        tracing::warn!(topic = %self.name, reason, ?pause, "topic accepts no writes for now; it is loaded anew");
+            .note(&self.cx.name, clock::wall_ms());
+        tracing::warn!(topic = %self.cx.name, reason, ?pause, "topic accepts no writes for now; it is loaded anew");
         spawn_local(async move {
             tokio::time::sleep(pause).await;
             // Closed or replaced meanwhile: there is nothing left to do.
             let is_loaded = shard
                 .topics
-                .by_name(&me.name)
+                .by_name(&me.cx.name)
                 .is_some_and(|loaded| Rc::ptr_eq(&loaded, &me));
-            if is_loaded && !me.state.borrow().closing {
-                shard.unload(&me.name).await;
+            if is_loaded && !me.state.borrow().stored.closing {
+                shard.unload(&me.cx.name).await;
             }
         });
     }

@@ -279,33 +279,34 @@ impl Topic {
     pub(crate) fn figures(&self, wanted: Wanted) -> TopicFigures {
         let state = self.state.borrow();
         let published = Sent {
-            messages: state.counters.messages_in,
-            bytes: state.counters.bytes_in,
+            messages: state.stored.publishing.counters.messages_in,
+            bytes: state.stored.publishing.counters.bytes_in,
         };
         TopicFigures {
-            id: self.id,
-            name: self.name.clone(),
+            id: self.cx.id,
+            name: self.cx.name.clone(),
             log: log_figures(&state),
-            lowest: state.cursors.lowest(),
-            counters: state.counters,
+            lowest: state.stored.cursors.lowest(),
+            counters: state.stored.publishing.counters,
             quotas: (
-                state.rules.backlog_quotas.size.map(|quota| quota.limit),
-                state.rules.backlog_quotas.age.map(|quota| quota.limit),
+                state.stored.rules.backlog_quotas.size.map(|quota| quota.limit),
+                state.stored.rules.backlog_quotas.age.map(|quota| quota.limit),
             ),
-            oldest: state.oldest.clone(),
-            evictions: state.evictions,
-            throttled: state.throttle.times,
-            stages: state.stages.clone(),
-            rate_in: state.rate_in.rates(clock::wall_ms(), published),
-            epoch: state.producers.epoch(),
-            producer_count: state.producers.len(),
-            waiting_producers: state.producers.waiting_len(),
+            oldest: state.stored.oldest.clone(),
+            evictions: state.stored.evictions,
+            throttled: state.stored.publishing.throttle.times,
+            stages: state.stored.publishing.stages.clone(),
+            rate_in: state.stored.publishing.rate_in.rates(clock::wall_ms(), published),
+            epoch: state.stored.publishing.producers.epoch(),
+            producer_count: state.stored.publishing.producers.len(),
+            waiting_producers: state.stored.publishing.producers.waiting_len(),
             producers: if wanted.producers {
                 producers(&state)
             } else {
                 Vec::new()
             },
             subscriptions: state
+                .attached
                 .subscriptions
                 .values()
                 .map(|s| subscription(&state, s, wanted))
@@ -315,20 +316,25 @@ impl Topic {
 }
 
 fn log_figures(state: &State) -> LogFigures {
-    let stats = state.ledger.stats();
+    let stats = state.stored.log.ledger.stats();
     LogFigures {
-        table: state.ledger.table(),
-        rows: state.ledger.ledgers().to_vec(),
+        table: state.stored.log.ledger.table(),
+        rows: state.stored.log.ledger.ledgers().to_vec(),
         first: stats.first,
         end: stats.durable_end,
         bytes: stats.bytes,
-        pending: state.pending.len(),
-        created_ms: state.ledger.created_ms(),
-        is_terminated: state.ledger.is_terminated(),
-        has_fault: state.fault.is_some(),
-        unreadable: state.damage.places(state.ledger.first()).collect(),
-        offload: state.ledger.offload_stats(),
-        properties: state.ledger.properties(),
+        pending: state.stored.publishing.pending.len(),
+        created_ms: state.stored.log.ledger.created_ms(),
+        is_terminated: state.stored.log.ledger.is_terminated(),
+        has_fault: state.stored.publishing.fault.is_some(),
+        unreadable: state
+            .stored
+            .log
+            .damage
+            .places(state.stored.log.ledger.first())
+            .collect(),
+        offload: state.stored.log.ledger.offload_stats(),
+        properties: state.stored.log.ledger.properties(),
     }
 }
 
@@ -341,22 +347,27 @@ impl LogFigures {
 }
 
 fn producers(state: &State) -> Vec<ProducerFigures> {
-    let figures = state.producers.iter().map(|producer| ProducerFigures {
-        key: producer.key.0,
-        producer_id: producer.producer_id,
-        name: producer.name.clone(),
-        access_mode: producer.access_mode,
-        info: producer.info.clone(),
-        published: Sent {
-            messages: producer.counters.messages,
-            bytes: producer.counters.bytes,
-        },
-    });
+    let figures = state
+        .stored
+        .publishing
+        .producers
+        .iter()
+        .map(|producer| ProducerFigures {
+            key: producer.key.0,
+            producer_id: producer.producer_id,
+            name: producer.name.clone(),
+            access_mode: producer.access_mode,
+            info: producer.info.clone(),
+            published: Sent {
+                messages: producer.counters.messages,
+                bytes: producer.counters.bytes,
+            },
+        });
     figures.collect()
 }
 
 fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> SubscriptionFigures {
-    let end = state.ledger.durable_end();
+    let end = state.stored.log.ledger.durable_end();
     let mut figures = SubscriptionFigures {
         name: subscription.name.to_string(),
         kind: subscription.kind,
@@ -377,7 +388,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
     match &subscription.body {
         Body::Stream(cursor) => {
             figures.active = cursor.handed_over().and_then(|handed_over| {
-                let consumer = state.consumers.get(&handed_over.key)?;
+                let consumer = state.attached.consumers.get(&handed_over.key)?;
                 Some((handed_over.key, consumer.name.clone()))
             });
             figures.cursors.push(cursor_figures(state, cursor, None, wanted));
@@ -413,10 +424,10 @@ fn cursor_figures(
     member: Option<MemberFigures>,
     wanted: Wanted,
 ) -> CursorFigures {
-    let end = state.ledger.durable_end();
+    let end = state.stored.log.ledger.durable_end();
     let acks = match (&cursor.place, cursor.slot) {
         (CursorPlace::Home(acks), _) => Some(acks),
-        (CursorPlace::HandedOver(_), Some(slot)) => state.cursors.get(slot).map(|slot| &slot.acks),
+        (CursorPlace::HandedOver(_), Some(slot)) => state.stored.cursors.get(slot).map(|slot| &slot.acks),
         (CursorPlace::HandedOver(_), None) => None,
     };
     // A non-durable cursor that is handed over is known to its stream consumer only.
@@ -433,7 +444,7 @@ fn cursor_figures(
 }
 
 fn advanced(state: &State, slot: Option<SlotId>) -> Moment {
-    let slot = slot.and_then(|id| state.cursors.get(id));
+    let slot = slot.and_then(|id| state.stored.cursors.get(id));
     slot.map(|slot| slot.advanced).unwrap_or_default()
 }
 
@@ -451,7 +462,7 @@ fn consumers(state: &State, subscription: &Subscription) -> Vec<ConsumerFigures>
     let known = subscription
         .consumers
         .iter()
-        .filter_map(|key| Some((*key, state.consumers.get(key)?)));
+        .filter_map(|key| Some((*key, state.attached.consumers.get(key)?)));
     let figures = known.map(|(key, consumer)| {
         let mut figures = ConsumerFigures {
             key,

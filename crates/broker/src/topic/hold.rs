@@ -80,11 +80,11 @@ impl Topics {
         };
         {
             let mut state = topic.state.borrow_mut();
-            if state.closing {
+            if state.stored.closing {
                 return Err(TopicError::Closing(name.to_string()));
             }
             may(&topic, &state)?;
-            state.closing = true;
+            state.stored.closing = true;
         }
         *place = Place::Loading(Vec::new());
         Ok(Turn::Now(Some(topic)))
@@ -133,9 +133,9 @@ impl Held {
         let Some(topic) = self.topic.take() else { return };
         {
             let mut state = topic.state.borrow_mut();
-            state.closing = false;
+            state.stored.closing = false;
             // A change of policies passed it by while it was closing.
-            state.rules_version = 0;
+            state.stored.rules_version = 0;
         }
         topic.catch_up_rules();
         for waiter in self.end(Some(topic.clone())) {

@@ -18,27 +18,27 @@ impl Topic {
     fn is_to_be_given_up(&self, now_ms: u64) -> bool {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let rule = state.rules.inactive_topics;
+        let rule = state.stored.rules.inactive_topics;
         if !rule.delete {
             return false;
         }
         if is_used(state, rule.mode) {
-            state.last_used_ms = now_ms;
+            state.stored.last_used_ms = now_ms;
         }
-        !state.closing && self.is_given_up(state, now_ms)
+        !state.stored.closing && self.is_given_up(state, now_ms)
     }
 
     /// Whether the topic is not used and was not for as long as the rules ask.
     pub(super) fn is_given_up(&self, state: &State, now_ms: u64) -> bool {
-        let rule = state.rules.inactive_topics;
+        let rule = state.stored.rules.inactive_topics;
         if !rule.delete {
             return false;
         }
         if is_used(state, rule.mode) {
             return false;
         }
-        let unused_ms = now_ms.saturating_sub(state.last_used_ms);
-        let is_retained = match state.rules.retention.time {
+        let unused_ms = now_ms.saturating_sub(state.stored.last_used_ms);
+        let is_retained = match state.stored.rules.retention.time {
             None => true,
             Some(kept) => unused_ms < millis(kept),
         };
@@ -51,15 +51,15 @@ fn is_used(state: &State, mode: InactiveMode) -> bool {
     if is_in_use(state) {
         return true;
     }
-    let mut subscriptions = state.subscriptions.values();
+    let mut subscriptions = state.attached.subscriptions.values();
     match mode {
-        InactiveMode::NoSubscriptions => !state.subscriptions.is_empty(),
+        InactiveMode::NoSubscriptions => !state.attached.subscriptions.is_empty(),
         InactiveMode::CaughtUp => subscriptions.any(|subscription| has_backlog(state, subscription)),
     }
 }
 
 fn has_backlog(state: &State, subscription: &Subscription) -> bool {
-    let end = state.ledger.durable_end();
+    let end = state.stored.log.ledger.durable_end();
     if let Body::Dispatched(body) = &subscription.body {
         return body.dispatcher.acks().backlog(end) > 0;
     }
@@ -76,16 +76,16 @@ impl Shard {
         if !topic.is_to_be_given_up(clock::wall_ms()) {
             return;
         }
-        let name = topic.name.clone();
+        let name = topic.cx.name.clone();
         if name.domain() == Domain::NonPersistent {
-            if let Ok(held) = self.hold_to_delete(&name, DeleteIf::Inactive(topic.id)).await {
+            if let Ok(held) = self.hold_to_delete(&name, DeleteIf::Inactive(topic.cx.id)).await {
                 topic.close().await;
                 self.shared.catalog.note_unloaded(&name);
                 drop(held);
             }
             return;
         }
-        let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.id)).await {
+        let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.cx.id)).await {
             Ok(()) => {
                 tracing::info!(topic = %name, "deleted an unused topic");
                 self.give_up_partitioned(&name).await

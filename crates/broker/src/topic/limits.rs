@@ -47,8 +47,8 @@ impl Topic {
     /// Whether a consumer may subscribe again already.
     pub(super) fn check_subscribe_rate(&self, request: &SubscribeRequest) -> Result<(), SubscribeError> {
         let mut state = self.state.borrow_mut();
-        let limit = state.rules.subscribe_rate;
-        if limit.count == 0 || state.subscribes.may(request, limit, clock::wall_ms()) {
+        let limit = state.stored.rules.subscribe_rate;
+        if limit.count == 0 || state.attached.subscribes.may(request, limit, clock::wall_ms()) {
             return Ok(());
         }
         let text = "Subscribe limited by subscribe rate limit per consumer.";
@@ -62,18 +62,21 @@ impl Topic {
         request: &ProducerRequest,
         is_other: impl Fn(&&Producer) -> bool,
     ) -> Result<(), ProducerError> {
-        let limits = &state.rules;
-        let attached = || state.producers.iter().filter(&is_other).count();
+        let limits = &state.stored.rules;
+        let attached = || state.stored.publishing.producers.iter().filter(&is_other).count();
         if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
-            let text = format!("Topic '{}' reached max producers limit", self.name);
+            let text = format!("Topic '{}' reached max producers limit", self.cx.name);
             return Err(ProducerError::Busy(text));
         }
         if limits.max_same_address_producers > 0 {
             let mine = host(&request.info.address);
-            let others = state.producers.iter().filter(&is_other);
+            let others = state.stored.publishing.producers.iter().filter(&is_other);
             let count = others.filter(|other| host(&other.info.address) == mine).count();
             if is_taken(limits.max_same_address_producers, count) {
-                let text = format!("Topic '{}' reached max same address producers limit", self.name);
+                let text = format!(
+                    "Topic '{}' reached max same address producers limit",
+                    self.cx.name
+                );
                 return Err(ProducerError::Busy(text));
             }
         }
@@ -87,30 +90,33 @@ impl Topic {
         request: &SubscribeRequest,
     ) -> Result<(), SubscribeError> {
         let busy = |text: &str| Err(SubscribeError::Busy(text.to_owned()));
-        if !state.rules.subscription_types.allow(request.kind.as_str()) {
+        if !state.stored.rules.subscription_types.allow(request.kind.as_str()) {
             return Err(SubscribeError::NotAllowed(format!(
                 "Topic[{}] doesn't support {} sub type!",
-                self.name,
+                self.cx.name,
                 request.kind.as_str()
             )));
         }
-        let limits = &state.rules;
+        let limits = &state.stored.rules;
         // A broadcast consumer that comes back takes the place that its name has.
         let name = request.consumer_name.as_deref().map(std::sync::Arc::from);
         let own = name.and_then(|name| self.member_holder(state, &request.subscription, &name));
         let own = usize::from(own.is_some());
-        if is_taken(limits.max_consumers, state.consumers.len().saturating_sub(own)) {
+        if is_taken(
+            limits.max_consumers,
+            state.attached.consumers.len().saturating_sub(own),
+        ) {
             return busy("Topic reached max consumers limit");
         }
         if limits.max_same_address_consumers > 0 {
             let mine = host(&request.info.address);
-            let others = state.consumers.values();
+            let others = state.attached.consumers.values();
             let count = others.filter(|other| host(&other.info.address) == mine).count();
             if is_taken(limits.max_same_address_consumers, count) {
                 return busy("Topic reached max same address consumers limit");
             }
         }
-        let Some(subscription) = state.subscriptions.get(&request.subscription) else {
+        let Some(subscription) = state.attached.subscriptions.get(&request.subscription) else {
             return if request.durable {
                 self.check_subscription_seat(state)
                     .map_err(SubscribeError::NotAllowed)
@@ -133,15 +139,19 @@ impl Topic {
 
     /// Whether another durable subscription finds room; else the reason.
     pub(super) fn check_subscription_seat(&self, state: &State) -> Result<(), String> {
-        let limit = state.rules.max_subscriptions;
+        let limit = state.stored.rules.max_subscriptions;
         if limit == 0 {
             return Ok(());
         }
-        let durable = state.subscriptions.values().filter(|other| other.is_durable());
+        let durable = state
+            .attached
+            .subscriptions
+            .values()
+            .filter(|other| other.is_durable());
         if is_taken(limit, durable.count()) {
             return Err(format!(
                 "Exceed the maximum number of subscriptions of the topic: {}",
-                self.name
+                self.cx.name
             ));
         }
         Ok(())

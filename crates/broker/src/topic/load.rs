@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::durable_cursors::DurableCursors;
 use super::past::Past;
 use super::unload::Resting;
-use super::{Link, State, Topic, cursor_store};
+use super::{Attached, Link, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
 use crate::error::TopicError;
 use crate::ids::{IdMap, TopicId};
 use crate::shard::Shard;
@@ -67,7 +67,7 @@ impl Topics {
 
     /// A topic is loaded no longer; what it counted stays.
     pub(super) fn leave(&self, topic: &Topic) {
-        if self.by_id.borrow_mut().remove(&topic.id).is_some() {
+        if self.by_id.borrow_mut().remove(&topic.cx.id).is_some() {
             self.past.borrow_mut().add(topic);
         }
     }
@@ -79,8 +79,8 @@ impl Topics {
     /// Takes out this topic, and no other of its name.
     fn remove(&self, topic: &Topic) {
         let mut by_name = self.by_name.borrow_mut();
-        if matches!(by_name.get(&topic.name), Some(Place::Loaded(it)) if it.id == topic.id) {
-            by_name.remove(&topic.name);
+        if matches!(by_name.get(&topic.cx.name), Some(Place::Loaded(it)) if it.cx.id == topic.cx.id) {
+            by_name.remove(&topic.cx.name);
         }
         self.leave(topic);
     }
@@ -116,7 +116,7 @@ impl Shard {
             if let Ok(topic) = &outcome {
                 self.topics.resting.borrow_mut().remove(name);
                 by_name.insert(name.clone(), Place::Loaded(topic.clone()));
-                self.topics.by_id.borrow_mut().insert(topic.id, topic.clone());
+                self.topics.by_id.borrow_mut().insert(topic.cx.id, topic.clone());
             }
             waiters
         };
@@ -152,7 +152,6 @@ impl Shard {
             number: self.number(),
         };
         let producers = super::Producers::new(&ledger.properties());
-        let ledger_terminated = ledger.is_terminated();
         // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
         // another broker, find it there, or came before.
         if !self.is_home_of(name) {
@@ -163,40 +162,50 @@ impl Shard {
         let mut ledger = ledger;
         ledger.set_durability(rules.durability);
         let mut state = State {
-            ledger,
-            cursors: DurableCursors::new(cursors),
-            producers,
-            subscriptions: HashMap::new(),
-            consumers: HashMap::new(),
-            commits: super::Commits::default(),
-            links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
-            pending: std::collections::VecDeque::new(),
-            draining: Vec::new(),
-            comes_again: false,
-            watching: false,
-            terminated: ledger_terminated,
-            terminating: Vec::new(),
-            fault: None,
-            closing: false,
-            rules,
-            rules_version,
-            oldest: None,
-            evictions: super::Evictions::default(),
-            damage: super::damage::Damage::default(),
-            throttle: super::Throttle::default(),
-            subscribes: super::Subscribes::default(),
-            last_used_ms: clock::wall_ms(),
-            stages: super::HomeStages::default(),
-            counters: super::Counters::default(),
-            rate_in: super::RateWindow::new(clock::wall_ms()),
+            stored: Stored {
+                log: TopicLog {
+                    terminated: ledger.is_terminated(),
+                    ledger,
+                    damage: super::damage::Damage::default(),
+                    comes_again: false,
+                    terminating: Vec::new(),
+                },
+                publishing: Publishing {
+                    producers,
+                    throttle: super::Throttle::default(),
+                    pending: std::collections::VecDeque::new(),
+                    draining: Vec::new(),
+                    watching: false,
+                    fault: None,
+                    stages: super::HomeStages::default(),
+                    counters: super::Counters::default(),
+                    rate_in: super::RateWindow::new(clock::wall_ms()),
+                },
+                cursors: DurableCursors::new(cursors),
+                commits: super::Commits::default(),
+                closing: false,
+                rules,
+                rules_version,
+                oldest: None,
+                evictions: super::Evictions::default(),
+                last_used_ms: clock::wall_ms(),
+            },
+            attached: Attached {
+                subscriptions: HashMap::new(),
+                consumers: HashMap::new(),
+                links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
+                subscribes: super::Subscribes::default(),
+            },
         };
         cursor_store::restore(&mut state);
         Ok(Rc::new_cyclic(|me| Topic {
-            id,
-            name: name.clone(),
-            codec: self.shared.codec,
-            shard: Rc::downgrade(self),
-            me: me.clone(),
+            cx: TopicContext {
+                id,
+                name: name.clone(),
+                codec: self.shared.codec,
+                shard: Rc::downgrade(self),
+                me: me.clone(),
+            },
             used_ms: Cell::new(clock::wall_ms()),
             state: RefCell::new(state),
         }))
@@ -318,7 +327,7 @@ impl Topics {
     /// From now on each request for the topic waits; `false` when it is not the one that is loaded.
     pub(super) fn begin_rest(&self, topic: &Rc<Topic>) -> bool {
         let mut by_name = self.by_name.borrow_mut();
-        let place = by_name.get_mut(&topic.name);
+        let place = by_name.get_mut(&topic.cx.name);
         let loaded = place.filter(|place| matches!(place, Place::Loaded(it) if Rc::ptr_eq(it, topic)));
         let Some(place) = loaded else { return false };
         *place = Place::Loading(Vec::new());
@@ -328,7 +337,7 @@ impl Topics {
     /// The topic is gone; these want it.
     pub(super) fn end_rest(&self, topic: &Topic) -> Waiters {
         self.leave(topic);
-        match self.by_name.borrow_mut().remove(&topic.name) {
+        match self.by_name.borrow_mut().remove(&topic.cx.name) {
             Some(Place::Loading(waiters)) => waiters,
             _ => Vec::new(),
         }
@@ -338,7 +347,7 @@ impl Topics {
     fn join(&self, name: &TopicName) -> Result<Option<Joined>, TopicError> {
         let mut by_name = self.by_name.borrow_mut();
         match by_name.get_mut(name) {
-            Some(Place::Loaded(topic)) if topic.state.borrow().closing => {
+            Some(Place::Loaded(topic)) if topic.state.borrow().stored.closing => {
                 Err(TopicError::Closing(name.to_string()))
             }
             Some(Place::Loaded(topic)) => {

@@ -51,7 +51,7 @@ impl Topic {
             let state = self.state.borrow();
             let acked_to = listening.or_else(|| self.acked_to(&state, key?));
             acked_to
-                .and_then(|acked_to| state.ledger.table().mark_delete(acked_to))
+                .and_then(|acked_to| state.stored.log.ledger.table().mark_delete(acked_to))
                 .map(|mark_delete| {
                     (
                         mark_delete.ledger.0,
@@ -71,7 +71,7 @@ impl Topic {
                 Last::Nothing => None,
             },
             batch_size,
-            partition: self.name.partition(),
+            partition: self.cx.name.partition(),
             mark_delete,
         })
     }
@@ -81,20 +81,23 @@ impl Topic {
     async fn last_entry(&self) -> Result<Last, CursorError> {
         let (mut end, first) = {
             let state = self.state.borrow();
-            (state.ledger.durable_end(), state.ledger.first())
+            (
+                state.stored.log.ledger.durable_end(),
+                state.stored.log.ledger.first(),
+            )
         };
         while end > first {
             end = Ordinal(end.0 - 1);
             let (read, position) = {
                 let state = self.state.borrow();
                 (
-                    state.ledger.read(end, 1, usize::MAX),
-                    state.ledger.position_of(end),
+                    state.stored.log.ledger.read(end, 1, usize::MAX),
+                    state.stored.log.ledger.position_of(end),
                 )
             };
             let found = match read.await {
                 Ok(found) => found,
-                Err(_) if end < self.state.borrow().ledger.first() => return Ok(Last::Nothing),
+                Err(_) if end < self.state.borrow().stored.log.ledger.first() => return Ok(Last::Nothing),
                 Err(error) if error.is_lasting() => {
                     self.note_damage(end, &error);
                     match position.filter(|_| !self.skips(&error)) {
@@ -104,7 +107,7 @@ impl Topic {
                 }
                 Err(error) => return Err(CursorError::Storage(super::publish::chain(&error))),
             };
-            let Some(entry) = found.into_iter().next().map(|entry| self.feed_entry(entry)) else {
+            let Some(entry) = found.into_iter().next().map(|entry| self.cx.feed_entry(entry)) else {
                 return Ok(Last::Nothing);
             };
             if !entry.facts.is_marker {
@@ -117,6 +120,8 @@ impl Topic {
     /// Whether the topic has no data, no producers and no consumers.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.borrow();
-        state.ledger.durable_end() == Ordinal(0) && state.producers.len() == 0 && state.consumers.is_empty()
+        state.stored.log.ledger.durable_end() == Ordinal(0)
+            && state.stored.publishing.producers.len() == 0
+            && state.attached.consumers.is_empty()
     }
 }

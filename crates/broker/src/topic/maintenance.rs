@@ -63,20 +63,20 @@ impl Maintenance {
 impl Topic {
     /// Looks at one thing.
     pub(super) async fn maintain_part(&self, what: Maintenance) {
-        if self.state.borrow().closing {
+        if self.state.borrow().stored.closing {
             return;
         }
         match what {
             Maintenance::Ledgers => self.on_tick(),
             Maintenance::Messages => {
                 if let Err(error) = self.expire_by_rules().await {
-                    tracing::warn!(topic = %self.name, %error, "cannot expire messages");
+                    tracing::warn!(topic = %self.cx.name, %error, "cannot expire messages");
                 }
             }
             Maintenance::Quotas => self.enforce_quota().await,
             Maintenance::Subscriptions => self.expire_subscriptions().await,
             Maintenance::Topics => {
-                if let Some(shard) = self.shard() {
+                if let Some(shard) = self.cx.shard() {
                     shard.give_up_unused(self).await;
                 }
             }
@@ -85,20 +85,20 @@ impl Topic {
 
     /// A policy that may be about this topic changed.
     pub(crate) fn on_policies_changed(&self) {
-        let Some(shard) = self.shard() else { return };
+        let Some(shard) = self.cx.shard() else { return };
         let version = shard.shared.catalog.policy_version();
-        let rules = shard.rules_of(&self.name);
+        let rules = shard.rules_of(&self.cx.name);
         let mut state = self.state.borrow_mut();
-        state.rules_version = version;
+        state.stored.rules_version = version;
         self.offload_soon(&mut state);
         self.maintain(&mut state);
-        if *state.rules == rules || state.closing {
+        if *state.stored.rules == rules || state.stored.closing {
             return;
         }
-        state.ledger.set_durability(rules.durability);
-        state.rules = Rc::new(rules);
+        state.stored.log.ledger.set_durability(rules.durability);
+        state.stored.rules = Rc::new(rules);
         let (options, limits) = Self::dispatch_options(&state);
-        for subscription in state.subscriptions.values_mut() {
+        for subscription in state.attached.subscriptions.values_mut() {
             if let Body::Dispatched(body) = &mut subscription.body {
                 body.dispatcher.set_limits(limits);
                 body.dispatcher.set_delay(options.delay);
@@ -114,16 +114,16 @@ impl Topic {
 
     /// Makes sure that the rules are those of now: the news of a change may still be on its way.
     pub(super) fn catch_up_rules(&self) {
-        let Some(shard) = self.shard() else { return };
-        if self.state.borrow().rules_version != shard.shared.catalog.policy_version() {
+        let Some(shard) = self.cx.shard() else { return };
+        if self.state.borrow().stored.rules_version != shard.shared.catalog.policy_version() {
             self.on_policies_changed();
         }
     }
 
     fn is_meant(&self, event: &PolicyEvent) -> bool {
         match event {
-            PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
-            PolicyEvent::Topic(name) => self.name == *name || self.name.base() == *name,
+            PolicyEvent::Namespace(namespace) => self.cx.name.namespace() == namespace,
+            PolicyEvent::Topic(name) => self.cx.name == *name || self.cx.name.base() == *name,
         }
     }
 }

@@ -36,23 +36,31 @@ impl Topic {
     pub(crate) async fn acks_of(&self, name: &SubscriptionName) -> Result<AckState, CursorError> {
         let (known, handed_over) = {
             let state = self.state.borrow();
-            let subscription = state.subscriptions.get(name).ok_or_else(|| missing(name))?;
+            let subscription = state
+                .attached
+                .subscriptions
+                .get(name)
+                .ok_or_else(|| missing(name))?;
             match &subscription.body {
                 Body::Dispatched(body) => (body.dispatcher.acks().clone(), None),
                 _ => {
                     let known = |cursor: &super::subscription::Cursor| match &cursor.place {
                         CursorPlace::Home(acks) => Some((acks.clone(), None)),
                         CursorPlace::HandedOver(handed_over) => {
-                            let acks = state.cursors.get(cursor.slot?).map(|slot| slot.acks.clone());
+                            let acks = state
+                                .stored
+                                .cursors
+                                .get(cursor.slot?)
+                                .map(|slot| slot.acks.clone());
                             Some((
-                                acks.unwrap_or_else(|| AckState::new(state.ledger.durable_end())),
+                                acks.unwrap_or_else(|| AckState::new(state.stored.log.ledger.durable_end())),
                                 Some(*handed_over),
                             ))
                         }
                     };
                     let cursors = subscription.cursors().filter_map(|(_, cursor)| known(cursor));
                     let lowest = cursors.min_by_key(|(acks, _)| acks.acked_to());
-                    lowest.unwrap_or_else(|| (AckState::new(state.ledger.durable_end()), None))
+                    lowest.unwrap_or_else(|| (AckState::new(state.stored.log.ledger.durable_end()), None))
                 }
             }
         };
@@ -64,7 +72,7 @@ impl Topic {
 
     /// What a stream consumer has acknowledged; `None` when it is gone.
     pub(super) async fn listener_acks(&self, handed_over: HandedOver) -> Option<AckState> {
-        let (shard, id) = (self.shard()?, self.id);
+        let (shard, id) = (self.cx.shard()?, self.cx.id);
         let asked = shard.call(handed_over.connection.shard, move |shard| async move {
             let mut found = None;
             shard.feed_by_id(id)?.for_each_listener(|_, listener| {
@@ -100,12 +108,12 @@ impl Topic {
     /// Whether a durable cursor of a subscription is known to stand before a place.
     fn stands_before(&self, name: &SubscriptionName, to: Ordinal) -> bool {
         let state = self.state.borrow();
-        let Some(subscription) = state.subscriptions.get(name) else {
+        let Some(subscription) = state.attached.subscriptions.get(name) else {
             return false;
         };
         let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
         slots.any(|id| {
-            let slot = state.cursors.get(id);
+            let slot = state.stored.cursors.get(id);
             slot.is_some_and(|slot| !slot.dropped && slot.acked_to() < to)
         })
     }
@@ -121,7 +129,11 @@ impl Topic {
     pub(crate) fn discard(&self) {
         let mut state = self.state.borrow_mut();
         let acked_below = self.acked_below(&state);
-        state.ledger.trim(acked_below, Retention::NONE, clock::wall_ms());
+        state
+            .stored
+            .log
+            .ledger
+            .trim(acked_below, Retention::NONE, clock::wall_ms());
         self.maintain(&mut state);
     }
 
@@ -129,12 +141,19 @@ impl Topic {
     /// took its place.
     pub(crate) async fn truncate(&self) -> Result<(), CursorError> {
         let end = self.durable_end();
-        let names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
+        let names: Vec<_> = self
+            .state
+            .borrow()
+            .attached
+            .subscriptions
+            .keys()
+            .cloned()
+            .collect();
         for name in names {
             self.skip_to(&name, end)?;
         }
         self.settle().await?;
-        self.state.borrow_mut().ledger.ask_rollover();
+        self.state.borrow_mut().stored.log.ledger.ask_rollover();
         self.discard();
         Ok(())
     }
@@ -155,11 +174,17 @@ impl Topic {
         entries_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<Arc<FeedEntry>>, CursorError> {
-        let read = self.state.borrow().ledger.read(from, entries_max, bytes_max);
+        let read = self
+            .state
+            .borrow()
+            .stored
+            .log
+            .ledger
+            .read(from, entries_max, bytes_max);
         let found = read
             .await
             .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
-        Ok(found.into_iter().map(|entry| self.feed_entry(entry)).collect())
+        Ok(found.into_iter().map(|entry| self.cx.feed_entry(entry)).collect())
     }
 
     /// Looks at the entries of `from..end` in order until `look` says stop. Returns whether it reached the end.
@@ -190,15 +215,17 @@ impl Topic {
     pub(crate) async fn append_own(&self, payload: Bytes) -> Result<Ordinal, String> {
         let (ordinal, mut durable) = {
             let mut state = self.state.borrow_mut();
-            if let Some(fault) = &state.fault {
+            if let Some(fault) = &state.stored.publishing.fault {
                 return Err(fault.clone());
             }
             let appended = state
+                .stored
+                .log
                 .ledger
                 .append(payload)
                 .map_err(|error| super::publish::chain(&error))?;
             self.maintain(&mut state);
-            (appended.ordinal, state.ledger.durable_watch())
+            (appended.ordinal, state.stored.log.ledger.durable_watch())
         };
         durable
             .reaches(ordinal)
@@ -216,6 +243,7 @@ impl Topic {
     pub(crate) fn durable_subscriptions(&self) -> Vec<DurableSubscription> {
         let state = self.state.borrow();
         let durable = state
+            .attached
             .subscriptions
             .values()
             .filter(|subscription| subscription.is_durable());
@@ -234,6 +262,7 @@ impl Topic {
     ) -> Result<Vec<(String, String)>, CursorError> {
         let state = self.state.borrow();
         state
+            .attached
             .subscriptions
             .get(name)
             .map(|s| s.properties.clone())

@@ -13,6 +13,7 @@ mod absence;
 mod broadcast;
 mod commit;
 mod consumers;
+mod context;
 mod counts;
 mod create;
 mod cursor_store;
@@ -51,11 +52,10 @@ mod unload;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::rc::Rc;
 
 use pharos_managed_ledger::ManagedLedger;
-use pharos_types::{Ordinal, SubscriptionName, TopicName};
+use pharos_types::{Ordinal, SubscriptionName};
 
 pub use absence::BroadcastCounts;
 pub use consumers::ConsumerInfo;
@@ -78,12 +78,12 @@ pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
-use crate::entry::{EntryCodec, FeedEntry};
 use crate::feed::FeedSeed;
-use crate::ids::{ConsumerKey, ShardId, TopicId};
-use crate::shard::{FeedMessage, HomeMessage, Message, Shard};
+use crate::ids::{ConsumerKey, ShardId};
+use crate::shard::{FeedMessage, HomeMessage};
 use commit::Commits;
 use consumers::Consumer;
+use context::TopicContext;
 use durable_cursors::DurableCursors;
 use limits::Subscribes;
 pub(crate) use maintenance::Maintenance;
@@ -95,46 +95,27 @@ pub use rates::{RateWindow, Rates};
 use subscription::Subscription;
 use throttle::Throttle;
 
-/// A loaded topic.
+/// A loaded topic: what is asked of it, each question over the parts of its state.
 pub(crate) struct Topic {
-    pub(crate) id: TopicId,
-    pub(crate) name: TopicName,
-    /// Reads its entries.
-    pub(crate) codec: &'static dyn EntryCodec,
-    shard: Weak<Shard>,
-    me: Weak<Topic>,
+    pub(crate) cx: TopicContext,
     /// When it was last asked for, in milliseconds since 1970.
     used_ms: Cell<u64>,
     pub(crate) state: RefCell<State>,
 }
 
-/// What a topic knows.
+/// What a topic knows, in parts that own what they know.
 pub(crate) struct State {
-    pub(crate) ledger: ManagedLedger,
+    pub(crate) stored: Stored,
+    pub(crate) attached: Attached,
+}
+
+/// What is stored, and how it gets there.
+pub(crate) struct Stored {
+    pub(crate) log: TopicLog,
+    pub(crate) publishing: Publishing,
     pub(crate) cursors: DurableCursors,
-    pub(crate) producers: Producers,
-    /// Boxed: most topics have one, and a table has room for three.
-    pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
-    /// Which subscription an attached consumer belongs to, and what is known of it.
-    pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
     /// Who waits for the cursor log.
     commits: Commits,
-    /// Per shard: how many cursors are handed over to it, and which ledger table it knows.
-    links: Vec<Link>,
-    /// Appended, not yet durable.
-    pending: VecDeque<Pending>,
-    /// Who waits until nothing is: told by being dropped.
-    draining: Vec<tokio::sync::oneshot::Sender<()>>,
-    /// A task will look at the log again.
-    comes_again: bool,
-    /// Whether a task waits for the durable end to move.
-    watching: bool,
-    /// Terminated for good, durably.
-    pub(crate) terminated: bool,
-    /// Who waits for that.
-    terminating: Vec<tokio::sync::oneshot::Sender<Option<pharos_types::Position>>>,
-    /// Why nothing can be appended any more, once that is so.
-    pub(crate) fault: Option<String>,
     /// The topic is on its way out; everything is refused with "try again".
     pub(crate) closing: bool,
     /// What holds for this topic, and as of which version of all policies that was worked out.
@@ -143,18 +124,52 @@ pub(crate) struct State {
     /// The end of the slowest backlog, as of the last look.
     oldest: Option<Oldest>,
     evictions: Evictions,
-    /// Entries that cannot be read any more.
-    damage: damage::Damage,
-    /// Sends beyond the publish rate.
-    throttle: Throttle,
-    /// Who subscribed how often lately.
-    subscribes: Subscribes,
     /// When the topic was last used, as of the last look; in milliseconds since 1970.
     last_used_ms: u64,
+}
+
+/// The log of a topic.
+pub(crate) struct TopicLog {
+    pub(crate) ledger: ManagedLedger,
+    /// Entries that cannot be read any more.
+    damage: damage::Damage,
+    /// A task will look at the log again.
+    comes_again: bool,
+    /// Terminated for good, durably.
+    pub(crate) terminated: bool,
+    /// Who waits for that.
+    terminating: Vec<tokio::sync::oneshot::Sender<Option<pharos_types::Position>>>,
+}
+
+/// What publishes to a topic.
+pub(crate) struct Publishing {
+    pub(crate) producers: Producers,
+    /// Sends beyond the publish rate.
+    throttle: Throttle,
+    /// Appended, not yet durable.
+    pending: VecDeque<Pending>,
+    /// Who waits until nothing is: told by being dropped.
+    draining: Vec<tokio::sync::oneshot::Sender<()>>,
+    /// Whether a task waits for the durable end to move.
+    watching: bool,
+    /// Why nothing can be appended any more, once that is so.
+    pub(crate) fault: Option<String>,
     pub(crate) stages: HomeStages,
     pub(crate) counters: Counters,
     /// What was published in the last minute.
     pub(crate) rate_in: RateWindow,
+}
+
+/// What is attached to a topic: its subscriptions and their consumers.
+pub(crate) struct Attached {
+    /// Boxed: most topics have one, and a table has room for three.
+    pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
+    /// Which subscription an attached consumer belongs to, and what is known of it.
+    pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
+    /// Per shard: how many cursors are handed over to it, and which ledger table it knows.
+    links: Vec<Link>,
+    /// Who subscribed how often lately.
+    subscribes: Subscribes,
 }
 
 /// How a topic stands with one listening shard.
@@ -167,30 +182,6 @@ struct Link {
 }
 
 impl Topic {
-    /// The shard. It outlives its topics, except in the last moments of a shutdown.
-    pub(crate) fn shard(&self) -> Option<Rc<Shard>> {
-        self.shard.upgrade()
-    }
-
-    /// An entry of its log, to be delivered.
-    fn feed_entry(&self, entry: pharos_managed_ledger::Entry) -> Arc<FeedEntry> {
-        FeedEntry::from_log(entry, self.codec)
-    }
-
-    fn me(&self) -> Option<Rc<Self>> {
-        self.me.upgrade()
-    }
-
-    fn send(&self, to: ShardId, message: Message) {
-        if let Some(shard) = self.shard() {
-            shard.send(to, message);
-        }
-    }
-
-    fn send_feed(&self, to: ShardId, message: FeedMessage) {
-        self.send(to, Message::Feed(self.id, message));
-    }
-
     /// Handles one message from a connection or a listening shard.
     pub(crate) fn on_message(&self, message: HomeMessage) {
         match message {
@@ -223,40 +214,40 @@ impl Topic {
     /// What a shard must know before its first stream consumer.
     pub(crate) fn seed(&self, state: &State) -> FeedSeed {
         FeedSeed {
-            topic: self.id,
-            name: self.name.clone(),
-            tail: state.ledger.durable_end(),
-            table: state.ledger.table(),
-            terminated: state.ledger.is_terminated(),
+            topic: self.cx.id,
+            name: self.cx.name.clone(),
+            tail: state.stored.log.ledger.durable_end(),
+            table: state.stored.log.ledger.table(),
+            terminated: state.stored.log.ledger.is_terminated(),
         }
     }
 
     /// Counts one cursor as handed over to a shard, and tells the shard of the topic when it is the first.
     fn lend(&self, state: &mut State, to: ShardId) {
         let seed = self.seed(state);
-        let Some(link) = state.links.get_mut(to.index()) else {
+        let Some(link) = state.attached.links.get_mut(to.index()) else {
             return;
         };
         link.handed_over += 1;
         if link.handed_over == 1 {
             link.table_version = Some(seed.table.version());
-            self.send_feed(to, FeedMessage::Open { seed });
+            self.cx.send_feed(to, FeedMessage::Open { seed });
         }
     }
 
     /// One cursor came home from a shard.
     fn returned(&self, state: &mut State, from: ShardId) {
-        let Some(link) = state.links.get_mut(from.index()) else {
+        let Some(link) = state.attached.links.get_mut(from.index()) else {
             return;
         };
         link.handed_over = link.handed_over.saturating_sub(1);
         if link.handed_over == 0 {
-            self.send_feed(from, FeedMessage::Close);
+            self.cx.send_feed(from, FeedMessage::Close);
         }
     }
 
     /// The end of what readers may see, exclusive.
     pub(crate) fn durable_end(&self) -> Ordinal {
-        self.state.borrow().ledger.durable_end()
+        self.state.borrow().stored.log.ledger.durable_end()
     }
 }

@@ -119,7 +119,7 @@ impl Sharing {
 impl Topic {
     /// Whether nothing of this topic is stored.
     pub(crate) fn is_non_persistent(&self) -> bool {
-        self.name.domain() == Domain::NonPersistent
+        self.cx.name.domain() == Domain::NonPersistent
     }
 
     /// Attaches a consumer that the checks have let in.
@@ -145,6 +145,7 @@ impl Topic {
         };
         let settings = Self::dispatch_options(state);
         let subscription = state
+            .attached
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
@@ -185,12 +186,15 @@ impl Topic {
 
     /// Brings the active consumer of a Failover subscription in line with who is attached, and tells all of a change.
     pub(super) fn choose_transient_active(&self, state: &mut State, name: &SubscriptionName) {
-        if state.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
+        if state.attached.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
             return;
         }
         let chosen = self.chosen_active(state, name);
-        let Some(Sharing::Each { active, .. }) =
-            state.subscriptions.get_mut(name).and_then(|s| s.sharing.as_mut())
+        let Some(Sharing::Each { active, .. }) = state
+            .attached
+            .subscriptions
+            .get_mut(name)
+            .and_then(|s| s.sharing.as_mut())
         else {
             return;
         };
@@ -209,10 +213,10 @@ impl Topic {
     ) {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let Some(consumer) = state.consumers.get(&key) else {
+        let Some(consumer) = state.attached.consumers.get(&key) else {
             return;
         };
-        let subscription = state.subscriptions.get_mut(&consumer.subscription);
+        let subscription = state.attached.subscriptions.get_mut(&consumer.subscription);
         if let Some(dispatcher) = subscription
             .and_then(|s| s.sharing.as_mut())
             .and_then(|sharing| sharing.of(key))
@@ -223,7 +227,7 @@ impl Topic {
 
     /// Hands messages of one producer to the consumers that can take them now, and answers the producer.
     pub(super) fn pass_on(&self, state: &mut State, key: ProducerKey, entries: Vec<Publish>) {
-        let Some(shard) = self.shard() else { return };
+        let Some(shard) = self.cx.shard() else { return };
         let (now, wall_ms) = (clock::now(), clock::wall_ms());
         let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
         let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
@@ -232,7 +236,7 @@ impl Topic {
             else {
                 return;
             };
-            if let Some(error) = against_rules(&state.rules, &publish, wall_ms) {
+            if let Some(error) = against_rules(&state.stored.rules, &publish, wall_ms) {
                 // Answers leave in the order of the sends.
                 self.send_receipts(std::mem::take(&mut receipts));
                 let (bytes, sequences) = (
@@ -263,7 +267,7 @@ impl Topic {
             self.deal_transient(state, &entry, &shard.shared.unwritten, &mut deliveries);
         }
         for (key, items) in deliveries {
-            if let Some(consumer) = state.consumers.get(&key) {
+            if let Some(consumer) = state.attached.consumers.get(&key) {
                 shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
@@ -273,7 +277,7 @@ impl Topic {
     /// Receipts of one producer.
     fn send_receipts(&self, receipts: Vec<(ConnectionId, Receipt)>) {
         if let Some((connection, _)) = receipts.first() {
-            self.send(connection.shard, Message::Receipts(receipts));
+            self.cx.send(connection.shard, Message::Receipts(receipts));
         }
     }
 
@@ -291,7 +295,7 @@ impl Topic {
         };
         let now = Moment::at(clock::now());
         let mut takers = Vec::new();
-        for subscription in state.subscriptions.values_mut() {
+        for subscription in state.attached.subscriptions.values_mut() {
             let Subscription {
                 sharing: Some(sharing),
                 kind,
@@ -304,22 +308,22 @@ impl Topic {
             let by_key = *kind == Some(SubscriptionType::KeyShared);
             let missed = match unwritten.is_full() {
                 true => sharing.wanted(*kind),
-                false => sharing.choose(*kind, &entry_ref(self.codec, entry, by_key), &mut takers),
+                false => sharing.choose(*kind, &entry_ref(self.cx.codec, entry, by_key), &mut takers),
             };
             subscription.dropped += missed as u64 * sent.messages;
             for key in &takers {
-                let Some(consumer) = state.consumers.get_mut(key) else {
+                let Some(consumer) = state.attached.consumers.get_mut(key) else {
                     continue;
                 };
                 consumer.activity.note_sent(sent, now);
                 subscription.activity.note_sent(sent, now);
-                state.counters.sent.add(sent);
+                state.stored.publishing.counters.sent.add(sent);
                 deliveries.entry(*key).or_default().push(Dispatched {
                     consumer_id: consumer.consumer_id,
                     key: *key,
                     entry: entry.clone(),
                     held: unwritten.hold(entry.payload.len(), false),
-                    partition: self.name.partition(),
+                    partition: self.cx.name.partition(),
                     redelivery_count: 0,
                     ack_set: Box::default(),
                 });

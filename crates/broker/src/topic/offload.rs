@@ -18,16 +18,18 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Topic {
     fn offload_policy(&self) -> OffloadPolicy {
-        let Some(shard) = self.shard() else {
+        let Some(shard) = self.cx.shard() else {
             return OffloadPolicy::default();
         };
-        crate::offload::policy_of(&shard.shared.catalog, &shard.shared.options, &self.name)
+        crate::offload::policy_of(&shard.shared.catalog, &shard.shared.options, &self.cx.name)
     }
 
     /// Has the log look at what is to be offloaded, deleted or cleaned up; that runs off the path.
     pub(super) fn offload_soon(&self, state: &mut State) {
-        if !state.closing {
+        if !state.stored.closing {
             state
+                .stored
+                .log
                 .ledger
                 .plan_offload(&self.offload_policy(), clock::wall_ms());
         }
@@ -37,6 +39,8 @@ impl Topic {
     pub(crate) fn ask_offload(&self, before: Position) -> Result<(), OffloadAskError> {
         let mut state = self.state.borrow_mut();
         state
+            .stored
+            .log
             .ledger
             .ask_offload(before, &self.offload_policy(), clock::wall_ms())?;
         self.maintain(&mut state);
@@ -45,19 +49,19 @@ impl Topic {
 
     /// What came of it.
     pub(crate) fn offload_status(&self) -> OffloadStatus {
-        self.state.borrow().ledger.offload_status()
+        self.state.borrow().stored.log.ledger.offload_status()
     }
 
     /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.
     pub(super) async fn stop_offload(&self) {
-        self.state.borrow_mut().ledger.stop_offload();
+        self.state.borrow_mut().stored.log.ledger.stop_offload();
         let ended = async {
-            while self.state.borrow().ledger.is_offloading() {
+            while self.state.borrow().stored.log.ledger.is_offloading() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
-            tracing::warn!(topic = %self.name, "an offload under way did not end in time");
+            tracing::warn!(topic = %self.cx.name, "an offload under way did not end in time");
         }
     }
 }

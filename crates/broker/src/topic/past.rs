@@ -23,17 +23,17 @@ impl Past {
     /// Takes over what a topic counted. Its stream consumers have left.
     pub(super) fn add(&mut self, topic: &Topic) {
         let state = topic.state.borrow();
-        let counters = &state.counters;
+        let counters = &state.stored.publishing.counters;
         let totals = PastTotals {
             messages_in: counters.messages_in,
             bytes_in: counters.bytes_in,
             messages_out: counters.sent.messages,
             bytes_out: counters.sent.bytes,
-            throttled: state.throttle.times,
-            evictions: [state.evictions.by_size, state.evictions.by_age],
+            throttled: state.stored.publishing.throttle.times,
+            evictions: [state.stored.evictions.by_size, state.stored.evictions.by_age],
         };
-        self.stages.merge(&state.stages);
-        let namespace = topic.name.namespace();
+        self.stages.merge(&state.stored.publishing.stages);
+        let namespace = topic.cx.name.namespace();
         match self.namespaces.get_mut(namespace) {
             Some(sum) => sum.add(&totals),
             None => drop(self.namespaces.insert(namespace.clone(), totals)),

@@ -151,7 +151,7 @@ fn claim(state: &State, request: &ProducerRequest) -> Claim {
     let Some(name) = &request.name else {
         return Claim::Free;
     };
-    let Some(holder) = state.producers.by_name(name) else {
+    let Some(holder) = state.stored.publishing.producers.by_name(name) else {
         return Claim::Free;
     };
     let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
@@ -251,18 +251,24 @@ impl Topic {
     fn admit(&self, state: &mut State, request: &ProducerRequest) -> Result<Admission, ProducerError> {
         match self.check_admission(state, request)? {
             Claim::Free => {}
-            Claim::Replaces(earlier) => _ = state.producers.attached.remove(&earlier),
+            Claim::Replaces(earlier) => _ = state.stored.publishing.producers.attached.remove(&earlier),
             Claim::Held(holder, refusal) => return Ok(Admission::AskHolder(holder, refusal)),
         }
         let epoch = topic_epoch(state);
-        let others = state.producers.len() + state.producers.waiting.len();
+        let others =
+            state.stored.publishing.producers.len() + state.stored.publishing.producers.waiting.len();
         let producer = self.new_producer(request);
         match request.access_mode {
             AccessMode::Shared => Ok(Admission::Granted(attach(state, producer, epoch))),
             AccessMode::WaitForExclusive if others > 0 => {
                 let (turn, receiver) = oneshot::channel();
                 let (key, name) = (producer.key, producer.name.clone());
-                state.producers.waiting.push_back(Waiting { producer, turn });
+                state
+                    .stored
+                    .publishing
+                    .producers
+                    .waiting
+                    .push_back(Waiting { producer, turn });
                 Ok(Admission::Granted(ProducerGrant {
                     key,
                     name,
@@ -271,7 +277,7 @@ impl Topic {
                 }))
             }
             AccessMode::ExclusiveWithFencing => {
-                state.producers.waiting.clear();
+                state.stored.publishing.producers.waiting.clear();
                 self.close_all_producers(state);
                 let epoch = next_epoch(state, request.topic_epoch);
                 Ok(Admission::Granted(attach(state, producer, Some(epoch))))
@@ -285,14 +291,14 @@ impl Topic {
 
     /// Everything that refuses a producer. Changes nothing.
     fn check_admission(&self, state: &State, request: &ProducerRequest) -> Result<Claim, ProducerError> {
-        if state.closing {
-            return Err(crate::error::TopicError::Closing(self.name.to_string()).into());
+        if state.stored.closing {
+            return Err(crate::error::TopicError::Closing(self.cx.name.to_string()).into());
         }
-        if let Some(fault) = &state.fault {
+        if let Some(fault) = &state.stored.publishing.fault {
             return Err(ProducerError::Storage(fault.clone()));
         }
-        if state.ledger.is_terminated() {
-            return Err(ProducerError::Terminated(self.name.to_string()));
+        if state.stored.log.ledger.is_terminated() {
+            return Err(ProducerError::Terminated(self.cx.name.to_string()));
         }
         let claim = claim(state, request);
         if matches!(claim, Claim::Held(..)) {
@@ -300,8 +306,8 @@ impl Topic {
         }
         let is_other = |producer: &&Producer| !matches!(claim, Claim::Replaces(key) if key == producer.key);
         self.check_producer_seat(state, request, is_other)?;
-        if state.rules.encryption_required && !request.encrypted {
-            let text = format!("Encryption is required in topic {}", self.name);
+        if state.stored.rules.encryption_required && !request.encrypted {
+            let text = format!("Encryption is required in topic {}", self.cx.name);
             return Err(ProducerError::Encryption(text));
         }
         if let (Some(held), Some(now)) = (request.topic_epoch, topic_epoch(state))
@@ -311,10 +317,18 @@ impl Topic {
                 "producer's topic epoch {held} is older than {now}"
             )));
         }
-        let is_waited = !state.producers.waiting.is_empty();
-        let has_others = is_waited || state.producers.iter().any(|producer| is_other(&producer));
+        let is_waited = !state.stored.publishing.producers.waiting.is_empty();
+        let has_others = is_waited
+            || state
+                .stored
+                .publishing
+                .producers
+                .iter()
+                .any(|producer| is_other(&producer));
         let is_exclusive = is_waited
             || state
+                .stored
+                .publishing
                 .producers
                 .iter()
                 .filter(is_other)
@@ -333,7 +347,7 @@ impl Topic {
     }
 
     fn new_producer(&self, request: &ProducerRequest) -> Producer {
-        let shard = self.shard();
+        let shard = self.cx.shard();
         let number = shard.as_ref().map_or(0, |shard| shard.global_number());
         let name = request.name.clone().unwrap_or_else(|| {
             let shared = shard.as_ref().map(|shard| shard.shared.clone());
@@ -358,33 +372,33 @@ impl Topic {
     /// # Errors
     /// `Storage`; whether it is stored is unknown, and the next one to need it stores it again.
     async fn store_epoch(&self) -> Result<(), ProducerError> {
-        let turn = self.state.borrow().producers.epoch_turn.clone();
+        let turn = self.state.borrow().stored.publishing.producers.epoch_turn.clone();
         let _turn = turn.lock().await;
         let (epoch, save) = {
             let state = self.state.borrow();
-            let Some(epoch) = state.producers.epoch else {
+            let Some(epoch) = state.stored.publishing.producers.epoch else {
                 return Ok(());
             };
-            if state.producers.epoch_stored == Some(epoch) {
+            if state.stored.publishing.producers.epoch_stored == Some(epoch) {
                 return Ok(());
             }
             let property = (EPOCH_PROPERTY.to_owned(), Some(epoch.to_string()));
-            (epoch, state.ledger.set_properties(vec![property]))
+            (epoch, state.stored.log.ledger.set_properties(vec![property]))
         };
         save.await
             .map_err(|error| ProducerError::Storage(super::publish::chain(&error)))?;
-        self.state.borrow_mut().producers.epoch_stored = Some(epoch);
+        self.state.borrow_mut().stored.publishing.producers.epoch_stored = Some(epoch);
         Ok(())
     }
 
     /// Gives exclusive access to the next in line, if no producer has it.
     fn pass_turn(&self, state: &mut State) {
-        if state.producers.len() > 0 || state.closing {
+        if state.stored.publishing.producers.len() > 0 || state.stored.closing {
             return;
         }
-        let Some(me) = self.me() else { return };
+        let Some(me) = self.cx.me() else { return };
         // The next in line, unless it is gone itself.
-        while let Some(Waiting { producer, turn }) = state.producers.waiting.pop_front() {
+        while let Some(Waiting { producer, turn }) = state.stored.publishing.producers.waiting.pop_front() {
             if turn.is_closed() {
                 continue;
             }
@@ -400,10 +414,10 @@ impl Topic {
     /// fails is asked again for as long as the producer holds it.
     async fn announce_turn(&self, key: ProducerKey, epoch: u64, turn: oneshot::Sender<u64>) {
         while let Err(error) = self.store_epoch().await {
-            tracing::warn!(topic = %self.name, %error, "the next exclusive producer waits for its epoch to be stored");
+            tracing::warn!(topic = %self.cx.name, %error, "the next exclusive producer waits for its epoch to be stored");
             tokio::time::sleep(EPOCH_RETRY).await;
             let mut state = self.state.borrow_mut();
-            if state.producers.get_mut(key).is_none() {
+            if state.stored.publishing.producers.get_mut(key).is_none() {
                 return;
             }
         }
@@ -414,7 +428,7 @@ impl Topic {
 
     /// Asks the connection that holds something exclusive whether its peer still answers; closes it when not.
     pub(super) async fn holder_answers(&self, holder: ConnectionId) -> bool {
-        let Some(shard) = self.shard() else { return true };
+        let Some(shard) = self.cx.shard() else { return true };
         let asked = shard
             .call(
                 holder.shard,
@@ -429,20 +443,24 @@ impl Topic {
         let mut state = self.state.borrow_mut();
         self.let_through_of(&mut state, key);
         state
+            .stored
+            .publishing
             .producers
             .waiting
             .retain(|waiting| waiting.producer.key != key);
-        if state.producers.attached.remove(&key).is_none() || state.producers.len() > 0 {
+        if state.stored.publishing.producers.attached.remove(&key).is_none()
+            || state.stored.publishing.producers.len() > 0
+        {
             return;
         }
         // Most topics have few, and then none for long.
-        state.producers.attached.shrink_to_fit();
+        state.stored.publishing.producers.attached.shrink_to_fit();
         self.pass_turn(&mut state);
     }
 
     /// Closes every producer; their clients connect again.
     pub(super) fn close_all_producers(&self, state: &mut State) {
-        for producer in std::mem::take(&mut state.producers.attached).into_values() {
+        for producer in std::mem::take(&mut state.stored.publishing.producers.attached).into_values() {
             self.tell_closed(&producer);
         }
         self.drop_held(state);
@@ -450,7 +468,7 @@ impl Topic {
 
     /// Closes one producer; its client connects again.
     pub(super) fn close_producer(&self, state: &mut State, key: ProducerKey) {
-        if let Some(producer) = state.producers.attached.remove(&key) {
+        if let Some(producer) = state.stored.publishing.producers.attached.remove(&key) {
             self.tell_closed(&producer);
         }
     }
@@ -459,7 +477,7 @@ impl Topic {
         let event = ConnectionEvent::ProducerClosed {
             producer: producer.known_as(),
         };
-        self.send(
+        self.cx.send(
             producer.connection.shard,
             Message::Connection(producer.connection, event),
         );
@@ -473,7 +491,12 @@ fn attach(state: &mut State, producer: Producer, topic_epoch: Option<u64>) -> Pr
         topic_epoch,
         turn: None,
     };
-    state.producers.attached.insert(producer.key, producer);
+    state
+        .stored
+        .publishing
+        .producers
+        .attached
+        .insert(producer.key, producer);
     grant
 }
 
@@ -483,7 +506,7 @@ const EPOCH_PROPERTY: &str = "pulsar.topicEpoch";
 const EPOCH_RETRY: Duration = Duration::from_secs(1);
 
 fn topic_epoch(state: &State) -> Option<u64> {
-    state.producers.epoch
+    state.stored.publishing.producers.epoch
 }
 
 /// The epoch for a new exclusive holder; one that comes back with the current epoch keeps it.
@@ -495,6 +518,6 @@ fn next_epoch(state: &mut State, held: Option<u64>) -> u64 {
         return held;
     }
     let next = now.map_or(0, |now| now + 1);
-    state.producers.epoch = Some(next);
+    state.stored.publishing.producers.epoch = Some(next);
     next
 }

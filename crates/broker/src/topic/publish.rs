@@ -42,7 +42,7 @@ impl Topic {
     ) {
         let now = clock::now();
         let wall = clock::wall_ms();
-        let mut goes_on = state.producers.get_mut(key).is_some();
+        let mut goes_on = state.stored.publishing.producers.get_mut(key).is_some();
         if self.is_non_persistent() && goes_on {
             return self.pass_on(state, key, entries);
         }
@@ -53,7 +53,7 @@ impl Topic {
         }
         if !entries.as_slice().is_empty() {
             let event = ConnectionEvent::dropped(entries.as_slice());
-            self.send(from.shard, Message::Connection(from, event));
+            self.cx.send(from.shard, Message::Connection(from, event));
         }
     }
 
@@ -62,7 +62,7 @@ impl Topic {
         let Some((connection, producer)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
             return false;
         };
-        if let Some(error) = against_rules(&state.rules, &entry, wall_ms) {
+        if let Some(error) = against_rules(&state.stored.rules, &entry, wall_ms) {
             let bytes = entry.payload.len();
             let sequences = (entry.sequence_id, entry.highest_sequence_id);
             self.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
@@ -72,10 +72,10 @@ impl Topic {
             payload: entry.payload.clone(),
             crc32c: entry.crc32c,
         };
-        match state.ledger.append_entry(stored) {
+        match state.stored.log.ledger.append_entry(stored) {
             Ok(appended) => {
                 self.note_accepted(state, &entry, wall_ms);
-                state.pending.push_back(Pending {
+                state.stored.publishing.pending.push_back(Pending {
                     ordinal: appended.ordinal,
                     connection,
                     producer,
@@ -116,27 +116,39 @@ impl Topic {
         entry: &Publish,
         now: (Nanos, u64),
     ) -> Option<(ConnectionId, ProducerRef)> {
-        let producer = state.producers.get_mut(key)?;
+        let producer = state.stored.publishing.producers.get_mut(key)?;
         producer.counters.messages += u64::from(entry.facts.message_count);
         producer.counters.bytes += entry.payload.len() as u64;
         let who = (producer.connection, producer.known_as());
         let producing_ms = now.1.saturating_sub(entry.facts.publish_time_ms);
         state
+            .stored
+            .publishing
             .stages
             .producing
             .record(producing_ms.saturating_mul(1_000_000));
-        state.stages.receive.record(now.0.since(entry.received_at));
+        state
+            .stored
+            .publishing
+            .stages
+            .receive
+            .record(now.0.since(entry.received_at));
         Some(who)
     }
 
     /// Counts an entry that the topic took.
     pub(super) fn note_accepted(&self, state: &mut State, entry: &Publish, wall_ms: u64) {
-        state.counters.messages_in += u64::from(entry.facts.message_count);
-        state.counters.entries_in += 1;
-        state.counters.last_publish_ms = wall_ms;
-        state.counters.bytes_in += entry.payload.len() as u64;
-        state.counters.has_chunks |= entry.facts.is_chunk;
-        state.counters.sizes.record(entry.payload.len() as u64);
+        state.stored.publishing.counters.messages_in += u64::from(entry.facts.message_count);
+        state.stored.publishing.counters.entries_in += 1;
+        state.stored.publishing.counters.last_publish_ms = wall_ms;
+        state.stored.publishing.counters.bytes_in += entry.payload.len() as u64;
+        state.stored.publishing.counters.has_chunks |= entry.facts.is_chunk;
+        state
+            .stored
+            .publishing
+            .counters
+            .sizes
+            .record(entry.payload.len() as u64);
     }
 
     fn refuse(&self, producer: (ConnectionId, ProducerRef), entry: &Publish, error: &AppendError) {
@@ -168,18 +180,19 @@ impl Topic {
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             error,
         };
-        self.send(producer.0.shard, Message::Connection(producer.0, event));
+        self.cx
+            .send(producer.0.shard, Message::Connection(producer.0, event));
     }
 
     /// Makes sure that a task waits for the durable end while anything is pending.
     pub(super) fn watch(&self, state: &mut State) {
-        if state.watching || state.pending.is_empty() {
+        if state.stored.publishing.watching || state.stored.publishing.pending.is_empty() {
             return;
         }
-        let Some(me) = self.me() else { return };
-        state.watching = true;
+        let Some(me) = self.cx.me() else { return };
+        state.stored.publishing.watching = true;
         spawn_local(async move {
-            let mut durable = me.state.borrow().ledger.durable_watch();
+            let mut durable = me.state.borrow().stored.log.ledger.durable_watch();
             loop {
                 let Some(first) = me.first_pending() else { return };
                 let outcome = durable.reaches(first).await.map(|()| durable.end());
@@ -192,8 +205,13 @@ impl Topic {
 
     fn first_pending(&self) -> Option<Ordinal> {
         let mut state = self.state.borrow_mut();
-        let first = state.pending.front().map(|pending| pending.ordinal);
-        state.watching = first.is_some();
+        let first = state
+            .stored
+            .publishing
+            .pending
+            .front()
+            .map(|pending| pending.ordinal);
+        state.stored.publishing.watching = first.is_some();
         first
     }
 
@@ -213,25 +231,41 @@ impl Topic {
         }
         self.maintain(&mut state);
         self.run_dispatchers(&mut state);
-        state.watching = !state.pending.is_empty();
-        if !state.watching {
-            state.draining.clear();
+        state.stored.publishing.watching = !state.stored.publishing.pending.is_empty();
+        if !state.stored.publishing.watching {
+            state.stored.publishing.draining.clear();
         }
-        state.watching
+        state.stored.publishing.watching
     }
 
     /// Sends the receipts of what became durable and returns it as entries to feed.
     fn answer_durable(&self, state: &mut State, end: Ordinal) -> Vec<Arc<FeedEntry>> {
         let now = clock::now();
         let mut receipts: Vec<Vec<(ConnectionId, Receipt)>> =
-            state.links.iter().map(|_| Vec::new()).collect();
+            state.attached.links.iter().map(|_| Vec::new()).collect();
         let mut entries = Vec::new();
-        while state.pending.front().is_some_and(|pending| pending.ordinal < end) {
-            let Some(pending) = state.pending.pop_front() else {
+        while state
+            .stored
+            .publishing
+            .pending
+            .front()
+            .is_some_and(|pending| pending.ordinal < end)
+        {
+            let Some(pending) = state.stored.publishing.pending.pop_front() else {
                 break;
             };
-            state.stages.persistence.record(now.since(pending.appended_at));
-            state.stages.publish.record(now.since(pending.received_at));
+            state
+                .stored
+                .publishing
+                .stages
+                .persistence
+                .record(now.since(pending.appended_at));
+            state
+                .stored
+                .publishing
+                .stages
+                .publish
+                .record(now.since(pending.received_at));
             if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
                 let receipt = Receipt {
                     producer: pending.producer,
@@ -252,7 +286,7 @@ impl Topic {
         }
         for (index, list) in receipts.into_iter().enumerate() {
             if !list.is_empty() {
-                self.send(shard_id(index), Message::Receipts(list));
+                self.cx.send(shard_id(index), Message::Receipts(list));
             }
         }
         entries
@@ -260,14 +294,14 @@ impl Topic {
 
     /// Tells every listening shard of new entries.
     fn feed(&self, state: &mut State, entries: Vec<Arc<FeedEntry>>) {
-        let table = state.ledger.table();
-        for (index, link) in state.links.iter_mut().enumerate() {
+        let table = state.stored.log.ledger.table();
+        for (index, link) in state.attached.links.iter_mut().enumerate() {
             if link.handed_over == 0 {
                 continue;
             }
             let news = (link.table_version != Some(table.version())).then(|| table.clone());
             link.table_version = Some(table.version());
-            self.send_feed(
+            self.cx.send_feed(
                 shard_id(index),
                 FeedMessage::Appended {
                     entries: entries.clone(),
@@ -290,22 +324,29 @@ impl Topic {
 
     /// A feed needs entries: from the cache at once, else from the log.
     pub(super) fn on_read(&self, shard: ShardId, from: Ordinal, entries_max: usize, bytes_max: usize) {
-        let Some(me) = self.me() else { return };
+        let Some(me) = self.cx.me() else { return };
         let entries_max = READ_ENTRIES_MAX.min(entries_max);
-        let read = self.state.borrow().ledger.read(from, entries_max, bytes_max);
+        let read = self
+            .state
+            .borrow()
+            .stored
+            .log
+            .ledger
+            .read(from, entries_max, bytes_max);
         spawn_local(async move {
             let answer = match read.await {
                 Ok(found) => {
-                    let entries: Vec<_> = found.into_iter().map(|entry| me.feed_entry(entry)).collect();
+                    let entries: Vec<_> = found.into_iter().map(|entry| me.cx.feed_entry(entry)).collect();
                     let state = me.state.borrow();
-                    let resume = entries
-                        .first()
-                        .map_or_else(|| state.ledger.first().max(from), |entry| entry.ordinal);
+                    let resume = entries.first().map_or_else(
+                        || state.stored.log.ledger.first().max(from),
+                        |entry| entry.ordinal,
+                    );
                     FeedMessage::ReadDone {
                         from,
                         resume,
                         entries,
-                        table: state.ledger.table(),
+                        table: state.stored.log.ledger.table(),
                     }
                 }
                 Err(error) if error.is_lasting() => {
@@ -316,18 +357,18 @@ impl Topic {
                             from,
                             resume: from,
                             entries: vec![marker],
-                            table: me.state.borrow().ledger.table(),
+                            table: me.state.borrow().stored.log.ledger.table(),
                         },
                         None => FeedMessage::ReadFailed { from },
                     }
                 }
                 Err(error) => {
                     // Listeners at this place wait and try again; everyone else goes on.
-                    tracing::error!(topic = %me.name, %from, error = chain(&error), "cannot read for listeners");
+                    tracing::error!(topic = %me.cx.name, %from, error = chain(&error), "cannot read for listeners");
                     FeedMessage::ReadFailed { from }
                 }
             };
-            me.send_feed(shard, answer);
+            me.cx.send_feed(shard, answer);
         });
     }
 }

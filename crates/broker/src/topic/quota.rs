@@ -76,7 +76,7 @@ impl Topic {
         }
         self.look_at_oldest().await;
         for over in self.over_quota().await {
-            tracing::warn!(topic = %self.name, ?over, "backlog quota is exceeded");
+            tracing::warn!(topic = %self.cx.name, ?over, "backlog quota is exceeded");
             match over.action() {
                 QuotaAction::Hold | QuotaAction::Exception => {
                     self.close_all_producers(&mut self.state.borrow_mut());
@@ -99,7 +99,7 @@ impl Topic {
         let mut over = Vec::new();
         let age = {
             let state = self.state.borrow();
-            let quotas = state.rules.backlog_quotas;
+            let quotas = state.stored.rules.backlog_quotas;
             over.extend(
                 quotas
                     .size
@@ -122,28 +122,29 @@ impl Topic {
         let place = {
             let mut state = self.state.borrow_mut();
             let place = state
+                .stored
                 .cursors
                 .lowest()
-                .map(|place| place.max(state.ledger.first()));
-            let place = place.filter(|place| *place < state.ledger.durable_end());
-            match (&state.oldest, place) {
+                .map(|place| place.max(state.stored.log.ledger.first()));
+            let place = place.filter(|place| *place < state.stored.log.ledger.durable_end());
+            match (&state.stored.oldest, place) {
                 (Some(known), Some(place)) if known.place == place => return Some(known.published_ms),
-                _ => state.oldest = None,
+                _ => state.stored.oldest = None,
             }
             place?
         };
         let published_ms = match self.published_at_or_after(place).await {
             Ok(published_ms) => published_ms?,
             Err(error) => {
-                tracing::warn!(topic = %self.name, %error, "cannot tell the age of the backlog");
+                tracing::warn!(topic = %self.cx.name, %error, "cannot tell the age of the backlog");
                 return None;
             }
         };
         let mut state = self.state.borrow_mut();
-        let mut some = state.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
+        let mut some = state.attached.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
         let waits = some.find(|s| stands_at(&state, s, place));
         let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
-        state.oldest = Some(Oldest {
+        state.stored.oldest = Some(Oldest {
             place,
             published_ms,
             subscription,
@@ -172,29 +173,30 @@ impl Topic {
     async fn evict(&self, over: Over) {
         let (outcome, counted) = match over {
             Over::Size(quota) => {
-                self.state.borrow_mut().evictions.by_size += 1;
+                self.state.borrow_mut().stored.evictions.by_size += 1;
                 (
                     self.evict_to_size(quota.limit / 10 * 9 + quota.limit % 10 * 9 / 10),
                     "size",
                 )
             }
             Over::Age(quota) => {
-                self.state.borrow_mut().evictions.by_age += 1;
+                self.state.borrow_mut().stored.evictions.by_age += 1;
                 let kept_ms = quota.limit / 10 * 9;
                 let before_ms = clock::wall_ms().saturating_sub(kept_ms);
                 (self.expire_published_before(before_ms).await, "age")
             }
         };
         if let Err(error) = outcome {
-            tracing::warn!(topic = %self.name, %error, quota = counted, "cannot move slow cursors on");
+            tracing::warn!(topic = %self.cx.name, %error, quota = counted, "cannot move slow cursors on");
         }
     }
 
     fn evict_to_size(&self, bytes: u64) -> Result<(), CursorError> {
         let (to, slow) = {
             let state = self.state.borrow();
-            let to = place_before_bytes(state.ledger.ledgers(), bytes).min(state.ledger.durable_end());
-            let durable = state.subscriptions.values().filter(|s| s.is_durable());
+            let to = place_before_bytes(state.stored.log.ledger.ledgers(), bytes)
+                .min(state.stored.log.ledger.durable_end());
+            let durable = state.attached.subscriptions.values().filter(|s| s.is_durable());
             let slow: Vec<SubscriptionName> = durable.map(|s| s.name.clone()).collect();
             (to, slow)
         };
@@ -207,12 +209,12 @@ impl Topic {
     /// Resolves when what stream consumers and dispatchers have acknowledged until now is known here.
     pub(super) async fn hear_listeners(&self) {
         self.flush_all();
-        let (Some(shard), id) = (self.shard(), self.id) else {
+        let (Some(shard), id) = (self.cx.shard(), self.cx.id) else {
             return;
         };
         let listening: Vec<_> = {
             let state = self.state.borrow();
-            let links = state.links.iter().enumerate();
+            let links = state.attached.links.iter().enumerate();
             let handed_over = links.filter(|(_, link)| link.handed_over > 0);
             handed_over
                 .map(|(index, _)| super::publish::shard_id(index))
@@ -229,8 +231,9 @@ impl Topic {
 
 /// Stored bytes from the slowest durable cursor to the end.
 pub(super) fn backlog_bytes(state: &State) -> u64 {
-    let rows = state.ledger.ledgers();
+    let rows = state.stored.log.ledger.ledgers();
     state
+        .stored
         .cursors
         .lowest()
         .map_or(0, |lowest| bytes_after(rows, lowest))
@@ -244,6 +247,7 @@ fn stands_at(state: &State, subscription: &Subscription, place: Ordinal) -> bool
     let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
     slots.any(|slot| {
         state
+            .stored
             .cursors
             .get(slot)
             .is_some_and(|slot| slot.acked_to() == place)

@@ -80,11 +80,11 @@ impl Topic {
     pub(crate) fn sample(&self) {
         let mut state = self.state.borrow_mut();
         let total = Sent {
-            messages: state.counters.messages_in,
-            bytes: state.counters.bytes_in,
+            messages: state.stored.publishing.counters.messages_in,
+            bytes: state.stored.publishing.counters.bytes_in,
         };
-        state.rate_in.sample(clock::wall_ms(), total);
-        state.ledger.age_cache();
+        state.stored.publishing.rate_in.sample(clock::wall_ms(), total);
+        state.stored.log.ledger.age_cache();
     }
 }
 

@@ -21,20 +21,21 @@ impl Topic {
     /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing, and comes again
     /// while it waits for the engine, also when the topic is closing.
     pub(super) fn maintain(&self, state: &mut State) {
-        while let Some(work) = state.ledger.take_maintenance(clock::wall_ms()) {
-            let Some(me) = self.me() else { return };
+        while let Some(work) = state.stored.log.ledger.take_maintenance(clock::wall_ms()) {
+            let Some(me) = self.cx.me() else { return };
             spawn_local(async move {
                 let done = work.await;
                 me.on_maintained(done);
             });
         }
-        if state.ledger.is_behind() && !std::mem::replace(&mut state.comes_again, true) {
-            let me = self.me.clone();
+        if state.stored.log.ledger.is_behind() && !std::mem::replace(&mut state.stored.log.comes_again, true)
+        {
+            let me = self.cx.me.clone();
             spawn_local(async move {
                 tokio::time::sleep(CATCH_UP_INTERVAL).await;
                 if let Some(me) = me.upgrade() {
                     let mut state = me.state.borrow_mut();
-                    state.comes_again = false;
+                    state.stored.log.comes_again = false;
                     me.maintain(&mut state);
                 }
             });
@@ -43,24 +44,24 @@ impl Topic {
 
     fn on_maintained(&self, done: MaintenanceDone) {
         let mut state = self.state.borrow_mut();
-        match state.ledger.on_maintenance(done, clock::wall_ms()) {
+        match state.stored.log.ledger.on_maintenance(done, clock::wall_ms()) {
             MaintenanceEvent::Nothing => {}
             MaintenanceEvent::RolledOver => {
                 self.trim_soon(&mut state);
                 self.offload_soon(&mut state);
             }
             MaintenanceEvent::Trimmed(ledgers) => {
-                tracing::debug!(topic = %self.name, count = ledgers.len(), "trimmed");
+                tracing::debug!(topic = %self.cx.name, count = ledgers.len(), "trimmed");
                 Self::forget_trimmed(&mut state);
                 self.offload_soon(&mut state);
             }
             MaintenanceEvent::Offloaded(ledger) => {
-                tracing::info!(topic = %self.name, %ledger, "offloaded");
+                tracing::info!(topic = %self.cx.name, %ledger, "offloaded");
                 self.offload_soon(&mut state);
             }
             MaintenanceEvent::Terminated(last) => self.on_terminated(&mut state, last),
             MaintenanceEvent::Retrying(error) => {
-                tracing::warn!(topic = %self.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
+                tracing::warn!(topic = %self.cx.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
             }
             MaintenanceEvent::Failed(error) => {
                 self.fail(&mut state, &super::publish::chain(&error), error.is_transient());
@@ -72,8 +73,8 @@ impl Topic {
 
     /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
     fn forget_trimmed(state: &mut State) {
-        let first = state.ledger.first();
-        for subscription in state.subscriptions.values_mut() {
+        let first = state.stored.log.ledger.first();
+        for subscription in state.attached.subscriptions.values_mut() {
             if let Body::Dispatched(body) = &mut subscription.body {
                 body.dirty |= body.dispatcher.ack_before(first);
             }
@@ -83,20 +84,27 @@ impl Topic {
     /// Everything before this is acknowledged by every durable cursor.
     pub(super) fn acked_below(&self, state: &State) -> Ordinal {
         state
+            .stored
             .cursors
             .lowest()
-            .unwrap_or_else(|| state.ledger.durable_end())
+            .unwrap_or_else(|| state.stored.log.ledger.durable_end())
     }
 
     /// Gives up closed ledgers that are not needed; they are deleted off the path.
     pub(super) fn trim_soon(&self, state: &mut State) {
         let acked_below = self.acked_below(state);
-        let kept = state.rules.retention;
+        let kept = state.stored.rules.retention;
         let kept = Retention {
             time_ms: kept.time.map(millis),
             bytes: kept.bytes,
         };
-        if !state.ledger.trim(acked_below, kept, clock::wall_ms()).is_empty() {
+        if !state
+            .stored
+            .log
+            .ledger
+            .trim(acked_below, kept, clock::wall_ms())
+            .is_empty()
+        {
             self.maintain(state);
         }
     }
@@ -104,12 +112,12 @@ impl Topic {
     /// Once in a while: ages of ledgers, retention, absent consumers.
     pub(crate) fn on_tick(&self) {
         self.drop_absentees(clock::wall_ms());
-        if self.state.borrow().cursors.is_ending() {
+        if self.state.borrow().stored.cursors.is_ending() {
             // A commit failed for lack of something, or no caller waits for it.
             self.start_commit();
         }
         let mut state = self.state.borrow_mut();
-        if state.closing {
+        if state.stored.closing {
             return;
         }
         self.trim_soon(&mut state);
@@ -124,7 +132,7 @@ impl Topic {
         self.stop_offload().await;
         self.flush_all();
         if let Err(error) = self.commit_cursors().await {
-            tracing::error!(topic = %self.name, error, "cursors could not be stored at close");
+            tracing::error!(topic = %self.cx.name, error, "cursors could not be stored at close");
         }
         // The log itself is simply let go: the next opening finds its end.
         self.drain().await;
@@ -136,14 +144,14 @@ impl Topic {
         let (sender, drained) = oneshot::channel();
         {
             let mut state = self.state.borrow_mut();
-            if state.fault.is_some() || state.pending.is_empty() {
+            if state.stored.publishing.fault.is_some() || state.stored.publishing.pending.is_empty() {
                 return;
             }
-            state.draining.push(sender);
+            state.stored.publishing.draining.push(sender);
         }
         // Resolved by being dropped.
         if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
-            tracing::warn!(topic = %self.name, "closed before its last messages were durable");
+            tracing::warn!(topic = %self.cx.name, "closed before its last messages were durable");
         }
     }
 
@@ -151,9 +159,9 @@ impl Topic {
     pub(super) async fn close_clients(&self) {
         let leaving: Vec<_> = {
             let mut state = self.state.borrow_mut();
-            state.closing = true;
+            state.stored.closing = true;
             self.close_all_producers(&mut state);
-            let mut names: Vec<_> = state.subscriptions.keys().cloned().collect();
+            let mut names: Vec<_> = state.attached.subscriptions.keys().cloned().collect();
             // One order, so that a simulated history can be repeated.
             names.sort_unstable();
             names
@@ -168,7 +176,14 @@ impl Topic {
     }
 
     pub(super) fn flush_all(&self) {
-        let mut names: Vec<_> = self.state.borrow().subscriptions.keys().cloned().collect();
+        let mut names: Vec<_> = self
+            .state
+            .borrow()
+            .attached
+            .subscriptions
+            .keys()
+            .cloned()
+            .collect();
         names.sort_unstable();
         for name in names {
             self.flush_dispatched(&name);
@@ -180,24 +195,25 @@ impl Topic {
         let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.state.borrow_mut();
-            if state.terminated {
-                return Ok(state.ledger.last_position());
+            if state.stored.log.terminated {
+                return Ok(state.stored.log.ledger.last_position());
             }
-            state.terminating.push(sender);
-            state.ledger.terminate();
+            state.stored.log.terminating.push(sender);
+            state.stored.log.ledger.terminate();
             self.maintain(&mut state);
         }
         receiver.await.map_err(|_| "topic was closed".to_owned())
     }
 
     fn on_terminated(&self, state: &mut State, last: Option<Position>) {
-        state.terminated = true;
-        for waiting in state.terminating.drain(..) {
+        state.stored.log.terminated = true;
+        for waiting in state.stored.log.terminating.drain(..) {
             // A caller that no longer waits does not mind.
             let _ = waiting.send(last);
         }
-        for index in 0..state.links.len() {
-            self.send_feed(super::publish::shard_id(index), FeedMessage::Terminated);
+        for index in 0..state.attached.links.len() {
+            self.cx
+                .send_feed(super::publish::shard_id(index), FeedMessage::Terminated);
         }
         self.close_all_producers(state);
     }

@@ -121,7 +121,7 @@ impl Topic {
         let now = clock::now();
         let member = member_of(state, &request.subscription, name)?;
         let verdict = member.rivalry.as_ref()?.judge(request.connection, now);
-        let consumer = state.consumers.get(&holder)?;
+        let consumer = state.attached.consumers.get(&holder)?;
         if !consumer.leaving.is_empty() {
             return None; // It is on its way out already.
         }
@@ -159,14 +159,14 @@ impl Topic {
         name: &Arc<str>,
         holder: ConsumerKey,
     ) {
-        let Some(consumer) = state.consumers.get(&holder) else {
+        let Some(consumer) = state.attached.consumers.get(&holder) else {
             return;
         };
         if !consumer.leaving.is_empty() {
             return; // Another call did that.
         }
         let (loser, from, now) = (consumer.connection, consumer.info.address.clone(), clock::now());
-        tracing::debug!(topic = %self.name, subscription = %request.subscription, consumer = %name,
+        tracing::debug!(topic = %self.cx.name, subscription = %request.subscription, consumer = %name,
             %from, to = %request.info.address, "broadcast consumer's place is taken over");
         let address = request.info.address.clone();
         let Some(member) = member_of(state, &request.subscription, name) else {
@@ -194,7 +194,7 @@ impl Topic {
     /// Forgets take-overs that were not followed by another.
     pub(super) fn forget_rivalries(state: &mut State) {
         let now = clock::now();
-        for subscription in state.subscriptions.values_mut() {
+        for subscription in state.attached.subscriptions.values_mut() {
             if let Body::Broadcast(body) = &mut subscription.body {
                 for member in body.members.values_mut() {
                     member.rivalry.take_if(|rivalry| rivalry.is_over(now));
@@ -213,12 +213,12 @@ impl Topic {
         if let Some(member) = member_of(state, subscription, name) {
             member.count(once);
         }
-        if let Some(found) = state.subscriptions.get_mut(subscription)
+        if let Some(found) = state.attached.subscriptions.get_mut(subscription)
             && let Body::Broadcast(body) = &mut found.body
         {
             body.counts.add(once);
         }
-        if let Some(shard) = self.shard() {
+        if let Some(shard) = self.cx.shard() {
             shard.tally().broadcast(once);
         }
     }
@@ -231,7 +231,7 @@ impl Topic {
         (holder, rival): (&Arc<str>, &Arc<str>),
         left: Duration,
     ) {
-        let Some(subscription) = state.subscriptions.get_mut(subscription) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(subscription) else {
             return;
         };
         let Body::Broadcast(body) = &mut subscription.body else {
@@ -243,7 +243,7 @@ impl Topic {
         }
         body.warned_at = Some(now);
         let counts = body.members.get(name).and_then(|member| member.counts.as_deref());
-        tracing::warn!(topic = %self.name, subscription = %subscription.name, consumer = %name,
+        tracing::warn!(topic = %self.cx.name, subscription = %subscription.name, consumer = %name,
             %holder, %rival, takeovers = counts.map(|counts| counts.takeovers),
             kept_seconds = left.as_secs_f64(),
             "two live consumers of one name take its place from each other; each needs a name of its own");

@@ -34,8 +34,12 @@ impl Topic {
     pub(crate) async fn seek_consumer(&self, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
         let (name, member, is_broadcast) = {
             let state = self.state.borrow();
-            let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
-            let subscription = state.subscriptions.get(&consumer.subscription);
+            let consumer = state
+                .attached
+                .consumers
+                .get(&key)
+                .ok_or(CursorError::NoConsumer)?;
+            let subscription = state.attached.subscriptions.get(&consumer.subscription);
             let is_broadcast = subscription.is_some_and(|subscription| subscription.is_broadcast());
             (consumer.subscription.clone(), consumer.name.clone(), is_broadcast)
         };
@@ -56,7 +60,11 @@ impl Topic {
     ) -> Result<(), CursorError> {
         {
             let mut state = self.state.borrow_mut();
-            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let subscription = state
+                .attached
+                .subscriptions
+                .get_mut(name)
+                .ok_or_else(|| missing(name))?;
             let Body::Broadcast(body) = &mut subscription.body else {
                 return Err(missing(name));
             };
@@ -69,7 +77,7 @@ impl Topic {
         }
         let outcome = self.reset_fenced(name, to, Some((key, member.clone()))).await;
         let mut state = self.state.borrow_mut();
-        if let Some(subscription) = state.subscriptions.get_mut(name)
+        if let Some(subscription) = state.attached.subscriptions.get_mut(name)
             && let Body::Broadcast(body) = &mut subscription.body
         {
             body.moving.remove(&member);
@@ -81,7 +89,11 @@ impl Topic {
     pub(crate) async fn reset(&self, name: &SubscriptionName, to: SeekTo) -> Result<(), CursorError> {
         {
             let mut state = self.state.borrow_mut();
-            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let subscription = state
+                .attached
+                .subscriptions
+                .get_mut(name)
+                .ok_or_else(|| missing(name))?;
             if std::mem::replace(&mut subscription.fenced, true) {
                 return Err(CursorError::Busy(
                     "another reset of the subscription is running".to_owned(),
@@ -89,7 +101,7 @@ impl Topic {
             }
         }
         let outcome = self.reset_fenced(name, to, None).await;
-        if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name) {
+        if let Some(subscription) = self.state.borrow_mut().attached.subscriptions.get_mut(name) {
             subscription.fenced = false;
         }
         outcome
@@ -137,7 +149,7 @@ impl Topic {
         only: Option<Arc<str>>,
         acks: &AckState,
     ) {
-        let Some(subscription) = state.subscriptions.get_mut(name) else {
+        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
             return;
         };
         let mut moved = Vec::new();
@@ -179,9 +191,9 @@ impl Topic {
 
     /// The first entry published at or after a time.
     pub(crate) async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
-        let codec = self.codec;
+        let codec = self.cx.codec;
         let is_due = move |payload: &bytes::Bytes| codec.facts(payload).publish_time_ms >= time_ms;
-        let find = self.state.borrow().ledger.find_first(is_due);
+        let find = self.state.borrow().stored.log.ledger.find_first(is_due);
         find.await
             .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
     }
@@ -190,9 +202,13 @@ impl Topic {
     pub(crate) fn skip_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+        let subscription = state
+            .attached
+            .subscriptions
+            .get_mut(name)
+            .ok_or_else(|| missing(name))?;
         let mut persist = Vec::new();
-        let cursors = &state.cursors;
+        let cursors = &state.stored.cursors;
         let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
             CursorPlace::Home(acks) => {
                 if acks.raise_to(to)
@@ -212,7 +228,7 @@ impl Topic {
                     key: handed_over.key,
                     to,
                 };
-                self.send_feed(handed_over.connection.shard, message);
+                self.cx.send_feed(handed_over.connection.shard, message);
             }
         };
         match &mut subscription.body {
@@ -243,8 +259,13 @@ impl Topic {
     pub(crate) async fn unsubscribe(&self, key: ConsumerKey, force: bool) -> Result<(), CursorError> {
         let name = {
             let state = self.state.borrow();
-            let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
+            let consumer = state
+                .attached
+                .consumers
+                .get(&key)
+                .ok_or(CursorError::NoConsumer)?;
             let others = state
+                .attached
                 .subscriptions
                 .get(&consumer.subscription)
                 .map_or(0, |s| s.consumers.len());
@@ -266,7 +287,11 @@ impl Topic {
     ) -> Result<(), CursorError> {
         let leaving = {
             let mut state = self.state.borrow_mut();
-            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let subscription = state
+                .attached
+                .subscriptions
+                .get_mut(name)
+                .ok_or_else(|| missing(name))?;
             if !subscription.consumers.is_empty() && !force {
                 return Err(CursorError::Busy(
                     "Subscription has active connected consumers".to_owned(),
@@ -285,7 +310,7 @@ impl Topic {
     /// Takes a subscription without consumers out, with its places. One record says so, so a crash leaves all of it or
     /// nothing; what it held back stays until that is durable.
     pub(super) fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(subscription) = state.subscriptions.remove(name) else {
+        let Some(subscription) = state.attached.subscriptions.remove(name) else {
             return;
         };
         let mut slots: Vec<_> = subscription
@@ -315,7 +340,7 @@ impl Topic {
         self.catch_up_rules();
         {
             let mut state = self.state.borrow_mut();
-            if state.subscriptions.contains_key(&name) {
+            if state.attached.subscriptions.contains_key(&name) {
                 return Err(CursorError::Exists(name.to_string()));
             }
             self.check_subscription_seat(&state)
@@ -337,6 +362,7 @@ impl Topic {
         let is_unfinished =
             |subscription: &super::Subscription| subscription.creating && subscription.consumers.is_empty();
         if state
+            .attached
             .subscriptions
             .get(name)
             .is_some_and(|subscription| is_unfinished(subscription))
@@ -354,6 +380,7 @@ impl Topic {
         let known = self
             .state
             .borrow()
+            .attached
             .subscriptions
             .get(&name)
             .map(|known| known.creating);
@@ -384,7 +411,11 @@ impl Topic {
         {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
-            let subscription = state.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+            let subscription = state
+                .attached
+                .subscriptions
+                .get_mut(name)
+                .ok_or_else(|| missing(name))?;
             let asks = properties
                 .iter()
                 .any(|(property, value)| asks_for_broadcast(property, value));

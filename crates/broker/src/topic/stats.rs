@@ -21,8 +21,8 @@ pub struct ConsumerNumbers {
 impl Topic {
     /// How far the subscription of a consumer has acknowledged, as far as is known here.
     pub(super) fn acked_to(&self, state: &State, key: ConsumerKey) -> Option<Ordinal> {
-        let consumer = state.consumers.get(&key)?;
-        let subscription = state.subscriptions.get(&consumer.subscription)?;
+        let consumer = state.attached.consumers.get(&key)?;
+        let subscription = state.attached.subscriptions.get(&consumer.subscription)?;
         let cursor = match &subscription.body {
             Body::Stream(cursor) => cursor,
             Body::Broadcast(body) => &body.members.get(&consumer.name)?.cursor,
@@ -30,7 +30,11 @@ impl Topic {
         };
         match &cursor.place {
             CursorPlace::Home(acks) => Some(acks.acked_to()),
-            CursorPlace::HandedOver(_) => state.cursors.get(cursor.slot?).map(super::slots::Slot::acked_to),
+            CursorPlace::HandedOver(_) => state
+                .stored
+                .cursors
+                .get(cursor.slot?)
+                .map(super::slots::Slot::acked_to),
         }
     }
 
@@ -41,9 +45,14 @@ impl Topic {
         listening: Option<Ordinal>,
     ) -> Result<ConsumerNumbers, CursorError> {
         let state = self.state.borrow();
-        let consumer = state.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
-        let end = state.ledger.durable_end();
+        let consumer = state
+            .attached
+            .consumers
+            .get(&key)
+            .ok_or(CursorError::NoConsumer)?;
+        let end = state.stored.log.ledger.durable_end();
         let subscription = state
+            .attached
             .subscriptions
             .get(&consumer.subscription)
             .ok_or(CursorError::NoConsumer)?;

@@ -179,7 +179,7 @@ impl Topic {
                         .await
                         .map_err(|e| SubscribeError::Storage(e.to_string()))?;
                     request.rewind_to_ms = None;
-                    let position = self.state.borrow().ledger.position_of(to);
+                    let position = self.state.borrow().stored.log.ledger.position_of(to);
                     match position {
                         Some(position) => request.start = StartAt::At(position),
                         None => request.start = StartAt::Latest,
@@ -195,11 +195,11 @@ impl Topic {
     pub(crate) fn check_consumer(&self, request: &SubscribeRequest) -> Result<bool, SubscribeError> {
         self.catch_up_rules();
         let state = self.state.borrow();
-        if state.closing {
-            return Err(TopicError::Closing(self.name.to_string()).into());
+        if state.stored.closing {
+            return Err(TopicError::Closing(self.cx.name.to_string()).into());
         }
         self.check_consumer_seat(&state, request)?;
-        match state.subscriptions.get(&request.subscription) {
+        match state.attached.subscriptions.get(&request.subscription) {
             Some(subscription) => _ = admit(subscription, request, true)?,
             None if request.durable && !request.may_create => {
                 return Err(SubscribeError::NotFound(request.subscription.to_string()));
@@ -217,7 +217,7 @@ impl Topic {
         may_create: bool,
     ) -> Result<(), SubscribeError> {
         let state = self.state.borrow();
-        if state.subscriptions.contains_key(name) {
+        if state.attached.subscriptions.contains_key(name) {
             return Ok(());
         }
         if !may_create {
@@ -232,6 +232,7 @@ impl Topic {
     pub(crate) fn subscription_of(&self, key: ConsumerKey) -> Option<SubscriptionName> {
         let state = self.state.borrow();
         state
+            .attached
             .consumers
             .get(&key)
             .map(|consumer| consumer.subscription.clone())
@@ -240,6 +241,7 @@ impl Topic {
     fn is_creating(&self, name: &SubscriptionName) -> bool {
         let state = self.state.borrow();
         state
+            .attached
             .subscriptions
             .get(name)
             .is_some_and(|s| s.creating || s.is_broadcast())
@@ -260,7 +262,7 @@ impl Topic {
     }
 
     pub(super) fn created(&self, name: &SubscriptionName) {
-        if let Some(subscription) = self.state.borrow_mut().subscriptions.get_mut(name) {
+        if let Some(subscription) = self.state.borrow_mut().attached.subscriptions.get_mut(name) {
             subscription.creating = false;
         }
     }
@@ -272,18 +274,19 @@ impl Topic {
         request: &SubscribeRequest,
         turn: ConsumerKey,
     ) -> Result<Step, SubscribeError> {
-        if state.closing {
-            return Err(TopicError::Closing(self.name.to_string()).into());
+        if state.stored.closing {
+            return Err(TopicError::Closing(self.cx.name.to_string()).into());
         }
         if let Some(time_ms) = request.rewind_to_ms {
             return Ok(Step::Rewind(time_ms));
         }
         self.check_consumer_seat(state, request)?;
-        let exists = state.subscriptions.contains_key(&request.subscription);
+        let exists = state.attached.subscriptions.contains_key(&request.subscription);
         if !exists {
             self.create_subscription(state, request)?;
         }
         let subscription = state
+            .attached
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
@@ -309,6 +312,7 @@ impl Topic {
     fn undo_attach(&self, state: &mut State, name: &SubscriptionName, existed: bool) {
         let is_empty = |subscription: &Subscription| subscription.consumers.is_empty();
         if !state
+            .attached
             .subscriptions
             .get(name)
             .is_some_and(|subscription| is_empty(subscription))
@@ -325,14 +329,14 @@ impl Topic {
     /// The ordinal at which a new cursor starts.
     pub(super) fn start_of(&self, state: &State, start: StartAt) -> Ordinal {
         match start {
-            StartAt::Latest => state.ledger.durable_end(),
-            StartAt::Earliest => state.ledger.first(),
+            StartAt::Latest => state.stored.log.ledger.durable_end(),
+            StartAt::Earliest => state.stored.log.ledger.first(),
             StartAt::At(position) => self.ordinal_at_or_after(state, position),
         }
     }
 
     pub(super) fn consumer_key(&self) -> ConsumerKey {
-        ConsumerKey(self.shard().map_or(0, |shard| shard.global_number()))
+        ConsumerKey(self.cx.shard().map_or(0, |shard| shard.global_number()))
     }
 
     pub(super) fn enlist(
@@ -343,7 +347,7 @@ impl Topic {
         name: Arc<str>,
         kind: SubscriptionType,
     ) {
-        state.consumers.insert(
+        state.attached.consumers.insert(
             key,
             Consumer {
                 subscription: request.subscription.clone(),
@@ -358,7 +362,7 @@ impl Topic {
                 activity: Activity::default(),
             },
         );
-        if let Some(subscription) = state.subscriptions.get_mut(&request.subscription) {
+        if let Some(subscription) = state.attached.subscriptions.get_mut(&request.subscription) {
             subscription.consumers.push(key);
             subscription.kind = Some(kind);
             subscription.idle_since_ms = 0;
@@ -393,6 +397,7 @@ impl Topic {
         self.enlist(state, request, key, name, SubscriptionType::Failover);
         let chosen = self.chosen_active(state, &request.subscription) == Some(key);
         let at_once = self
+            .cx
             .shard()
             .is_some_and(|shard| shard.shared.options.failover_delay.is_zero());
         if at_once
@@ -413,7 +418,7 @@ impl Topic {
         request: &SubscribeRequest,
         key: ConsumerKey,
     ) -> Option<CursorHandoff> {
-        let subscription = state.subscriptions.get_mut(&request.subscription)?;
+        let subscription = state.attached.subscriptions.get_mut(&request.subscription)?;
         let durable = subscription.is_durable();
         let Body::Stream(cursor) = &mut subscription.body else {
             return None;
@@ -439,6 +444,7 @@ impl Topic {
         };
         let (options, limits) = Self::dispatch_options(state);
         let subscription = state
+            .attached
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
@@ -480,8 +486,17 @@ impl Topic {
         state: &State,
         subscription: &SubscriptionName,
     ) -> Option<ConnectionId> {
-        let first = state.subscriptions.get(subscription)?.consumers.first()?;
-        state.consumers.get(first).map(|consumer| consumer.connection)
+        let first = state
+            .attached
+            .subscriptions
+            .get(subscription)?
+            .consumers
+            .first()?;
+        state
+            .attached
+            .consumers
+            .get(first)
+            .map(|consumer| consumer.connection)
     }
 
     pub(super) fn done(&self, state: &State, key: ConsumerKey, attach: Attach, active: Option<bool>) -> Step {
@@ -496,15 +511,19 @@ impl Topic {
     /// Moves the resting cursor of a subscription that is about to be attached.
     fn rewind_resting(&self, name: &SubscriptionName, to: Ordinal) {
         let mut state = self.state.borrow_mut();
-        let moved = state.subscriptions.get_mut(name).and_then(|subscription| {
-            let Body::Stream(cursor) = &mut subscription.body else {
-                return None;
-            };
-            let slot = cursor.slot;
-            let acks = cursor.home_mut()?;
-            acks.reset(to);
-            Some((slot?, acks.clone()))
-        });
+        let moved = state
+            .attached
+            .subscriptions
+            .get_mut(name)
+            .and_then(|subscription| {
+                let Body::Stream(cursor) = &mut subscription.body else {
+                    return None;
+                };
+                let slot = cursor.slot;
+                let acks = cursor.home_mut()?;
+                acks.reset(to);
+                Some((slot?, acks.clone()))
+            });
         if let Some((slot, acks)) = moved {
             self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
         }
@@ -540,7 +559,7 @@ fn has_place(state: &State, request: &SubscribeRequest) -> bool {
     let Some(name) = request.consumer_name.as_deref() else {
         return false;
     };
-    let subscription = state.subscriptions.get(&request.subscription);
+    let subscription = state.attached.subscriptions.get(&request.subscription);
     subscription.is_some_and(|subscription| match &subscription.body {
         Body::Broadcast(body) => body.members.contains_key(name),
         Body::Stream(_) | Body::Dispatched(_) => false,

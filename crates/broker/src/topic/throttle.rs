@@ -75,10 +75,15 @@ impl Topic {
     /// Appends entries of one producer, now or when the topic's publish rate lets them.
     pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
         let mut state = self.state.borrow_mut();
-        if state.rules.publish_rate.is_off() && state.throttle.held.is_empty() {
+        if state.stored.rules.publish_rate.is_off() && state.stored.publishing.throttle.held.is_empty() {
             self.append_all(&mut state, from, key, entries);
         } else {
-            state.throttle.held.push_back((from, key, entries));
+            state
+                .stored
+                .publishing
+                .throttle
+                .held
+                .push_back((from, key, entries));
             self.let_through(&mut state);
         }
         self.maintain(&mut state);
@@ -87,30 +92,35 @@ impl Topic {
 
     /// Appends what waits, as far as the rate allows; the rest in time.
     pub(super) fn let_through(&self, state: &mut State) {
-        while let Some((from, key, entries)) = state.throttle.held.pop_front() {
-            let limit = state.rules.publish_rate;
-            let wait = state.throttle.wait(limit, clock::now());
+        while let Some((from, key, entries)) = state.stored.publishing.throttle.held.pop_front() {
+            let limit = state.stored.rules.publish_rate;
+            let wait = state.stored.publishing.throttle.wait(limit, clock::now());
             if let Some(wait) = wait {
-                state.throttle.held.push_front((from, key, entries));
+                state
+                    .stored
+                    .publishing
+                    .throttle
+                    .held
+                    .push_front((from, key, entries));
                 return self.let_through_after(state, wait);
             }
             if !limit.is_off() {
-                state.throttle.take(&entries);
+                state.stored.publishing.throttle.take(&entries);
             }
             self.append_all(state, from, key, entries);
         }
     }
 
     fn let_through_after(&self, state: &mut State, wait: Duration) {
-        let Some(me) = self.me() else { return };
-        if std::mem::replace(&mut state.throttle.is_timed, true) {
+        let Some(me) = self.cx.me() else { return };
+        if std::mem::replace(&mut state.stored.publishing.throttle.is_timed, true) {
             return;
         }
-        state.throttle.times += 1;
+        state.stored.publishing.throttle.times += 1;
         spawn_local(async move {
             tokio::time::sleep(wait).await;
             let mut state = me.state.borrow_mut();
-            state.throttle.is_timed = false;
+            state.stored.publishing.throttle.is_timed = false;
             me.let_through(&mut state);
             me.maintain(&mut state);
             me.watch(&mut state);
@@ -119,15 +129,27 @@ impl Topic {
 
     /// A producer leaves: what it sent before goes first, whatever the rate, because it would not be sent again.
     pub(super) fn let_through_of(&self, state: &mut State, key: ProducerKey) {
-        if state.throttle.held.iter().all(|(_, other, _)| *other != key) {
+        if state
+            .stored
+            .publishing
+            .throttle
+            .held
+            .iter()
+            .all(|(_, other, _)| *other != key)
+        {
             return;
         }
-        for (from, other, entries) in std::mem::take(&mut state.throttle.held) {
+        for (from, other, entries) in std::mem::take(&mut state.stored.publishing.throttle.held) {
             if other == key {
-                state.throttle.take(&entries);
+                state.stored.publishing.throttle.take(&entries);
                 self.append_all(state, from, key, entries);
             } else {
-                state.throttle.held.push_back((from, other, entries));
+                state
+                    .stored
+                    .publishing
+                    .throttle
+                    .held
+                    .push_back((from, other, entries));
             }
         }
         self.maintain(state);
@@ -136,7 +158,7 @@ impl Topic {
 
     /// Producers were closed: their clients send again what waited, so it is dropped here.
     pub(super) fn drop_held(&self, state: &mut State) {
-        for (from, key, entries) in std::mem::take(&mut state.throttle.held) {
+        for (from, key, entries) in std::mem::take(&mut state.stored.publishing.throttle.held) {
             self.append_all(state, from, key, entries);
         }
     }

@@ -81,15 +81,18 @@ impl Topic {
     fn may_rest(&self, now_ms: u64, idle_after: Duration) -> bool {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let state = self.state.borrow();
-        let last_ms = self.used_ms.get().max(state.counters.last_publish_ms);
-        let quiet = !state.ledger.is_offloading()
-            && state.pending.is_empty()
-            && state.terminating.is_empty()
-            && state.fault.is_none();
+        let last_ms = self
+            .used_ms
+            .get()
+            .max(state.stored.publishing.counters.last_publish_ms);
+        let quiet = !state.stored.log.ledger.is_offloading()
+            && state.stored.publishing.pending.is_empty()
+            && state.stored.log.terminating.is_empty()
+            && state.stored.publishing.fault.is_none();
         quiet
-            && !state.closing
-            && state.producers.len() == 0
-            && state.consumers.is_empty()
+            && !state.stored.closing
+            && state.stored.publishing.producers.len() == 0
+            && state.attached.consumers.is_empty()
             && !is_clock_running(&state)
             && now_ms.saturating_sub(last_ms) >= idle_after_ms
     }
@@ -97,15 +100,16 @@ impl Topic {
 
 /// Whether a rule has work here that an hour's delay would be late for: messages or subscriptions that expire.
 fn is_clock_running(state: &State) -> bool {
-    let rules = &state.rules;
+    let rules = &state.stored.rules;
     let evicts = rules
         .backlog_quotas
         .age
         .is_some_and(|quota| quota.action == QuotaAction::Evict);
-    let end = state.ledger.durable_end();
-    let has_backlog = state.cursors.lowest().is_some_and(|lowest| lowest < end);
+    let end = state.stored.log.ledger.durable_end();
+    let has_backlog = state.stored.cursors.lowest().is_some_and(|lowest| lowest < end);
     let has_durable = || {
         state
+            .attached
             .subscriptions
             .values()
             .any(|subscription| subscription.is_durable())
@@ -116,7 +120,8 @@ fn is_clock_running(state: &State) -> bool {
 
 /// Whether retention, expiry or absent consumers may have work in it one day.
 fn holds_something(state: &State) -> bool {
-    !state.subscriptions.is_empty() || state.ledger.first() < state.ledger.end()
+    !state.attached.subscriptions.is_empty()
+        || state.stored.log.ledger.first() < state.stored.log.ledger.end()
 }
 
 impl Shard {
@@ -126,7 +131,7 @@ impl Shard {
             return;
         };
         for topic in self.topics.all() {
-            let persistent = topic.name.domain() == Domain::Persistent;
+            let persistent = topic.cx.name.domain() == Domain::Persistent;
             if persistent && topic.may_rest(clock::wall_ms(), idle_after) {
                 self.put_to_rest(&topic, true).await;
             }
@@ -138,7 +143,7 @@ impl Shard {
                 Ok(topic) => {
                     // It was not asked for: it may rest again as soon as this look is over.
                     topic.used_ms.set(0);
-                    topic.state.borrow_mut().last_used_ms = used_ms;
+                    topic.state.borrow_mut().stored.last_used_ms = used_ms;
                     for what in Maintenance::ALL {
                         topic.maintain_part(what).await;
                     }
@@ -179,7 +184,7 @@ impl Shard {
             topic.maintain_part(Maintenance::Ledgers).await;
             // Without subscriptions no consumer is absent. It is left as it was found, whatever else would be done to a topic
             // that is not used.
-            let has_subscriptions = !topic.state.borrow().subscriptions.is_empty();
+            let has_subscriptions = !topic.state.borrow().attached.subscriptions.is_empty();
             if topic.may_rest(clock::wall_ms(), Duration::ZERO) {
                 self.put_to_rest(&topic, has_subscriptions).await;
             }
@@ -204,19 +209,19 @@ impl Shard {
         if holds {
             let look = Look {
                 at_ms: clock::wall_ms() + self.look_interval_ms(),
-                used_ms: topic.state.borrow().last_used_ms,
+                used_ms: topic.state.borrow().stored.last_used_ms,
             };
             self.topics
                 .resting
                 .borrow_mut()
                 .looks
-                .insert(topic.name.clone(), look);
+                .insert(topic.cx.name.clone(), look);
         }
-        tracing::debug!(topic = %topic.name, "unloaded, it is not used");
+        tracing::debug!(topic = %topic.cx.name, "unloaded, it is not used");
         if waiters.is_empty() {
             return;
         }
-        let again = self.topic(&topic.name, Access::Existing).await;
+        let again = self.topic(&topic.cx.name, Access::Existing).await;
         for waiter in waiters {
             // A caller that no longer waits does not mind.
             let _ = waiter.send(again.clone());

@@ -64,7 +64,7 @@ async fn unreadable(bench: &Bench) -> u64 {
 
 /// Where the only cursor stands.
 fn place(topic: &crate::topic::Topic) -> Ordinal {
-    topic.state.borrow().cursors.lowest().unwrap()
+    topic.state.borrow().stored.cursors.lowest().unwrap()
 }
 
 #[tokio::test]
@@ -104,9 +104,9 @@ async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
                         action: QuotaAction::Evict,
                     }),
                 },
-                ..(*topic.state.borrow().rules).clone()
+                ..(*topic.state.borrow().stored.rules).clone()
             };
-            topic.state.borrow_mut().rules = Rc::new(rules);
+            topic.state.borrow_mut().stored.rules = Rc::new(rules);
             topic.enforce_quota().await;
             place(&topic)
         })
@@ -157,7 +157,7 @@ async fn waits_until_it_is_skipped(kind: SubscriptionType) {
             // What the client acknowledged arrives in its order, but not at once.
             until(|| {
                 let state = topic.state.borrow();
-                state.cursors.lowest().is_some()
+                state.stored.cursors.lowest().is_some()
             })
             .await;
             for _ in 0..5_000 {

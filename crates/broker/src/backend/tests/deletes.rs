@@ -377,7 +377,7 @@ async fn unloading_an_old_topic_leaves_the_new_one_of_its_name() {
         let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
         let same = shard
             .topics
-            .by_id(topic.id)
+            .by_id(topic.cx.id)
             .is_some_and(|it| Rc::ptr_eq(&it, &topic));
         (same, shard.topics.all().len(), shard.loaded(&wanted).is_some())
     });

@@ -49,9 +49,15 @@ async fn a_topic_whose_ledger_is_taken_comes_back_by_itself() {
             let before = shard.topics.by_name(&wanted).unwrap();
             publish_again(&shard, &wanted, "after").await;
             let now = shard.topic(&wanted, Access::Existing).await.unwrap();
-            assert_ne!(now.id, before.id, "it was loaded anew");
-            assert!(now.state.borrow().fault.is_none());
-            assert!(now.state.borrow().subscriptions.contains_key(&subscription("s")));
+            assert_ne!(now.cx.id, before.cx.id, "it was loaded anew");
+            assert!(now.state.borrow().stored.publishing.fault.is_none());
+            assert!(
+                now.state
+                    .borrow()
+                    .attached
+                    .subscriptions
+                    .contains_key(&subscription("s"))
+            );
             let kept = now.entry_at(Ordinal(0)).await.unwrap().unwrap();
             assert!(kept.payload.ends_with(b"before"));
         })
@@ -78,7 +84,7 @@ async fn a_topic_of_a_poisoned_engine_stays_for_its_readers() {
             let (topic, key) = client.produce(&name).await;
             client.publish(topic, key, sends(vec![entry("refused", clock::wall_ms())]));
             until(|| !client.events.borrow().is_empty()).await;
-            assert!(loaded.state.borrow().fault.is_some());
+            assert!(loaded.state.borrow().stored.publishing.fault.is_some());
             assert!(client.receipts.borrow().is_empty());
             // It would be loaded anew by now if it were to be.
             tokio::time::sleep(Duration::from_millis(700)).await;

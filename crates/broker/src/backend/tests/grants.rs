@@ -133,8 +133,13 @@ async fn a_consumer_whose_subscription_cannot_be_stored_is_not_there() {
                 );
                 let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
                 let state = topic.state.borrow();
-                assert!(state.consumers.is_empty(), "{kind:?}");
-                let left: Vec<_> = state.subscriptions.keys().map(SubscriptionName::as_str).collect();
+                assert!(state.attached.consumers.is_empty(), "{kind:?}");
+                let left: Vec<_> = state
+                    .attached
+                    .subscriptions
+                    .keys()
+                    .map(SubscriptionName::as_str)
+                    .collect();
                 assert_eq!(left, ["other"], "{kind:?}");
             })
             .await;
@@ -157,11 +162,11 @@ async fn a_key_shared_consumer_that_is_refused_leaves_its_subscription_as_it_was
             let refused = client.try_subscribe(&wanted, kind, Some(backwards.clone())).await;
             assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
             let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
-            assert!(topic.state.borrow().subscriptions.is_empty());
+            assert!(topic.state.borrow().attached.subscriptions.is_empty());
             // One that exists takes a consumer of any kind afterwards.
             client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;
             client.leave();
-            until(|| topic.state.borrow().consumers.is_empty()).await;
+            until(|| topic.state.borrow().attached.consumers.is_empty()).await;
             let refused = client.try_subscribe(&wanted, kind, Some(backwards)).await;
             assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
             client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;

@@ -195,7 +195,7 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
     let (home, wanted) = (bench.home(&name), name.clone());
     let is_under_way = bench.on(home, move |shard| async move {
         let topic = shard.loaded(&wanted).unwrap();
-        until(|| topic.state.borrow().subscriptions.is_empty()).await;
+        until(|| topic.state.borrow().attached.subscriptions.is_empty()).await;
         // What wants to be trimmed is.
         for _ in 0..100 {
             topic.trim_now();
@@ -218,7 +218,7 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
     bench
         .on(bench.home(&name), move |shard| async move {
             let topic = shard.loaded(&wanted).unwrap();
-            until(|| topic.state.borrow().ledger.first().0 >= 3).await;
+            until(|| topic.state.borrow().stored.log.ledger.first().0 >= 3).await;
         })
         .await;
 }

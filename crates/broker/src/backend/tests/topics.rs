@@ -179,7 +179,7 @@ async fn a_stop_closes_many_topics_at_a_time() {
             bench
                 .on(bench.home(name), move |shard| async move {
                     let topic = shard.loaded(&wanted).unwrap();
-                    until(|| topic.state.borrow().closing).await;
+                    until(|| topic.state.borrow().stored.closing).await;
                 })
                 .await;
         }
