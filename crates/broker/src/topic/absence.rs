@@ -14,8 +14,8 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::consumers::Consumer;
+use super::request::SubscribeRequest;
 use super::retire::bytes_after;
-use super::subscribe::SubscribeRequest;
 use super::subscription::{Body, BroadcastMember};
 use super::{State, Topic};
 

@@ -7,7 +7,8 @@ use pharos_types::SubscriptionName;
 use tokio::sync::oneshot;
 
 use super::absence::Presence;
-use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, lend};
+use super::request::{Attach, SubscribeRequest, SubscriptionType};
+use super::subscribe::{Step, lend};
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace};
 use super::{State, Topic};
 use crate::error::SubscribeError;

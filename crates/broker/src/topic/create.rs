@@ -5,7 +5,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::cursor_store;
-use super::subscribe::{SubscribeRequest, SubscriptionType};
+use super::request::{SubscribeRequest, SubscriptionType};
 use super::subscription::{Body, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::error::SubscribeError;

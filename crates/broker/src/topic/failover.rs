@@ -14,7 +14,8 @@
 use pharos_runtime::spawn_local;
 use pharos_types::SubscriptionName;
 
-use super::subscribe::{SubscriptionType, lend};
+use super::request::SubscriptionType;
+use super::subscribe::lend;
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::ids::ConsumerKey;

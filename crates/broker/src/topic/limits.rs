@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use pharos_runtime::clock;
 
 use super::producers::Producer;
-use super::subscribe::{SubscribeRequest, SubscriptionType};
+use super::request::{SubscribeRequest, SubscriptionType};
 use super::{ProducerRequest, State, Topic};
 use crate::error::{ProducerError, SubscribeError};
 use crate::time::millis;

@@ -40,6 +40,7 @@ mod producers;
 mod publish;
 mod quota;
 mod rates;
+mod request;
 mod retire;
 mod rivalry;
 mod seek;
@@ -74,9 +75,9 @@ pub use manage::DurableSubscription;
 pub(crate) use manage::backlog_entry;
 pub use past::Past;
 pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
+pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
-pub use subscribe::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 
 use crate::feed::FeedSeed;
 use crate::ids::{ConsumerKey, ShardId};

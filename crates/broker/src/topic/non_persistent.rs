@@ -18,7 +18,8 @@ use pharos_types::{Domain, Ordinal, Position, SubscriptionName};
 
 use super::dispatched::entry_ref;
 use super::publish::against_rules;
-use super::subscribe::{Attach, Step, SubscribeRequest, SubscriptionType, WINDOW_BYTES};
+use super::request::{Attach, SubscribeRequest, SubscriptionType};
+use super::subscribe::{Step, WINDOW_BYTES};
 use super::subscription::Subscription;
 use super::{State, Topic};
 use crate::entry::FeedEntry;

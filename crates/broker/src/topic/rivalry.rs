@@ -20,7 +20,8 @@ use pharos_runtime::clock::{self, Nanos};
 use pharos_types::SubscriptionName;
 
 use super::absence::{BroadcastCounts, member_of};
-use super::subscribe::{Step, SubscribeRequest};
+use super::request::SubscribeRequest;
+use super::subscribe::Step;
 use super::subscription::Body;
 use super::{State, Topic};
 use crate::error::SubscribeError;

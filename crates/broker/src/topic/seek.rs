@@ -7,7 +7,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 
 use super::absence::Presence;
 use super::cursor_store;
-use super::subscribe::StartAt;
+use super::request::StartAt;
 use super::subscription::{Body, CursorPlace};
 use super::{State, Topic};
 use crate::error::{CursorError, SubscribeError};
