@@ -19,6 +19,7 @@ pub async fn all(store: &dyn MetadataStore) {
     watches_tell_in_order(store).await;
     a_slow_watch_is_told_to_list_again(store).await;
     bad_keys_and_values_are_refused(store).await;
+    numbers_of_a_sequence_are_given_out_once(store).await;
 }
 
 async fn put(store: &dyn MetadataStore, key: &str, value: &str) -> Version {
@@ -182,6 +183,28 @@ pub async fn bad_keys_and_values_are_refused(store: &dyn MetadataStore) {
         store.get("large").await.unwrap().unwrap().value.len(),
         VALUE_BYTES_MAX
     );
+}
+
+/// From 0 on, rising, whoever asks; sequences do not know of each other.
+pub async fn numbers_of_a_sequence_are_given_out_once(store: &dyn MetadataStore) {
+    let mut last = store.sequence("sequence/a/ID-").await.unwrap();
+    assert_eq!(last, 0);
+    for _ in 0..3 {
+        let next = store.sequence("sequence/a/ID-").await.unwrap();
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
+    let ask = || store.sequence("sequence/a/ID-");
+    let (a, b, c) = tokio::join!(ask(), ask(), ask());
+    let mut given = vec![last, a.unwrap(), b.unwrap(), c.unwrap()];
+    given.sort_unstable();
+    given.dedup();
+    assert_eq!((given.len(), given[0]), (4, last), "{given:?}");
+    assert_eq!(store.sequence("sequence/b/ID-").await.unwrap(), 0);
+    assert!(matches!(
+        store.sequence("/x").await,
+        Err(WriteError::InvalidKey(_))
+    ));
 }
 
 /// After shutdown nothing hangs: calls fail and watches end.

@@ -13,6 +13,7 @@
 //! 6. An ephemeral key ([`Session::put`]) is there as long as the session that made it and not a moment longer: when the session
 //!    ends, first its keys go, then watches tell of it, then its holder is told. No restart brings one back.
 //! 7. A session that is renewed in time does not end by itself; one that is not ends, whether its holder lives or not.
+//! 8. A number of a sequence is given out once, also when many ask at the same time and over restarts.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -42,6 +43,7 @@ mod embedded;
 mod error;
 mod key;
 mod memory;
+mod sequence;
 mod session;
 mod watch;
 
@@ -131,6 +133,16 @@ pub trait MetadataStore: Send + Sync {
     /// # Errors
     /// As for [`put`](Self::put).
     fn delete(&self, key: &str, expect: Expect) -> BoxFuture<'_, Result<bool, WriteError>>;
+
+    /// A number that was never given out for the sequence `key`, higher than all that were; the first is 0. Numbers may be left
+    /// out. What is stored below or at `key` is the backend's business: nothing else uses it.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put); a number may be lost then, and is not given out again.
+    fn sequence(&self, key: &str) -> BoxFuture<'_, Result<u64, WriteError>> {
+        let key = key.to_owned();
+        Box::pin(async move { sequence::next(self, &key).await })
+    }
 
     /// The keys that begin with `prefix`, in byte order. An empty prefix means all.
     ///
