@@ -185,7 +185,7 @@ pub async fn bad_keys_and_values_are_refused(store: &dyn MetadataStore) {
     );
 }
 
-/// From 0 on, rising, whoever asks; sequences do not know of each other.
+/// From 0 on, rising, for all callers together; sequences do not know of each other.
 pub async fn numbers_of_a_sequence_are_given_out_once(store: &dyn MetadataStore) {
     let mut last = store.sequence("sequence/a/ID-").await.unwrap();
     assert_eq!(last, 0);
