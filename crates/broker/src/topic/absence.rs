@@ -140,7 +140,9 @@ impl Topic {
         let (slot, presence) = (member.cursor.slot, member.presence);
         if member.named {
             if let Some(slot) = slot {
-                self.change_cursors(state, |cursors| cursors.store_presence(slot, presence));
+                state
+                    .stored
+                    .change_cursors(&self.cx, |cursors| cursors.store_presence(slot, presence));
             }
             return;
         }
@@ -148,7 +150,9 @@ impl Topic {
             body.members.remove(&consumer.name);
         }
         if let Some(slot) = slot {
-            self.change_cursors(state, |cursors| cursors.remove(slot));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.remove(slot));
         }
     }
 
@@ -159,7 +163,9 @@ impl Topic {
         };
         member.presence = Presence::Here;
         if let (Some(slot), true) = (member.cursor.slot, member.named) {
-            self.change_cursors(state, |cursors| cursors.store_presence(slot, Presence::Here));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.store_presence(slot, Presence::Here));
         }
     }
 
@@ -215,14 +221,18 @@ impl Topic {
             }
         }
         for (slot, presence) in stored {
-            self.change_cursors(state, |cursors| cursors.store_presence(slot, presence));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.store_presence(slot, presence));
         }
         let any = !dropped.is_empty();
         for (slot, presence) in dropped {
-            self.change_cursors(state, |cursors| cursors.give_up(slot, presence));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.give_up(slot, presence));
         }
         if any {
-            self.trim_soon(state);
+            state.stored.trim_soon(&self.cx);
         }
         drop(guard);
         if any {
@@ -274,7 +284,9 @@ impl Topic {
             acknowledged_before = acked_to.0, goes_on_at = goes_on_at.0, position, entries_skipped,
             "broadcast consumer is back after its place was given up; what was deleted meanwhile it does not get");
         if let Some(slot) = slot {
-            self.change_cursors(state, |cursors| cursors.revive(slot, &acks));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.revive(slot, &acks));
         }
     }
 }

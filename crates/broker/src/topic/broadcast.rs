@@ -22,7 +22,7 @@ impl Topic {
         request: &SubscribeRequest,
         turn: ConsumerKey,
     ) -> Result<Step, SubscribeError> {
-        let key = self.consumer_key();
+        let key = self.cx.consumer_key();
         let named = request.consumer_name.is_some();
         let name: Arc<str> = request
             .consumer_name
@@ -65,7 +65,10 @@ impl Topic {
         let Some(lease) = lease else {
             return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
         };
-        self.lend(state, request.connection.shard);
+        state
+            .attached
+            .links
+            .hand_over(&self.cx, &state.stored.log, request.connection.shard);
         self.note_presence(state, &request.subscription, &name);
         self.enlist(state, request, key, name, SubscriptionType::Broadcast);
         Ok(self.done(state, key, Attach::Listen(lease), None))
@@ -84,7 +87,9 @@ impl Topic {
         }
         let gone = body.members.remove(name);
         if let Some(slot) = gone.and_then(|member| member.cursor.slot) {
-            self.change_cursors(&mut state, |cursors| cursors.remove(slot));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.remove(slot));
         }
     }
 
@@ -139,9 +144,9 @@ impl Topic {
             }
             return;
         }
-        let acks = AckState::new(self.start_of(state, request.start));
+        let acks = AckState::new(state.stored.log.start_of(request.start));
         let slot = match named {
-            true => self.new_slot(state, Some(name), number, acks.clone()),
+            true => state.stored.new_slot(&self.cx, Some(name), number, acks.clone()),
             false => state.stored.cursors.add_passing(acks.clone()),
         };
         let member = BroadcastMember {

@@ -4,7 +4,7 @@ use pharos_runtime::spawn_local;
 use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
-use super::{State, Topic};
+use super::{Stored, Topic, TopicContext};
 use crate::error::CursorError;
 use crate::ids::ConsumerKey;
 
@@ -38,7 +38,7 @@ impl Topic {
     /// # Errors
     /// As for [`commit_cursors`](Self::commit_cursors).
     pub(crate) async fn settle_acks(&self, key: ConsumerKey) -> Result<(), String> {
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             return Ok(());
         }
         let name = {
@@ -81,7 +81,7 @@ impl Topic {
                     let waiting = std::mem::take(&mut state.stored.commits.waiting);
                     let ending = state.stored.cursors.take_ending();
                     let ticket = state.stored.cursors.log_mut().commit();
-                    me.maintain_cursors(&mut state);
+                    state.stored.maintain_cursors(&me.cx);
                     (waiting, ending, ticket)
                 };
                 let outcome = ticket.durable().await.map_err(|error| {
@@ -92,7 +92,10 @@ impl Topic {
                     } else {
                         let mut state = me.state.borrow_mut();
                         let reason = format!("cursor log: {reason}");
-                        me.fail(&mut state, &reason, error.is_mended_by_opening());
+                        state
+                            .stored
+                            .publishing
+                            .fail(&me.cx, &reason, error.is_mended_by_opening());
                     }
                     reason
                 });
@@ -102,7 +105,7 @@ impl Topic {
                 }
                 let mut state = me.state.borrow_mut();
                 match outcome {
-                    Ok(()) => me.let_go(&mut state, &ending),
+                    Ok(()) => state.stored.let_go(&me.cx, &ending),
                     Err(_) => state.stored.cursors.put_back_ending(ending),
                 }
                 if outcome.is_err() {
@@ -118,12 +121,14 @@ impl Topic {
             }
         });
     }
+}
 
+impl Stored {
     /// The end of cursors is durable: what they held may go.
-    fn let_go(&self, state: &mut State, ending: &[Ordinal]) {
+    fn let_go(&mut self, cx: &TopicContext, ending: &[Ordinal]) {
         if !ending.is_empty() {
-            state.stored.cursors.let_go(ending);
-            self.trim_soon(state);
+            self.cursors.let_go(ending);
+            self.trim_soon(cx);
         }
     }
 }

@@ -125,7 +125,9 @@ impl Topic {
                 place: CursorPlace::Home(acks.clone()),
             });
             if let (Some(slot), true) = (slot, dirty) {
-                self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
+                state
+                    .stored
+                    .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
             }
         }
         let Some(subscription) = state.attached.subscriptions.get(name) else {
@@ -144,7 +146,7 @@ impl Topic {
         key: ConsumerKey,
         lease: CursorHandoff,
     ) {
-        self.returned(state, consumer.connection.shard);
+        state.attached.links.returned(&self.cx, consumer.connection.shard);
         state.stored.publishing.counters.sent.add(lease.activity.sent);
         let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) else {
             return;
@@ -155,7 +157,9 @@ impl Topic {
         };
         cursor.place = CursorPlace::Home(lease.acks.clone());
         if let Some(slot) = lease.slot {
-            self.change_cursors(state, |cursors| cursors.moved(slot, &lease.acks));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &lease.acks));
         }
     }
 

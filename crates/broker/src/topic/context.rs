@@ -3,13 +3,16 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use pharos_managed_ledger::Entry;
-use pharos_types::TopicName;
+use pharos_managed_ledger::cursor::AckState;
+use pharos_managed_ledger::{Entry, OffloadPolicy, ReadError};
+use pharos_types::{Domain, TopicName};
 
 use super::Topic;
+use super::subscription::HandedOver;
 use crate::entry::{EntryCodec, FeedEntry};
-use crate::ids::{ShardId, TopicId};
-use crate::shard::{FeedMessage, Message, Shard};
+use crate::error::PublishError;
+use crate::ids::{ConnectionId, ConsumerKey, ShardId, TopicId};
+use crate::shard::{ConnectionEvent, FeedMessage, Message, ProducerRef, Publish, Shard};
 
 /// Who a topic is, and where it lives. It holds nothing that changes.
 pub(crate) struct TopicContext {
@@ -46,5 +49,86 @@ impl TopicContext {
 
     pub(super) fn send_feed(&self, to: ShardId, message: FeedMessage) {
         self.send(to, Message::Feed(self.id, message));
+    }
+
+    /// Says why a send failed.
+    pub(super) fn send_failed(
+        &self,
+        producer: (ConnectionId, ProducerRef),
+        sequence: u64,
+        highest: u64,
+        bytes: usize,
+        error: PublishError,
+    ) {
+        let event = ConnectionEvent::SendFailed {
+            producer: producer.1,
+            sequence_id: sequence.max(highest),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            error,
+        };
+        self.send(producer.0.shard, Message::Connection(producer.0, event));
+    }
+
+    /// Tells a connection of sends that will not be answered otherwise.
+    pub(super) fn send_dropped(&self, from: ConnectionId, entries: &[Publish]) {
+        let event = ConnectionEvent::dropped(entries);
+        self.send(from.shard, Message::Connection(from, event));
+    }
+
+    /// Whether nothing of the topic is stored.
+    pub(crate) fn is_non_persistent(&self) -> bool {
+        self.name.domain() == Domain::NonPersistent
+    }
+
+    /// A key for a new consumer: unique in the process, and it rises on the shard.
+    pub(super) fn consumer_key(&self) -> ConsumerKey {
+        ConsumerKey(self.shard().map_or(0, |shard| shard.global_number()))
+    }
+
+    /// Asks the connection that holds something exclusive whether its peer still answers; closes it when not.
+    pub(super) async fn holder_answers(&self, holder: ConnectionId) -> bool {
+        let Some(shard) = self.shard() else { return true };
+        let asked = shard
+            .call(
+                holder.shard,
+                move |shard| async move { shard.probe(holder).await },
+            )
+            .await;
+        asked.unwrap_or(false)
+    }
+
+    /// What a stream consumer has acknowledged; `None` when it is gone.
+    pub(super) async fn listener_acks(&self, handed_over: HandedOver) -> Option<AckState> {
+        let (shard, id) = (self.shard()?, self.id);
+        let asked = shard.call(handed_over.connection.shard, move |shard| async move {
+            let mut found = None;
+            shard.feed_by_id(id)?.for_each_listener(|_, listener| {
+                if listener.key == handed_over.key {
+                    found = Some(listener.acks.clone());
+                }
+            });
+            found
+        });
+        asked.await.ok()?
+    }
+
+    /// Whether a consumer that comes to an entry that answers this is moved past it.
+    pub(super) fn skips(&self, error: &ReadError) -> bool {
+        let shard = self.shard();
+        error.is_lost() && shard.is_some_and(|shard| shard.shared.options.skip_lost_entries)
+    }
+
+    pub(super) fn count_skip(&self) {
+        if let Some(shard) = self.shard() {
+            shard.tally().lost_skipped();
+        }
+    }
+
+    /// What decides on offloading of the topic.
+    pub(super) fn offload_policy(&self) -> OffloadPolicy {
+        let Some(shard) = self.shard() else {
+            return OffloadPolicy::default();
+        };
+        crate::offload::policy_of(&shard.shared.catalog, &shard.shared.options, &self.name)
     }
 }

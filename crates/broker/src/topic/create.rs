@@ -10,7 +10,6 @@ use super::subscription::{Body, Cursor, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::error::SubscribeError;
 use crate::feed::Activity;
-use crate::ids::SlotId;
 
 impl Topic {
     /// Makes a subscription that does not exist; its record is queued, not yet durable.
@@ -22,7 +21,7 @@ impl Topic {
         if request.durable && !request.may_create {
             return Err(SubscribeError::NotFound(request.subscription.to_string()));
         }
-        let start = self.start_of(state, request.start);
+        let start = state.stored.log.start_of(request.start);
         let broadcast = request.kind == SubscriptionType::Broadcast;
         self.insert_subscription(
             state,
@@ -48,12 +47,18 @@ impl Topic {
         let number = durable.then(|| state.stored.cursors.log().subscription_free().0);
         if let Some(number) = number {
             let record = cursor_store::subscription_created(number, name.as_str(), broadcast, properties);
-            self.change_cursors(state, |cursors| cursors.queue(record));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.queue(record));
         }
         let body = if broadcast {
             Body::Broadcast(Box::default())
         } else {
-            let slot = number.map(|number| self.new_slot(state, None, number, AckState::new(start)));
+            let slot = number.map(|number| {
+                state
+                    .stored
+                    .new_slot(&self.cx, None, number, AckState::new(start))
+            });
             Body::Stream(Cursor {
                 slot,
                 place: CursorPlace::Home(AckState::new(start)),
@@ -80,18 +85,5 @@ impl Topic {
             .attached
             .subscriptions
             .insert(name.clone(), Box::new(subscription));
-    }
-
-    /// Takes a durable place and queues its record.
-    pub(super) fn new_slot(
-        &self,
-        state: &mut State,
-        member: Option<&str>,
-        number: u32,
-        acks: AckState,
-    ) -> SlotId {
-        let (id, queued) = state.stored.cursors.add(member, number, acks);
-        self.change_cursors(state, |_| queued);
-        id
     }
 }

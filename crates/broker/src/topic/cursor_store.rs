@@ -13,7 +13,7 @@ use pharos_types::SubscriptionName;
 use super::absence::Presence;
 use super::slots::Slot;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
-use super::{State, Topic};
+use super::{State, Stored, TopicContext};
 use crate::feed::Activity;
 use crate::ids::SlotId;
 
@@ -99,53 +99,42 @@ fn map(properties: &[(String, String)]) -> BTreeMap<String, String> {
     properties.iter().cloned().collect()
 }
 
-impl Topic {
+impl Stored {
     /// Starts whatever the cursor log wants done (rolling over), and comes again while it waits for the engine.
-    pub(super) fn maintain_cursors(&self, state: &mut State) {
-        while let Some(work) = state.stored.cursors.log_mut().take_maintenance(clock::wall_ms()) {
-            let Some(me) = self.cx.me() else { return };
+    pub(super) fn maintain_cursors(&mut self, cx: &TopicContext) {
+        while let Some(work) = self.cursors.log_mut().take_maintenance(clock::wall_ms()) {
+            let Some(me) = cx.me() else { return };
             spawn_local(async move {
                 let done = work.await;
-                me.on_cursors_maintained(done);
+                me.state.borrow_mut().stored.on_cursors_maintained(&me.cx, done);
             });
         }
-        if state.stored.cursors.log().is_behind()
-            && !std::mem::replace(&mut state.stored.commits.comes_again, true)
-        {
-            let me = self.cx.me.clone();
+        if self.cursors.log().is_behind() && !std::mem::replace(&mut self.commits.comes_again, true) {
+            let me = cx.me.clone();
             spawn_local(async move {
                 tokio::time::sleep(CATCH_UP_INTERVAL).await;
                 if let Some(me) = me.upgrade() {
                     let mut state = me.state.borrow_mut();
                     state.stored.commits.comes_again = false;
-                    me.maintain_cursors(&mut state);
+                    state.stored.maintain_cursors(&me.cx);
                 }
             });
         }
     }
 
-    fn on_cursors_maintained(&self, done: cursor_log::RollDone) {
-        let mut state = self.state.borrow_mut();
-        match state
-            .stored
-            .cursors
-            .log_mut()
-            .on_maintenance(done, clock::wall_ms())
-        {
+    fn on_cursors_maintained(&mut self, cx: &TopicContext, done: cursor_log::RollDone) {
+        match self.cursors.log_mut().on_maintenance(done, clock::wall_ms()) {
             cursor_log::RollEvent::Nothing | cursor_log::RollEvent::Rolled => {}
             cursor_log::RollEvent::Retrying(error) => {
-                tracing::warn!(topic = %self.cx.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
+                tracing::warn!(topic = %cx.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
             }
             cursor_log::RollEvent::Failed(error) => {
                 let reason = super::publish::chain(&error);
-                self.fail(
-                    &mut state,
-                    &format!("cursor log: {reason}"),
-                    error.is_mended_by_opening(),
-                );
+                self.publishing
+                    .fail(cx, &format!("cursor log: {reason}"), error.is_mended_by_opening());
             }
         }
-        self.maintain_cursors(&mut state);
+        self.maintain_cursors(cx);
     }
 }
 

@@ -4,43 +4,61 @@ use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::QueueError;
 use pharos_runtime::clock;
-use pharos_types::{Ordinal, Position};
+use pharos_types::Ordinal;
 
 use super::durable_cursors::DurableCursors;
 use super::subscription::{Body, CursorPlace};
-use super::{State, Topic};
+use super::{Stored, Topic, TopicContext};
 use crate::feed::{Moment, Progress};
-use crate::ids::ConsumerKey;
+use crate::ids::{ConsumerKey, SlotId};
 use crate::shard::{FeedMessage, OwnedAck};
+
+impl Stored {
+    /// Changes the durable cursors. When their log refuses a record, what we know and what is stored have parted: the topic takes
+    /// no more changes until it is loaded again.
+    pub(super) fn change_cursors(
+        &mut self,
+        cx: &TopicContext,
+        change: impl FnOnce(&mut DurableCursors) -> Result<(), QueueError>,
+    ) {
+        if let Err(error) = change(&mut self.cursors) {
+            let reason = super::publish::chain(&error);
+            self.publishing
+                .fail(cx, &format!("cursor log: {reason}"), error.is_transient());
+        }
+    }
+
+    /// Takes a durable place and queues its record.
+    pub(super) fn new_slot(
+        &mut self,
+        cx: &TopicContext,
+        member: Option<&str>,
+        number: u32,
+        acks: AckState,
+    ) -> SlotId {
+        let (id, queued) = self.cursors.add(member, number, acks);
+        self.change_cursors(cx, |_| queued);
+        id
+    }
+}
 
 impl Topic {
     /// Cursors that moved on a listening shard: they are persisted, and trimming may follow.
     pub(super) fn on_progress(&self, progress: Progress) {
         let mut state = self.state.borrow_mut();
         for (slot, acks) in progress.moved {
-            self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
         }
-        self.trim_soon(&mut state);
+        state.stored.trim_soon(&self.cx);
         drop(state);
         self.start_commit();
     }
 
-    /// Changes the durable cursors. When their log refuses a record, what we know and what is stored have parted: the topic takes
-    /// no more changes until it is loaded again.
-    pub(super) fn change_cursors(
-        &self,
-        state: &mut State,
-        change: impl FnOnce(&mut DurableCursors) -> Result<(), QueueError>,
-    ) {
-        if let Err(error) = change(&mut state.stored.cursors) {
-            let reason = super::publish::chain(&error);
-            self.fail(state, &format!("cursor log: {reason}"), error.is_transient());
-        }
-    }
-
     /// Acknowledgements of a consumer that does not hold the cursor itself.
     pub(super) fn on_ack(&self, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             return; // There is nothing to acknowledge: a message was passed on or dropped.
         }
         let mut guard = self.state.borrow_mut();
@@ -94,7 +112,9 @@ impl Topic {
                         apply(home, ordinal, &ack.remaining, cumulative);
                     }
                     if let (Some(slot), acks) = (cursor.slot, home.clone()) {
-                        self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
+                        state
+                            .stored
+                            .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
                         drop(guard);
                         self.start_commit();
                     }
@@ -116,18 +136,6 @@ impl Topic {
             },
             Body::Broadcast(_) => {}
         }
-    }
-
-    /// The ordinal of a position, or of the next entry that exists.
-    pub(super) fn ordinal_at_or_after(&self, state: &State, position: Position) -> Ordinal {
-        let end = state.stored.log.ledger.durable_end();
-        state
-            .stored
-            .log
-            .ledger
-            .table()
-            .ordinal_of(position, end)
-            .at_or_after(end)
     }
 }
 

@@ -8,14 +8,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use pharos_managed_ledger::ReadError;
-use pharos_runtime::Nanos;
 use pharos_types::Ordinal;
 
 use super::Topic;
 use super::publish::chain;
-use crate::entry::{EntryFacts, FeedEntry};
+use crate::entry::FeedEntry;
 use crate::error::CursorError;
 
 /// Places that are remembered, and so told and counted, until they are trimmed: one ledger lost must not fill the log.
@@ -29,7 +26,7 @@ pub(super) struct Damage {
 
 impl Damage {
     /// Remembers a place. Returns whether it is new. `first`: what lies before was trimmed.
-    fn note(&mut self, place: Ordinal, first: Ordinal) -> bool {
+    pub(super) fn note(&mut self, place: Ordinal, first: Ordinal) -> bool {
         if self.places.first().is_some_and(|lowest| *lowest < first) {
             self.places = self.places.split_off(&first);
         }
@@ -66,74 +63,15 @@ impl Topic {
             }
             Err(_) if place < self.state.borrow().stored.log.ledger.first() => Ok(Look::Nothing),
             Err(error) if error.is_lasting() => {
-                self.note_damage(place, &error);
+                self.state
+                    .borrow_mut()
+                    .stored
+                    .log
+                    .note_damage(&self.cx, place, &error);
                 Ok(Look::Unreadable)
             }
             Err(error) => Err(CursorError::Storage(chain(&error))),
         }
-    }
-
-    /// What stream consumers get in place of an entry that is lost, if they are to go on: a marker, which each of them acknowledges
-    /// when it comes to it.
-    pub(super) fn stand_in(&self, place: Ordinal, error: &ReadError) -> Option<Arc<FeedEntry>> {
-        if !self.skips(error) {
-            return None;
-        }
-        let position = self.state.borrow().stored.log.ledger.position_of(place)?;
-        self.count_skip();
-        Some(Arc::new(FeedEntry {
-            ordinal: place,
-            position,
-            payload: Bytes::new(),
-            facts: EntryFacts {
-                message_count: 1,
-                is_marker: true,
-                ..EntryFacts::default()
-            },
-            durable_at: Nanos(0),
-        }))
-    }
-
-    /// Whether who comes to an entry that answers this is moved past it.
-    pub(super) fn skips(&self, error: &ReadError) -> bool {
-        let shard = self.cx.shard();
-        error.is_lost() && shard.is_some_and(|shard| shard.shared.options.skip_lost_entries)
-    }
-
-    pub(super) fn count_skip(&self) {
-        if let Some(shard) = self.cx.shard() {
-            shard.tally().lost_skipped();
-        }
-    }
-
-    /// Tells of an entry that cannot be read any more, once.
-    pub(super) fn note_damage(&self, place: Ordinal, error: &ReadError) {
-        let (is_new, position) = {
-            let mut state = self.state.borrow_mut();
-            let first = state.stored.log.ledger.first();
-            (
-                state.stored.log.damage.note(place, first),
-                state
-                    .stored
-                    .log
-                    .ledger
-                    .position_of(place)
-                    .map(|at| at.to_string()),
-            )
-        };
-        if !is_new {
-            return;
-        }
-        if let Some(shard) = self.cx.shard() {
-            shard.tally().entry_unreadable();
-        }
-        tracing::error!(
-            topic = %self.cx.name,
-            position = position.unwrap_or_default(),
-            error = chain(error),
-            are_moved = self.skips(error),
-            "an entry cannot be read: its consumers are moved past it or wait in front of it"
-        );
     }
 }
 

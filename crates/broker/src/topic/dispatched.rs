@@ -290,11 +290,15 @@ impl Topic {
             let found = match read.await {
                 Ok(found) => found,
                 Err(error) if error.is_lasting() => {
-                    self.note_damage(start, &error);
+                    self.state
+                        .borrow_mut()
+                        .stored
+                        .log
+                        .note_damage(&self.cx, start, &error);
                     // What follows it in its run is asked for again.
                     match purpose {
-                        _ if self.skips(&error) => {
-                            self.count_skip();
+                        _ if self.cx.skips(&error) => {
+                            self.cx.count_skip();
                             runs.gone.push(start);
                         }
                         Purpose::Replay => runs.aside.push(start),
@@ -429,8 +433,10 @@ impl Topic {
         }
         let (slot, acks) = (body.slot, body.dispatcher.acks().clone());
         if let Some(slot) = slot {
-            self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
-            self.trim_soon(&mut state);
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
+            state.stored.trim_soon(&self.cx);
             drop(state);
             self.start_commit();
         }
@@ -467,7 +473,7 @@ impl Topic {
         key: ConsumerKey,
         change: impl FnOnce(&mut dispatch::Dispatcher, dispatch::ConsumerKey),
     ) {
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             return self.with_sharing(key, change);
         }
         let mut guard = self.state.borrow_mut();

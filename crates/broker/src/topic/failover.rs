@@ -46,7 +46,7 @@ impl Topic {
 
     /// Brings the active consumer of a Failover subscription in line with who is attached.
     pub(super) fn choose_active(&self, state: &mut State, name: &SubscriptionName) {
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             return self.choose_transient_active(state, name);
         }
         if state.attached.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
@@ -134,8 +134,11 @@ impl Topic {
         let Some(lease) = lend(cursor, chosen, connection, consumer_id, durable) else {
             return;
         };
-        self.lend(state, connection.shard);
-        let seed = self.seed(state);
+        state
+            .attached
+            .links
+            .hand_over(&self.cx, &state.stored.log, connection.shard);
+        let seed = state.stored.log.seed(&self.cx);
         self.cx.send_feed(
             connection.shard,
             FeedMessage::Activate {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::TopicName;
 
-use super::{State, Topic};
+use super::{Publishing, TopicContext};
 use crate::error::PublishError;
 
 /// The first pause before a failed topic is loaded anew; each failure soon after another doubles it.
@@ -49,38 +49,40 @@ impl Failures {
     }
 }
 
-impl Topic {
+impl Publishing {
     /// The log takes no more writes: every caller that waits is answered, producers are closed, reads go on. `passes`: the
     /// cause may pass, so the topic comes back by itself.
-    pub(super) fn fail(&self, state: &mut State, reason: &str, passes: bool) {
-        if state.stored.publishing.fault.is_some() {
+    pub(super) fn fail(&mut self, cx: &TopicContext, reason: &str, passes: bool) {
+        if self.fault.is_some() {
             return;
         }
-        state.stored.publishing.fault = Some(reason.to_owned());
-        state.stored.publishing.watching = false;
-        for pending in std::mem::take(&mut state.stored.publishing.pending) {
-            self.refuse_pending(&pending, PublishError::Storage(reason.to_owned()));
+        self.fault = Some(reason.to_owned());
+        self.watching = false;
+        for pending in std::mem::take(&mut self.pending) {
+            pending.refuse(cx, PublishError::Storage(reason.to_owned()));
         }
-        state.stored.publishing.draining.clear();
-        self.close_all_producers(state);
+        self.draining.clear();
+        self.close_all_producers(cx);
         if passes {
-            self.come_back(reason);
+            cx.come_back(reason);
         } else {
-            tracing::error!(topic = %self.cx.name, reason, "topic accepts no more writes until the broker is restarted");
+            tracing::error!(topic = %cx.name, reason, "topic accepts no more writes until the broker is restarted");
         }
     }
+}
 
+impl TopicContext {
     /// Closes the topic after a pause; the next request loads it.
-    fn come_back(&self, reason: &str) {
-        let (Some(shard), Some(me)) = (self.cx.shard(), self.cx.me()) else {
+    pub(super) fn come_back(&self, reason: &str) {
+        let (Some(shard), Some(me)) = (self.shard(), self.me()) else {
             return;
         };
         let pause = shard
             .topics
             .failures
             .borrow_mut()
-            .note(&self.cx.name, clock::wall_ms());
-        tracing::warn!(topic = %self.cx.name, reason, ?pause, "topic accepts no writes for now; it is loaded anew");
+            .note(&self.name, clock::wall_ms());
+        tracing::warn!(topic = %self.name, reason, ?pause, "topic accepts no writes for now; it is loaded anew");
         spawn_local(async move {
             tokio::time::sleep(pause).await;
             // Closed or replaced meanwhile: there is nothing left to do.

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 
 use pharos_runtime::clock;
 
-use super::producers::Producer;
+use super::producers::{Producer, Producers};
 use super::request::{SubscribeRequest, SubscriptionType};
-use super::{ProducerRequest, State, Topic};
+use super::{ProducerRequest, State, Topic, TopicContext};
 use crate::error::{ProducerError, SubscribeError};
 use crate::time::millis;
-use pharos_catalog::policy::SubscribeRateLimit;
+use pharos_catalog::policy::{EffectivePolicies, SubscribeRateLimit};
 
 /// Consumers whose subscribes are remembered; beyond it those whose period is over are forgotten.
 const CONSUMERS_REMEMBERED: usize = 1_024;
@@ -43,6 +43,33 @@ impl Subscribes {
     }
 }
 
+impl Producers {
+    /// Whether another producer finds room. `is_other`: whether a producer stays beside it, and is not replaced by it.
+    pub(super) fn check_limits(
+        &self,
+        cx: &TopicContext,
+        limits: &EffectivePolicies,
+        request: &ProducerRequest,
+        is_other: impl Fn(&&Producer) -> bool,
+    ) -> Result<(), ProducerError> {
+        let attached = || self.iter().filter(&is_other).count();
+        if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
+            let text = format!("Topic '{}' reached max producers limit", cx.name);
+            return Err(ProducerError::Busy(text));
+        }
+        if limits.max_same_address_producers > 0 {
+            let mine = host(&request.info.address);
+            let others = self.iter().filter(&is_other);
+            let count = others.filter(|other| host(&other.info.address) == mine).count();
+            if is_taken(limits.max_same_address_producers, count) {
+                let text = format!("Topic '{}' reached max same address producers limit", cx.name);
+                return Err(ProducerError::Busy(text));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Topic {
     /// Whether a consumer may subscribe again already.
     pub(super) fn check_subscribe_rate(&self, request: &SubscribeRequest) -> Result<(), SubscribeError> {
@@ -53,34 +80,6 @@ impl Topic {
         }
         let text = "Subscribe limited by subscribe rate limit per consumer.";
         Err(SubscribeError::NotAllowed(text.to_owned()))
-    }
-
-    /// Whether another producer finds room. `is_other`: whether a producer stays beside it, and is not replaced by it.
-    pub(super) fn check_producer_seat(
-        &self,
-        state: &State,
-        request: &ProducerRequest,
-        is_other: impl Fn(&&Producer) -> bool,
-    ) -> Result<(), ProducerError> {
-        let limits = &state.stored.rules;
-        let attached = || state.stored.publishing.producers.iter().filter(&is_other).count();
-        if limits.max_producers > 0 && is_taken(limits.max_producers, attached()) {
-            let text = format!("Topic '{}' reached max producers limit", self.cx.name);
-            return Err(ProducerError::Busy(text));
-        }
-        if limits.max_same_address_producers > 0 {
-            let mine = host(&request.info.address);
-            let others = state.stored.publishing.producers.iter().filter(&is_other);
-            let count = others.filter(|other| host(&other.info.address) == mine).count();
-            if is_taken(limits.max_same_address_producers, count) {
-                let text = format!(
-                    "Topic '{}' reached max same address producers limit",
-                    self.cx.name
-                );
-                return Err(ProducerError::Busy(text));
-            }
-        }
-        Ok(())
     }
 
     /// Whether another consumer finds room, and its subscription if that does not exist yet.

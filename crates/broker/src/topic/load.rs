@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::durable_cursors::DurableCursors;
 use super::past::Past;
 use super::unload::Resting;
-use super::{Attached, Link, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
+use super::{Attached, Links, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
 use crate::error::TopicError;
 use crate::ids::{IdMap, TopicId};
 use crate::shard::Shard;
@@ -163,13 +163,7 @@ impl Shard {
         ledger.set_durability(rules.durability);
         let mut state = State {
             stored: Stored {
-                log: TopicLog {
-                    terminated: ledger.is_terminated(),
-                    ledger,
-                    damage: super::damage::Damage::default(),
-                    comes_again: false,
-                    terminating: Vec::new(),
-                },
+                log: TopicLog::new(ledger),
                 publishing: Publishing {
                     producers,
                     throttle: super::Throttle::default(),
@@ -193,7 +187,7 @@ impl Shard {
             attached: Attached {
                 subscriptions: HashMap::new(),
                 consumers: HashMap::new(),
-                links: (0..self.shared_shard_count()).map(|_| Link::default()).collect(),
+                links: Links::new(self.shared_shard_count()),
                 subscribes: super::Subscribes::default(),
             },
         };

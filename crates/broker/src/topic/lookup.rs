@@ -43,7 +43,7 @@ impl Topic {
         key: Option<ConsumerKey>,
         listening: Option<Ordinal>,
     ) -> Result<LastMessage, CursorError> {
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             let text = "getLastMessageId is not supported on non-persistent topic";
             return Err(CursorError::NotAllowed(text.to_owned()));
         }
@@ -99,8 +99,12 @@ impl Topic {
                 Ok(found) => found,
                 Err(_) if end < self.state.borrow().stored.log.ledger.first() => return Ok(Last::Nothing),
                 Err(error) if error.is_lasting() => {
-                    self.note_damage(end, &error);
-                    match position.filter(|_| !self.skips(&error)) {
+                    self.state
+                        .borrow_mut()
+                        .stored
+                        .log
+                        .note_damage(&self.cx, end, &error);
+                    match position.filter(|_| !self.cx.skips(&error)) {
                         Some(position) => return Ok(Last::Unreadable(position)),
                         None => continue,
                     }

@@ -90,8 +90,8 @@ impl Topic {
         let rules = shard.rules_of(&self.cx.name);
         let mut state = self.state.borrow_mut();
         state.stored.rules_version = version;
-        self.offload_soon(&mut state);
-        self.maintain(&mut state);
+        state.stored.offload_soon(&self.cx);
+        state.stored.log.maintain(&self.cx);
         if *state.stored.rules == rules || state.stored.closing {
             return;
         }
@@ -106,10 +106,10 @@ impl Topic {
         }
         self.run_dispatchers(&mut state);
         self.let_through(&mut state);
-        self.watch(&mut state);
-        self.trim_soon(&mut state);
-        self.maintain(&mut state);
-        self.maintain_cursors(&mut state);
+        state.stored.publishing.watch(&self.cx);
+        state.stored.trim_soon(&self.cx);
+        state.stored.log.maintain(&self.cx);
+        state.stored.maintain_cursors(&self.cx);
     }
 
     /// Makes sure that the rules are those of now: the news of a change may still be on its way.

@@ -8,7 +8,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::subscription::{Body, CursorPlace, HandedOver};
+use super::subscription::{Body, CursorPlace};
 use super::{StartAt, Topic};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
@@ -65,24 +65,9 @@ impl Topic {
             }
         };
         Ok(match handed_over {
-            Some(handed_over) => self.listener_acks(handed_over).await.unwrap_or(known),
+            Some(handed_over) => self.cx.listener_acks(handed_over).await.unwrap_or(known),
             None => known,
         })
-    }
-
-    /// What a stream consumer has acknowledged; `None` when it is gone.
-    pub(super) async fn listener_acks(&self, handed_over: HandedOver) -> Option<AckState> {
-        let (shard, id) = (self.cx.shard()?, self.cx.id);
-        let asked = shard.call(handed_over.connection.shard, move |shard| async move {
-            let mut found = None;
-            shard.feed_by_id(id)?.for_each_listener(|_, listener| {
-                if listener.key == handed_over.key {
-                    found = Some(listener.acks.clone());
-                }
-            });
-            found
-        });
-        asked.await.ok()?
     }
 
     /// Acknowledges the next `count` entries of a backlog.
@@ -121,20 +106,20 @@ impl Topic {
     /// Gives up closed ledgers that are not needed, now.
     pub(crate) fn trim_now(&self) {
         let mut state = self.state.borrow_mut();
-        self.trim_soon(&mut state);
-        self.maintain(&mut state);
+        state.stored.trim_soon(&self.cx);
+        state.stored.log.maintain(&self.cx);
     }
 
     /// As [`trim_now`](Self::trim_now), but whatever retention says.
     pub(crate) fn discard(&self) {
         let mut state = self.state.borrow_mut();
-        let acked_below = self.acked_below(&state);
+        let acked_below = state.stored.acked_below();
         state
             .stored
             .log
             .ledger
             .trim(acked_below, Retention::NONE, clock::wall_ms());
-        self.maintain(&mut state);
+        state.stored.log.maintain(&self.cx);
     }
 
     /// Moves every subscription to the end and gives up closed ledgers, the current one included as soon as another
@@ -224,7 +209,7 @@ impl Topic {
                 .ledger
                 .append(payload)
                 .map_err(|error| super::publish::chain(&error))?;
-            self.maintain(&mut state);
+            state.stored.log.maintain(&self.cx);
             (appended.ordinal, state.stored.log.ledger.durable_watch())
         };
         durable
@@ -236,7 +221,7 @@ impl Topic {
 
     /// The ordinal of a place as a client names it.
     pub(crate) fn place(&self, at: StartAt) -> Ordinal {
-        self.start_of(&self.state.borrow(), at)
+        self.state.borrow().stored.log.start_of(at)
     }
 
     /// The durable subscriptions.

@@ -29,7 +29,9 @@ mod figures;
 mod hold;
 mod inactive;
 mod limits;
+mod links;
 mod load;
+mod log;
 mod lookup;
 mod maintenance;
 mod manage;
@@ -55,7 +57,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use pharos_managed_ledger::ManagedLedger;
 use pharos_types::{Ordinal, SubscriptionName};
 
 pub use absence::BroadcastCounts;
@@ -79,14 +80,15 @@ pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionTyp
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 
-use crate::feed::FeedSeed;
-use crate::ids::{ConsumerKey, ShardId};
-use crate::shard::{FeedMessage, HomeMessage};
+use crate::ids::ConsumerKey;
+use crate::shard::HomeMessage;
 use commit::Commits;
 use consumers::Consumer;
 use context::TopicContext;
 use durable_cursors::DurableCursors;
 use limits::Subscribes;
+use links::Links;
+use log::TopicLog;
 pub(crate) use maintenance::Maintenance;
 use pharos_catalog::policy::EffectivePolicies;
 use producers::Producers;
@@ -129,19 +131,6 @@ pub(crate) struct Stored {
     last_used_ms: u64,
 }
 
-/// The log of a topic.
-pub(crate) struct TopicLog {
-    pub(crate) ledger: ManagedLedger,
-    /// Entries that cannot be read any more.
-    damage: damage::Damage,
-    /// A task will look at the log again.
-    comes_again: bool,
-    /// Terminated for good, durably.
-    pub(crate) terminated: bool,
-    /// Who waits for that.
-    terminating: Vec<tokio::sync::oneshot::Sender<Option<pharos_types::Position>>>,
-}
-
 /// What publishes to a topic.
 pub(crate) struct Publishing {
     pub(crate) producers: Producers,
@@ -167,19 +156,9 @@ pub(crate) struct Attached {
     pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
     /// Which subscription an attached consumer belongs to, and what is known of it.
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
-    /// Per shard: how many cursors are handed over to it, and which ledger table it knows.
-    links: Vec<Link>,
+    links: Links,
     /// Who subscribed how often lately.
     subscribes: Subscribes,
-}
-
-/// How a topic stands with one listening shard.
-#[derive(Default)]
-struct Link {
-    /// Cursors handed over to stream consumers there.
-    handed_over: u32,
-    /// The ledger table that was last sent there.
-    table_version: Option<u64>,
 }
 
 impl Topic {
@@ -209,41 +188,6 @@ impl Topic {
             HomeMessage::Redeliver { key, positions } => self.on_redeliver(key, positions.as_deref()),
             HomeMessage::Written { key, bytes } => self.on_written(key, bytes),
             HomeMessage::CloseProducer(producer) => self.on_close_producer(producer),
-        }
-    }
-
-    /// What a shard must know before its first stream consumer.
-    pub(crate) fn seed(&self, state: &State) -> FeedSeed {
-        FeedSeed {
-            topic: self.cx.id,
-            name: self.cx.name.clone(),
-            tail: state.stored.log.ledger.durable_end(),
-            table: state.stored.log.ledger.table(),
-            terminated: state.stored.log.ledger.is_terminated(),
-        }
-    }
-
-    /// Counts one cursor as handed over to a shard, and tells the shard of the topic when it is the first.
-    fn lend(&self, state: &mut State, to: ShardId) {
-        let seed = self.seed(state);
-        let Some(link) = state.attached.links.get_mut(to.index()) else {
-            return;
-        };
-        link.handed_over += 1;
-        if link.handed_over == 1 {
-            link.table_version = Some(seed.table.version());
-            self.cx.send_feed(to, FeedMessage::Open { seed });
-        }
-    }
-
-    /// One cursor came home from a shard.
-    fn returned(&self, state: &mut State, from: ShardId) {
-        let Some(link) = state.attached.links.get_mut(from.index()) else {
-            return;
-        };
-        link.handed_over = link.handed_over.saturating_sub(1);
-        if link.handed_over == 0 {
-            self.cx.send_feed(from, FeedMessage::Close);
         }
     }
 

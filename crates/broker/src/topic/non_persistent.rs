@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
-use pharos_types::{Domain, Ordinal, Position, SubscriptionName};
+use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::dispatched::entry_ref;
 use super::publish::against_rules;
@@ -118,11 +118,6 @@ impl Sharing {
 }
 
 impl Topic {
-    /// Whether nothing of this topic is stored.
-    pub(crate) fn is_non_persistent(&self) -> bool {
-        self.cx.name.domain() == Domain::NonPersistent
-    }
-
     /// Attaches a consumer that the checks have let in.
     pub(super) fn attach_transient(
         &self,
@@ -136,7 +131,7 @@ impl Topic {
             let refusal = SubscribeError::Busy("Exclusive consumer is already connected".to_owned());
             return Ok(Step::AskHolder(holder, refusal));
         }
-        let key = self.consumer_key();
+        let key = self.cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         let spec = dispatch::ConsumerSpec {
             name: name.clone(),
@@ -233,7 +228,11 @@ impl Topic {
         let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
         let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
         for publish in entries {
-            let Some((connection, producer)) = self.note_received(state, key, &publish, (now, wall_ms))
+            let Some((connection, producer)) =
+                state
+                    .stored
+                    .publishing
+                    .note_received(key, &publish, (now, wall_ms))
             else {
                 return;
             };
@@ -244,10 +243,11 @@ impl Topic {
                     publish.payload.len(),
                     (publish.sequence_id, publish.highest_sequence_id),
                 );
-                self.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+                self.cx
+                    .send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
                 continue;
             }
-            self.note_accepted(state, &publish, wall_ms);
+            state.stored.publishing.note_accepted(&publish, wall_ms);
             receipts.push((
                 connection,
                 Receipt {

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use pharos_managed_ledger::{OffloadAskError, OffloadPolicy, OffloadStatus, sweep};
+use pharos_managed_ledger::{OffloadAskError, OffloadStatus, sweep};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::Position;
 
-use super::{State, Topic};
+use super::{Stored, Topic, TopicContext};
 use crate::shard::Shard;
 
 /// How often objects of deleted topics are looked for, besides after a deletion.
@@ -16,25 +16,18 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 /// How long a topic that closes waits for the step of offloading that it called off.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Topic {
-    fn offload_policy(&self) -> OffloadPolicy {
-        let Some(shard) = self.cx.shard() else {
-            return OffloadPolicy::default();
-        };
-        crate::offload::policy_of(&shard.shared.catalog, &shard.shared.options, &self.cx.name)
-    }
-
+impl Stored {
     /// Has the log look at what is to be offloaded, deleted or cleaned up; that runs off the path.
-    pub(super) fn offload_soon(&self, state: &mut State) {
-        if !state.stored.closing {
-            state
-                .stored
-                .log
+    pub(super) fn offload_soon(&mut self, cx: &TopicContext) {
+        if !self.closing {
+            self.log
                 .ledger
-                .plan_offload(&self.offload_policy(), clock::wall_ms());
+                .plan_offload(&cx.offload_policy(), clock::wall_ms());
         }
     }
+}
 
+impl Topic {
     /// Begins to offload the closed ledgers before a place.
     pub(crate) fn ask_offload(&self, before: Position) -> Result<(), OffloadAskError> {
         let mut state = self.state.borrow_mut();
@@ -42,8 +35,8 @@ impl Topic {
             .stored
             .log
             .ledger
-            .ask_offload(before, &self.offload_policy(), clock::wall_ms())?;
-        self.maintain(&mut state);
+            .ask_offload(before, &self.cx.offload_policy(), clock::wall_ms())?;
+        state.stored.log.maintain(&self.cx);
         Ok(())
     }
 

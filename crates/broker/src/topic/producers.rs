@@ -8,10 +8,11 @@ use std::time::Duration;
 use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
-use super::{State, Topic};
+use super::{Publishing, Stored, Topic, TopicContext};
 use crate::error::ProducerError;
 use crate::ids::{ConnectionId, IdMap, ProducerKey};
 use crate::shard::{ConnectionEvent, Message, ProducerRef};
+use pharos_catalog::policy::EffectivePolicies;
 
 /// How many others a producer suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +96,40 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
+    fn new(cx: &TopicContext, request: &ProducerRequest) -> Self {
+        let shard = cx.shard();
+        let number = shard.as_ref().map_or(0, |shard| shard.global_number());
+        let name = request.name.clone().unwrap_or_else(|| {
+            let shared = shard.as_ref().map(|shard| shard.shared.clone());
+            let (cluster, instance) =
+                shared.map_or_else(Default::default, |s| (s.options.cluster_name.clone(), s.instance));
+            format!("{cluster}-{instance}-{number}")
+        });
+        Self {
+            key: ProducerKey(number),
+            name,
+            connection: request.connection,
+            producer_id: request.producer_id,
+            epoch: request.epoch,
+            access_mode: request.access_mode,
+            info: request.info.clone(),
+            counters: ProducerCounters::default(),
+        }
+    }
+
     /// As its connection knows it.
     pub(super) fn known_as(&self) -> ProducerRef {
         ProducerRef {
             id: self.producer_id,
             key: self.key,
         }
+    }
+
+    fn tell_closed(&self, cx: &TopicContext) {
+        let event = ConnectionEvent::ProducerClosed {
+            producer: self.known_as(),
+        };
+        cx.send(self.connection.shard, Message::Connection(self.connection, event));
     }
 }
 
@@ -146,22 +175,6 @@ enum Claim {
     Held(ConnectionId, ProducerError),
 }
 
-/// A name that is in use: the same producer come back, or a conflict.
-fn claim(state: &State, request: &ProducerRequest) -> Claim {
-    let Some(name) = &request.name else {
-        return Claim::Free;
-    };
-    let Some(holder) = state.stored.publishing.producers.by_name(name) else {
-        return Claim::Free;
-    };
-    let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
-    if same_place && request.epoch > holder.epoch {
-        return Claim::Replaces(holder.key);
-    }
-    let refusal = format!("producer with name '{name}' is already connected to topic");
-    Claim::Held(holder.connection, ProducerError::Busy(refusal))
-}
-
 impl Producers {
     /// No producers yet, on a topic with these stored properties.
     pub(crate) fn new(properties: &std::collections::BTreeMap<String, String>) -> Self {
@@ -198,138 +211,51 @@ impl Producers {
     fn by_name(&self, name: &str) -> Option<&Producer> {
         self.attached.values().find(|producer| producer.name == name)
     }
-}
 
-impl Topic {
-    /// Lets a producer in, or says why not.
-    pub(crate) async fn add_producer(
+    /// A name that is in use: the same producer come back, or a conflict.
+    fn claim(&self, request: &ProducerRequest) -> Claim {
+        let Some(name) = &request.name else {
+            return Claim::Free;
+        };
+        let Some(holder) = self.by_name(name) else {
+            return Claim::Free;
+        };
+        let same_place = holder.connection == request.connection && holder.producer_id == request.producer_id;
+        if same_place && request.epoch > holder.epoch {
+            return Claim::Replaces(holder.key);
+        }
+        let refusal = format!("producer with name '{name}' is already connected to topic");
+        Claim::Held(holder.connection, ProducerError::Busy(refusal))
+    }
+
+    /// Everything about other producers, and what the policies say, that refuses a producer. Changes nothing.
+    fn check(
         &self,
-        request: ProducerRequest,
-    ) -> Result<ProducerGrant, ProducerError> {
-        self.catch_up_rules();
-        self.check_quota().await?;
-        for _ in 0..3 {
-            let admission = self.admit(&mut self.state.borrow_mut(), &request)?;
-            match admission {
-                Admission::Granted(grant) => {
-                    if let Err(error) = self.store_epoch().await {
-                        self.on_close_producer(grant.key);
-                        return Err(error);
-                    }
-                    return Ok(grant);
-                }
-                Admission::AskHolder(holder, refusal) => {
-                    if holder == request.connection || self.holder_answers(holder).await {
-                        return Err(refusal);
-                    }
-                }
-            }
-        }
-        Err(ProducerError::Busy(
-            "producer is already connected to topic".to_owned(),
-        ))
-    }
-
-    /// Whether a producer would be let in now, and changes nothing: asked before anything is created for it.
-    pub(crate) async fn check_producer(&self, request: &ProducerRequest) -> Result<(), ProducerError> {
-        self.catch_up_rules();
-        self.check_quota().await?;
-        for _ in 0..3 {
-            let claim = self.check_admission(&self.state.borrow(), request)?;
-            match claim {
-                Claim::Free | Claim::Replaces(_) => return Ok(()),
-                Claim::Held(holder, refusal) => {
-                    if holder == request.connection || self.holder_answers(holder).await {
-                        return Err(refusal);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn admit(&self, state: &mut State, request: &ProducerRequest) -> Result<Admission, ProducerError> {
-        match self.check_admission(state, request)? {
-            Claim::Free => {}
-            Claim::Replaces(earlier) => _ = state.stored.publishing.producers.attached.remove(&earlier),
-            Claim::Held(holder, refusal) => return Ok(Admission::AskHolder(holder, refusal)),
-        }
-        let epoch = topic_epoch(state);
-        let others =
-            state.stored.publishing.producers.len() + state.stored.publishing.producers.waiting.len();
-        let producer = self.new_producer(request);
-        match request.access_mode {
-            AccessMode::Shared => Ok(Admission::Granted(attach(state, producer, epoch))),
-            AccessMode::WaitForExclusive if others > 0 => {
-                let (turn, receiver) = oneshot::channel();
-                let (key, name) = (producer.key, producer.name.clone());
-                state
-                    .stored
-                    .publishing
-                    .producers
-                    .waiting
-                    .push_back(Waiting { producer, turn });
-                Ok(Admission::Granted(ProducerGrant {
-                    key,
-                    name,
-                    topic_epoch: None,
-                    turn: Some(receiver),
-                }))
-            }
-            AccessMode::ExclusiveWithFencing => {
-                state.stored.publishing.producers.waiting.clear();
-                self.close_all_producers(state);
-                let epoch = next_epoch(state, request.topic_epoch);
-                Ok(Admission::Granted(attach(state, producer, Some(epoch))))
-            }
-            AccessMode::Exclusive | AccessMode::WaitForExclusive => {
-                let epoch = next_epoch(state, request.topic_epoch);
-                Ok(Admission::Granted(attach(state, producer, Some(epoch))))
-            }
-        }
-    }
-
-    /// Everything that refuses a producer. Changes nothing.
-    fn check_admission(&self, state: &State, request: &ProducerRequest) -> Result<Claim, ProducerError> {
-        if state.stored.closing {
-            return Err(crate::error::TopicError::Closing(self.cx.name.to_string()).into());
-        }
-        if let Some(fault) = &state.stored.publishing.fault {
-            return Err(ProducerError::Storage(fault.clone()));
-        }
-        if state.stored.log.ledger.is_terminated() {
-            return Err(ProducerError::Terminated(self.cx.name.to_string()));
-        }
-        let claim = claim(state, request);
+        cx: &TopicContext,
+        rules: &EffectivePolicies,
+        request: &ProducerRequest,
+    ) -> Result<Claim, ProducerError> {
+        let claim = self.claim(request);
         if matches!(claim, Claim::Held(..)) {
             return Ok(claim);
         }
         let is_other = |producer: &&Producer| !matches!(claim, Claim::Replaces(key) if key == producer.key);
-        self.check_producer_seat(state, request, is_other)?;
-        if state.stored.rules.encryption_required && !request.encrypted {
-            let text = format!("Encryption is required in topic {}", self.cx.name);
+        self.check_limits(cx, rules, request, is_other)?;
+        if rules.encryption_required && !request.encrypted {
+            let text = format!("Encryption is required in topic {}", cx.name);
             return Err(ProducerError::Encryption(text));
         }
-        if let (Some(held), Some(now)) = (request.topic_epoch, topic_epoch(state))
+        if let (Some(held), Some(now)) = (request.topic_epoch, self.epoch)
             && held < now
         {
             return Err(ProducerError::Fenced(format!(
                 "producer's topic epoch {held} is older than {now}"
             )));
         }
-        let is_waited = !state.stored.publishing.producers.waiting.is_empty();
-        let has_others = is_waited
-            || state
-                .stored
-                .publishing
-                .producers
-                .iter()
-                .any(|producer| is_other(&producer));
+        let is_waited = !self.waiting.is_empty();
+        let has_others = is_waited || self.iter().any(|producer| is_other(&producer));
         let is_exclusive = is_waited
-            || state
-                .stored
-                .publishing
-                .producers
+            || self
                 .iter()
                 .filter(is_other)
                 .any(|producer| producer.access_mode.is_exclusive());
@@ -346,24 +272,192 @@ impl Topic {
         Err(refusal)
     }
 
-    fn new_producer(&self, request: &ProducerRequest) -> Producer {
-        let shard = self.cx.shard();
-        let number = shard.as_ref().map_or(0, |shard| shard.global_number());
-        let name = request.name.clone().unwrap_or_else(|| {
-            let shared = shard.as_ref().map(|shard| shard.shared.clone());
-            let (cluster, instance) =
-                shared.map_or_else(Default::default, |s| (s.options.cluster_name.clone(), s.instance));
-            format!("{cluster}-{instance}-{number}")
-        });
-        Producer {
-            key: ProducerKey(number),
-            name,
-            connection: request.connection,
-            producer_id: request.producer_id,
-            epoch: request.epoch,
-            access_mode: request.access_mode,
-            info: request.info.clone(),
-            counters: ProducerCounters::default(),
+    fn attach(&mut self, producer: Producer, topic_epoch: Option<u64>) -> ProducerGrant {
+        let grant = ProducerGrant {
+            key: producer.key,
+            name: producer.name.clone(),
+            topic_epoch,
+            turn: None,
+        };
+        self.attached.insert(producer.key, producer);
+        grant
+    }
+
+    /// The epoch for a new exclusive holder; one that comes back with the current epoch keeps it.
+    fn next_epoch(&mut self, held: Option<u64>) -> u64 {
+        let now = self.epoch;
+        if let (Some(held), Some(now)) = (held, now)
+            && held == now
+        {
+            return held;
+        }
+        let next = now.map_or(0, |now| now + 1);
+        self.epoch = Some(next);
+        next
+    }
+
+    /// A producer left. Returns whether it was the last.
+    fn remove(&mut self, key: ProducerKey) -> bool {
+        self.waiting.retain(|waiting| waiting.producer.key != key);
+        if self.attached.remove(&key).is_none() || self.len() > 0 {
+            return false;
+        }
+        // Most topics have few, and then none for long.
+        self.attached.shrink_to_fit();
+        true
+    }
+
+    /// Gives exclusive access to the next in line: no producer has it.
+    fn pass_turn(&mut self, cx: &TopicContext) {
+        let Some(me) = cx.me() else { return };
+        // The next in line, unless it is gone itself.
+        while let Some(Waiting { producer, turn }) = self.waiting.pop_front() {
+            if turn.is_closed() {
+                continue;
+            }
+            let epoch = self.next_epoch(None);
+            let key = producer.key;
+            self.attach(producer, Some(epoch));
+            spawn_local(async move { me.announce_turn(key, epoch, turn).await });
+            return;
+        }
+    }
+
+    /// Closes one producer; its client connects again.
+    pub(super) fn close(&mut self, cx: &TopicContext, key: ProducerKey) {
+        if let Some(producer) = self.attached.remove(&key) {
+            producer.tell_closed(cx);
+        }
+    }
+
+    /// Closes every producer; their clients connect again.
+    pub(super) fn close_all(&mut self, cx: &TopicContext) {
+        for producer in std::mem::take(&mut self.attached).into_values() {
+            producer.tell_closed(cx);
+        }
+    }
+}
+
+impl Publishing {
+    fn admit(&mut self, cx: &TopicContext, request: &ProducerRequest, claim: Claim) -> Admission {
+        match claim {
+            Claim::Free => {}
+            Claim::Replaces(earlier) => _ = self.producers.attached.remove(&earlier),
+            Claim::Held(holder, refusal) => return Admission::AskHolder(holder, refusal),
+        }
+        let epoch = self.producers.epoch;
+        let others = self.producers.len() + self.producers.waiting.len();
+        let producer = Producer::new(cx, request);
+        match request.access_mode {
+            AccessMode::Shared => Admission::Granted(self.producers.attach(producer, epoch)),
+            AccessMode::WaitForExclusive if others > 0 => {
+                let (turn, receiver) = oneshot::channel();
+                let (key, name) = (producer.key, producer.name.clone());
+                self.producers.waiting.push_back(Waiting { producer, turn });
+                Admission::Granted(ProducerGrant {
+                    key,
+                    name,
+                    topic_epoch: None,
+                    turn: Some(receiver),
+                })
+            }
+            AccessMode::ExclusiveWithFencing => {
+                self.producers.waiting.clear();
+                self.close_all_producers(cx);
+                let epoch = self.producers.next_epoch(request.topic_epoch);
+                Admission::Granted(self.producers.attach(producer, Some(epoch)))
+            }
+            AccessMode::Exclusive | AccessMode::WaitForExclusive => {
+                let epoch = self.producers.next_epoch(request.topic_epoch);
+                Admission::Granted(self.producers.attach(producer, Some(epoch)))
+            }
+        }
+    }
+
+    /// Closes every producer; their clients connect again, and send again what waited.
+    pub(super) fn close_all_producers(&mut self, cx: &TopicContext) {
+        self.producers.close_all(cx);
+        self.drop_held(cx);
+    }
+}
+
+impl Stored {
+    /// Everything that refuses a producer. Changes nothing.
+    fn check_admission(&self, cx: &TopicContext, request: &ProducerRequest) -> Result<Claim, ProducerError> {
+        if self.closing {
+            return Err(crate::error::TopicError::Closing(cx.name.to_string()).into());
+        }
+        if let Some(fault) = &self.publishing.fault {
+            return Err(ProducerError::Storage(fault.clone()));
+        }
+        if self.log.ledger.is_terminated() {
+            return Err(ProducerError::Terminated(cx.name.to_string()));
+        }
+        self.publishing.producers.check(cx, &self.rules, request)
+    }
+
+    fn admit(&mut self, cx: &TopicContext, request: &ProducerRequest) -> Result<Admission, ProducerError> {
+        let claim = self.check_admission(cx, request)?;
+        Ok(self.publishing.admit(cx, request, claim))
+    }
+}
+
+impl Topic {
+    /// Lets a producer in, or says why not.
+    pub(crate) async fn add_producer(
+        &self,
+        request: ProducerRequest,
+    ) -> Result<ProducerGrant, ProducerError> {
+        self.catch_up_rules();
+        self.check_quota().await?;
+        for _ in 0..3 {
+            let admission = self.state.borrow_mut().stored.admit(&self.cx, &request)?;
+            match admission {
+                Admission::Granted(grant) => {
+                    if let Err(error) = self.store_epoch().await {
+                        self.on_close_producer(grant.key);
+                        return Err(error);
+                    }
+                    return Ok(grant);
+                }
+                Admission::AskHolder(holder, refusal) => {
+                    if holder == request.connection || self.cx.holder_answers(holder).await {
+                        return Err(refusal);
+                    }
+                }
+            }
+        }
+        Err(ProducerError::Busy(
+            "producer is already connected to topic".to_owned(),
+        ))
+    }
+
+    /// Whether a producer would be let in now, and changes nothing: asked before anything is created for it.
+    pub(crate) async fn check_producer(&self, request: &ProducerRequest) -> Result<(), ProducerError> {
+        self.catch_up_rules();
+        self.check_quota().await?;
+        for _ in 0..3 {
+            let claim = self.state.borrow().stored.check_admission(&self.cx, request)?;
+            match claim {
+                Claim::Free | Claim::Replaces(_) => return Ok(()),
+                Claim::Held(holder, refusal) => {
+                    if holder == request.connection || self.cx.holder_answers(holder).await {
+                        return Err(refusal);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A producer left.
+    pub(super) fn on_close_producer(&self, key: ProducerKey) {
+        let mut state = self.state.borrow_mut();
+        self.let_through_of(&mut state, key);
+        let is_closing = state.stored.closing;
+        let producers = &mut state.stored.publishing.producers;
+        if producers.remove(key) && !is_closing {
+            producers.pass_turn(&self.cx);
         }
     }
 
@@ -375,39 +469,21 @@ impl Topic {
         let turn = self.state.borrow().stored.publishing.producers.epoch_turn.clone();
         let _turn = turn.lock().await;
         let (epoch, save) = {
-            let state = self.state.borrow();
-            let Some(epoch) = state.stored.publishing.producers.epoch else {
+            let stored = &self.state.borrow().stored;
+            let producers = &stored.publishing.producers;
+            let Some(epoch) = producers.epoch else {
                 return Ok(());
             };
-            if state.stored.publishing.producers.epoch_stored == Some(epoch) {
+            if producers.epoch_stored == Some(epoch) {
                 return Ok(());
             }
             let property = (EPOCH_PROPERTY.to_owned(), Some(epoch.to_string()));
-            (epoch, state.stored.log.ledger.set_properties(vec![property]))
+            (epoch, stored.log.ledger.set_properties(vec![property]))
         };
         save.await
             .map_err(|error| ProducerError::Storage(super::publish::chain(&error)))?;
         self.state.borrow_mut().stored.publishing.producers.epoch_stored = Some(epoch);
         Ok(())
-    }
-
-    /// Gives exclusive access to the next in line, if no producer has it.
-    fn pass_turn(&self, state: &mut State) {
-        if state.stored.publishing.producers.len() > 0 || state.stored.closing {
-            return;
-        }
-        let Some(me) = self.cx.me() else { return };
-        // The next in line, unless it is gone itself.
-        while let Some(Waiting { producer, turn }) = state.stored.publishing.producers.waiting.pop_front() {
-            if turn.is_closed() {
-                continue;
-            }
-            let epoch = next_epoch(state, None);
-            let key = producer.key;
-            attach(state, producer, Some(epoch));
-            spawn_local(async move { me.announce_turn(key, epoch, turn).await });
-            return;
-        }
     }
 
     /// Tells a producer that its turn has come, as soon as its epoch is stored. It was promised the turn, so a store that
@@ -425,99 +501,9 @@ impl Topic {
             self.on_close_producer(key);
         }
     }
-
-    /// Asks the connection that holds something exclusive whether its peer still answers; closes it when not.
-    pub(super) async fn holder_answers(&self, holder: ConnectionId) -> bool {
-        let Some(shard) = self.cx.shard() else { return true };
-        let asked = shard
-            .call(
-                holder.shard,
-                move |shard| async move { shard.probe(holder).await },
-            )
-            .await;
-        asked.unwrap_or(false)
-    }
-
-    /// A producer left.
-    pub(super) fn on_close_producer(&self, key: ProducerKey) {
-        let mut state = self.state.borrow_mut();
-        self.let_through_of(&mut state, key);
-        state
-            .stored
-            .publishing
-            .producers
-            .waiting
-            .retain(|waiting| waiting.producer.key != key);
-        if state.stored.publishing.producers.attached.remove(&key).is_none()
-            || state.stored.publishing.producers.len() > 0
-        {
-            return;
-        }
-        // Most topics have few, and then none for long.
-        state.stored.publishing.producers.attached.shrink_to_fit();
-        self.pass_turn(&mut state);
-    }
-
-    /// Closes every producer; their clients connect again.
-    pub(super) fn close_all_producers(&self, state: &mut State) {
-        for producer in std::mem::take(&mut state.stored.publishing.producers.attached).into_values() {
-            self.tell_closed(&producer);
-        }
-        self.drop_held(state);
-    }
-
-    /// Closes one producer; its client connects again.
-    pub(super) fn close_producer(&self, state: &mut State, key: ProducerKey) {
-        if let Some(producer) = state.stored.publishing.producers.attached.remove(&key) {
-            self.tell_closed(&producer);
-        }
-    }
-
-    fn tell_closed(&self, producer: &Producer) {
-        let event = ConnectionEvent::ProducerClosed {
-            producer: producer.known_as(),
-        };
-        self.cx.send(
-            producer.connection.shard,
-            Message::Connection(producer.connection, event),
-        );
-    }
-}
-
-fn attach(state: &mut State, producer: Producer, topic_epoch: Option<u64>) -> ProducerGrant {
-    let grant = ProducerGrant {
-        key: producer.key,
-        name: producer.name.clone(),
-        topic_epoch,
-        turn: None,
-    };
-    state
-        .stored
-        .publishing
-        .producers
-        .attached
-        .insert(producer.key, producer);
-    grant
 }
 
 const EPOCH_PROPERTY: &str = "pulsar.topicEpoch";
 
 /// An epoch that could not be stored for a producer that was promised its turn is stored again after this.
 const EPOCH_RETRY: Duration = Duration::from_secs(1);
-
-fn topic_epoch(state: &State) -> Option<u64> {
-    state.stored.publishing.producers.epoch
-}
-
-/// The epoch for a new exclusive holder; one that comes back with the current epoch keeps it.
-fn next_epoch(state: &mut State, held: Option<u64>) -> u64 {
-    let now = topic_epoch(state);
-    if let (Some(held), Some(now)) = (held, now)
-        && held == now
-    {
-        return held;
-    }
-    let next = now.map_or(0, |now| now + 1);
-    state.stored.publishing.producers.epoch = Some(next);
-    next
-}

@@ -8,12 +8,12 @@ use pharos_managed_ledger::{AppendError, DurableError};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 
-use super::{State, Topic};
+use super::{Publishing, State, Stored, Topic, TopicContext, TopicLog};
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::PublishError;
 use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
-use crate::shard::{ConnectionEvent, FeedMessage, Message, ProducerRef, Publish, Receipt};
+use crate::shard::{FeedMessage, Message, ProducerRef, Publish, Receipt};
 use pharos_catalog::policy::EffectivePolicies;
 
 /// An entry that is appended but not yet durable.
@@ -30,52 +30,47 @@ pub(super) struct Pending {
     received_at: Nanos,
 }
 
-impl Topic {
-    /// Appends entries of one producer. Sends for a producer that is gone are dropped: it was told so, and the client
-    /// sends them again. The caller maintains and watches afterwards.
-    pub(super) fn append_all(
-        &self,
-        state: &mut State,
-        from: ConnectionId,
-        key: ProducerKey,
-        entries: Vec<Publish>,
-    ) {
-        let now = clock::now();
-        let wall = clock::wall_ms();
-        let mut goes_on = state.stored.publishing.producers.get_mut(key).is_some();
-        if self.is_non_persistent() && goes_on {
-            return self.pass_on(state, key, entries);
-        }
-        let mut entries = entries.into_iter();
-        while goes_on {
-            let Some(entry) = entries.next() else { break };
-            goes_on = self.append(state, key, entry, now, wall);
-        }
-        if !entries.as_slice().is_empty() {
-            let event = ConnectionEvent::dropped(entries.as_slice());
-            self.cx.send(from.shard, Message::Connection(from, event));
-        }
+impl Pending {
+    /// Answers an entry that will not become durable.
+    pub(super) fn refuse(&self, cx: &TopicContext, error: PublishError) {
+        cx.send_failed(
+            (self.connection, self.producer),
+            self.sequence_id,
+            self.highest_sequence_id,
+            self.payload.len(),
+            error,
+        );
     }
+}
 
+impl Publishing {
     /// Appends one entry, or answers why not. Returns false when its producer is gone.
-    fn append(&self, state: &mut State, key: ProducerKey, entry: Publish, now: Nanos, wall_ms: u64) -> bool {
-        let Some((connection, producer)) = self.note_received(state, key, &entry, (now, wall_ms)) else {
+    fn append(
+        &mut self,
+        cx: &TopicContext,
+        log: &mut TopicLog,
+        rules: &EffectivePolicies,
+        key: ProducerKey,
+        entry: Publish,
+        now: (Nanos, u64),
+    ) -> bool {
+        let Some((connection, producer)) = self.note_received(key, &entry, now) else {
             return false;
         };
-        if let Some(error) = against_rules(&state.stored.rules, &entry, wall_ms) {
+        if let Some(error) = against_rules(rules, &entry, now.1) {
             let bytes = entry.payload.len();
             let sequences = (entry.sequence_id, entry.highest_sequence_id);
-            self.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+            cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
             return true;
         }
         let stored = NewEntry {
             payload: entry.payload.clone(),
             crc32c: entry.crc32c,
         };
-        match state.stored.log.ledger.append_entry(stored) {
+        match log.ledger.append_entry(stored) {
             Ok(appended) => {
-                self.note_accepted(state, &entry, wall_ms);
-                state.stored.publishing.pending.push_back(Pending {
+                self.note_accepted(&entry, now.1);
+                self.pending.push_back(Pending {
                     ordinal: appended.ordinal,
                     connection,
                     producer,
@@ -84,7 +79,7 @@ impl Topic {
                     position: appended.position,
                     payload: entry.payload,
                     facts: entry.facts,
-                    appended_at: now,
+                    appended_at: now.0,
                     received_at: entry.received_at,
                 });
             }
@@ -92,12 +87,12 @@ impl Topic {
                 let is_over = matches!(error, AppendError::Terminated);
                 if is_over {
                     // Told first: a client that is told of the send alone may wait for its producer for ever.
-                    self.close_producer(state, key);
+                    self.producers.close(cx, key);
                 }
-                self.refuse((connection, producer), &entry, &error);
+                refuse(cx, (connection, producer), &entry, &error);
                 if error.is_final() {
                     // No task waits for the durable end and would hear of it.
-                    self.fail(state, &chain(&error), error.is_transient());
+                    self.fail(cx, &chain(&error), error.is_transient());
                     return false;
                 }
                 return !is_over;
@@ -110,91 +105,46 @@ impl Topic {
     /// is gone: it was told so, its last sends are dropped and the client sends them again. `now`: on the clock, and in
     /// milliseconds since 1970.
     pub(super) fn note_received(
-        &self,
-        state: &mut State,
+        &mut self,
         key: ProducerKey,
         entry: &Publish,
         now: (Nanos, u64),
     ) -> Option<(ConnectionId, ProducerRef)> {
-        let producer = state.stored.publishing.producers.get_mut(key)?;
+        let producer = self.producers.get_mut(key)?;
         producer.counters.messages += u64::from(entry.facts.message_count);
         producer.counters.bytes += entry.payload.len() as u64;
         let who = (producer.connection, producer.known_as());
         let producing_ms = now.1.saturating_sub(entry.facts.publish_time_ms);
-        state
-            .stored
-            .publishing
-            .stages
+        self.stages
             .producing
             .record(producing_ms.saturating_mul(1_000_000));
-        state
-            .stored
-            .publishing
-            .stages
-            .receive
-            .record(now.0.since(entry.received_at));
+        self.stages.receive.record(now.0.since(entry.received_at));
         Some(who)
     }
 
     /// Counts an entry that the topic took.
-    pub(super) fn note_accepted(&self, state: &mut State, entry: &Publish, wall_ms: u64) {
-        state.stored.publishing.counters.messages_in += u64::from(entry.facts.message_count);
-        state.stored.publishing.counters.entries_in += 1;
-        state.stored.publishing.counters.last_publish_ms = wall_ms;
-        state.stored.publishing.counters.bytes_in += entry.payload.len() as u64;
-        state.stored.publishing.counters.has_chunks |= entry.facts.is_chunk;
-        state
-            .stored
-            .publishing
-            .counters
-            .sizes
-            .record(entry.payload.len() as u64);
-    }
-
-    fn refuse(&self, producer: (ConnectionId, ProducerRef), entry: &Publish, error: &AppendError) {
-        let error = match error {
-            AppendError::Terminated => PublishError::Terminated,
-            AppendError::NoSpace => PublishError::NoSpace,
-            other => PublishError::Storage(chain(other)),
-        };
-        self.send_failed(
-            producer,
-            entry.sequence_id,
-            entry.highest_sequence_id,
-            entry.payload.len(),
-            error,
-        );
-    }
-
-    pub(super) fn send_failed(
-        &self,
-        producer: (ConnectionId, ProducerRef),
-        sequence: u64,
-        highest: u64,
-        bytes: usize,
-        error: PublishError,
-    ) {
-        let event = ConnectionEvent::SendFailed {
-            producer: producer.1,
-            sequence_id: sequence.max(highest),
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-            error,
-        };
-        self.cx
-            .send(producer.0.shard, Message::Connection(producer.0, event));
+    pub(super) fn note_accepted(&mut self, entry: &Publish, wall_ms: u64) {
+        self.counters.messages_in += u64::from(entry.facts.message_count);
+        self.counters.entries_in += 1;
+        self.counters.last_publish_ms = wall_ms;
+        self.counters.bytes_in += entry.payload.len() as u64;
+        self.counters.has_chunks |= entry.facts.is_chunk;
+        self.counters.sizes.record(entry.payload.len() as u64);
     }
 
     /// Makes sure that a task waits for the durable end while anything is pending.
-    pub(super) fn watch(&self, state: &mut State) {
-        if state.stored.publishing.watching || state.stored.publishing.pending.is_empty() {
+    pub(super) fn watch(&mut self, cx: &TopicContext) {
+        if self.watching || self.pending.is_empty() {
             return;
         }
-        let Some(me) = self.cx.me() else { return };
-        state.stored.publishing.watching = true;
+        let Some(me) = cx.me() else { return };
+        self.watching = true;
         spawn_local(async move {
             let mut durable = me.state.borrow().stored.log.ledger.durable_watch();
             loop {
-                let Some(first) = me.first_pending() else { return };
+                let Some(first) = me.state.borrow_mut().stored.publishing.first_pending() else {
+                    return;
+                };
                 let outcome = durable.reaches(first).await.map(|()| durable.end());
                 if !me.on_durable(outcome) {
                     return;
@@ -203,69 +153,33 @@ impl Topic {
         });
     }
 
-    fn first_pending(&self) -> Option<Ordinal> {
-        let mut state = self.state.borrow_mut();
-        let first = state
-            .stored
-            .publishing
-            .pending
-            .front()
-            .map(|pending| pending.ordinal);
-        state.stored.publishing.watching = first.is_some();
+    /// The first entry that is not durable; without one the task that watches ends.
+    fn first_pending(&mut self) -> Option<Ordinal> {
+        let first = self.pending.front().map(|pending| pending.ordinal);
+        self.watching = first.is_some();
         first
     }
 
-    /// The durable end moved, or never will again. Returns whether to go on waiting.
-    fn on_durable(&self, outcome: Result<Ordinal, DurableError>) -> bool {
-        let mut state = self.state.borrow_mut();
-        let end = match outcome {
-            Ok(end) => end,
-            Err(error) => {
-                self.fail(&mut state, &chain(&error), error.is_transient());
-                return false;
-            }
-        };
-        let entries = self.answer_durable(&mut state, end);
-        if !entries.is_empty() {
-            self.feed(&mut state, entries);
+    /// Answered is what was durable. Returns whether to go on waiting.
+    fn go_on(&mut self) -> bool {
+        self.watching = !self.pending.is_empty();
+        if !self.watching {
+            self.draining.clear();
         }
-        self.maintain(&mut state);
-        self.run_dispatchers(&mut state);
-        state.stored.publishing.watching = !state.stored.publishing.pending.is_empty();
-        if !state.stored.publishing.watching {
-            state.stored.publishing.draining.clear();
-        }
-        state.stored.publishing.watching
+        self.watching
     }
 
     /// Sends the receipts of what became durable and returns it as entries to feed.
-    fn answer_durable(&self, state: &mut State, end: Ordinal) -> Vec<Arc<FeedEntry>> {
+    fn answer_durable(&mut self, cx: &TopicContext, end: Ordinal, shards: usize) -> Vec<Arc<FeedEntry>> {
         let now = clock::now();
-        let mut receipts: Vec<Vec<(ConnectionId, Receipt)>> =
-            state.attached.links.iter().map(|_| Vec::new()).collect();
+        let mut receipts: Vec<Vec<(ConnectionId, Receipt)>> = (0..shards).map(|_| Vec::new()).collect();
         let mut entries = Vec::new();
-        while state
-            .stored
-            .publishing
-            .pending
-            .front()
-            .is_some_and(|pending| pending.ordinal < end)
-        {
-            let Some(pending) = state.stored.publishing.pending.pop_front() else {
+        while self.pending.front().is_some_and(|pending| pending.ordinal < end) {
+            let Some(pending) = self.pending.pop_front() else {
                 break;
             };
-            state
-                .stored
-                .publishing
-                .stages
-                .persistence
-                .record(now.since(pending.appended_at));
-            state
-                .stored
-                .publishing
-                .stages
-                .publish
-                .record(now.since(pending.received_at));
+            self.stages.persistence.record(now.since(pending.appended_at));
+            self.stages.publish.record(now.since(pending.received_at));
             if let Some(list) = receipts.get_mut(pending.connection.shard.index()) {
                 let receipt = Receipt {
                     producer: pending.producer,
@@ -286,40 +200,74 @@ impl Topic {
         }
         for (index, list) in receipts.into_iter().enumerate() {
             if !list.is_empty() {
-                self.cx.send(shard_id(index), Message::Receipts(list));
+                cx.send(shard_id(index), Message::Receipts(list));
             }
         }
         entries
     }
+}
 
-    /// Tells every listening shard of new entries.
-    fn feed(&self, state: &mut State, entries: Vec<Arc<FeedEntry>>) {
-        let table = state.stored.log.ledger.table();
-        for (index, link) in state.attached.links.iter_mut().enumerate() {
-            if link.handed_over == 0 {
-                continue;
-            }
-            let news = (link.table_version != Some(table.version())).then(|| table.clone());
-            link.table_version = Some(table.version());
-            self.cx.send_feed(
-                shard_id(index),
-                FeedMessage::Appended {
-                    entries: entries.clone(),
-                    table: news,
-                },
-            );
+impl Stored {
+    /// Appends entries of one producer; see [`Topic::append_all`].
+    fn append_all(&mut self, cx: &TopicContext, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
+        let Self {
+            log,
+            publishing,
+            rules,
+            ..
+        } = self;
+        let now = (clock::now(), clock::wall_ms());
+        let mut goes_on = publishing.producers.get_mut(key).is_some();
+        let mut entries = entries.into_iter();
+        while goes_on {
+            let Some(entry) = entries.next() else { break };
+            goes_on = publishing.append(cx, log, rules, key, entry, now);
+        }
+        if !entries.as_slice().is_empty() {
+            cx.send_dropped(from, entries.as_slice());
         }
     }
+}
 
-    /// Answers an entry that will not become durable.
-    pub(super) fn refuse_pending(&self, pending: &Pending, error: PublishError) {
-        self.send_failed(
-            (pending.connection, pending.producer),
-            pending.sequence_id,
-            pending.highest_sequence_id,
-            pending.payload.len(),
-            error,
-        );
+impl Topic {
+    /// Appends entries of one producer. Sends for a producer that is gone are dropped: it was told so, and the client
+    /// sends them again. The caller maintains and watches afterwards.
+    pub(super) fn append_all(
+        &self,
+        state: &mut State,
+        from: ConnectionId,
+        key: ProducerKey,
+        entries: Vec<Publish>,
+    ) {
+        if self.cx.is_non_persistent() && state.stored.publishing.producers.get_mut(key).is_some() {
+            return self.pass_on(state, key, entries);
+        }
+        state.stored.append_all(&self.cx, from, key, entries);
+    }
+
+    /// The durable end moved, or never will again. Returns whether to go on waiting.
+    fn on_durable(&self, outcome: Result<Ordinal, DurableError>) -> bool {
+        let mut state = self.state.borrow_mut();
+        let end = match outcome {
+            Ok(end) => end,
+            Err(error) => {
+                state
+                    .stored
+                    .publishing
+                    .fail(&self.cx, &chain(&error), error.is_transient());
+                return false;
+            }
+        };
+        let state = &mut *state;
+        let shards = state.attached.links.len();
+        let entries = state.stored.publishing.answer_durable(&self.cx, end, shards);
+        if !entries.is_empty() {
+            let table = state.stored.log.ledger.table();
+            state.attached.links.feed(&self.cx, &table, &entries);
+        }
+        state.stored.log.maintain(&self.cx);
+        self.run_dispatchers(state);
+        state.stored.publishing.go_on()
     }
 
     /// A feed needs entries: from the cache at once, else from the log.
@@ -351,13 +299,15 @@ impl Topic {
                 }
                 Err(error) if error.is_lasting() => {
                     // The same; it is told once, however often it is tried.
-                    me.note_damage(from, &error);
-                    match me.stand_in(from, &error) {
+                    let mut state = me.state.borrow_mut();
+                    let log = &mut state.stored.log;
+                    log.note_damage(&me.cx, from, &error);
+                    match log.stand_in(&me.cx, from, &error) {
                         Some(marker) => FeedMessage::ReadDone {
                             from,
                             resume: from,
                             entries: vec![marker],
-                            table: me.state.borrow().stored.log.ledger.table(),
+                            table: log.ledger.table(),
                         },
                         None => FeedMessage::ReadFailed { from },
                     }
@@ -371,6 +321,21 @@ impl Topic {
             me.cx.send_feed(shard, answer);
         });
     }
+}
+
+fn refuse(cx: &TopicContext, producer: (ConnectionId, ProducerRef), entry: &Publish, error: &AppendError) {
+    let error = match error {
+        AppendError::Terminated => PublishError::Terminated,
+        AppendError::NoSpace => PublishError::NoSpace,
+        other => PublishError::Storage(chain(other)),
+    };
+    cx.send_failed(
+        producer,
+        entry.sequence_id,
+        entry.highest_sequence_id,
+        entry.payload.len(),
+        error,
+    );
 }
 
 /// What the topic's rules have against an entry.

@@ -71,7 +71,7 @@ impl Topic {
 
     /// Measures the backlog and does what the quotas say.
     pub(crate) async fn enforce_quota(&self) {
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             return;
         }
         self.look_at_oldest().await;
@@ -79,7 +79,11 @@ impl Topic {
             tracing::warn!(topic = %self.cx.name, ?over, "backlog quota is exceeded");
             match over.action() {
                 QuotaAction::Hold | QuotaAction::Exception => {
-                    self.close_all_producers(&mut self.state.borrow_mut());
+                    self.state
+                        .borrow_mut()
+                        .stored
+                        .publishing
+                        .close_all_producers(&self.cx);
                 }
                 QuotaAction::Evict => self.evict(over).await,
             }
@@ -88,7 +92,7 @@ impl Topic {
 
     /// The quotas that are exceeded, once stream consumers have told where they are.
     async fn over_quota(&self) -> Vec<Over> {
-        if self.is_non_persistent() || self.measure().await.is_empty() {
+        if self.cx.is_non_persistent() || self.measure().await.is_empty() {
             return Vec::new();
         }
         self.hear_listeners().await;
@@ -212,14 +216,7 @@ impl Topic {
         let (Some(shard), id) = (self.cx.shard(), self.cx.id) else {
             return;
         };
-        let listening: Vec<_> = {
-            let state = self.state.borrow();
-            let links = state.attached.links.iter().enumerate();
-            let handed_over = links.filter(|(_, link)| link.handed_over > 0);
-            handed_over
-                .map(|(index, _)| super::publish::shard_id(index))
-                .collect()
-        };
+        let listening = self.state.borrow().attached.links.listening();
         for to in listening {
             // A shard that is gone has nothing to tell.
             let _ = shard

@@ -3,72 +3,79 @@
 use std::time::Duration;
 
 use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent, Retention};
-use pharos_runtime::{clock, spawn_local};
+use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
 use super::subscription::Body;
-use super::{State, Topic};
-use crate::shard::FeedMessage;
+use super::{State, Stored, Topic, TopicContext};
 use crate::time::millis;
 
-/// How often a log is looked at that waits for the engine. Those who wait are told by nothing else.
-const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a topic that closes waits for the engine. Longer than the engine waits for room.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
-impl Topic {
-    /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing, and comes again
-    /// while it waits for the engine, also when the topic is closing.
-    pub(super) fn maintain(&self, state: &mut State) {
-        while let Some(work) = state.stored.log.ledger.take_maintenance(clock::wall_ms()) {
-            let Some(me) = self.cx.me() else { return };
-            spawn_local(async move {
-                let done = work.await;
-                me.on_maintained(done);
-            });
-        }
-        if state.stored.log.ledger.is_behind() && !std::mem::replace(&mut state.stored.log.comes_again, true)
-        {
-            let me = self.cx.me.clone();
-            spawn_local(async move {
-                tokio::time::sleep(CATCH_UP_INTERVAL).await;
-                if let Some(me) = me.upgrade() {
-                    let mut state = me.state.borrow_mut();
-                    state.stored.log.comes_again = false;
-                    me.maintain(&mut state);
-                }
-            });
-        }
+impl Stored {
+    /// Everything before this is acknowledged by every durable cursor.
+    pub(super) fn acked_below(&self) -> Ordinal {
+        self.cursors
+            .lowest()
+            .unwrap_or_else(|| self.log.ledger.durable_end())
     }
 
-    fn on_maintained(&self, done: MaintenanceDone) {
+    /// Gives up closed ledgers that are not needed; they are deleted off the path.
+    pub(super) fn trim_soon(&mut self, cx: &TopicContext) {
+        let acked_below = self.acked_below();
+        let kept = self.rules.retention;
+        let kept = Retention {
+            time_ms: kept.time.map(millis),
+            bytes: kept.bytes,
+        };
+        if !self
+            .log
+            .ledger
+            .trim(acked_below, kept, clock::wall_ms())
+            .is_empty()
+        {
+            self.log.maintain(cx);
+        }
+    }
+}
+
+impl Topic {
+    pub(super) fn on_maintained(&self, done: MaintenanceDone) {
         let mut state = self.state.borrow_mut();
         match state.stored.log.ledger.on_maintenance(done, clock::wall_ms()) {
             MaintenanceEvent::Nothing => {}
             MaintenanceEvent::RolledOver => {
-                self.trim_soon(&mut state);
-                self.offload_soon(&mut state);
+                state.stored.trim_soon(&self.cx);
+                state.stored.offload_soon(&self.cx);
             }
             MaintenanceEvent::Trimmed(ledgers) => {
                 tracing::debug!(topic = %self.cx.name, count = ledgers.len(), "trimmed");
                 Self::forget_trimmed(&mut state);
-                self.offload_soon(&mut state);
+                state.stored.offload_soon(&self.cx);
             }
             MaintenanceEvent::Offloaded(ledger) => {
                 tracing::info!(topic = %self.cx.name, %ledger, "offloaded");
-                self.offload_soon(&mut state);
+                state.stored.offload_soon(&self.cx);
             }
-            MaintenanceEvent::Terminated(last) => self.on_terminated(&mut state, last),
+            MaintenanceEvent::Terminated(last) => {
+                state.stored.log.on_terminated(last);
+                state.attached.links.terminated(&self.cx);
+                state.stored.publishing.close_all_producers(&self.cx);
+            }
             MaintenanceEvent::Retrying(error) => {
                 tracing::warn!(topic = %self.cx.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
             }
             MaintenanceEvent::Failed(error) => {
-                self.fail(&mut state, &super::publish::chain(&error), error.is_transient());
+                state
+                    .stored
+                    .publishing
+                    .fail(&self.cx, &super::publish::chain(&error), error.is_transient());
             }
         }
-        self.maintain(&mut state);
-        self.watch(&mut state);
+        state.stored.log.maintain(&self.cx);
+        state.stored.publishing.watch(&self.cx);
     }
 
     /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
@@ -78,34 +85,6 @@ impl Topic {
             if let Body::Dispatched(body) = &mut subscription.body {
                 body.dirty |= body.dispatcher.ack_before(first);
             }
-        }
-    }
-
-    /// Everything before this is acknowledged by every durable cursor.
-    pub(super) fn acked_below(&self, state: &State) -> Ordinal {
-        state
-            .stored
-            .cursors
-            .lowest()
-            .unwrap_or_else(|| state.stored.log.ledger.durable_end())
-    }
-
-    /// Gives up closed ledgers that are not needed; they are deleted off the path.
-    pub(super) fn trim_soon(&self, state: &mut State) {
-        let acked_below = self.acked_below(state);
-        let kept = state.stored.rules.retention;
-        let kept = Retention {
-            time_ms: kept.time.map(millis),
-            bytes: kept.bytes,
-        };
-        if !state
-            .stored
-            .log
-            .ledger
-            .trim(acked_below, kept, clock::wall_ms())
-            .is_empty()
-        {
-            self.maintain(state);
         }
     }
 
@@ -120,9 +99,9 @@ impl Topic {
         if state.stored.closing {
             return;
         }
-        self.trim_soon(&mut state);
-        self.offload_soon(&mut state);
-        self.maintain(&mut state);
+        state.stored.trim_soon(&self.cx);
+        state.stored.offload_soon(&self.cx);
+        state.stored.log.maintain(&self.cx);
     }
 
     /// Refuses everything from now on, closes clients, and makes log and cursors durable. Afterwards the topic can be
@@ -160,7 +139,7 @@ impl Topic {
         let leaving: Vec<_> = {
             let mut state = self.state.borrow_mut();
             state.stored.closing = true;
-            self.close_all_producers(&mut state);
+            state.stored.publishing.close_all_producers(&self.cx);
             let mut names: Vec<_> = state.attached.subscriptions.keys().cloned().collect();
             // One order, so that a simulated history can be repeated.
             names.sort_unstable();
@@ -192,30 +171,11 @@ impl Topic {
 
     /// Refuses appends from now on, for ever; resolves with the last position when that is durable.
     pub(crate) async fn terminate(&self) -> Result<Option<Position>, String> {
-        let (sender, receiver) = oneshot::channel();
-        {
-            let mut state = self.state.borrow_mut();
-            if state.stored.log.terminated {
-                return Ok(state.stored.log.ledger.last_position());
-            }
-            state.stored.log.terminating.push(sender);
-            state.stored.log.ledger.terminate();
-            self.maintain(&mut state);
+        let asked = self.state.borrow_mut().stored.log.terminate(&self.cx);
+        match asked {
+            Ok(receiver) => receiver.await.map_err(|_| "topic was closed".to_owned()),
+            Err(last) => Ok(last),
         }
-        receiver.await.map_err(|_| "topic was closed".to_owned())
-    }
-
-    fn on_terminated(&self, state: &mut State, last: Option<Position>) {
-        state.stored.log.terminated = true;
-        for waiting in state.stored.log.terminating.drain(..) {
-            // A caller that no longer waits does not mind.
-            let _ = waiting.send(last);
-        }
-        for index in 0..state.attached.links.len() {
-            self.cx
-                .send_feed(super::publish::shard_id(index), FeedMessage::Terminated);
-        }
-        self.close_all_producers(state);
     }
 }
 

@@ -114,7 +114,7 @@ impl Topic {
         only: Option<(ConsumerKey, Arc<str>)>,
     ) -> Result<(), CursorError> {
         let (place, remaining) = match to {
-            SeekTo::Place { at, remaining } => (self.start_of(&self.state.borrow(), at), remaining),
+            SeekTo::Place { at, remaining } => (self.state.borrow().stored.log.start_of(at), remaining),
             SeekTo::Time(time_ms) => (self.find_by_time(time_ms).await?, Vec::new()),
         };
         let leaving = {
@@ -185,7 +185,9 @@ impl Topic {
             }
         }
         for slot in moved {
-            self.change_cursors(state, |cursors| cursors.moved(slot, acks));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, acks));
         }
     }
 
@@ -246,10 +248,12 @@ impl Topic {
             }
         }
         for (slot, acks) in persist {
-            self.change_cursors(state, |cursors| cursors.moved(slot, &acks));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
         }
         self.run_dispatcher(state, name);
-        self.trim_soon(state);
+        state.stored.trim_soon(&self.cx);
         drop(guard);
         self.start_commit();
         Ok(())
@@ -322,11 +326,15 @@ impl Topic {
         }
         let Some(number) = subscription.number else {
             for slot in slots {
-                self.change_cursors(state, |cursors| cursors.remove(slot));
+                state
+                    .stored
+                    .change_cursors(&self.cx, |cursors| cursors.remove(slot));
             }
-            return self.trim_soon(state);
+            return state.stored.trim_soon(&self.cx);
         };
-        self.change_cursors(state, |cursors| cursors.remove_all(slots, number));
+        state
+            .stored
+            .change_cursors(&self.cx, |cursors| cursors.remove_all(slots, number));
     }
 
     /// Creates a durable subscription at a place.
@@ -345,7 +353,7 @@ impl Topic {
             }
             self.check_subscription_seat(&state)
                 .map_err(CursorError::NotAllowed)?;
-            let start = self.start_of(&state, start);
+            let start = state.stored.log.start_of(start);
             self.insert_subscription(&mut state, &name, true, broadcast, start, properties);
         }
         if let Err(reason) = self.commit_cursors().await {
@@ -429,7 +437,9 @@ impl Topic {
             });
             subscription.properties = properties;
             if let Some(record) = changed {
-                self.change_cursors(state, |cursors| cursors.queue(record));
+                state
+                    .stored
+                    .change_cursors(&self.cx, |cursors| cursors.queue(record));
             }
         }
         self.commit_cursors().await.map_err(CursorError::Storage)

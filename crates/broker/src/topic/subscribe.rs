@@ -37,7 +37,7 @@ impl Topic {
         self.catch_up_rules();
         self.check_subscribe_rate(&request)?;
         let mut asked = 0;
-        let turn = self.consumer_key();
+        let turn = self.cx.consumer_key();
         loop {
             self.catch_up_rules();
             let (step, had_place) = {
@@ -64,7 +64,7 @@ impl Topic {
                 }
                 Step::AskHolder(holder, refusal) => {
                     asked += 1;
-                    if asked > 3 || holder == request.connection || self.holder_answers(holder).await {
+                    if asked > 3 || holder == request.connection || self.cx.holder_answers(holder).await {
                         return Err(refusal);
                     }
                     tokio::task::yield_now().await;
@@ -187,7 +187,7 @@ impl Topic {
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let kind = admit(subscription, request, exists)?;
-        if self.is_non_persistent() {
+        if self.cx.is_non_persistent() {
             return self.attach_transient(state, request, kind);
         }
         let step = match kind {
@@ -220,19 +220,6 @@ impl Topic {
         } else {
             self.forget_subscription(state, name);
         }
-    }
-
-    /// The ordinal at which a new cursor starts.
-    pub(super) fn start_of(&self, state: &State, start: StartAt) -> Ordinal {
-        match start {
-            StartAt::Latest => state.stored.log.ledger.durable_end(),
-            StartAt::Earliest => state.stored.log.ledger.first(),
-            StartAt::At(position) => self.ordinal_at_or_after(state, position),
-        }
-    }
-
-    pub(super) fn consumer_key(&self) -> ConsumerKey {
-        ConsumerKey(self.cx.shard().map_or(0, |shard| shard.global_number()))
     }
 
     pub(super) fn enlist(
@@ -276,7 +263,7 @@ impl Topic {
                 SubscribeError::Busy("Exclusive consumer is already connected".to_owned()),
             ));
         }
-        let key = self.consumer_key();
+        let key = self.cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         let Some(lease) = self.lend_stream(state, request, key) else {
             return Err(SubscribeError::Busy(
@@ -288,7 +275,7 @@ impl Topic {
     }
 
     fn attach_failover(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
-        let key = self.consumer_key();
+        let key = self.cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         self.enlist(state, request, key, name, SubscriptionType::Failover);
         let chosen = self.chosen_active(state, &request.subscription) == Some(key);
@@ -320,7 +307,10 @@ impl Topic {
             return None;
         };
         let lease = lend(cursor, key, request.connection, request.consumer_id, durable)?;
-        self.lend(state, request.connection.shard);
+        state
+            .attached
+            .links
+            .hand_over(&self.cx, &state.stored.log, request.connection.shard);
         Some(lease)
     }
 
@@ -330,7 +320,7 @@ impl Topic {
         request: &SubscribeRequest,
         kind: SubscriptionType,
     ) -> Result<Step, SubscribeError> {
-        let key = self.consumer_key();
+        let key = self.cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         let spec = dispatch::ConsumerSpec {
             name: name.clone(),
@@ -400,7 +390,7 @@ impl Topic {
             key,
             attach,
             active,
-            seed: self.seed(state),
+            seed: state.stored.log.seed(&self.cx),
         }))
     }
 
@@ -421,7 +411,9 @@ impl Topic {
                 Some((slot?, acks.clone()))
             });
         if let Some((slot, acks)) = moved {
-            self.change_cursors(&mut state, |cursors| cursors.moved(slot, &acks));
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pharos_runtime::{Nanos, clock, spawn_local};
 
-use super::{State, Topic};
+use super::{Publishing, State, Topic, TopicContext};
 use crate::ids::{ConnectionId, ProducerKey};
 use crate::shard::Publish;
 use pharos_catalog::policy::PublishRateLimit;
@@ -71,6 +71,17 @@ impl Throttle {
     }
 }
 
+impl Publishing {
+    /// Producers were closed: their clients send again what waited, so it is dropped here.
+    pub(super) fn drop_held(&mut self, cx: &TopicContext) {
+        for (from, _, entries) in std::mem::take(&mut self.throttle.held) {
+            if !entries.is_empty() {
+                cx.send_dropped(from, &entries);
+            }
+        }
+    }
+}
+
 impl Topic {
     /// Appends entries of one producer, now or when the topic's publish rate lets them.
     pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
@@ -86,8 +97,8 @@ impl Topic {
                 .push_back((from, key, entries));
             self.let_through(&mut state);
         }
-        self.maintain(&mut state);
-        self.watch(&mut state);
+        state.stored.log.maintain(&self.cx);
+        state.stored.publishing.watch(&self.cx);
     }
 
     /// Appends what waits, as far as the rate allows; the rest in time.
@@ -122,8 +133,8 @@ impl Topic {
             let mut state = me.state.borrow_mut();
             state.stored.publishing.throttle.is_timed = false;
             me.let_through(&mut state);
-            me.maintain(&mut state);
-            me.watch(&mut state);
+            state.stored.log.maintain(&me.cx);
+            state.stored.publishing.watch(&me.cx);
         });
     }
 
@@ -152,15 +163,8 @@ impl Topic {
                     .push_back((from, other, entries));
             }
         }
-        self.maintain(state);
-        self.watch(state);
-    }
-
-    /// Producers were closed: their clients send again what waited, so it is dropped here.
-    pub(super) fn drop_held(&self, state: &mut State) {
-        for (from, key, entries) in std::mem::take(&mut state.stored.publishing.throttle.held) {
-            self.append_all(state, from, key, entries);
-        }
+        state.stored.log.maintain(&self.cx);
+        state.stored.publishing.watch(&self.cx);
     }
 }
 

@@ -87,7 +87,7 @@ impl Topic {
             .max(state.stored.publishing.counters.last_publish_ms);
         let quiet = !state.stored.log.ledger.is_offloading()
             && state.stored.publishing.pending.is_empty()
-            && state.stored.log.terminating.is_empty()
+            && !state.stored.log.is_terminating()
             && state.stored.publishing.fault.is_none();
         quiet
             && !state.stored.closing

@@ -1,0 +1,167 @@
+//! The log of a topic: what it stores, where it ends for readers, and its upkeep off the path of publishing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pharos_managed_ledger::{ManagedLedger, ReadError};
+use pharos_runtime::{Nanos, clock, spawn_local};
+use pharos_types::{Ordinal, Position};
+use tokio::sync::oneshot;
+
+use super::TopicContext;
+use super::damage::Damage;
+use super::publish::chain;
+use super::request::StartAt;
+use crate::entry::{EntryFacts, FeedEntry};
+use crate::feed::FeedSeed;
+
+/// How often a log is looked at that waits for the engine. Those who wait are told by nothing else.
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The log of a topic.
+pub(crate) struct TopicLog {
+    pub(crate) ledger: ManagedLedger,
+    /// Entries that cannot be read any more.
+    pub(super) damage: Damage,
+    /// A task will look at the log again.
+    comes_again: bool,
+    /// Terminated for good, durably.
+    pub(crate) terminated: bool,
+    /// Who waits for that.
+    terminating: Vec<oneshot::Sender<Option<Position>>>,
+}
+
+impl TopicLog {
+    /// A log that was just opened.
+    pub(super) fn new(ledger: ManagedLedger) -> Self {
+        Self {
+            terminated: ledger.is_terminated(),
+            ledger,
+            damage: Damage::default(),
+            comes_again: false,
+            terminating: Vec::new(),
+        }
+    }
+
+    /// What a shard must know before its first stream consumer.
+    pub(super) fn seed(&self, cx: &TopicContext) -> FeedSeed {
+        FeedSeed {
+            topic: cx.id,
+            name: cx.name.clone(),
+            tail: self.ledger.durable_end(),
+            table: self.ledger.table(),
+            terminated: self.ledger.is_terminated(),
+        }
+    }
+
+    /// The ordinal at which a new cursor starts.
+    pub(super) fn start_of(&self, start: StartAt) -> Ordinal {
+        match start {
+            StartAt::Latest => self.ledger.durable_end(),
+            StartAt::Earliest => self.ledger.first(),
+            StartAt::At(position) => {
+                let end = self.ledger.durable_end();
+                self.ledger.table().ordinal_of(position, end).at_or_after(end)
+            }
+        }
+    }
+
+    /// Starts whatever the log wants done (rolling over, deleting what was trimmed), off the path of publishing, and comes again
+    /// while it waits for the engine, also when the topic is closing.
+    pub(super) fn maintain(&mut self, cx: &TopicContext) {
+        while let Some(work) = self.ledger.take_maintenance(clock::wall_ms()) {
+            let Some(me) = cx.me() else { return };
+            spawn_local(async move {
+                let done = work.await;
+                me.on_maintained(done);
+            });
+        }
+        if self.ledger.is_behind() && !std::mem::replace(&mut self.comes_again, true) {
+            let me = cx.me.clone();
+            spawn_local(async move {
+                tokio::time::sleep(CATCH_UP_INTERVAL).await;
+                if let Some(me) = me.upgrade() {
+                    let mut state = me.state.borrow_mut();
+                    state.stored.log.comes_again = false;
+                    state.stored.log.maintain(&me.cx);
+                }
+            });
+        }
+    }
+
+    /// Terminates the log, unless that was done. The receiver resolves with the last position when that is durable.
+    pub(super) fn terminate(
+        &mut self,
+        cx: &TopicContext,
+    ) -> Result<oneshot::Receiver<Option<Position>>, Option<Position>> {
+        if self.terminated {
+            return Err(self.ledger.last_position());
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.terminating.push(sender);
+        self.ledger.terminate();
+        self.maintain(cx);
+        Ok(receiver)
+    }
+
+    /// The log is terminated, durably.
+    pub(super) fn on_terminated(&mut self, last: Option<Position>) {
+        self.terminated = true;
+        for waiting in self.terminating.drain(..) {
+            // A caller that no longer waits does not mind.
+            let _ = waiting.send(last);
+        }
+    }
+
+    /// Whether a caller waits for the log to be terminated.
+    pub(super) fn is_terminating(&self) -> bool {
+        !self.terminating.is_empty()
+    }
+
+    /// What stream consumers get in place of an entry that is lost, if they are to go on: a marker, which each of them acknowledges
+    /// when it comes to it.
+    pub(super) fn stand_in(
+        &self,
+        cx: &TopicContext,
+        place: Ordinal,
+        error: &ReadError,
+    ) -> Option<Arc<FeedEntry>> {
+        if !cx.skips(error) {
+            return None;
+        }
+        let position = self.ledger.position_of(place)?;
+        cx.count_skip();
+        Some(Arc::new(FeedEntry {
+            ordinal: place,
+            position,
+            payload: Bytes::new(),
+            facts: EntryFacts {
+                message_count: 1,
+                is_marker: true,
+                ..EntryFacts::default()
+            },
+            durable_at: Nanos(0),
+        }))
+    }
+
+    /// Tells of an entry that cannot be read any more, once.
+    pub(super) fn note_damage(&mut self, cx: &TopicContext, place: Ordinal, error: &ReadError) {
+        let first = self.ledger.first();
+        let is_new = self.damage.note(place, first);
+        let position = self.ledger.position_of(place).map(|at| at.to_string());
+        if !is_new {
+            return;
+        }
+        if let Some(shard) = cx.shard() {
+            shard.tally().entry_unreadable();
+        }
+        tracing::error!(
+            topic = %cx.name,
+            position = position.unwrap_or_default(),
+            error = chain(error),
+            are_moved = cx.skips(error),
+            "an entry cannot be read: its consumers are moved past it or wait in front of it"
+        );
+    }
+}
