@@ -17,8 +17,8 @@ use std::sync::{Arc, PoisonError};
 
 use pharos_runtime::Nanos;
 use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
+use pharos_storage_format::checkpoint::Mark;
 
-use crate::format::checkpoint::Mark;
 use crate::ledgers::Ledger;
 
 /// What one journal has told the cache.

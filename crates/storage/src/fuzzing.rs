@@ -13,17 +13,17 @@ use bytes::Bytes;
 
 use pharos_ledger::{CreateOptions, Durability, LedgerEngine};
 use pharos_runtime::fs::{FaultFs, OpenHow};
+use pharos_storage_format::checkpoint::Checkpoint;
+use pharos_storage_format::group::{GROUP_HEADER_BYTES, GroupHeader};
+use pharos_storage_format::index_batch::IndexBatch;
+use pharos_storage_format::log_header::{LOG_DATA_AT, LogHeader};
+use pharos_storage_format::names::{CHECKPOINT, INDEX, LOG, SEGMENT, VERSION};
+use pharos_storage_format::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
+use pharos_storage_format::segment_header::SegmentHeader;
+use pharos_storage_format::superblock::{Role, Superblock};
+use pharos_storage_format::{crc32c, get_u32, put_u32, round_up};
 use pharos_types::EntryId;
 
-use crate::format::checkpoint::Checkpoint;
-use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::format::index_batch::IndexBatch;
-use crate::format::log_header::{LOG_DATA_AT, LogHeader};
-use crate::format::names::{CHECKPOINT, INDEX, LOG, SEGMENT, VERSION};
-use crate::format::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
-use crate::format::segment_header::SegmentHeader;
-use crate::format::superblock::{Role, Superblock};
-use crate::format::{crc32c, get_u32, put_u32, round_up};
 use crate::manual::Manual;
 use crate::offline::{Access, Offline};
 use crate::{IoMode, Options, Preallocate};

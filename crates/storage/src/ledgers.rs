@@ -13,11 +13,11 @@ use tokio::sync::{oneshot, watch};
 
 use pharos_ledger::{AppendError, CreateOptions, Durability, Sealed, StorageFault, Tail};
 use pharos_runtime::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pharos_storage_format::checkpoint::LedgerRow;
+use pharos_storage_format::runs::Runs;
 use pharos_types::LedgerId;
 
 use crate::chunk::{CachedEntry, Chunk};
-use crate::format::checkpoint::LedgerRow;
-use crate::runs::Runs;
 
 /// Who may append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Each part knows the others only through what they share (`shared`): the queues, the ledgers' state, the write cache, the
-//! lists of segments and logs. The format is in `docs/formats/journal.md` and `docs/formats/ledgers.md`; why it is so in
-//! `docs/adr/0006-three-paths.md`.
+//! lists of segments and logs. The files are those of [`pharos_storage_format`], drawn in `docs/formats/journal.md` and
+//! `docs/formats/ledgers.md`; why it is so, in `docs/adr/0006-three-paths.md`.
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,6 @@ mod cache;
 mod chunk;
 mod error;
 mod flush;
-mod format;
 #[cfg(feature = "test-util")]
 pub mod fuzzing;
 mod journal;
@@ -49,7 +48,6 @@ mod read;
 mod recovery;
 mod removals;
 mod reserve;
-mod runs;
 mod shared;
 mod stats;
 mod storage;

@@ -3,23 +3,10 @@
 //! One lock guards the list; it is held for a few lines, and may be taken while a ledger's state is locked.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use pharos_runtime::fs::FsFile;
-
-use crate::format::checkpoint::LogEnd;
-
-/// An open entry log. Shared by its readers and its writer; removing the log does not close it for them.
-#[derive(Debug)]
-pub(crate) struct LogFile {
-    pub(crate) dir: u16,
-    pub(crate) id: u32,
-    /// The mark that everything in it carries.
-    pub(crate) salt: u32,
-    pub(crate) path: PathBuf,
-    pub(crate) file: Arc<dyn FsFile>,
-}
+use pharos_storage_format::checkpoint::LogEnd;
+use pharos_storage_format::file::LogFile;
 
 /// A log in use.
 #[derive(Debug)]

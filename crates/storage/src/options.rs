@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pharos_storage_format::group::GROUP_HEADER_BYTES;
+use pharos_storage_format::record::record_bytes;
+use pharos_storage_format::superblock::Role;
+
 use crate::OpenStoreError;
-use crate::format::group::GROUP_HEADER_BYTES;
-use crate::format::record::record_bytes;
-use crate::format::superblock::Role;
 
 /// How bytes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

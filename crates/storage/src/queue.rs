@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
+use pharos_storage_format::record::record_bytes;
 
-use crate::format::record::record_bytes;
 use crate::ledgers::Ledger;
 
 /// Why a journal did not do something.

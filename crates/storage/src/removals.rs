@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use pharos_runtime::Nanos;
 use pharos_runtime::fs::{Fs, FsFile};
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::file::SegmentFile;
 
-use crate::journal::segments::SegmentFile;
-use crate::logs::LogFile;
 use crate::options::Options;
 
 /// What is still read after so long is removed as a whole: it stays readable for those who have it open.

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pharos_runtime::fs::{Fs, FsFile, OpenHow};
-
-use crate::format::names::{RESERVE, RESERVE_TMP};
+use pharos_storage_format::names::{RESERVE, RESERVE_TMP};
 
 /// The reserve of one directory.
 #[derive(Debug, Default)]

@@ -12,12 +12,14 @@ use pharos_runtime::Nanos;
 use pharos_runtime::fs::{Fs, FsLock, OpenHow};
 use pharos_runtime::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use pharos_runtime::sync::{Condvar, Mutex, MutexGuard};
+use pharos_storage_format::checkpoint::Mark;
+use pharos_storage_format::file::SegmentFile;
+use pharos_storage_format::runs::Run;
+use pharos_storage_format::superblock::Superblock;
 use pharos_types::LedgerId;
 
 use crate::cache::{Cache, Progress};
-use crate::format::checkpoint::Mark;
-use crate::format::superblock::Superblock;
-use crate::journal::segments::{SegmentFile, Segments};
+use crate::journal::segments::Segments;
 use crate::ledgers::{Ledger, Ledgers};
 use crate::logs::Logs;
 use crate::options::{IoMode, Options};
@@ -28,7 +30,6 @@ use crate::read::pace::Pacer;
 use crate::read::places::Places;
 use crate::read::queue::ReadQueue;
 use crate::reserve::Reserve;
-use crate::runs::Run;
 use crate::stats::Counters;
 
 /// What all threads may know about one journal.

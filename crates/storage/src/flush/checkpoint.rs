@@ -4,12 +4,12 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use pharos_runtime::fs::OpenHow;
+use pharos_storage_format::checkpoint::Checkpoint;
+use pharos_storage_format::names::{CHECKPOINT, CHECKPOINT_TMP};
 
 use super::{Flusher, Trouble};
 use crate::OpenStoreError;
 use crate::cache::Progress;
-use crate::format::checkpoint::Checkpoint;
-use crate::format::names::{CHECKPOINT, CHECKPOINT_TMP};
 use crate::shared::Shared;
 use crate::stats::bump;
 

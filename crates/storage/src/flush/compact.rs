@@ -12,14 +12,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use pharos_runtime::Nanos;
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::file::read_up_to;
+use pharos_storage_format::log_header::LOG_DATA_AT;
+use pharos_storage_format::record::RecordHeader;
+use pharos_storage_format::runs::Run;
 
 use super::{Flusher, Trouble, add_runs};
-use crate::format::log_header::LOG_DATA_AT;
-use crate::format::record::RecordHeader;
-use crate::journal::segments::read_up_to;
 use crate::ledgers::Ledger;
-use crate::logs::{Log, LogFile};
-use crate::runs::Run;
+use crate::logs::Log;
 use crate::shared::Pace;
 use crate::stats::bump;
 

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::Nanos;
+use pharos_storage_format::names::{SEGMENT, file_name, parse};
 
 use super::{Flusher, LogWriter, Trouble};
-use crate::format::names::{SEGMENT, file_name, parse};
 use crate::shared::Pace;
 
 impl Flusher {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use pharos_runtime::Nanos;
 use pharos_runtime::fs::is_transient;
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::log_header::LOG_DATA_AT;
+use pharos_storage_format::names::INDEX;
 
 use super::Flusher;
-use crate::format::log_header::LOG_DATA_AT;
-use crate::format::names::INDEX;
-use crate::logs::LogFile;
 use crate::shared::Shared;
 use crate::stats::bump;
 

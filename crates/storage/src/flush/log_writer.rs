@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_runtime::fs::{AlignedBuf, FsFile, OpenHow};
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::index_batch::{IndexBatch, IndexRun, Point};
+use pharos_storage_format::log_header::{LOG_DATA_AT, LogHeader};
+use pharos_storage_format::names::{INDEX, LOG, file_name};
+use pharos_storage_format::record::{Kind, RECORD_HEADER_BYTES, RecordHeader, record_bytes};
+use pharos_storage_format::round_up;
 
-use crate::format::index_batch::{IndexBatch, IndexRun, Point};
-use crate::format::log_header::{LOG_DATA_AT, LogHeader};
-use crate::format::names::{INDEX, LOG, file_name};
-use crate::format::record::{Kind, RECORD_HEADER_BYTES, RecordHeader, record_bytes};
-use crate::format::round_up;
-use crate::logs::{Log, LogFile};
+use crate::logs::Log;
 use crate::shared::Shared;
 
 /// The most that one write hands to the device: half a millisecond of it, which is what the journals' small writes wait

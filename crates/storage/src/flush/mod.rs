@@ -27,13 +27,13 @@ use pharos_ledger::StorageFault;
 use pharos_runtime::fs::{is_no_space, is_transient};
 use pharos_runtime::sync::thread;
 use pharos_runtime::{Nanos, clock};
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::index_batch::IndexRun;
+use pharos_storage_format::runs::{Run, Runs};
 
 use crate::cache::{Progress, Swapped};
-use crate::format::index_batch::IndexRun;
 use crate::ledgers::Ledger;
-use crate::logs::LogFile;
 use crate::removals::Removals;
-use crate::runs::Run;
 use crate::shared::{BUFFERS_KEPT, Pace, Part, Shared};
 use crate::stats::bump;
 
@@ -412,7 +412,7 @@ impl Flusher {
 pub(crate) fn add_runs<'a>(
     shared: &Shared,
     dir: u16,
-    known: &mut crate::runs::Runs,
+    known: &mut Runs,
     runs: impl Iterator<Item = (u32, &'a IndexRun)>,
 ) {
     let mut logs = shared.logs(usize::from(dir));

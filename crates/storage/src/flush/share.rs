@@ -14,13 +14,13 @@ use std::io;
 use std::sync::Arc;
 
 use pharos_runtime::Nanos;
+use pharos_storage_format::record::record_bytes;
 use pharos_types::LedgerId;
 
 use super::log_writer::{LogWriter, Written};
 use super::pacer::{Pacer, Rests};
 use super::{Trouble, add_runs};
 use crate::chunk::{CachedEntry, Chunk};
-use crate::format::record::record_bytes;
 use crate::ledgers::Ledger;
 use crate::shared::Shared;
 use crate::stats::bump;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pharos_ledger::{Durability, StorageFault};
+use pharos_storage_format::checkpoint::durability_to_number;
+use pharos_storage_format::crc32c;
+use pharos_storage_format::group::{GROUP_HEADER_BYTES, GroupHeader};
+use pharos_storage_format::record::{self, Kind, RecordHeader};
 
 use super::{Journal, Placed};
-use crate::format::checkpoint::durability_to_number;
-use crate::format::crc32c;
-use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::format::record::{self, Kind, RecordHeader};
 use crate::queue::Op;
 use crate::stats::bump;
 

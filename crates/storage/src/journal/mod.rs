@@ -20,11 +20,12 @@ use std::time::Duration;
 use pharos_ledger::{Durability, StorageFault};
 use pharos_runtime::Nanos;
 use pharos_runtime::fs::AlignedBuf;
+use pharos_storage_format::file::SegmentFile;
+use pharos_storage_format::group::GROUP_HEADER_BYTES;
+use pharos_storage_format::round_up;
+use pharos_storage_format::segment_header::{SegmentEnd, SegmentHeader};
 
 use crate::chunk;
-use crate::format::group::GROUP_HEADER_BYTES;
-use crate::format::round_up;
-use crate::format::segment_header::{SegmentEnd, SegmentHeader};
 use crate::options::RESERVE_BLOCKS;
 use crate::queue::{Op, Refused, Room};
 use crate::shared::{JournalShared, Prepared, Shared};
@@ -42,7 +43,7 @@ pub(crate) mod spares;
 pub(crate) mod thread;
 
 pub(crate) use publish::on_deleted;
-use segments::{Segment, SegmentFile};
+use segments::Segment;
 use select::Selected;
 
 /// What a step did.

@@ -17,11 +17,11 @@ use std::time::Duration;
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::{FsFile, is_no_space, is_transient};
 use pharos_runtime::{Nanos, clock};
+use pharos_storage_format::file::SegmentFile;
+use pharos_storage_format::names::{SEGMENT, file_name};
 
 use super::fill::fill;
-use super::segments::SegmentFile;
 use super::spares::is_full;
-use crate::format::names::{SEGMENT, file_name};
 use crate::removals::Removals;
 use crate::shared::{JournalShared, Pace, Part, Prepared, Shared, Spare};
 use crate::stats::bump;

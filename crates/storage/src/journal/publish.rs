@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::Nanos;
+use pharos_storage_format::checkpoint::Mark;
 use pharos_types::LedgerId;
 
 use super::{Journal, Placed};
 use crate::cache::Progress;
 use crate::chunk::CachedEntry;
-use crate::format::checkpoint::Mark;
 use crate::ledgers::{Ledger, Phase};
 use crate::queue::Op;
 use crate::shared::Shared;

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use pharos_ledger::{Durability, StorageFault};
 use pharos_runtime::Nanos;
+use pharos_storage_format::group::GROUP_HEADER_BYTES;
 
 use super::group::journal_bytes;
 use super::{Journal, Placed, Step};
 use crate::chunk;
-use crate::format::group::GROUP_HEADER_BYTES;
 use crate::queue::{Op, Refused};
 
 /// How many bytes of a group each kind of op may use.

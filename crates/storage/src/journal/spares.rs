@@ -8,8 +8,8 @@ use std::io;
 use std::path::Path;
 
 use pharos_runtime::fs::OpenHow;
+use pharos_storage_format::names::{SPARE, file_name, parse};
 
-use crate::format::names::{SPARE, file_name, parse};
 use crate::shared::{JournalShared, Shared, Spare};
 
 /// Whether a file of this length is worth keeping.

@@ -4,12 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use pharos_runtime::fs::{Fs, OpenHow};
+use pharos_storage_format::checkpoint::{Checkpoint, LogEnd, Mark};
+use pharos_storage_format::names::{CHECKPOINT, CHECKPOINT_TMP, LOG, SEGMENT, VERSION, file_name};
 
 use super::dirs::{Dir, VersionState};
 use super::findings::{Effect, Finding, Remedy};
 use super::{Offline, OfflineError};
-use crate::format::checkpoint::{Checkpoint, Mark};
-use crate::format::names::{CHECKPOINT, CHECKPOINT_TMP, LOG, SEGMENT, VERSION, file_name};
 
 /// Where the truth about the logs comes from.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ fn find_successor(fs: &dyn Fs, journals: &[Dir], ledgers: &[Dir], first: &Dir, b
 
 /// Whether everything is there that a checkpoint needs: its logs, and the journals from its marks on.
 fn can_follow(fs: &dyn Fs, found: &Checkpoint, journals: &[Dir], ledgers: &[Dir]) -> bool {
-    let log_there = |end: &crate::format::checkpoint::LogEnd| {
+    let log_there = |end: &LogEnd| {
         let dir = ledgers.get(end.dir as usize)?;
         let file = fs
             .open(&dir.path.join(file_name(end.log, LOG)), OpenHow::READ)

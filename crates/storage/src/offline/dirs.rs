@@ -8,16 +8,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use pharos_runtime::fs::{Fs, FsLock, OpenHow};
+use pharos_storage_format::FORMAT_VERSION;
+use pharos_storage_format::checkpoint::Checkpoint;
+use pharos_storage_format::file::read_up_to;
+use pharos_storage_format::log_header::LogHeader;
+use pharos_storage_format::names::{CHECKPOINT, INDEX, LOCK, LOG, SEGMENT, VERSION, file_name, parse};
+use pharos_storage_format::segment_header::SegmentHeader;
+use pharos_storage_format::superblock::{FILE_BYTES, Refused, Role, Superblock};
 
 use super::{Access, Offline, OfflineError};
 use crate::Options;
-use crate::format::FORMAT_VERSION;
-use crate::format::checkpoint::Checkpoint;
-use crate::format::log_header::LogHeader;
-use crate::format::names::{CHECKPOINT, INDEX, LOCK, LOG, SEGMENT, VERSION, file_name, parse};
-use crate::format::segment_header::SegmentHeader;
-use crate::format::superblock::{FILE_BYTES, Refused, Role, Superblock};
-use crate::journal::segments::read_up_to;
 
 /// In which state a `VERSION` file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 
+use pharos_storage_format::record::{Kind, RecordHeader};
+use pharos_storage_format::runs::Run;
+use pharos_storage_format::scan::Bad;
 use pharos_types::LedgerId;
 
 use super::findings::LostEntries;
@@ -10,8 +13,6 @@ use super::journals::{JournalPlace, Visitor};
 use super::logs::{self, Found};
 use super::overview::Overview;
 use super::window::Window;
-use crate::format::record::{Kind, RecordHeader};
-use crate::recovery::scan::Bad;
 
 /// An entry, or several that cannot be read.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +129,7 @@ impl Overview<'_> {
             visit,
         };
         let dir = u32::from(found.dir.unwrap_or(0));
-        let overlapping = |run: &&crate::runs::Run| run.first < end && run.end_entry() > first;
+        let overlapping = |run: &&Run| run.first < end && run.end_entry() > first;
         for run in found.runs.iter().filter(overlapping) {
             let log = self
                 .survey

@@ -6,20 +6,20 @@
 use std::path::{Path, PathBuf};
 
 use pharos_runtime::fs::{Fs, OpenHow, RealFs};
+use pharos_storage_format::checkpoint::Checkpoint;
+use pharos_storage_format::file::{SegmentFile, read_up_to};
+use pharos_storage_format::group::{GROUP_HEADER_BYTES, GroupHeader};
+use pharos_storage_format::index_batch::IndexBatch;
+use pharos_storage_format::log_header::{LOG_DATA_AT, LogHeader};
+use pharos_storage_format::names::{CHECKPOINT, INDEX, LOG, SEGMENT, VERSION};
+use pharos_storage_format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
+use pharos_storage_format::scan::{self, Bounds, Event};
+use pharos_storage_format::segment_header::SegmentHeader;
+use pharos_storage_format::superblock::{FILE_BYTES, Refused, Role, Superblock};
+use pharos_storage_format::{get_u32, round_up};
 
 use super::window::Window;
 use super::{Access, Offline, OfflineError, dirs};
-use crate::format::checkpoint::Checkpoint;
-use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::format::index_batch::IndexBatch;
-use crate::format::log_header::{LOG_DATA_AT, LogHeader};
-use crate::format::names::{CHECKPOINT, INDEX, LOG, SEGMENT, VERSION};
-use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
-use crate::format::segment_header::SegmentHeader;
-use crate::format::superblock::{FILE_BYTES, Refused, Role, Superblock};
-use crate::format::{get_u32, round_up};
-use crate::journal::segments::{SegmentFile, read_up_to};
-use crate::recovery::scan::{self, Bounds, Event};
 
 /// A value in a decoded file.
 #[derive(Clone, Debug, PartialEq, Eq)]

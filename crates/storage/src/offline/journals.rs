@@ -1,24 +1,24 @@
 //! Walking through a journal as a start does, without changing it.
 //!
-//! The rules about what is torn and what is damaged are those of `recovery::scan`; which segments count, and where the
+//! The rules about what is torn and what is damaged are those of [`scan`]; which segments count, and where the
 //! walk begins, is decided as in `recovery::replay`.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use pharos_runtime::fs::{Fs, OpenHow};
+use pharos_storage_format::checkpoint::Mark;
+use pharos_storage_format::file::SegmentFile;
+use pharos_storage_format::group::GroupHeader;
+use pharos_storage_format::names::{SEGMENT, file_name};
+use pharos_storage_format::record::RecordHeader;
+use pharos_storage_format::scan::{self, Bad, Bounds, Event};
+use pharos_storage_format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeader};
+use pharos_storage_format::superblock::Superblock;
 
 use super::OfflineError;
 use super::dirs::Dir;
 use super::findings::{Effect, Finding, Remedy};
-use crate::format::checkpoint::Mark;
-use crate::format::group::GroupHeader;
-use crate::format::names::{SEGMENT, file_name};
-use crate::format::record::RecordHeader;
-use crate::format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeader};
-use crate::format::superblock::Superblock;
-use crate::journal::segments::SegmentFile;
-use crate::recovery::scan::{self, Bad, Bounds, Event};
 
 /// A segment file.
 #[derive(Debug)]

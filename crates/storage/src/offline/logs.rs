@@ -4,21 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pharos_runtime::fs::{Fs, OpenHow};
+use pharos_storage_format::checkpoint::LogEnd;
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::file::read_up_to;
+use pharos_storage_format::index_batch::{IndexBatch, IndexRun};
+use pharos_storage_format::log_header::{LOG_DATA_AT, LogHeader};
+use pharos_storage_format::names::{CHECKPOINT_TMP, INDEX, LOG, file_name, parse};
+use pharos_storage_format::rebuild;
+use pharos_storage_format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
+use pharos_storage_format::runs::Run;
 
 use super::base::is_absent;
 use super::dirs::Dir;
 use super::findings::{Effect, Finding, Remedy};
 use super::window::Window;
 use super::{Offline, OfflineError};
-use crate::format::checkpoint::LogEnd;
-use crate::format::index_batch::{IndexBatch, IndexRun};
-use crate::format::log_header::{LOG_DATA_AT, LogHeader};
-use crate::format::names::{CHECKPOINT_TMP, INDEX, LOG, file_name, parse};
-use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
-use crate::journal::segments::read_up_to;
-use crate::logs::LogFile;
-use crate::recovery::rebuild;
-use crate::runs::Run;
 
 /// In which state an index is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

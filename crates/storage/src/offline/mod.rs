@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pharos_runtime::fs::{Fs, FsLock, OpenHow, RealFs};
+use pharos_storage_format::checkpoint::Checkpoint;
 
 use crate::Options;
-use crate::format::checkpoint::Checkpoint;
 
 mod base;
 mod check;

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use pharos_ledger::{Durability, Sealed};
+use pharos_storage_format::checkpoint::Mark;
+use pharos_storage_format::names::CHECKPOINT;
+use pharos_storage_format::runs::Run;
 use pharos_types::LedgerId;
 
 use super::findings::{Finding, LostEntries, Totals};
@@ -10,8 +13,6 @@ use super::journals::{Journal, Segment};
 use super::logs::IndexState;
 use super::survey::{LedgerSurvey, Meter, Survey};
 use super::{Offline, OfflineError, OnProgress};
-use crate::format::checkpoint::Mark;
-use crate::format::names::CHECKPOINT;
 
 /// A store as a start would find it, and where everything is. Records in the logs are not read.
 #[derive(Debug)]
@@ -266,7 +267,7 @@ impl Overview<'_> {
                 .find(|one| (one.end.dir, one.end.log) == (dir, log));
             found.map(|log| log.path.clone()).unwrap_or_default()
         };
-        let view = |run: &crate::runs::Run| RunView {
+        let view = |run: &Run| RunView {
             file: path(run.log),
             first: run.first,
             count: u64::from(run.count),

@@ -8,6 +8,12 @@
 use std::path::{Path, PathBuf};
 
 use pharos_runtime::fs::{Fs, OpenHow};
+use pharos_storage_format::checkpoint::{Checkpoint, LogEnd, Mark};
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::names::{INDEX, LOG, VERSION, file_name};
+use pharos_storage_format::rebuild;
+use pharos_storage_format::segment_header::NO_SEGMENT;
+use pharos_storage_format::superblock::Superblock;
 
 use super::base::BaseState;
 use super::dirs::{Dir, VersionState};
@@ -15,12 +21,6 @@ use super::findings::Effect;
 use super::logs::{self, IndexState};
 use super::survey::{Meter, Survey};
 use super::{Access, Offline, OfflineError, OnProgress};
-use crate::format::checkpoint::{Checkpoint, LogEnd, Mark};
-use crate::format::names::{INDEX, LOG, VERSION, file_name};
-use crate::format::segment_header::NO_SEGMENT;
-use crate::format::superblock::Superblock;
-use crate::logs::LogFile;
-use crate::recovery::rebuild;
 
 /// How much is copied at once.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -4,6 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use pharos_ledger::{Durability, Sealed};
+use pharos_storage_format::checkpoint::{Checkpoint, LedgerRow, durability_from_number};
+use pharos_storage_format::group::GroupHeader;
+use pharos_storage_format::record::{Kind, RecordHeader};
+use pharos_storage_format::runs::{Run, Runs};
+use pharos_storage_format::scan::Bad;
 use pharos_types::LedgerId;
 
 use super::base::BaseState;
@@ -13,11 +18,6 @@ use super::logs::{self, Found, LogSurvey};
 use super::ranges::Ranges;
 use super::window::Window;
 use super::{Offline, OfflineError, OnProgress, Progress};
-use crate::format::checkpoint::{Checkpoint, LedgerRow, durability_from_number};
-use crate::format::group::GroupHeader;
-use crate::format::record::{Kind, RecordHeader};
-use crate::recovery::scan::Bad;
-use crate::runs::{Run, Runs};
 
 /// A place that explains a loss.
 #[derive(Clone, Debug)]

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 
 use pharos_runtime::fs::FsFile;
-
-use crate::journal::segments::read_up_to;
+use pharos_storage_format::file::read_up_to;
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -15,14 +15,14 @@ use smallvec::SmallVec;
 
 use pharos_ledger::{ReadEntry, ReadError};
 use pharos_runtime::fs::PieceSize;
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 use pharos_types::{EntryId, LedgerId};
 
 use super::carries;
 use super::extents::{EXTENT_BYTES, Extents};
 use super::places::EntryStart;
 use super::pool::Pool;
-use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
-use crate::logs::LogFile;
 
 /// A stretch of a log that has wanted entries.
 #[derive(Clone, Debug)]

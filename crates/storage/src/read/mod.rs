@@ -20,10 +20,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use pharos_ledger::{ReadEntry, ReadError, StorageFault};
+use pharos_storage_format::file::LogFile;
 use pharos_types::EntryId;
 
 use crate::ledgers::{Ledger, LedgerState};
-use crate::logs::LogFile;
 use crate::shared::{LedgerDir, Shared};
 use crate::stats::bump;
 

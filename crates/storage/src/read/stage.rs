@@ -19,10 +19,10 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use pharos_runtime::fs::{AlignedBuf, Piece, PieceSize};
+use pharos_storage_format::file::LogFile;
 
 use super::extents::{EXTENT_BYTES, PIECE_EXTENTS_MAX};
 use super::pace::{EXTENTS_MAX, Read};
-use crate::logs::LogFile;
 use crate::shared::Shared;
 use crate::stats::bump;
 

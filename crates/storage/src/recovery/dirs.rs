@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pharos_runtime::fs::{Fs, FsLock, OpenHow};
+use pharos_storage_format::FORMAT_VERSION;
+use pharos_storage_format::names::{CHECKPOINT, INDEX, LOCK, LOG, SEGMENT, VERSION, parse};
+use pharos_storage_format::superblock::{FILE_BYTES, Refused, Role, Superblock};
 
-use crate::format::FORMAT_VERSION;
-use crate::format::names::{CHECKPOINT, INDEX, LOCK, LOG, SEGMENT, VERSION, parse};
-use crate::format::superblock::{FILE_BYTES, Refused, Role, Superblock};
 use crate::shared::FoundDir;
 use crate::{OpenStoreError, Options};
 

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use pharos_ledger::StorageFault;
 use pharos_runtime::fs::{Fs, FsFile, OpenHow, is_transient};
+use pharos_storage_format::checkpoint::{Checkpoint, LedgerRow, LogEnd};
+use pharos_storage_format::file::LogFile;
+use pharos_storage_format::index_batch::{IndexBatch, IndexRun};
+use pharos_storage_format::log_header::LOG_DATA_AT;
+use pharos_storage_format::names::{CHECKPOINT_TMP, INDEX, LOG, file_name, parse};
+use pharos_storage_format::rebuild;
+use pharos_storage_format::runs::Run;
 use pharos_types::LedgerId;
 
-use super::rebuild;
-use crate::format::checkpoint::{Checkpoint, LedgerRow, LogEnd};
-use crate::format::index_batch::{IndexBatch, IndexRun};
-use crate::format::log_header::LOG_DATA_AT;
-use crate::format::names::{CHECKPOINT_TMP, INDEX, LOG, file_name, parse};
 use crate::ledgers::Ledger;
-use crate::logs::{Log, LogFile, Logs};
-use crate::runs::Run;
+use crate::logs::{Log, Logs};
 use crate::shared::{FoundDir, open_how};
 use crate::{OpenStoreError, Options};
 

@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering;
 
 use pharos_ledger::{Sealed, StorageFault};
 use pharos_runtime::fs::{Fs, OpenHow, is_no_space};
+use pharos_storage_format::checkpoint::{Checkpoint, Mark};
+use pharos_storage_format::names::{CHECKPOINT, LOG, SEGMENT, parse};
+use pharos_storage_format::segment_header::NO_SEGMENT;
 
 use crate::flush::{self, Flusher};
-use crate::format::checkpoint::{Checkpoint, Mark};
-use crate::format::names::{CHECKPOINT, LOG, SEGMENT, parse};
-use crate::format::segment_header::NO_SEGMENT;
 use crate::journal::Journal;
 use crate::journal::prepare::{self, Preparer, prepare_first};
 use crate::ledgers::{Damage, Ledgers};
@@ -27,10 +27,7 @@ use crate::{OpenStoreError, Options};
 
 mod dirs;
 mod load;
-pub(crate) mod rebuild;
 mod replay;
-pub(crate) mod scan;
-mod window;
 
 use dirs::Dirs;
 use replay::{Ended, Replay};

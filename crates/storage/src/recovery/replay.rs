@@ -17,20 +17,21 @@ use bytes::Bytes;
 use pharos_ledger::{Sealed, StorageFault};
 use pharos_runtime::fs::AlignedBuf;
 use pharos_runtime::{Nanos, clock};
+use pharos_storage_format::checkpoint::{Mark, durability_from_number};
+use pharos_storage_format::file::SegmentFile;
+use pharos_storage_format::names::{SEGMENT, file_name, parse};
+use pharos_storage_format::record::{Kind, RecordHeader};
+use pharos_storage_format::round_up;
+use pharos_storage_format::scan::{self, Bad, Bounds, Event, Swept};
+use pharos_storage_format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeader};
 use pharos_types::LedgerId;
 
-use super::scan::{self, Bad, Bounds, Event, Swept};
 use crate::OpenStoreError;
 use crate::cache::Progress;
 use crate::chunk::CachedEntry;
 use crate::flush::Flusher;
-use crate::format::checkpoint::{Mark, durability_from_number};
-use crate::format::names::{SEGMENT, file_name, parse};
-use crate::format::record::{Kind, RecordHeader};
-use crate::format::round_up;
-use crate::format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeader};
 use crate::journal::on_deleted;
-use crate::journal::segments::{Segment, SegmentFile};
+use crate::journal::segments::Segment;
 use crate::ledgers::{Damage, Ledger};
 use crate::shared::{Pace, Shared};
 

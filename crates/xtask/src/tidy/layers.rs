@@ -17,7 +17,7 @@ const OUTSIDE: &str = "xtask";
 
 /// What speaks a protocol, and the crates below the front doors, which know none.
 const PROTOCOL: &str = "wire";
-const KNOW_NO_PROTOCOL: [&str; 8] = [
+const KNOW_NO_PROTOCOL: [&str; 9] = [
     "broker",
     "catalog",
     "dispatch",
@@ -26,6 +26,7 @@ const KNOW_NO_PROTOCOL: [&str; 8] = [
     "metadata",
     "offload",
     "storage",
+    "storage-format",
 ];
 
 /// Name of a crate (its directory) and the crates of this workspace it uses outside of tests.

@@ -9,7 +9,7 @@ const LINES_MAX: usize = 600;
 const LONG_FOR_A_REASON: [(&str, &str); 0] = [];
 
 /// Crates of the product: what is not a load program, a simulation or a tool.
-const PRODUCT_CRATES: [&str; 20] = [
+const PRODUCT_CRATES: [&str; 21] = [
     "types",
     "auth",
     "wire",
@@ -19,6 +19,7 @@ const PRODUCT_CRATES: [&str; 20] = [
     "client",
     "admin-api",
     "storage",
+    "storage-format",
     "offload",
     "managed-ledger",
     "catalog",

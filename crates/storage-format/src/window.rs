@@ -14,7 +14,7 @@ use pharos_runtime::fs::{AlignedBuf, DIRECT_ALIGN};
 use pharos_runtime::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use pharos_runtime::sync::thread::{self, Scope};
 
-use crate::journal::segments::SegmentFile;
+use crate::file::SegmentFile;
 
 /// How much is read at once.
 const PIECE_BYTES: usize = 4 << 20;
@@ -125,7 +125,7 @@ enum Source<'a> {
 
 /// A file that is looked at from front to back.
 #[derive(Debug)]
-pub(super) struct Window<'a> {
+pub(crate) struct Window<'a> {
     source: Source<'a>,
     piece: Piece,
     /// A group that is too large for a piece.
@@ -134,7 +134,7 @@ pub(super) struct Window<'a> {
 
 impl<'a> Window<'a> {
     /// From `from` to `end` of a file, with a thread that reads ahead where that is more than a piece.
-    pub(super) fn new<'scope>(
+    pub(crate) fn new<'scope>(
         scope: &'scope Scope<'scope, 'a>,
         file: &'a SegmentFile,
         (from, end): (u64, u64),
@@ -152,7 +152,7 @@ impl<'a> Window<'a> {
     }
 
     /// `bytes` bytes at `at`, fewer at the end of the file. `at` never goes back.
-    pub(super) fn get(&mut self, at: u64, bytes: usize) -> &[u8] {
+    pub(crate) fn get(&mut self, at: u64, bytes: usize) -> &[u8] {
         while self.piece.from(at).len() < bytes {
             let left = self.piece.from(at).len();
             if left > HEAD_BYTES {

@@ -9,10 +9,10 @@
 use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64, round_up};
 
 /// Length of a record header.
-pub(crate) const RECORD_HEADER_BYTES: usize = 32;
+pub const RECORD_HEADER_BYTES: usize = 32;
 
 /// Records begin at multiples of this, counted from the start of the file.
-pub(crate) const RECORD_ALIGN: usize = 8;
+pub const RECORD_ALIGN: usize = 8;
 
 const BODY_BITS: u32 = 28;
 const BODY_MASK: u32 = (1 << BODY_BITS) - 1;
@@ -20,7 +20,7 @@ const BODY_MASK: u32 = (1 << BODY_BITS) - 1;
 /// What a record is. The numbers are on disk and are never reused; 2 and 4 were of format version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// An entry; value: the entry id.
     Entry = 1,
     /// A ledger was created; value: how durable its appends are, see `durability_to_number`.
@@ -32,7 +32,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn from_number(number: u8) -> Option<Self> {
+    /// The kind that this number stands for.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Entry,
             3 => Self::Created,
@@ -45,21 +47,27 @@ impl Kind {
 
 /// A decoded record header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordHeader {
-    pub(crate) kind: Kind,
-    pub(crate) body_bytes: u32,
-    pub(crate) body_crc: u32,
-    pub(crate) ledger: u64,
-    pub(crate) value: u64,
+pub struct RecordHeader {
+    /// What the record is.
+    pub kind: Kind,
+    /// The length of its body.
+    pub body_bytes: u32,
+    /// The checksum of its body.
+    pub body_crc: u32,
+    /// The ledger that it is about.
+    pub ledger: u64,
+    /// What `kind` says.
+    pub value: u64,
 }
 
 /// Room a record takes, padding included.
-pub(crate) const fn record_bytes(body_bytes: usize) -> usize {
+#[must_use]
+pub const fn record_bytes(body_bytes: usize) -> usize {
     round_up((RECORD_HEADER_BYTES + body_bytes) as u64, RECORD_ALIGN as u64) as usize
 }
 
 /// Writes one record to the start of `room`; returns the bytes it takes. `header` says the length and the checksum of `body`.
-pub(crate) fn encode(room: &mut [u8], salt: u32, header: &RecordHeader, body: &[u8]) -> usize {
+pub fn encode(room: &mut [u8], salt: u32, header: &RecordHeader, body: &[u8]) -> usize {
     let total = header.total_bytes();
     let body_end = RECORD_HEADER_BYTES + body.len();
     room[..RECORD_HEADER_BYTES].copy_from_slice(&header.encode(salt));
@@ -70,7 +78,8 @@ pub(crate) fn encode(room: &mut [u8], salt: u32, header: &RecordHeader, body: &[
 
 impl RecordHeader {
     /// The header's bytes.
-    pub(crate) fn encode(&self, salt: u32) -> [u8; RECORD_HEADER_BYTES] {
+    #[must_use]
+    pub fn encode(&self, salt: u32) -> [u8; RECORD_HEADER_BYTES] {
         let mut header = [0; RECORD_HEADER_BYTES];
         put_u32(&mut header, 4, salt);
         put_u32(&mut header, 8, (self.kind as u32) << BODY_BITS | self.body_bytes);
@@ -83,7 +92,8 @@ impl RecordHeader {
     }
 
     /// The header at the start of `bytes`, when it is whole and belongs to the file with this salt.
-    pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &[u8], salt: u32) -> Option<Self> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         if get_u32(header, 4)? != salt || get_u32(header, 0)? != crc32c(header.get(4..)?) {
             return None;
@@ -102,12 +112,14 @@ impl RecordHeader {
     }
 
     /// Room the whole record takes.
-    pub(crate) fn total_bytes(&self) -> usize {
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
         record_bytes(self.body_bytes as usize)
     }
 
     /// The body of this record, when it is whole. `record` begins with the header.
-    pub(crate) fn body<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
+    #[must_use]
+    pub fn body<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         let end = RECORD_HEADER_BYTES + self.body_bytes as usize;
         let body = record.get(RECORD_HEADER_BYTES..end)?;
         (crc32c(body) == self.body_crc).then_some(body)

@@ -29,57 +29,71 @@ const DURABILITY_MASK: u32 = 3;
 
 /// A place in a journal between two groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) segment: u32,
+pub struct Mark {
+    /// The segment it is in.
+    pub segment: u32,
     /// Where the next group begins.
-    pub(crate) byte_offset: u64,
+    pub byte_offset: u64,
     /// The sequence number of the last group before it.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
 }
 
 /// An entry log that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogEnd {
-    pub(crate) dir: u32,
-    pub(crate) log: u32,
+pub struct LogEnd {
+    /// The number of its ledger directory.
+    pub dir: u32,
+    /// Its id.
+    pub log: u32,
     /// The first byte of the log that is no data.
-    pub(crate) end: u64,
+    pub end: u64,
     /// The same of its index.
-    pub(crate) index_end: u64,
+    pub index_end: u64,
 }
 
 /// What is known of a ledger, apart from what is in the journals behind the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LedgerRow {
-    pub(crate) id: u64,
-    pub(crate) durability: Durability,
-    pub(crate) journal: u16,
-    pub(crate) dir: u16,
+pub struct LedgerRow {
+    /// The ledger.
+    pub id: u64,
+    /// What an acknowledged append of it survives.
+    pub durability: Durability,
+    /// The number of its journal.
+    pub journal: u16,
+    /// The number of its ledger directory.
+    pub dir: u16,
     /// Entries `0..flushed` are in the logs.
-    pub(crate) flushed: u64,
+    pub flushed: u64,
     /// Their payload bytes.
-    pub(crate) flushed_bytes: u64,
-    pub(crate) sealed: Option<Sealed>,
+    pub flushed_bytes: u64,
+    /// Its end, once it has one.
+    pub sealed: Option<Sealed>,
     /// Damage may have hidden its last entries.
-    pub(crate) end_unknown: bool,
+    pub end_unknown: bool,
 }
 
 /// A decoded checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Checkpoint {
-    pub(crate) store_id: u64,
+pub struct Checkpoint {
+    /// The store that it is of.
+    pub store_id: u64,
     /// Counts checkpoints.
-    pub(crate) generation: u64,
-    pub(crate) clean: bool,
-    pub(crate) ledger_next: u64,
-    /// By number.
-    pub(crate) journals: Vec<Mark>,
-    pub(crate) logs: Vec<LogEnd>,
-    pub(crate) ledgers: Vec<LedgerRow>,
+    pub generation: u64,
+    /// Everything in the journals is in the logs: the store was stopped.
+    pub clean: bool,
+    /// The id of the next ledger.
+    pub ledger_next: u64,
+    /// From where on each journal is replayed, by number.
+    pub journals: Vec<Mark>,
+    /// The logs in use.
+    pub logs: Vec<LogEnd>,
+    /// The ledgers that exist.
+    pub ledgers: Vec<LedgerRow>,
 }
 
 /// How durability is written, here and in records of creations.
-pub(crate) fn durability_to_number(durability: Durability) -> u32 {
+#[must_use]
+pub fn durability_to_number(durability: Durability) -> u32 {
     match durability {
         Durability::Sync => 0,
         Durability::Async => 1,
@@ -88,7 +102,8 @@ pub(crate) fn durability_to_number(durability: Durability) -> u32 {
 }
 
 /// The reverse; what is not known is taken for the strongest.
-pub(crate) fn durability_from_number(number: u64) -> Durability {
+#[must_use]
+pub fn durability_from_number(number: u64) -> Durability {
     match number {
         1 => Durability::Async,
         2 => Durability::Bypass,
@@ -98,7 +113,8 @@ pub(crate) fn durability_from_number(number: u64) -> Durability {
 
 impl Checkpoint {
     /// The whole file: both copies.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let bytes = HEADER_BYTES
             + self.journals.len() * JOURNAL_BYTES
             + self.logs.len() * LOG_BYTES
@@ -141,7 +157,8 @@ impl Checkpoint {
     }
 
     /// The checkpoint in a file, when one of the copies is whole.
-    pub(crate) fn decode(file: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(file: &[u8]) -> Option<Self> {
         let (first, second) = file.split_at(file.len() / 2);
         decode_copy(first).or_else(|| decode_copy(second))
     }

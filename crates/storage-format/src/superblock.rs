@@ -12,12 +12,12 @@ const BYTES: usize = 32;
 const COPY_AT: usize = 512;
 
 /// Length of the file.
-pub(crate) const FILE_BYTES: usize = 1024;
+pub const FILE_BYTES: usize = 1024;
 
 /// What a directory is for. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Role {
+pub enum Role {
     /// Journal segments.
     Journal = 1,
     /// Entry logs, and in the first one the checkpoint.
@@ -26,26 +26,31 @@ pub(crate) enum Role {
 
 /// What is fixed for the life of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Superblock {
+pub struct Superblock {
     /// Groups start at multiples of this and no durable block is ever written again.
-    pub(crate) block_bytes: u32,
+    pub block_bytes: u32,
     /// A random number that marks everything this store writes, so that bytes of another life of the same disk
     /// blocks, or bytes a client sends, are never taken for its own.
-    pub(crate) store_id: u64,
-    pub(crate) role: Role,
+    pub store_id: u64,
+    /// What the directory is for.
+    pub role: Role,
     /// Which of the directories with this role it is, from 0.
-    pub(crate) number: u32,
+    pub number: u32,
 }
 
 /// Why a superblock was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
+    /// Neither copy is whole.
     Damaged,
+    /// It is of a format that this release does not read.
     Version(u32),
 }
 
 impl Superblock {
-    pub(crate) fn encode(self) -> Vec<u8> {
+    /// The whole file: both copies.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
         let mut file = vec![0; FILE_BYTES];
         for at in [0, COPY_AT] {
             let copy = &mut file[at..at + BYTES];
@@ -61,7 +66,11 @@ impl Superblock {
         file
     }
 
-    pub(crate) fn decode(file: &[u8]) -> Result<Self, Refused> {
+    /// What the file says.
+    ///
+    /// # Errors
+    /// Neither copy is whole, or the format is another.
+    pub fn decode(file: &[u8]) -> Result<Self, Refused> {
         let mut refused = Refused::Damaged;
         for at in [0, COPY_AT] {
             match file.get(at..at + BYTES).and_then(decode_copy) {
@@ -74,7 +83,8 @@ impl Superblock {
     }
 
     /// What to say when the directory named as number `number` with this role is another one of its store.
-    pub(crate) fn other_place(self, role: Role, number: u32) -> Option<String> {
+    #[must_use]
+    pub fn other_place(self, role: Role, number: u32) -> Option<String> {
         let kind = match self.role {
             Role::Journal => "journal",
             Role::Ledgers => "ledger",
@@ -87,7 +97,8 @@ impl Superblock {
     }
 
     /// The mark that everything in one file of this directory carries.
-    pub(crate) fn salt(self, file: u32) -> u32 {
+    #[must_use]
+    pub fn salt(self, file: u32) -> u32 {
         let mut seed = [0; 20];
         put_u64(&mut seed, 0, self.store_id);
         put_u32(&mut seed, 8, self.role as u32);

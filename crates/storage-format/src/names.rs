@@ -1,35 +1,37 @@
 //! How files are called: `0000001a.seg` and the like.
 
 /// The file that says what a directory is.
-pub(crate) const VERSION: &str = "VERSION";
+pub const VERSION: &str = "VERSION";
 /// The file that is locked while a store has the directory open.
-pub(crate) const LOCK: &str = "LOCK";
+pub const LOCK: &str = "LOCK";
 /// The newest checkpoint, in the first ledger directory.
-pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
+pub const CHECKPOINT: &str = "CHECKPOINT";
 /// A checkpoint that is being written.
-pub(crate) const CHECKPOINT_TMP: &str = "CHECKPOINT.tmp";
+pub const CHECKPOINT_TMP: &str = "CHECKPOINT.tmp";
 
 /// Room kept back for a full device.
-pub(crate) const RESERVE: &str = "RESERVE";
+pub const RESERVE: &str = "RESERVE";
 /// The same before it has its room.
-pub(crate) const RESERVE_TMP: &str = "RESERVE.tmp";
+pub const RESERVE_TMP: &str = "RESERVE.tmp";
 
 /// A journal segment.
-pub(crate) const SEGMENT: &str = "seg";
+pub const SEGMENT: &str = "seg";
 /// The file of an old segment, to be written again.
-pub(crate) const SPARE: &str = "spare";
+pub const SPARE: &str = "spare";
 /// An entry log.
-pub(crate) const LOG: &str = "log";
+pub const LOG: &str = "log";
 /// The index of an entry log.
-pub(crate) const INDEX: &str = "idx";
+pub const INDEX: &str = "idx";
 
 /// The name of the file with this id and ending.
-pub(crate) fn file_name(id: u32, ending: &str) -> String {
+#[must_use]
+pub fn file_name(id: u32, ending: &str) -> String {
     format!("{id:08x}.{ending}")
 }
 
 /// The id of the file with this name, when it has that ending and is written as we write it.
-pub(crate) fn parse(name: &str, ending: &str) -> Option<u32> {
+#[must_use]
+pub fn parse(name: &str, ending: &str) -> Option<u32> {
     let (stem, found) = name.split_once('.')?;
     let plain = stem.len() == 8 && stem.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let id = u32::from_str_radix(stem, 16).ok()?;

@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use pharos_runtime::fs::{Fs, OpenHow};
 
-use crate::format::index_batch::{IndexBatch, IndexRun, Point};
-use crate::format::log_header::LOG_DATA_AT;
-use crate::format::names::INDEX;
-use crate::format::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
-use crate::journal::segments::read_up_to;
-use crate::logs::LogFile;
+use crate::file::LogFile;
+use crate::file::read_up_to;
+use crate::index_batch::{IndexBatch, IndexRun, Point};
+use crate::log_header::LOG_DATA_AT;
+use crate::names::INDEX;
+use crate::record::{Kind, RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
 
 /// How much is read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -21,7 +21,10 @@ const POINT_BYTES: u32 = 128 << 10;
 const RUN_BYTES_MAX: u32 = 16 << 20;
 
 /// Reads a log's records up to its end, and writes and returns the index that they make. Says also its length.
-pub(crate) fn rebuild(fs: &dyn Fs, log: &LogFile, end: u64) -> io::Result<(Vec<IndexRun>, u64)> {
+///
+/// # Errors
+/// The index cannot be written.
+pub fn rebuild(fs: &dyn Fs, log: &LogFile, end: u64) -> io::Result<(Vec<IndexRun>, u64)> {
     let batch = IndexBatch {
         data_from: LOG_DATA_AT,
         data_to: end,
@@ -42,7 +45,8 @@ pub(crate) fn rebuild(fs: &dyn Fs, log: &LogFile, end: u64) -> io::Result<(Vec<I
 }
 
 /// All runs in a log. What is no record is passed over in small steps; a damaged body does not matter here.
-pub(crate) fn scan(log: &LogFile, end: u64) -> Vec<IndexRun> {
+#[must_use]
+pub fn scan(log: &LogFile, end: u64) -> Vec<IndexRun> {
     let mut runs = Vec::new();
     let mut open: Option<IndexRun> = None;
     let mut chunk = Bytes::new();

@@ -18,35 +18,41 @@ const POINT_BYTES: usize = 8;
 
 /// Where one entry of a run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
+pub struct Point {
     /// Counted from the first entry of the run.
-    pub(crate) entry: u32,
+    pub entry: u32,
     /// Counted from the start of the run.
-    pub(crate) byte_offset: u32,
+    pub byte_offset: u32,
 }
 
 /// A run as it is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IndexRun {
-    pub(crate) ledger: u64,
-    pub(crate) first: u64,
-    pub(crate) payload_bytes: u64,
-    pub(crate) count: u32,
+pub struct IndexRun {
+    /// The ledger its entries are of.
+    pub ledger: u64,
+    /// The id of the first one.
+    pub first: u64,
+    /// The bytes of their payloads.
+    pub payload_bytes: u64,
+    /// How many they are.
+    pub count: u32,
     /// Where in the log its first record begins.
-    pub(crate) start: u32,
+    pub start: u32,
     /// Where its last record ends.
-    pub(crate) end: u32,
+    pub end: u32,
     /// In rising order; none for the first entry.
-    pub(crate) points: Vec<Point>,
+    pub points: Vec<Point>,
 }
 
 /// What one flush put into a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IndexBatch {
-    /// The part of the log that it describes.
-    pub(crate) data_from: u64,
-    pub(crate) data_to: u64,
-    pub(crate) runs: Vec<IndexRun>,
+pub struct IndexBatch {
+    /// Where the part of the log begins that it describes.
+    pub data_from: u64,
+    /// Where that part ends.
+    pub data_to: u64,
+    /// What is in it.
+    pub runs: Vec<IndexRun>,
 }
 
 impl IndexRun {
@@ -65,7 +71,9 @@ impl IndexRun {
 }
 
 impl IndexBatch {
-    pub(crate) fn encode(&self, salt: u32, log: u32) -> Vec<u8> {
+    /// The whole batch, for the log with this mark and id.
+    #[must_use]
+    pub fn encode(&self, salt: u32, log: u32) -> Vec<u8> {
         let points: usize = self.runs.iter().map(|run| run.points.len()).sum();
         let bytes = HEADER_BYTES + self.runs.len() * RUN_BYTES + points * POINT_BYTES;
         let mut batch = vec![0; bytes];
@@ -98,7 +106,8 @@ impl IndexBatch {
     }
 
     /// The batch at the start of `bytes` and its length, when it is whole and belongs to the log.
-    pub(crate) fn decode(bytes: &[u8], salt: u32, log: u32) -> Option<(Self, usize)> {
+    #[must_use]
+    pub fn decode(bytes: &[u8], salt: u32, log: u32) -> Option<(Self, usize)> {
         let length = get_u32(bytes, 16)? as usize;
         let batch = bytes.get(..length)?;
         let ours = get_u32(batch, 4)? == MAGIC && get_u32(batch, 8)? == salt && get_u32(batch, 12)? == log;

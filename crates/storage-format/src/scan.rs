@@ -15,81 +15,94 @@ use std::io;
 
 use pharos_runtime::fs::DIRECT_ALIGN;
 
-use super::window::Window;
-use crate::format::group::{GROUP_HEADER_BYTES, GroupHeader};
-use crate::format::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
-use crate::format::round_up;
-use crate::format::segment_header::{NO_SEGMENT, SegmentHeader};
-use crate::journal::segments::SegmentFile;
+use crate::file::SegmentFile;
+use crate::group::{GROUP_HEADER_BYTES, GroupHeader};
+use crate::record::{RECORD_ALIGN, RECORD_HEADER_BYTES, RecordHeader};
+use crate::round_up;
+use crate::segment_header::{NO_SEGMENT, SegmentHeader};
+use crate::window::Window;
 
 /// How far a segment without a header and a first group is looked at for another one, in bytes: more than the largest entry.
 const LOOK_BYTES: usize = 17 << 20;
 
 /// What is known about a segment before it is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) block_bytes: u64,
-    pub(crate) file_bytes: u64,
+pub struct Bounds {
+    /// Groups begin at multiples of this.
+    pub block_bytes: u64,
+    /// Length of the file.
+    pub file_bytes: u64,
     /// Where to begin: a group's start.
-    pub(crate) from: u64,
+    pub from: u64,
     /// The highest sequence number before that.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// Where the data ends, when that is known.
-    pub(crate) end: Option<u64>,
+    pub end: Option<u64>,
 }
 
 /// A stretch that holds something else than what was written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bad {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+pub struct Bad {
+    /// Its first byte.
+    pub start: u64,
+    /// The first byte after it.
+    pub end: u64,
     /// The sequence number of its group, or the lowest it can have had.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// It is known which record is in it.
-    pub(crate) known: bool,
+    pub known: bool,
 }
 
 /// What turns up, in order.
 #[derive(Debug)]
-pub(crate) enum Event<'a> {
+pub enum Event<'a> {
     /// A group begins whose records have this many bytes.
-    Begin { record_bytes: u64 },
+    Begin {
+        /// The bytes of all its records.
+        record_bytes: u64,
+    },
     /// A record; no body when that is damaged.
     Record {
+        /// What it says of itself.
         header: &'a RecordHeader,
+        /// What it holds.
         body: Option<&'a [u8]>,
+        /// Where it begins.
         byte_offset: u64,
     },
     /// Something that is no group or record.
     Bad(Bad),
     /// A group is over.
     End {
+        /// Where the next one may begin.
         byte_offset: u64,
+        /// What it says of itself.
         group: &'a GroupHeader,
     },
 }
 
 /// What a sweep knows at its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swept {
+pub struct Swept {
     /// The highest sequence number.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// The first byte after the last group.
-    pub(crate) end: u64,
+    pub end: u64,
 }
 
 /// Where the last segment ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub struct End {
     /// The highest sequence number seen, torn or not, and where the data ends: behind the last group, or where a torn write
     /// begins.
-    pub(crate) swept: Swept,
+    pub swept: Swept,
     /// The first byte behind the last group that a later header calls synced. From here on nothing says that the device has it.
-    pub(crate) synced: u64,
+    pub synced: u64,
 }
 
 /// Where the data of the last segment ends.
-pub(crate) fn find_end(file: &SegmentFile, bounds: &Bounds) -> End {
+#[must_use]
+pub fn find_end(file: &SegmentFile, bounds: &Bounds) -> End {
     let (mut synced, mut bads, mut groups) = (0, Vec::new(), Vec::new());
     let mut swept = sweep(file, bounds, &mut |event| match event {
         Event::End { group, byte_offset } => {
@@ -135,7 +148,7 @@ fn is_readable(file: &SegmentFile, start: u64, end: u64) -> bool {
 }
 
 /// Tells `visit` of everything in a segment, while a thread reads on.
-pub(crate) fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
+pub fn sweep(file: &SegmentFile, bounds: &Bounds, visit: &mut dyn FnMut(Event<'_>)) -> Swept {
     pharos_runtime::sync::thread::scope(|scope| {
         let end = bounds.end.unwrap_or(bounds.file_bytes).min(bounds.file_bytes);
         let mut window = Window::new(scope, file, (bounds.from, end));
@@ -249,7 +262,10 @@ fn sweep_records(group: &[u8], group_at: u64, sequence: u64, salt: u32, visit: &
 ///
 /// Where the header and the first group are gone, as after a write that the device answered and did not do, the second one is
 /// not farther away than a group is long: of one entry of the largest size, or of many small ones.
-pub(crate) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentHeader>, bool)> {
+///
+/// # Errors
+/// The device's.
+pub fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<SegmentHeader>, bool)> {
     let block = block_bytes as usize;
     let start = file.read_up_to(0, block + GROUP_HEADER_BYTES)?;
     let header = SegmentHeader::decode(start.get(..block).unwrap_or_default(), file.id, file.salt);
@@ -265,7 +281,8 @@ pub(crate) fn peek(file: &SegmentFile, block_bytes: u64) -> io::Result<(Option<S
 /// Whether each of these segments, given in rising order as id, header and whether a group follows that, may hold something. One
 /// that was prepared and could then not be opened, or whose name could not be made durable, was passed over: the header of a
 /// later one says that it follows one before it.
-pub(crate) fn may_be_used(segments: &[(u32, Option<SegmentHeader>, bool)]) -> Vec<bool> {
+#[must_use]
+pub fn may_be_used(segments: &[(u32, Option<SegmentHeader>, bool)]) -> Vec<bool> {
     let mut follows = NO_SEGMENT;
     let mut used: Vec<bool> = segments
         .iter()

@@ -14,32 +14,35 @@ const MAGIC: u32 = u32::from_le_bytes(*b"PHSG");
 const BYTES: usize = 48;
 
 /// "There is no segment before."
-pub(crate) const NO_SEGMENT: u32 = u32::MAX;
+pub const NO_SEGMENT: u32 = u32::MAX;
 
 /// Where a segment stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentEnd {
+pub struct SegmentEnd {
     /// The segment; [`NO_SEGMENT`] when there is none.
-    pub(crate) segment: u32,
+    pub segment: u32,
     /// The first byte that is no data.
-    pub(crate) end: u64,
+    pub end: u64,
     /// The highest group sequence number used so far.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
 }
 
 /// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentHeader {
-    pub(crate) segment: u32,
-    pub(crate) salt: u32,
-    pub(crate) previous: SegmentEnd,
+pub struct SegmentHeader {
+    /// The segment.
+    pub segment: u32,
+    /// The mark that everything in it carries.
+    pub salt: u32,
+    /// Where the one before it ended.
+    pub previous: SegmentEnd,
     /// All ledger ids given out so far are below this.
-    pub(crate) ledger_next: u64,
+    pub ledger_next: u64,
 }
 
 impl SegmentHeader {
     /// Fills `block`, one whole block.
-    pub(crate) fn encode(&self, block: &mut [u8]) {
+    pub fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         for at in [0, block.len() / 2] {
             let copy = &mut block[at..at + BYTES];
@@ -58,20 +61,23 @@ impl SegmentHeader {
     /// Whether something between `mark` and this segment is missing, when no segment before it is left.
     ///
     /// Sequence numbers alone do not say it: `previous` counts those of a torn group as well, and no mark reaches them.
-    pub(crate) fn misses_groups_after(&self, mark: &Mark) -> bool {
+    #[must_use]
+    pub fn misses_groups_after(&self, mark: &Mark) -> bool {
         let at_mark = self.previous.segment == mark.segment && self.previous.end <= mark.byte_offset;
         self.previous.sequence > mark.sequence && !at_mark
     }
 
     /// Whether something between `previous`, where the segment that is found before this one ends, and this one is missing. Segments
     /// without groups are not: they may go before an older one that could not be removed.
-    pub(crate) fn misses_groups_between(&self, previous: &SegmentEnd) -> bool {
+    #[must_use]
+    pub fn misses_groups_between(&self, previous: &SegmentEnd) -> bool {
         let follows = previous.segment == NO_SEGMENT || self.previous.segment == previous.segment;
         !follows && self.previous.sequence > previous.sequence
     }
 
     /// The header of segment `segment` in `block`, when either copy is whole and belongs to it.
-    pub(crate) fn decode(block: &[u8], segment: u32, salt: u32) -> Option<Self> {
+    #[must_use]
+    pub fn decode(block: &[u8], segment: u32, salt: u32) -> Option<Self> {
         [0, block.len() / 2].into_iter().find_map(|at| {
             let copy = block.get(at..at + BYTES)?;
             let whole = get_u32(copy, 0)? == crc32c(copy.get(4..)?) && get_u32(copy, 4)? == MAGIC;

@@ -12,19 +12,22 @@ const MAGIC: u32 = u32::from_le_bytes(*b"PHLG");
 const BYTES: usize = 32;
 
 /// Where the records begin.
-pub(crate) const LOG_DATA_AT: u64 = 4096;
+pub const LOG_DATA_AT: u64 = 4096;
 
 /// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogHeader {
-    pub(crate) salt: u32,
-    pub(crate) log: u32,
-    pub(crate) dir: u32,
+pub struct LogHeader {
+    /// The mark that everything in the log carries.
+    pub salt: u32,
+    /// The log's id.
+    pub log: u32,
+    /// The number of its ledger directory.
+    pub dir: u32,
 }
 
 impl LogHeader {
     /// Fills the start of `block`, which is zeroed.
-    pub(crate) fn encode(self, block: &mut [u8]) {
+    pub fn encode(self, block: &mut [u8]) {
         let header = &mut block[..BYTES];
         put_u32(header, 4, MAGIC);
         put_u32(header, 8, self.salt);
@@ -35,7 +38,8 @@ impl LogHeader {
     }
 
     /// The header at the start of `block`, when it is whole.
-    pub(crate) fn decode(block: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(block: &[u8]) -> Option<Self> {
         let header = block.get(..BYTES)?;
         let whole = get_u32(header, 0)? == crc32c(header.get(4..)?) && get_u32(header, 4)? == MAGIC;
         whole.then_some(Self {

@@ -14,24 +14,30 @@ use super::{are_counts, crc32c, get_u32, get_u64, put_u32, put_u64};
 const MAGIC: u32 = u32::from_le_bytes(*b"PHGR");
 
 /// Length of a group header.
-pub(crate) const GROUP_HEADER_BYTES: usize = 48;
+pub const GROUP_HEADER_BYTES: usize = 48;
 
 /// A decoded group header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GroupHeader {
-    pub(crate) segment: u32,
-    pub(crate) salt: u32,
-    pub(crate) sequence: u64,
-    pub(crate) synced: u64,
-    pub(crate) ledger_next: u64,
+pub struct GroupHeader {
+    /// The segment it is in.
+    pub segment: u32,
+    /// The mark of that segment.
+    pub salt: u32,
+    /// Its own sequence number.
+    pub sequence: u64,
+    /// The highest one whose sync had succeeded when it was made.
+    pub synced: u64,
+    /// All ledger ids given out so far are below this.
+    pub ledger_next: u64,
     /// Bytes of the records after the header, without the zeros at the end.
-    pub(crate) record_bytes: u32,
-    pub(crate) records: u32,
+    pub record_bytes: u32,
+    /// How many they are.
+    pub records: u32,
 }
 
 impl GroupHeader {
     /// Fills the first [`GROUP_HEADER_BYTES`] of `room`.
-    pub(crate) fn encode(&self, room: &mut [u8]) {
+    pub fn encode(&self, room: &mut [u8]) {
         let header = &mut room[..GROUP_HEADER_BYTES];
         put_u32(header, 4, MAGIC);
         put_u32(header, 8, self.salt);
@@ -46,7 +52,8 @@ impl GroupHeader {
     }
 
     /// The header at the start of `bytes`, when it is whole and belongs to the segment.
-    pub(crate) fn decode(bytes: &[u8], segment: u32, salt: u32) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &[u8], segment: u32, salt: u32) -> Option<Self> {
         let header = bytes.get(..GROUP_HEADER_BYTES)?;
         // The cheap comparisons first: a scan asks this of every block.
         let ours =

@@ -3,22 +3,28 @@
 //! A run and its points take about 40 bytes and 8 for every 128 KiB of data; nothing is kept per entry. A reader goes
 //! to the nearest point and walks from record to record.
 
-use crate::format::index_batch::{IndexRun, Point};
+use crate::index_batch::{IndexRun, Point};
 
 /// Consecutive entries, one record after the other in one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) first: u64,
-    pub(crate) count: u32,
-    pub(crate) log: u32,
-    /// Where in the log its first record begins, and its last one ends.
-    pub(crate) start: u32,
-    pub(crate) end: u32,
+pub struct Run {
+    /// The id of its first entry.
+    pub first: u64,
+    /// How many entries it has.
+    pub count: u32,
+    /// The log that they are in.
+    pub log: u32,
+    /// Where in the log its first record begins.
+    pub start: u32,
+    /// Where its last record ends.
+    pub end: u32,
     points: Box<[Point]>,
 }
 
 impl Run {
-    pub(crate) fn new(log: u32, found: &IndexRun) -> Self {
+    /// A run of this log, as its index has it.
+    #[must_use]
+    pub fn new(log: u32, found: &IndexRun) -> Self {
         Self {
             first: found.first,
             count: found.count,
@@ -30,17 +36,20 @@ impl Run {
     }
 
     /// The id after its last entry.
-    pub(crate) fn end_entry(&self) -> u64 {
+    #[must_use]
+    pub fn end_entry(&self) -> u64 {
         self.first + u64::from(self.count)
     }
 
     /// Bytes of its records.
-    pub(crate) fn bytes(&self) -> u64 {
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         u64::from(self.end - self.start)
     }
 
     /// The last known place at or before `entry`: that entry's id and where its record begins.
-    pub(crate) fn nearest(&self, entry: u64) -> (u64, u32) {
+    #[must_use]
+    pub fn nearest(&self, entry: u64) -> (u64, u32) {
         let delta = u32::try_from(entry.saturating_sub(self.first)).unwrap_or(u32::MAX);
         let at = self.points.partition_point(|point| point.entry <= delta);
         match at.checked_sub(1).and_then(|at| self.points.get(at)) {
@@ -61,14 +70,14 @@ impl Run {
 
 /// The runs of one ledger, in rising order, without overlaps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Runs {
+pub struct Runs {
     runs: Vec<Run>,
 }
 
 impl Runs {
     /// Adds a run and returns the ones it replaces: of two copies of an entry the newer stays. Runs are copied as they
     /// are, so normally that is one with the same entries; an index made again from a damaged log may cut differently.
-    pub(crate) fn insert(&mut self, mut run: Run) -> Vec<Run> {
+    pub fn insert(&mut self, mut run: Run) -> Vec<Run> {
         let from = self.runs.partition_point(|known| known.first < run.first);
         if let Some(before) = from.checked_sub(1).and_then(|at| self.runs.get_mut(at))
             && before.end_entry() > run.first
@@ -90,24 +99,28 @@ impl Runs {
     }
 
     /// The run that holds `entry`.
-    pub(crate) fn find(&self, entry: u64) -> Option<&Run> {
+    #[must_use]
+    pub fn find(&self, entry: u64) -> Option<&Run> {
         let at = self.runs.partition_point(|run| run.first <= entry);
         self.runs
             .get(at.checked_sub(1)?)
             .filter(|run| entry < run.end_entry())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Run> {
+    /// All runs, in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter()
     }
 
     /// How many of the entries before `end` no run holds.
-    pub(crate) fn missing_before(&self, end: u64) -> u64 {
+    #[must_use]
+    pub fn missing_before(&self, end: u64) -> u64 {
         let held = |run: &Run| run.end_entry().min(end).saturating_sub(run.first);
         end - self.runs.iter().map(held).sum::<u64>().min(end)
     }
 
-    pub(crate) fn shrink(&mut self) {
+    /// Gives back the memory that is not needed.
+    pub fn shrink(&mut self) {
         self.runs.shrink_to_fit();
     }
 }
