@@ -64,7 +64,7 @@ async fn read(
     }
     let options = admin.catalog.options();
     let value = if query.applied && at.knows_applied {
-        (row.applied)(&Levels::of_broker(options))
+        (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name))
     } else {
         at.unset.map(|unset| unset(&options.policies))
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pharos_types::TopicName;
 
-use super::policy::{AutoTopicType, Levels};
+use super::policy::AutoTopicType;
 use super::store::StoreError;
 use super::topics::{Homeless, TopicError};
 use super::{Catalog, Namespace, PartitionedTopicError};
@@ -236,7 +236,7 @@ impl Catalog {
         if name.is_system() || self.is_heartbeat(name.namespace()) {
             return AutoCreation::Topic;
         }
-        let policies = Levels::of_namespace(&namespace.policies.value, &self.inner.options);
+        let policies = self.levels_of_namespace(&namespace.policies.value);
         let creation = policies.auto_topic_creation();
         match (creation.allow, creation.kind) {
             (false, _) => AutoCreation::Off,

@@ -37,6 +37,7 @@ use tokio::sync::broadcast;
 
 mod clusters;
 mod deleting;
+mod effective;
 mod ensure;
 mod follow;
 mod keys;
@@ -64,10 +65,9 @@ pub use load::OpenCatalogError;
 pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::CatalogOptions;
 pub use partitions::PartitionedTopicError;
-pub use policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, Policies, durability_of};
+pub use policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of};
 pub use store::StoreError;
 pub use tenants::TenantError;
-pub use topic_policies::{GLOBAL, TopicPolicies};
 pub use topics::{TopicError, TopicRecord};
 pub use watcher::{TopicListUpdate, TopicListWatcher};
 

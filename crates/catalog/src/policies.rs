@@ -1,4 +1,5 @@
-//! The policies of a namespace: kept whole as REST has them. What they mean, [`policy`](super::policy) knows.
+//! The policies of a namespace and of a topic as they are stored: kept whole as REST has them. What they mean,
+//! [`policy`](super::policy) knows.
 
 use std::collections::BTreeMap;
 
@@ -125,6 +126,30 @@ impl Policies {
         self.broadcast_subscriptions()
             .iter()
             .any(|pattern| glob_matches(pattern, subscription))
+    }
+}
+
+/// Policies of one topic by name, not looked into. The copy that holds in all clusters is kept under the name with
+/// [`GLOBAL`] before it; what is set for this cluster goes before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TopicPolicies(pub Map<String, Value>);
+
+/// Before the name of a policy that was set for all clusters.
+pub const GLOBAL: &str = "global/";
+
+impl TopicPolicies {
+    /// One policy as it holds here: set for this cluster, or for all.
+    #[must_use]
+    pub fn get(&self, policy: &str) -> Option<&Value> {
+        let everywhere = || self.0.get(&format!("{GLOBAL}{policy}"));
+        self.0.get(policy).or_else(everywhere)
+    }
+
+    /// One policy in its own shape; `None` when it is not set or has another shape.
+    #[must_use]
+    pub fn get_as<T: DeserializeOwned>(&self, policy: &str) -> Option<T> {
+        T::deserialize(self.get(policy)?).ok()
     }
 }
 

@@ -1,39 +1,13 @@
-//! Policies of single topics, which override those of the namespace. Kept as REST has them, by base name.
+//! Policies of single topics, which override those of the namespace, by base name.
 
 use std::sync::Arc;
 
 use pharos_types::TopicName;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::store::{Created, StoreError};
 use super::topics::TopicError;
-use super::{Catalog, PolicyEvent, keys};
-
-/// Policies of one topic by name, not looked into. The copy that holds in all clusters is kept under the name with
-/// [`GLOBAL`] before it; what is set for this cluster goes before it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct TopicPolicies(pub Map<String, Value>);
-
-/// Before the name of a policy that was set for all clusters.
-pub const GLOBAL: &str = "global/";
-
-impl TopicPolicies {
-    /// One policy as it holds here: set for this cluster, or for all.
-    #[must_use]
-    pub fn get(&self, policy: &str) -> Option<&Value> {
-        let everywhere = || self.0.get(&format!("{GLOBAL}{policy}"));
-        self.0.get(policy).or_else(everywhere)
-    }
-
-    /// One policy in its own shape; `None` when it is not set or has another shape.
-    #[must_use]
-    pub fn get_as<T: DeserializeOwned>(&self, policy: &str) -> Option<T> {
-        T::deserialize(self.get(policy)?).ok()
-    }
-}
+use super::{Catalog, PolicyEvent, TopicPolicies, keys};
 
 impl Catalog {
     /// The policies set on a topic; those of a partition are its partitioned topic's. Empty when there are none.

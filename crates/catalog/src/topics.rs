@@ -9,7 +9,6 @@ use std::sync::Arc;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
-use super::policy::Levels;
 use super::store::{Created, StoreError};
 use super::{Catalog, Namespace, PolicyEvent, Record, State, TopicEvent, keys};
 
@@ -277,7 +276,7 @@ impl Catalog {
     }
 
     fn check_room(&self, namespace: &Namespace) -> Result<(), TopicError> {
-        let policies = Levels::of_namespace(&namespace.policies.value, &self.inner.options);
+        let policies = self.levels_of_namespace(&namespace.policies.value);
         let limit = policies.max_topics_per_namespace();
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Counting leaves out system topics and walks all names, so it is only done near the limit.

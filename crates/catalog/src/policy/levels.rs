@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pharos_types::TopicName;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -13,61 +12,56 @@ use super::row::Row;
 use super::table::BrokerPolicies;
 use super::value::{BacklogQuotaDefaults, BacklogQuotas, PolicyValue, Quota, QuotaAction};
 use crate::schema::SchemaCompatibilityStrategy;
-use crate::{Catalog, CatalogOptions, Policies, TopicPolicies};
-use crate::{DURABILITY, durability_of};
+use crate::{DURABILITY, Policies, TopicPolicies, durability_of};
 
 /// Everything that is said about a topic, or about the topics of a namespace. One method per policy says what holds.
 pub struct Levels<'a> {
-    /// The topic that is asked about; `None` for any of a namespace.
-    topic: Option<(&'a Catalog, &'a TopicName)>,
-    own: Arc<TopicPolicies>,
+    topic: OnTopic,
     namespace: Option<Arc<Policies>>,
     pub(super) broker: &'a BrokerPolicies,
     /// This cluster, of policies that a namespace has per cluster.
     cluster: &'a str,
 }
 
-impl Catalog {
-    /// What is said about a topic. Those of a partition are its partitioned topic's.
-    #[must_use]
-    pub fn levels<'a>(&'a self, topic: &'a TopicName) -> Levels<'a> {
-        Levels {
-            topic: Some((self, topic)),
-            own: self.topic_policies(topic),
-            namespace: self.policies(topic.namespace()),
-            broker: &self.options().policies,
-            cluster: &self.options().cluster_name,
-        }
-    }
+/// What is said about one topic alone; nothing for any topic of a namespace.
+#[derive(Debug, Default)]
+pub(crate) struct OnTopic {
+    /// Its policies; those of a partition are its partitioned topic's.
+    pub(crate) policies: Arc<TopicPolicies>,
+    /// Its property [`DURABILITY`], or for a partition that of its partitioned topic.
+    pub(crate) durability: Option<String>,
+    /// It is one of the broker's own, by its name.
+    pub(crate) is_system: bool,
 }
 
 impl<'a> Levels<'a> {
     /// What the broker says where no other level does.
     #[must_use]
-    pub fn of_broker(options: &'a CatalogOptions) -> Self {
+    pub fn of_broker(broker: &'a BrokerPolicies, cluster: &'a str) -> Self {
         Self {
-            topic: None,
-            own: Arc::default(),
+            topic: OnTopic::default(),
             namespace: None,
-            broker: &options.policies,
-            cluster: &options.cluster_name,
+            broker,
+            cluster,
         }
     }
 
-    /// What is said about all topics of a namespace.
-    pub(crate) fn of_namespace(policies: &Arc<Policies>, options: &'a CatalogOptions) -> Self {
+    /// The same with what a namespace says.
+    pub(crate) fn with_namespace(self, policies: Option<Arc<Policies>>) -> Self {
         Self {
-            topic: None,
-            own: Arc::default(),
-            namespace: Some(Arc::clone(policies)),
-            broker: &options.policies,
-            cluster: &options.cluster_name,
+            namespace: policies,
+            ..self
         }
+    }
+
+    /// The same with what a topic says.
+    pub(crate) fn with_topic(self, topic: OnTopic) -> Self {
+        Self { topic, ..self }
     }
 
     /// What the topic says, or else its namespace.
     fn get<T: DeserializeOwned>(&self, row: &Row) -> Option<T> {
-        let own = || self.own.get_as(row.topic?.path);
+        let own = || self.topic.policies.get_as(row.topic?.path);
         own().or_else(|| self.of_namespace_as(row))
     }
 
@@ -101,7 +95,7 @@ pub(super) fn each_quota(levels: &Levels<'_>, row: &Row, broker: &BacklogQuotaDe
         serde_json::from_value::<BacklogQuota>(quotas?.get(kind)?.clone()).ok()
     };
     let said = |kind: &str| {
-        let own = || row.topic.and_then(|at| levels.own.get_as(at.path));
+        let own = || row.topic.and_then(|at| levels.topic.policies.get_as(at.path));
         of(own(), kind).or_else(|| of(levels.of_namespace_as(row), kind))
     };
     let size = match said("destination_storage") {
@@ -140,13 +134,12 @@ pub(super) fn schema_strategy(
     row: &Row,
     broker: &SchemaCompatibilityStrategy,
 ) -> SchemaCompatibilityStrategy {
-    let is_system = levels.topic.is_some_and(|(_, topic)| topic.is_system());
-    if is_system {
+    if levels.topic.is_system {
         return SchemaCompatibilityStrategy::AlwaysCompatible;
     }
     let is_said =
         |strategy: &SchemaCompatibilityStrategy| *strategy != SchemaCompatibilityStrategy::Undefined;
-    let own = || row.topic.and_then(|at| levels.own.0.get(at.path));
+    let own = || row.topic.and_then(|at| levels.topic.policies.0.get(at.path));
     let own = own().and_then(Value::as_str).and_then(|text| text.parse().ok());
     let older = || {
         let word = levels
@@ -163,13 +156,7 @@ pub(super) fn schema_strategy(
 
 /// A property instead of a policy: the word of the topic, of its partitioned topic, of its namespace, or the broker's.
 pub(super) fn durability(levels: &Levels<'_>, _: &Row, broker: &Durability) -> Durability {
-    let of_topic =
-        |catalog: &Catalog, name: &TopicName| catalog.topic_properties(name).ok()?.remove(DURABILITY);
-    let own = levels.topic.and_then(|(catalog, topic)| {
-        let of_base = || of_topic(catalog, &topic.base()).filter(|_| topic.partition().is_some());
-        of_topic(catalog, topic).or_else(of_base)
-    });
     let of_namespace = || levels.namespace.as_ref()?.property(DURABILITY);
-    let word = own.or_else(of_namespace);
+    let word = levels.topic.durability.clone().or_else(of_namespace);
     word.and_then(|word| durability_of(&word).ok()).unwrap_or(*broker)
 }

@@ -26,6 +26,7 @@ mod value;
 
 pub use check::{Refusal, backlog_quota, is_off, retention_exceeds};
 pub use levels::Levels;
+pub(crate) use levels::OnTopic;
 pub use row::{AtNamespace, AtTopic, Check, Guard, Level, Method, Row};
 pub use table::{BrokerPolicies, EffectivePolicies, OTHERS, POLICIES};
 pub use value::{

@@ -16,7 +16,6 @@ use pharos_admin_api::{
     AutoSubscriptionCreationOverride, DelayedDeliveryPolicies, DispatchRate, PublishRate, SubscribeRate,
 };
 use pharos_ledger::Durability;
-use pharos_types::TopicName;
 use serde_json::json;
 
 use super::check::{self, any, count, shape};
@@ -27,7 +26,6 @@ use super::value::{
     DelayedDelivery, InactiveMode, InactiveTopics, Minutes, Persistence, PublishRateLimit, Retention,
     Seconds, SubscribeRateLimit, SubscriptionTypes, ToJson,
 };
-use crate::Catalog;
 use crate::schema::SchemaCompatibilityStrategy;
 use crate::{BROADCAST_SUBSCRIPTIONS, DURABILITY};
 
@@ -56,7 +54,7 @@ macro_rules! policies {
 
         impl EffectivePolicies {
             /// Merges what is said. `is_system`: whether limits, quotas and expiry are left out.
-            fn of(levels: &Levels<'_>, is_system: bool) -> Self {
+            pub(crate) fn of(levels: &Levels<'_>, is_system: bool) -> Self {
                 Self { $($name: policies!(@effective levels, is_system, $name $(, $spares)?),)+ }
             }
         }
@@ -428,13 +426,4 @@ fn no_dispatch_rate(_: &Levels<'_>) -> Option<serde_json::Value> {
         "relativeToPublishRate": false,
         "ratePeriodInSecond": 1,
     }))
-}
-
-impl Catalog {
-    /// What holds for a topic now. Limits, quotas and expiry are not for system topics.
-    #[must_use]
-    pub fn effective_policies(&self, topic: &TopicName) -> EffectivePolicies {
-        let is_system = topic.is_system() || self.is_heartbeat(topic.namespace());
-        EffectivePolicies::of(&self.levels(topic), is_system)
-    }
 }

@@ -272,7 +272,7 @@ fn what_is_acted_on_has_a_level_that_the_broker_answers_with() {
     let options = CatalogOptions::default();
     for row in POLICIES.iter().filter(|row| !row.settings.is_empty()) {
         assert!(
-            (row.applied)(&Levels::of_broker(&options)).is_some(),
+            (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name)).is_some(),
             "{}",
             row.name
         );

@@ -68,7 +68,7 @@ fn of_broker(row: &Row) -> String {
         return settings.join(", ");
     }
     let options = CatalogOptions::default();
-    let value = (row.applied)(&Levels::of_broker(&options));
+    let value = (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name));
     value.map_or_else(String::new, |value| format!("always `{value}`"))
 }
 
