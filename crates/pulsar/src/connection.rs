@@ -25,10 +25,9 @@ use pharos_wire::{Command, answer, encode};
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::dispatched::Queue;
 use crate::groups::Groups;
-use crate::handover::Unsettled;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
-use crate::server::Server;
+use crate::shared::Server;
 
 /// Sends without a receipt at which reading stops; it resumes at half.
 const IN_FLIGHT_SENDS_MAX: u32 = 1000;
@@ -47,6 +46,17 @@ pub(crate) struct Peer {
     pub(crate) principal: Principal,
     pub(crate) protocol_version: i32,
     pub(crate) client_version: Arc<str>,
+}
+
+/// A connection that lives on no shard, without its socket.
+///
+/// One that was just accepted, or is on its way to another shard; see `handover`.
+pub(crate) struct Unsettled {
+    pub(crate) server: Arc<Server>,
+    pub(crate) address: Arc<str>,
+    pub(crate) connected_since_ms: u64,
+    /// `None` until CONNECT.
+    pub(crate) peer: Option<Peer>,
 }
 
 /// A client connection.

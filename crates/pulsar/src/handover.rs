@@ -17,18 +17,9 @@ use pharos_transport::{Incoming, Place, ReadHalf, Stream};
 use pharos_types::TopicName;
 use pharos_wire::{Command, Frame};
 
-use crate::connection::{Connection, Peer};
+use crate::connection::{Connection, Unsettled};
 use crate::reader::{self, Unhandled};
-use crate::server::Server;
-
-/// The connection, without its socket.
-pub(crate) struct Unsettled {
-    pub(crate) server: Arc<Server>,
-    pub(crate) address: Arc<str>,
-    pub(crate) connected_since_ms: u64,
-    /// `None` until CONNECT.
-    pub(crate) peer: Option<Peer>,
-}
+use crate::shared::Server;
 
 impl Unsettled {
     fn new(server: Arc<Server>, stream: &Stream) -> Self {

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod closing;
 mod connection;
 mod consumer;
@@ -19,10 +20,12 @@ mod producer;
 mod reader;
 mod refusal;
 mod server;
+mod shared;
 mod sink;
 mod stall;
 mod turn;
 
 /// How the entries are encoded that this front door stores.
 pub use pharos_wire::message::PulsarEntries;
-pub use server::{Options, Server, open};
+pub use server::{Options, open};
+pub use shared::Server;

@@ -1,7 +1,6 @@
 //! Reading from a connection: bytes to commands, commands to handlers, with the pauses that back-pressure asks for.
 //!
-//! A payload is a slice of the buffer it was read into; a small one is copied out, because keeping it in the cache would keep
-//! the whole buffer. What is left of a large frame is read with room from an account of all connections ([`PartialFrames`]).
+//! What is left of a large frame is read with room from an account of all connections ([`PartialFrames`]).
 //!
 //! [`PartialFrames`]: pharos_transport::PartialFrames
 
@@ -11,53 +10,24 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 
-use pharos_broker::ids::{ProducerKey, TopicId};
-use pharos_broker::shard::Publish;
 use pharos_runtime::clock;
 use pharos_transport::{FrameRoom, Place, Read, ReadBuffer, ReadHalf, SMALL_FRAME_BYTES};
 use pharos_wire::Frame;
 use pharos_wire::frame::{self, FrameError};
 
+use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::handlers;
 use crate::handover;
 
 /// What says how long a frame is.
 const LENGTH_BYTES: usize = 4;
-/// Payloads below this size are copied out of a buffer that is much larger.
-const COPY_BYTES_MAX: usize = 4 << 10;
 /// How often it is looked at whether a large frame takes too long.
 const FRAME_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Frames handled before other connections of the shard get their turn.
 const FRAMES_PER_TURN: usize = 512;
-
-/// Sends that came one after the other for the same producer.
-#[derive(Default)]
-pub(crate) struct Batch {
-    to: Option<(TopicId, ProducerKey)>,
-    entries: Vec<Publish>,
-}
-
-impl Batch {
-    /// Adds a send; what was for another producer leaves first.
-    pub(crate) fn push(&mut self, connection: &Connection, to: (TopicId, ProducerKey), entry: Publish) {
-        if self.to != Some(to) {
-            self.flush(connection);
-            self.to = Some(to);
-        }
-        self.entries.push(entry);
-    }
-
-    /// Sends what has collected to the topic's home.
-    pub(crate) fn flush(&mut self, connection: &Connection) {
-        if let Some((topic, producer)) = self.to.take() {
-            let entries = std::mem::take(&mut self.entries);
-            connection.shard.publish(connection.id, topic, producer, entries);
-        }
-    }
-}
 
 /// What was read on another shard and is to be handled here.
 pub(crate) struct Unhandled {
@@ -273,13 +243,4 @@ async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame
 
 fn log_violation(connection: &Connection, error: &FrameError) {
     tracing::warn!(peer = %connection.address, %error, "closing a connection that breaks the protocol");
-}
-
-/// A payload to keep: its own copy when it is a small part of a large buffer.
-pub(crate) fn kept(payload: Bytes) -> Bytes {
-    if payload.len() <= COPY_BYTES_MAX {
-        Bytes::copy_from_slice(&payload)
-    } else {
-        payload
-    }
 }

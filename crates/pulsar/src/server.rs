@@ -16,6 +16,7 @@ use pharos_wire::frame::frame_bytes_max;
 use pharos_wire::proto::ServerError;
 
 use crate::handover;
+use crate::shared::Server;
 
 /// What the server needs to know.
 #[derive(Clone, Debug)]
@@ -30,32 +31,6 @@ pub struct Options {
     pub keep_alive_interval: Duration,
     /// How many connections may be open at this moment, asked at each that comes.
     pub connections_max: ConnectionsMax,
-}
-
-/// The server of the Pulsar protocol: where it listens, and what its connections share.
-pub struct Server {
-    /// `pulsar://host:port`, as lookups answer.
-    pub service_url: String,
-    pub(crate) server_version: String,
-    /// Where it listens.
-    pub local_address: SocketAddr,
-    admission: Admission,
-    /// Room for large frames that have not arrived whole.
-    pub(crate) partial_frames: PartialFrames,
-}
-
-impl Server {
-    /// Connections accepted so far.
-    #[must_use]
-    pub fn accepted_count(&self) -> u64 {
-        self.admission.accepted_count()
-    }
-
-    /// Connections refused so far because too many were open.
-    #[must_use]
-    pub fn refused_count(&self) -> u64 {
-        self.admission.refused_count()
-    }
 }
 
 /// Starts the server: from the return on, clients can connect.

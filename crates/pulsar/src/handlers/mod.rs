@@ -16,8 +16,8 @@ use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{KeyValue, ServerError};
 use pharos_wire::{Command, Frame};
 
+use crate::batch::Batch;
 use crate::connection::Connection;
-use crate::reader::Batch;
 
 /// Handles one command. Returns false when the connection must be closed.
 pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batch) -> bool {

@@ -19,9 +19,9 @@ use pharos_wire::proto::{
 
 use super::schema::schema_info;
 use super::{check_name, check_own, check_properties, deny};
+use crate::batch::{Batch, kept};
 use crate::connection::Connection;
 use crate::producer::{Producer, ProducerSlot, SendTo};
-use crate::reader::{Batch, kept};
 use crate::refusal;
 
 /// PRODUCER.

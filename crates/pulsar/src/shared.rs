@@ -1,0 +1,31 @@
+//! What all connections of a server share.
+
+use std::net::SocketAddr;
+
+use pharos_transport::{Admission, PartialFrames};
+
+/// The server of the Pulsar protocol: where it listens, and what its connections share.
+pub struct Server {
+    /// `pulsar://host:port`, as lookups answer.
+    pub service_url: String,
+    pub(crate) server_version: String,
+    /// Where it listens.
+    pub local_address: SocketAddr,
+    pub(crate) admission: Admission,
+    /// Room for large frames that have not arrived whole.
+    pub(crate) partial_frames: PartialFrames,
+}
+
+impl Server {
+    /// Connections accepted so far.
+    #[must_use]
+    pub fn accepted_count(&self) -> u64 {
+        self.admission.accepted_count()
+    }
+
+    /// Connections refused so far because too many were open.
+    #[must_use]
+    pub fn refused_count(&self) -> u64 {
+        self.admission.refused_count()
+    }
+}
