@@ -2,23 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A broadcast subscription's listeners in numbers; part of its stats.
+/// A broadcast subscription's consumers in numbers; part of its stats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BroadcastSummary {
-    /// Listeners that are connected.
+    /// Consumers that are connected.
     pub consumers_connected: u64,
-    /// Named listeners that are away and whose place is kept.
+    /// Named consumers that are away and whose place is kept.
     pub consumers_absent: u64,
-    /// Connected listeners that have everything there is.
+    /// Connected consumers that have everything there is.
     pub consumers_at_tail: u64,
-    /// Groups of listeners that fell behind together; each costs one reader.
+    /// Groups of consumers that fell behind together; each costs one reader.
     pub cohorts: u64,
-    /// Absent listeners dropped because of `broadcast.absent_retention` or `broadcast.absent_backlog`, since the topic was
+    /// Absent consumers dropped because of `broadcast.absent_retention` or `broadcast.absent_backlog`, since the topic was
     /// loaded.
     pub absent_dropped_total: u64,
-    /// Listeners that came back after that, since the topic was loaded.
+    /// Consumers that came back after that, since the topic was loaded.
     pub returned_late_total: u64,
     /// Entries that were deleted before these came back, and that they had not acknowledged.
     pub entries_skipped_total: u64,
@@ -40,14 +40,14 @@ pub struct BroadcastDetails {
     pub summary: BroadcastSummary,
     /// `ledger:entry` up to which every consumer has acknowledged.
     pub mark_delete_position: String,
-    /// The listeners furthest behind, slowest first.
+    /// The consumers furthest behind, slowest first.
     pub slowest: Vec<BroadcastConsumer>,
-    /// Every listener, by name; only with `consumers=true`.
+    /// Every consumer, by name; only with `consumers=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumers: Option<Vec<BroadcastConsumer>>,
 }
 
-/// One listener of a broadcast subscription.
+/// One consumer of a broadcast subscription.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

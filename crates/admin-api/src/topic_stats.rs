@@ -213,7 +213,7 @@ pub struct SubscriptionStats {
     /// Messages dropped a second; non-persistent topics only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub msg_drop_rate: Option<f64>,
-    /// Only for a broadcast subscription: its listeners in numbers.
+    /// Only for a broadcast subscription: its consumers in numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pharos_broadcast: Option<BroadcastSummary>,
     /// Connected consumers, also when `consumers` was left out. Not in the JSON.
@@ -222,7 +222,7 @@ pub struct SubscriptionStats {
 }
 
 impl SubscriptionStats {
-    /// What a broadcast subscription says of its listeners; `None` for other kinds.
+    /// What a broadcast subscription says of its consumers; `None` for other kinds.
     #[must_use]
     pub fn broadcast(&self) -> Option<&BroadcastSummary> {
         self.pharos_broadcast.as_ref()

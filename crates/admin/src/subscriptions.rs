@@ -24,7 +24,7 @@ use crate::paths::{PathParams, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
 use crate::topics::stored_only;
 
-/// How many of the slowest listeners are shown unless asked otherwise, and at most.
+/// How many of the slowest consumers are shown unless asked otherwise, and at most.
 const SLOWEST_DEFAULT: usize = 10;
 const SLOWEST_MAX: usize = 1000;
 

@@ -61,8 +61,9 @@ pub(crate) enum SubscriptionsCommand {
         #[arg(long)]
         count: Option<u64>,
     },
-    /// Show who listens on a broadcast subscription, slowest first
-    Listeners {
+    /// Show the consumers of a broadcast subscription, slowest first
+    #[command(alias = "listeners")]
+    Consumers {
         /// The topic
         topic: String,
         /// Name of the subscription
@@ -133,7 +134,7 @@ pub(crate) fn run(client: &AdminClient, command: SubscriptionsCommand) -> Result
             };
             Ok(String::new())
         }
-        SubscriptionsCommand::Listeners {
+        SubscriptionsCommand::Consumers {
             topic,
             subscription,
             slowest,

@@ -21,7 +21,7 @@ pub fn command() -> Command {
     let command = pharos_cli::CliArgs::augment_args(command);
     let bench = Command::new("bench");
     command
-        .about("A message broker for one topic and a hundred thousand listeners")
+        .about("A message broker for one topic and a hundred thousand consumers")
         .version(env!("CARGO_PKG_VERSION"))
         .after_help(AFTER_HELP)
         .disable_help_subcommand(true)

@@ -149,6 +149,11 @@ fn what_was_made_is_there_after_a_restart() {
         stats.contains("all-of-them") && stats.contains("Broadcast"),
         "{stats}"
     );
+    let consumers = node.ask(&["subscriptions", "consumers", "acme/cars/notices", "all-of-them"]);
+    assert!(!consumers.is_empty());
+    // Under its name of the first releases too.
+    let as_before = node.ask(&["subscriptions", "listeners", "acme/cars/notices", "all-of-them"]);
+    assert_eq!(as_before, consumers);
     node.ask(&["topics", "delete", "acme/cars/many"]);
     node.ask(&["topics", "delete", "acme/cars/notices", "--force"]);
     node.ask(&["namespaces", "delete", "acme/cars"]);

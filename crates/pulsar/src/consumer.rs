@@ -27,7 +27,7 @@ pub(crate) struct Consumer {
     pub(crate) kind: SubscriptionType,
     pub(crate) key: ConsumerKey,
     pub(crate) attached: Attached,
-    /// Stamped on dispatched messages; listeners keep their own.
+    /// Stamped on dispatched messages; stream consumers keep their own.
     pub(crate) epoch: Cell<Option<u64>>,
     pub(crate) name: Arc<str>,
     pub(crate) messages_out: Cell<u64>,

@@ -30,8 +30,8 @@ struct Mark {
 
 /// Something reached the socket.
 pub(crate) enum Written {
-    /// Deliveries of one live entry to listeners of the group with this index.
-    Listeners {
+    /// Deliveries of one live entry to stream consumers of the group with this index.
+    StreamConsumers {
         entry: Arc<FeedEntry>,
         group: u32,
         messages: u32,
@@ -185,7 +185,7 @@ impl Outgoing {
     pub(crate) fn mark_listener(&mut self, entry: &Arc<FeedEntry>, group: u32) {
         let end = self.queue.queued_end();
         if let Some(mark) = self.marks.back_mut()
-            && let Written::Listeners {
+            && let Written::StreamConsumers {
                 entry: same,
                 group: of,
                 messages,
@@ -198,7 +198,7 @@ impl Outgoing {
             mark.end = end;
             return;
         }
-        let event = Written::Listeners {
+        let event = Written::StreamConsumers {
             entry: entry.clone(),
             group,
             messages: 1,

@@ -59,7 +59,7 @@ impl Writer for Connection {
             let event = self.out.borrow_mut().take_written();
             match event {
                 None => return,
-                Some(Written::Listeners {
+                Some(Written::StreamConsumers {
                     entry,
                     group,
                     messages,

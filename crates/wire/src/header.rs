@@ -1,4 +1,4 @@
-//! The header of MESSAGE: what differs between a hundred thousand listeners of one entry.
+//! The header of MESSAGE: what differs between a hundred thousand consumers of one entry.
 //!
 //! A [`MessageHeader`] is made once per entry; [`MessageHeader::write_for`] then makes the bytes in front of the shared payload for
 //! one consumer. The frame is those bytes followed by the entry, sent together with a vectored write, so the entry itself is

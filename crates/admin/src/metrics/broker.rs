@@ -34,14 +34,14 @@ pub(super) fn write(
     write_broadcast(page, &labels, snapshot);
     page.single(
         "pharos_catch_up_read_cache_bytes",
-        "What is held, or reserved for reads under way, of entries read back for listeners and subscriptions that are behind.",
+        "What is held, or reserved for reads under way, of entries read back for stream consumers and subscriptions that are behind.",
         "gauge",
         &labels,
         number(snapshot.catch_up_read_cache_bytes),
     );
     page.single(
         "pharos_newest_cache_bytes",
-        "What shards have at hand of the newest entries for listeners at the tail; on two shards it counts twice.",
+        "What shards have at hand of the newest entries for stream consumers at the tail; on two shards it counts twice.",
         "gauge",
         &labels,
         number(snapshot.newest_cache_bytes),
@@ -62,7 +62,7 @@ pub(super) fn write(
     );
     page.single(
         "pharos_catch_up_reads_waiting",
-        "Reads for such listeners that wait for room.",
+        "Reads for such consumers that wait for room.",
         "gauge",
         &labels,
         number(snapshot.catch_up_reads_waiting),

@@ -82,12 +82,12 @@ type OfBroadcast = fn(&pharos_admin_api::BroadcastSummary) -> f64;
 
 #[rustfmt::skip]
 static BROADCAST: &[(&str, &str, &str, OfBroadcast)] = &[
-    ("pharos_broadcast_consumers_connected", "gauge", "Connected listeners of a broadcast subscription.", |b| number(b.consumers_connected)),
-    ("pharos_broadcast_consumers_absent", "gauge", "Absent listeners whose place is kept.", |b| number(b.consumers_absent)),
-    ("pharos_broadcast_consumers_at_tail", "gauge", "Connected listeners that have everything.", |b| number(b.consumers_at_tail)),
-    ("pharos_broadcast_cohorts", "gauge", "Groups of listeners that fell behind together.", |b| number(b.cohorts)),
-    ("pharos_broadcast_absent_dropped_total", "counter", "Absent listeners whose place was given up.", |b| number(b.absent_dropped_total)),
-    ("pharos_broadcast_returned_late_total", "counter", "Listeners that came back after their place was given up.", |b| number(b.returned_late_total)),
+    ("pharos_broadcast_consumers_connected", "gauge", "Connected consumers of a broadcast subscription.", |b| number(b.consumers_connected)),
+    ("pharos_broadcast_consumers_absent", "gauge", "Absent consumers whose place is kept.", |b| number(b.consumers_absent)),
+    ("pharos_broadcast_consumers_at_tail", "gauge", "Connected consumers that have everything.", |b| number(b.consumers_at_tail)),
+    ("pharos_broadcast_cohorts", "gauge", "Groups of consumers that fell behind together.", |b| number(b.cohorts)),
+    ("pharos_broadcast_absent_dropped_total", "counter", "Absent consumers whose place was given up.", |b| number(b.absent_dropped_total)),
+    ("pharos_broadcast_returned_late_total", "counter", "Consumers that came back after their place was given up.", |b| number(b.returned_late_total)),
     ("pharos_broadcast_entries_skipped_total", "counter", "Entries deleted before these came back, and not acknowledged by them.", |b| number(b.entries_skipped_total)),
     ("pharos_broadcast_takeovers_total", "counter", "Places taken over by another consumer of the same name.", |b| number(b.takeovers_total)),
     ("pharos_broadcast_takeovers_refused_total", "counter", "Such that were refused because two live consumers fight for a name.", |b| number(b.takeovers_refused_total)),

@@ -88,7 +88,7 @@ pub trait SubscriptionAdmin: Send + Sync {
         properties: BTreeMap<String, String>,
     ) -> AdminResult<'_, ()>;
 
-    /// Listeners of a broadcast subscription.
+    /// Consumers of a broadcast subscription.
     ///
     /// # Errors
     /// `NotFound`; `Precondition` when the subscription is of another kind.

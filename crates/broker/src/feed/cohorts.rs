@@ -23,7 +23,7 @@ pub(super) struct Member {
 /// Members in the order in which they get the entry. Most connections have one consumer.
 type Members = SmallVec<[Member; 2]>;
 
-/// Listeners that are due the same entry.
+/// Stream consumers that are due the same entry.
 #[derive(Debug, Default)]
 pub(super) struct Cohort {
     /// Who stands here.

@@ -1,6 +1,6 @@
 //! The stream consumers of one connection on one topic, and the loop that deals entries to them.
 //!
-//! Listeners that are due the same entry stand in one *cohort*. The cohort at the tail is where nearly all stand;
+//! Stream consumers that are due the same entry stand in one *cohort*. The cohort at the tail is where nearly all stand;
 //! one that fell behind (out of permits, full socket, late joiner) stands in a cohort further back, which is served
 //! with entries read back from the log until it meets the next cohort and merges with it. Nothing is queued per
 //! stream consumer: a connection that cannot take more bytes just stops asking, so a slow one costs no memory.

@@ -196,7 +196,7 @@ impl Topic {
         Ok(true)
     }
 
-    /// Appends an entry of the broker's own and waits until it is durable. Listeners find it in the log.
+    /// Appends an entry of the broker's own and waits until it is durable. Stream consumers find it in the log.
     pub(crate) async fn append_own(&self, payload: Bytes) -> Result<Ordinal, String> {
         let (ordinal, mut durable) = {
             let mut state = self.state.borrow_mut();

@@ -313,8 +313,8 @@ impl Topic {
                     }
                 }
                 Err(error) => {
-                    // Listeners at this place wait and try again; everyone else goes on.
-                    tracing::error!(topic = %me.cx.name, %from, error = chain(&error), "cannot read for listeners");
+                    // Stream consumers at this place wait and try again; all others go on.
+                    tracing::error!(topic = %me.cx.name, %from, error = chain(&error), "cannot read for stream consumers");
                     FeedMessage::ReadFailed { from }
                 }
             };

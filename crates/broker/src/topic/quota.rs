@@ -2,7 +2,7 @@
 //!
 //! Size is what lies from the slowest durable cursor to the end, in stored bytes: whole ledgers exactly, the one the cursor
 //! stands in by share of its entries. Age is that of the oldest entry that some durable cursor has not acknowledged, by
-//! its publish time. Both are looked at once in a while and whenever a producer comes. Listeners tell of their
+//! its publish time. Both are looked at once in a while and whenever a producer comes. Stream consumers tell of their
 //! acknowledgements about once a second, so before a producer is turned away they are asked: a quota is never held
 //! against consumers that have caught up.
 

@@ -126,7 +126,7 @@ pub struct LedgerSettings {
     pub retention_check_interval: Duration,
     /// Memory for entries at the tails of all topics.
     pub cache_size: ByteSize,
-    /// Memory for entries read back for listeners and subscriptions that are behind.
+    /// Memory for entries read back for stream consumers and subscriptions that are behind.
     pub catch_up_read_cache_size: ByteSize,
 }
 

@@ -129,7 +129,7 @@ impl Topic {
             cursor.acknowledged.clear();
             let musts = cursor.musts(positions);
             let gone: Vec<u64> = match to {
-                // Every listener goes to where the slowest gets, whatever it has acknowledged beyond it.
+                // Every consumer goes to where the slowest gets, whatever it has acknowledged beyond it.
                 Move::Skip(_) if !is_alone => musts.iter().map(|(_, message)| *message).collect(),
                 Move::Skip(count) => musts.iter().take(count).map(|(_, message)| *message).collect(),
                 Move::SkipAll | Move::Latest => musts.iter().map(|(_, message)| *message).collect(),
