@@ -4,6 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// An attached consumer, unique in the process.
+pub use pharos_dispatch::ConsumerKey;
+
 /// A map by numbers that we gave out ourselves.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 /// A set of numbers that we gave out ourselves.
@@ -68,10 +71,6 @@ pub struct ConnectionId {
 /// One durable place in a topic's cursor log: of an ordinary subscription, or of one consumer of a broadcast one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u32);
-
-/// An attached consumer, unique in the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConsumerKey(pub u64);
 
 /// An attached producer, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -93,7 +93,7 @@ enum AutoCreation {
 }
 
 /// What is on record about a name.
-enum Look {
+enum Existence {
     /// A partitioned topic.
     Partitioned(u32),
     /// A topic, or a partition that need not exist yet.
@@ -160,12 +160,12 @@ impl Catalog {
             let state = self.read();
             let namespace = state.namespace(name)?;
             match self.look(namespace, name) {
-                Look::Partitioned(partitions) => return Ok(partitions),
-                Look::Plain => return Ok(0),
-                Look::Gone => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
-                Look::Missing(AutoCreation::Topic) if auto_create => return Ok(0),
-                Look::Missing(AutoCreation::Partitioned(partitions)) if auto_create => partitions,
-                Look::Missing(_) => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
+                Existence::Partitioned(partitions) => return Ok(partitions),
+                Existence::Plain => return Ok(0),
+                Existence::Gone => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
+                Existence::Missing(AutoCreation::Topic) if auto_create => return Ok(0),
+                Existence::Missing(AutoCreation::Partitioned(partitions)) if auto_create => partitions,
+                Existence::Missing(_) => return Err(PartitionedMetadataError::TopicNotFound(name.clone())),
             }
         };
         let made = self
@@ -193,22 +193,22 @@ impl Catalog {
         let state = self.read();
         let namespace = state.namespace(name)?;
         match self.look(namespace, name) {
-            Look::Gone | Look::Missing(AutoCreation::Off) => {
+            Existence::Gone | Existence::Missing(AutoCreation::Off) => {
                 Err(PartitionedMetadataError::TopicNotFound(name.clone()))
             }
-            Look::Partitioned(_) | Look::Plain | Look::Missing(_) => Ok(()),
+            Existence::Partitioned(_) | Existence::Plain | Existence::Missing(_) => Ok(()),
         }
     }
 
-    fn look(&self, namespace: &Namespace, name: &TopicName) -> Look {
+    fn look(&self, namespace: &Namespace, name: &TopicName) -> Existence {
         match namespace.partitioned.get(name) {
-            Some(_) if namespace.is_deleting(name) => return Look::Gone,
-            Some(whole) => return Look::Partitioned(whole.value.partitions),
+            Some(_) if namespace.is_deleting(name) => return Existence::Gone,
+            Some(whole) => return Existence::Partitioned(whole.value.partitions),
             // One that is being deleted will be made again by the caller that is told so.
             None if namespace.has_record(name)
                 && (name.partition().is_none() || !namespace.is_deleting(&name.base())) =>
             {
-                return Look::Plain;
+                return Existence::Plain;
             }
             None => {}
         }
@@ -216,14 +216,14 @@ impl Catalog {
         if is_partition && namespace.partitioned.contains_key(&name.base()) {
             // It is one of the partitions, made when it is first used, or there is none of that number.
             return match namespace.check_partition(name) {
-                Ok(()) => Look::Plain,
-                Err(_) => Look::Gone,
+                Ok(()) => Existence::Plain,
+                Err(_) => Existence::Gone,
             };
         }
         match self.auto_creation(namespace, name) {
             // The name of a partition is never made a partitioned topic.
-            AutoCreation::Partitioned(_) if is_partition => Look::Missing(AutoCreation::Topic),
-            creation => Look::Missing(creation),
+            AutoCreation::Partitioned(_) if is_partition => Existence::Missing(AutoCreation::Topic),
+            creation => Existence::Missing(creation),
         }
     }
 

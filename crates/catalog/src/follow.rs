@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use super::deleting::Deleting;
 use super::schema::{History, SchemaEntry, SchemaVersion};
 use super::store::{StoreError, decode};
-use super::{Catalog, Namespace, PolicyEvent, Record, State, TopicEvent, keys};
+use super::{Catalog, Facts, Namespace, PolicyEvent, Record, TopicEvent, keys};
 
 /// Keys that are compared before others get a turn.
 const COMPARED_AT_ONCE: usize = 256;
@@ -222,7 +222,7 @@ impl Catalog {
 
     fn put_namespace(&self, name: &NamespaceName, found: Option<Record<super::Policies>>) {
         let mut state = self.write();
-        let State { namespaces, .. } = &mut *state;
+        let Facts { namespaces, .. } = &mut *state;
         match (namespaces.get_mut(name), found) {
             (Some(namespace), Some(record)) => namespace.policies = record,
             (None, Some(record)) => _ = namespaces.insert(name.clone(), Namespace::new(record)),

@@ -86,7 +86,7 @@ struct Inner {
     store: Arc<dyn MetadataStore>,
     options: CatalogOptions,
     /// The copy that reads are served from.
-    state: RwLock<State>,
+    state: RwLock<Facts>,
     /// Who is writing which name.
     names: names::NameLocks,
     /// Whose turn it is to have large schemas compared.
@@ -124,8 +124,9 @@ struct Record<T> {
     version: Version,
 }
 
+/// All facts, by name.
 #[derive(Default)]
-struct State {
+struct Facts {
     clusters: BTreeMap<String, Record<ClusterData>>,
     tenants: BTreeMap<String, Record<TenantInfo>>,
     namespaces: BTreeMap<NamespaceName, Namespace>,
@@ -199,11 +200,11 @@ impl Catalog {
 
     // A panic while the lock is held can only come from a bug in a few lines of map access; the maps are whole either
     // way, so the poison mark says nothing and is dropped.
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, Facts> {
         self.inner.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, Facts> {
         self.inner.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 

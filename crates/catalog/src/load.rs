@@ -15,7 +15,7 @@ use super::deleting::Deleting;
 use super::names::NameLocks;
 use super::store::{StoreError, decode};
 use super::{
-    Catalog, CatalogOptions, Inner, Namespace, POLICY_EVENTS, Policies, Record, State, TOPIC_EVENTS,
+    Catalog, CatalogOptions, Facts, Inner, Namespace, POLICY_EVENTS, Policies, Record, TOPIC_EVENTS,
     TopicRecord, keys, schema,
 };
 
@@ -133,8 +133,8 @@ fn check(options: &CatalogOptions) -> Result<(), OpenCatalogError> {
     Ok(())
 }
 
-async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<State, StoreError> {
-    let mut state = State::default();
+async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Facts, StoreError> {
+    let mut state = Facts::default();
     for item in store.scan(keys::CLUSTERS).await? {
         let name = item
             .key
@@ -182,7 +182,7 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Sta
     Ok(state)
 }
 
-async fn load_policies(store: &dyn MetadataStore, state: &mut State) -> Result<(), StoreError> {
+async fn load_policies(store: &dyn MetadataStore, state: &mut Facts) -> Result<(), StoreError> {
     for item in store.scan(keys::POLICIES).await? {
         let path = item.key.strip_prefix(keys::POLICIES).unwrap_or_default();
         match path.parse::<NamespaceName>() {
@@ -222,7 +222,7 @@ fn record<T: DeserializeOwned>(item: &Item) -> Result<Record<T>, StoreError> {
 }
 
 /// The topic of a key and its namespace; nothing, and a warning, when either is unknown.
-fn home<'a>(state: &'a mut State, prefix: &str, key: &str) -> Option<(TopicName, &'a mut Namespace)> {
+fn home<'a>(state: &'a mut Facts, prefix: &str, key: &str) -> Option<(TopicName, &'a mut Namespace)> {
     let topic = keys::topic_of(prefix, key);
     let namespace = topic
         .as_ref()

@@ -10,7 +10,7 @@ use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
 use super::store::{Created, StoreError};
-use super::{Catalog, Namespace, PolicyEvent, Record, State, TopicEvent, keys};
+use super::{Catalog, Facts, Namespace, PolicyEvent, Record, TopicEvent, keys};
 
 /// Why something with a topic was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -380,7 +380,7 @@ impl From<Homeless> for TopicError {
     }
 }
 
-impl State {
+impl Facts {
     /// The namespace of a topic.
     pub(super) fn namespace(&self, topic: &TopicName) -> Result<&Namespace, Homeless> {
         match self.namespaces.get(topic.namespace()) {

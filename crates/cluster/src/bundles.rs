@@ -42,14 +42,14 @@ pub struct BundleOwnership {
     session_timeout: Duration,
     /// Our addresses as they are stored; empty until this broker serves.
     us: OnceLock<Bytes>,
-    state: Mutex<State>,
+    state: Mutex<OwnedBundles>,
     /// One at a time asks the store and notes what it says.
     turn: Semaphore,
     losses: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct OwnedBundles {
     /// The broker stops: nothing is taken any more.
     is_closed: bool,
     session: Option<Arc<dyn Session>>,
@@ -116,7 +116,7 @@ impl BundleOwnership {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OwnedBundles> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,8 +9,8 @@ use super::delayed::Delayed;
 use super::key_shared::KeyShared;
 use super::largest_batch::LargestBatch;
 use super::ordinal_map::OrdinalMap;
-use super::pending::{Pending, PendingEntry};
-use super::replay::{Group, Place, Replay};
+use super::pending::{PendingAcks, PendingEntry};
+use super::replay::{Group, Replay, ReplayPlace};
 use super::round_robin::RoundRobin;
 use super::types::{AddConsumerError, ConsumerKey, ConsumerSpec, DelayOptions, EntryRef, Limits, Options};
 
@@ -45,7 +45,7 @@ pub struct Dispatcher {
     pub(super) consumers: Consumers,
     /// What is acknowledged: the part that outlives this object.
     pub(super) acks: AckState,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingAcks,
     pub(super) replay: Replay,
     pub(super) delayed: Delayed,
     /// How often a message was asked for again; only of messages that were, until they are acknowledged.
@@ -108,7 +108,7 @@ impl Dispatcher {
             limits,
             mode,
             consumers: Consumers::default(),
-            pending: Pending::new(),
+            pending: PendingAcks::new(),
             replay: Replay::default(),
             delayed: Delayed::new(options.delay),
             redeliveries: OrdinalMap::default(),
@@ -323,7 +323,7 @@ impl Dispatcher {
     }
 
     /// Who may get entries of a group now.
-    pub(super) fn place(&self, group: Option<Group>) -> Place {
+    pub(super) fn place(&self, group: Option<Group>) -> ReplayPlace {
         place_in(&self.mode, group)
     }
 
@@ -334,10 +334,12 @@ impl Dispatcher {
     }
 }
 
-fn place_in(mode: &Mode, group: Option<Group>) -> Place {
-    let Some(group) = group else { return Place::Any };
+fn place_in(mode: &Mode, group: Option<Group>) -> ReplayPlace {
+    let Some(group) = group else {
+        return ReplayPlace::Any;
+    };
     match mode {
-        Mode::Shared { chunks, .. } => chunks.get(group).map_or(Place::Any, Place::Consumer),
+        Mode::Shared { chunks, .. } => chunks.get(group).map_or(ReplayPlace::Any, ReplayPlace::Consumer),
         Mode::KeyShared(keys) => keys.place(group),
     }
 }

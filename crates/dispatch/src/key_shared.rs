@@ -8,7 +8,7 @@
 
 use super::consumers::Slot;
 use super::ordinal_map::{OrdinalMap, shrink_if_empty};
-use super::replay::{Group, Place};
+use super::replay::{Group, ReplayPlace};
 use super::selector::Selector;
 use super::types::{
     AddConsumerError, ConsumerSpec, HashRange, KeySharedMode, KeySharedOptions, KeySharedSpec,
@@ -113,16 +113,16 @@ impl KeyShared {
     }
 
     /// Who may get messages of a group now.
-    pub(super) fn place(&self, group: Group) -> Place {
+    pub(super) fn place(&self, group: Group) -> ReplayPlace {
         let Some(active) = &self.active else {
-            return Place::Held;
+            return ReplayPlace::Held;
         };
         let Some(owner) = active.selector.select(group.0 as u32) else {
-            return Place::Held;
+            return ReplayPlace::Held;
         };
         match active.holders.get(&group.0) {
-            Some(holder) if holder.slot != owner => Place::Held,
-            _ => Place::Consumer(owner),
+            Some(holder) if holder.slot != owner => ReplayPlace::Held,
+            _ => ReplayPlace::Consumer(owner),
         }
     }
 

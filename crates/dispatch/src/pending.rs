@@ -34,7 +34,7 @@ struct Node {
 
 /// All pending entries of a subscription.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingAcks {
     index: OrdinalMap<u32>,
     nodes: Vec<Node>,
     free: u32,
@@ -42,7 +42,7 @@ pub(super) struct Pending {
     heads: Vec<u32>,
 }
 
-impl Pending {
+impl PendingAcks {
     pub(super) fn new() -> Self {
         Self {
             index: OrdinalMap::default(),

@@ -6,7 +6,7 @@ use super::acknowledge::count_ones;
 use super::consumers::Slot;
 use super::core::{Dispatcher, Mode, Reading};
 use super::pending::PendingEntry;
-use super::replay::{Group, Place};
+use super::replay::{Group, ReplayPlace};
 use super::types::{ConsumerKey, Dealt, Delivery, EntryRef, Next};
 
 /// Most delayed messages moved to replay by one [`Dispatcher::next`], so that a great number due at once does not hold up
@@ -220,8 +220,8 @@ impl Dispatcher {
         }
         let place = self.place(group);
         match (&mut self.mode, place) {
-            (_, Place::Held) => Choice::Hold,
-            (mode, Place::Consumer(slot)) => {
+            (_, ReplayPlace::Held) => Choice::Hold,
+            (mode, ReplayPlace::Consumer(slot)) => {
                 let overtakes = match (mode, group) {
                     (Mode::KeyShared(keys), Some(group)) if !keys.allows_out_of_order() => {
                         // Nothing of a key goes before what waits in replay, except the first of that.
@@ -236,10 +236,10 @@ impl Dispatcher {
                     false => Choice::Hold,
                 }
             }
-            (Mode::Shared { turns, .. }, Place::Any) => {
+            (Mode::Shared { turns, .. }, ReplayPlace::Any) => {
                 turns.pick(&self.consumers).map_or(Choice::Stop, Choice::Give)
             }
-            (Mode::KeyShared(_), Place::Any) => Choice::Hold,
+            (Mode::KeyShared(_), ReplayPlace::Any) => Choice::Hold,
         }
     }
 
@@ -312,7 +312,7 @@ impl Dispatcher {
                 chunks.unpin(message);
             } else {
                 chunks.pin(message, slot);
-                self.replay.move_group(message, Place::Consumer(slot));
+                self.replay.move_group(message, ReplayPlace::Consumer(slot));
             }
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct Group(pub(super) u64);
 
 /// Who may get an entry now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ReplayPlace {
     /// Any consumer.
     Any,
     /// This one only.
@@ -34,7 +34,7 @@ pub(super) enum Place {
 #[derive(Debug)]
 struct Members {
     ordinals: BTreeSet<u64>,
-    place: Place,
+    place: ReplayPlace,
 }
 
 /// All entries in replay.
@@ -69,7 +69,7 @@ impl Replay {
     }
 
     /// Adds an entry. `place` is where its whole group belongs now; without a group it is `Any`.
-    pub(super) fn insert(&mut self, ordinal: u64, group: Option<Group>, place: Place) {
+    pub(super) fn insert(&mut self, ordinal: u64, group: Option<Group>, place: ReplayPlace) {
         if self.items.insert(ordinal, group).is_some() {
             debug_assert!(false, "{ordinal} is in replay twice");
             return;
@@ -90,7 +90,7 @@ impl Replay {
         let Some(group) = self.items.remove(&ordinal) else {
             return false;
         };
-        let mut place = Place::Any;
+        let mut place = ReplayPlace::Any;
         if let Some(group) = group
             && let Some(members) = self.groups.get_mut(&group.0)
         {
@@ -107,7 +107,7 @@ impl Replay {
     }
 
     /// Puts a whole group in another place.
-    pub(super) fn move_group(&mut self, group: Group, place: Place) {
+    pub(super) fn move_group(&mut self, group: Group, place: ReplayPlace) {
         let Some(members) = self.groups.get_mut(&group.0) else {
             return;
         };
@@ -126,7 +126,7 @@ impl Replay {
     }
 
     /// Asks for every group where it belongs now, and puts it there. For the rare event of a changed assignment.
-    pub(super) fn move_groups(&mut self, place_of: impl Fn(Group) -> Place) {
+    pub(super) fn move_groups(&mut self, place_of: impl Fn(Group) -> ReplayPlace) {
         let groups: Vec<Group> = self.groups.keys().map(|&group| Group(group)).collect();
         for group in groups {
             self.move_group(group, place_of(group));
@@ -160,28 +160,28 @@ impl Replay {
         *self = Self::default();
     }
 
-    fn enqueue(&mut self, ordinal: u64, place: Place) {
+    fn enqueue(&mut self, ordinal: u64, place: ReplayPlace) {
         match place {
-            Place::Any => {
+            ReplayPlace::Any => {
                 self.any.insert(ordinal);
             }
-            Place::Consumer(slot) => {
+            ReplayPlace::Consumer(slot) => {
                 if self.of_consumer.len() <= slot.index() {
                     self.of_consumer.resize_with(slot.index() + 1, BTreeSet::new);
                 }
                 self.of_consumer[slot.index()].insert(ordinal);
                 self.occupied.insert(slot);
             }
-            Place::Held => {}
+            ReplayPlace::Held => {}
         }
     }
 
-    fn dequeue(&mut self, ordinal: u64, place: Place) {
+    fn dequeue(&mut self, ordinal: u64, place: ReplayPlace) {
         match place {
-            Place::Any => {
+            ReplayPlace::Any => {
                 self.any.remove(&ordinal);
             }
-            Place::Consumer(slot) => {
+            ReplayPlace::Consumer(slot) => {
                 if let Some(queue) = self.of_consumer.get_mut(slot.index()) {
                     queue.remove(&ordinal);
                     if queue.is_empty() {
@@ -189,7 +189,7 @@ impl Replay {
                     }
                 }
             }
-            Place::Held => {}
+            ReplayPlace::Held => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use pharos_managed_ledger::cursor::AckOutcome;
 use pharos_types::Ordinal;
 use pharos_types::entry::Chunk;
 
-/// Who a consumer is to its dispatcher. Given by the caller, unique among the consumers of one subscription.
+/// An attached consumer. Given by the caller, unique at least among the consumers of one subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerKey(pub u64);
 

@@ -26,13 +26,13 @@ pub struct Memory {
 #[derive(Debug)]
 struct Inner {
     /// The lock is held for one operation and never over an await. Sessions' lock may be taken under it, not the other way.
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     sessions: Sessions,
     watchers: Watchers,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     items: BTreeMap<String, Stored>,
     /// Counts puts of the whole store, so that a key's version never comes back.
     revision: u64,
@@ -80,11 +80,11 @@ impl Memory {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, ReadError> {
+    fn read<T>(&self, read: impl FnOnce(&MemoryState) -> T) -> Result<T, ReadError> {
         let state = self.lock();
         if state.ended {
             Err(ReadError::Fault(shut_down()))

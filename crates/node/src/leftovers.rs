@@ -22,12 +22,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// What cleaning up came to, for the metrics page.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct CleanUpCounters {
     ledgers: AtomicU64,
     unnamed: AtomicU64,
 }
 
-impl Counters {
+impl CleanUpCounters {
     /// One family per counter.
     pub(crate) fn families(&self) -> [MetricFamily; 2] {
         [
@@ -56,9 +56,9 @@ pub(crate) async fn begin(
     metadata: Arc<dyn MetadataStore>,
     proof: MatchesLedgers,
     tasks: &mut JoinSet<()>,
-) -> Result<Arc<Counters>, CleanUpError> {
+) -> Result<Arc<CleanUpCounters>, CleanUpError> {
     let mut left = Leftovers::find(&*engine, &*metadata, proof).await?;
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(CleanUpCounters::default());
     let told = Arc::clone(&counters);
     tasks.spawn(async move {
         let mut pause = PAUSE_MIN;
@@ -80,7 +80,7 @@ async fn clean_up(
     left: &mut Leftovers,
     engine: &dyn LedgerEngine,
     metadata: &dyn MetadataStore,
-    counters: &Counters,
+    counters: &CleanUpCounters,
 ) -> Result<(), CleanUpError> {
     let done = left.clean_up(engine, metadata).await?;
     counters.ledgers.store(done.ledgers, Ordering::Relaxed);

@@ -23,7 +23,7 @@ use crate::ledgers::Ledger;
 
 /// What one journal has told the cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct JournalProgress {
     pub(crate) mark: Mark,
     /// Bytes written to the journal up to the mark since the store was opened.
     pub(crate) written: u64,
@@ -41,9 +41,9 @@ struct Half {
 
 #[derive(Debug, Default)]
 struct JournalState {
-    published: Progress,
+    published: JournalProgress,
     /// The end of the group that is being published, and the epoch it goes to.
-    publishing: Option<(Progress, u64)>,
+    publishing: Option<(JournalProgress, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ struct Halves {
 pub(crate) struct Swapped {
     pub(crate) epoch: u64,
     /// By journal.
-    pub(crate) progress: Vec<Progress>,
+    pub(crate) progress: Vec<JournalProgress>,
     pub(crate) touched: Vec<Arc<Ledger>>,
     pub(crate) bytes: u64,
     /// When its first entry came.
@@ -93,7 +93,7 @@ impl Cache {
     /// A cache of `bytes` bytes for journals that stand at these marks.
     pub(crate) fn new(bytes: u64, marks: &[Mark]) -> Self {
         let journal = |mark: &Mark| JournalState {
-            published: Progress {
+            published: JournalProgress {
                 mark: *mark,
                 written: 0,
             },
@@ -143,7 +143,7 @@ impl Cache {
 
     /// Effects of a group begin to appear; says in which epoch. `progress`: where the group ends, when nothing of it is
     /// left after this.
-    pub(crate) fn begin_publish(&self, journal: usize, progress: Option<Progress>) -> u64 {
+    pub(crate) fn begin_publish(&self, journal: usize, progress: Option<JournalProgress>) -> u64 {
         let mut state = self.lock();
         let epoch = state.epoch;
         if let Some(journal) = state.journals.get_mut(journal) {
@@ -255,7 +255,7 @@ impl Cache {
     }
 
     /// How far each journal is published.
-    pub(crate) fn progress(&self) -> Vec<Progress> {
+    pub(crate) fn progress(&self) -> Vec<JournalProgress> {
         self.lock().journals.iter().map(|j| j.published).collect()
     }
 
@@ -274,8 +274,8 @@ impl Halves {
 mod tests {
     use super::*;
 
-    fn progress(sequence: u64) -> Progress {
-        Progress {
+    fn progress(sequence: u64) -> JournalProgress {
+        JournalProgress {
             mark: Mark {
                 sequence,
                 ..Mark::default()

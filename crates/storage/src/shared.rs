@@ -18,7 +18,7 @@ use pharos_storage_format::runs::Run;
 use pharos_storage_format::superblock::Superblock;
 use pharos_types::LedgerId;
 
-use crate::cache::{Cache, Progress};
+use crate::cache::{Cache, JournalProgress};
 use crate::journal::segments::Segments;
 use crate::ledgers::{Ledger, Ledgers};
 use crate::logs::Logs;
@@ -146,7 +146,7 @@ pub(crate) struct Shared {
     pub(crate) ledger_next: AtomicU64,
     pub(crate) cache: Cache,
     /// Up to where each journal is covered by a durable checkpoint.
-    checkpointed: Mutex<Vec<Progress>>,
+    checkpointed: Mutex<Vec<JournalProgress>>,
     /// The number of the last durable checkpoint.
     generation: AtomicU64,
     /// Ledgers whose seal waits for a checkpoint.
@@ -243,7 +243,7 @@ impl Shared {
             pacer: Pacer::default(),
             places: Places::default(),
         };
-        let progress = |mark: &Mark| Progress {
+        let progress = |mark: &Mark| JournalProgress {
             mark: *mark,
             written: 0,
         };
@@ -301,12 +301,12 @@ impl Shared {
     }
 
     /// Up to where a journal is covered by a durable checkpoint.
-    pub(crate) fn checkpointed(&self, journal: usize) -> Progress {
+    pub(crate) fn checkpointed(&self, journal: usize) -> JournalProgress {
         let all = self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(journal).copied().unwrap_or_default()
     }
 
-    pub(crate) fn all_checkpointed(&self) -> Vec<Progress> {
+    pub(crate) fn all_checkpointed(&self) -> Vec<JournalProgress> {
         self.checkpointed
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -324,7 +324,7 @@ impl Shared {
     }
 
     /// A checkpoint with these marks is durable.
-    pub(crate) fn set_checkpointed(&self, progress: Vec<Progress>) {
+    pub(crate) fn set_checkpointed(&self, progress: Vec<JournalProgress>) {
         *self.checkpointed.lock().unwrap_or_else(PoisonError::into_inner) = progress;
         for journal in &self.journals {
             journal.bell.ring();

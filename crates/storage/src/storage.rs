@@ -23,7 +23,7 @@ use crate::journal::{self, Journal};
 use crate::ledgers::{Ledger, Phase};
 use crate::queue::{Op, Refused};
 use crate::read::job::{Need, ReadJob};
-use crate::read::{self, Plan, Wanted};
+use crate::read::{self, ReadPlan, Wanted};
 use crate::recovery;
 use crate::shared::Shared;
 use crate::writer::{Writer, queue_seal};
@@ -203,9 +203,9 @@ impl Storage {
             let (entries_left, bytes_left) = wanted.left();
             let plan = read::plan(&self.shared, &ledger, wanted.next, entries_left, bytes_left);
             let found = match plan {
-                Ok(Plan::End) => return wanted.end(None),
-                Ok(Plan::Memory(found)) => Ok(found),
-                Ok(Plan::Cold(dir, job)) => self.read_cold(dir, job).await,
+                Ok(ReadPlan::End) => return wanted.end(None),
+                Ok(ReadPlan::Memory(found)) => Ok(found),
+                Ok(ReadPlan::Cold(dir, job)) => self.read_cold(dir, job).await,
                 Err(error) => Err(error),
             };
             match found {

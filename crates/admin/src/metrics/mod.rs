@@ -71,7 +71,7 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
                 stats: &metrics.stats,
             })
             .collect();
-        topic::write(&mut page, &topics, topic::Counters::BySubscription);
+        topic::write(&mut page, &topics, topic::Grouping::BySubscription);
         topic::write_stages(&mut page, cluster, &snapshot.topics);
         classes::write(&mut page, cluster, &snapshot.topics);
     } else {
@@ -82,7 +82,7 @@ fn render(cluster: &str, single_topics: bool, snapshot: &MetricsSnapshot) -> Str
                 stats,
             })
             .collect();
-        topic::write(&mut page, &sums, topic::Counters::Together);
+        topic::write(&mut page, &sums, topic::Grouping::Together);
     }
     let counts: Vec<_> = namespaces
         .iter()

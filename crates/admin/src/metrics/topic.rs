@@ -103,7 +103,7 @@ static OUT: &[(&str, &str, &str, OfTopic)] = &[
 
 /// How counters of subscriptions are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counters {
+pub(super) enum Grouping {
     /// Each by itself.
     BySubscription,
     /// Those of a namespace's topics under one name would fall when one of the topics is unloaded; only sums are shown, which
@@ -111,11 +111,11 @@ pub(super) enum Counters {
     Together,
 }
 
-pub(super) fn write(page: &mut Page, rows: &[Row<'_>], counters: Counters) {
+pub(super) fn write(page: &mut Page, rows: &[Row<'_>], grouping: Grouping) {
     if rows.is_empty() {
         return;
     }
-    let together = counters == Counters::Together;
+    let together = grouping == Grouping::Together;
     if together {
         for (name, kind, help, value) in OUT {
             page.family(name, help, kind);

@@ -13,7 +13,7 @@ use super::format::{
     BLOCK, DATA_AT, GROUP_HEADER_BYTES, GroupHeader, Header, Kind, PART_BYTES_MAX, push_record, record_bytes,
     record_crc, round_up,
 };
-use super::state::State;
+use super::state::Contents;
 
 /// Zeros that are written at once when a copy grows.
 const FILL_BYTES: usize = 256 << 10;
@@ -304,7 +304,7 @@ impl Copy {
 /// What a copy gets when it is written again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Again<'a> {
-    pub(super) state: &'a State,
+    pub(super) state: &'a Contents,
     pub(super) store_id: u64,
     /// Never used before.
     pub(super) generation: u64,
@@ -315,7 +315,7 @@ pub(super) struct Again<'a> {
 }
 
 /// Whether everything in memory still has the checksum that it came with.
-fn check_memory(state: &State, store_id: u64) -> Result<(), CopyError> {
+fn check_memory(state: &Contents, store_id: u64) -> Result<(), CopyError> {
     for (key, item) in state.durable() {
         if item.crc != record_crc(store_id, key, Some(&item.value), item.version) {
             return Err(CopyError::Memory(key.to_owned()));

@@ -14,7 +14,7 @@ use pharos_runtime::fs::{Fs, is_no_space};
 use super::copy::{Again, Copy, CopyError, NewGroup, snapshot_bytes};
 use super::format::{COPIES, DATA_AT, round_up};
 use super::recover::{Recovered, copy_name};
-use super::state::State;
+use super::state::Contents;
 use crate::{Fault, OpenError};
 
 /// Why a group was not written.
@@ -100,7 +100,7 @@ impl Log {
         Ok(log)
     }
 
-    fn again<'a>(&self, state: &'a State) -> Again<'a> {
+    fn again<'a>(&self, state: &'a Contents) -> Again<'a> {
         Again {
             state,
             store_id: self.store_id,
@@ -157,13 +157,13 @@ impl Log {
 
     /// The largest group that fits, after the copies were written again if need be. What makes things smaller always does, one
     /// by one.
-    pub(super) fn group_bytes_max(&self, state: &State) -> u64 {
+    pub(super) fn group_bytes_max(&self, state: &Contents) -> u64 {
         let taken = DATA_AT + snapshot_bytes(state.bytes);
         self.bytes().saturating_sub(taken)
     }
 
     /// Makes a group durable in both copies. `state` is without it.
-    pub(super) fn append(&mut self, state: &State, group: &NewGroup) -> Result<(), Failure> {
+    pub(super) fn append(&mut self, state: &Contents, group: &NewGroup) -> Result<(), Failure> {
         self.try_append(state, group).map_err(|error| {
             let mut undone = true;
             if matches!(error, CopyError::Write(_)) && self.take_back.is_some() {
@@ -177,7 +177,7 @@ impl Log {
         })
     }
 
-    fn try_append(&mut self, state: &State, group: &NewGroup) -> Result<(), CopyError> {
+    fn try_append(&mut self, state: &Contents, group: &NewGroup) -> Result<(), CopyError> {
         self.mend(state)?;
         let bytes = round_up(group.bytes.len() as u64);
         for number in 0..self.copies.len() {
@@ -199,7 +199,7 @@ impl Log {
     }
 
     /// Finishes what a failed write left behind, before anything else is written.
-    fn mend(&mut self, state: &State) -> Result<(), CopyError> {
+    fn mend(&mut self, state: &Contents) -> Result<(), CopyError> {
         if let Some(ends) = &self.take_back {
             // The last copy first: while its header knows the group, the group must be somewhere.
             for (copy, end) in self.copies.iter_mut().zip(ends).rev() {
@@ -217,7 +217,7 @@ impl Log {
         Ok(())
     }
 
-    fn write_again(&mut self, number: usize, state: &State) -> Result<(), CopyError> {
+    fn write_again(&mut self, number: usize, state: &Contents) -> Result<(), CopyError> {
         self.generation += 1;
         let again = self.again(state);
         match self.copies.get_mut(number) {
@@ -227,7 +227,7 @@ impl Log {
     }
 
     /// Says that nothing is written after this. What could not be said costs the next start some time.
-    pub(super) fn close(&mut self, state: &State) -> Result<(), CopyError> {
+    pub(super) fn close(&mut self, state: &Contents) -> Result<(), CopyError> {
         self.mend(state)?;
         self.copies
             .iter_mut()

@@ -50,7 +50,7 @@ pub use witness::{Beside, MatchesLedgers};
 use log::Log;
 use queue::Queue;
 use recover::Recovered;
-use state::State;
+use state::Contents;
 use witness::Witness;
 use writer::{Parts as WriterParts, Writer};
 
@@ -103,17 +103,17 @@ pub struct Embedded {
 #[derive(Debug, Default)]
 struct Shared {
     /// The lock is held for one read, or to apply a group that is durable.
-    state: RwLock<State>,
+    state: RwLock<Contents>,
     /// Why nothing is written any more.
     fault: Mutex<Option<Arc<Fault>>>,
 }
 
 impl Shared {
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, Contents> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,7 +241,7 @@ impl Embedded {
         &self.dir
     }
 
-    fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, ReadError> {
+    fn read<T>(&self, read: impl FnOnce(&Contents) -> T) -> Result<T, ReadError> {
         match self.queue.is_open() {
             true => Ok(read(&self.shared.read())),
             false => Err(ReadError::Fault(ended())),
@@ -374,7 +374,7 @@ fn ended() -> Arc<Fault> {
 /// A store that holds nothing yet, with an id of its own.
 fn new_store() -> Recovered {
     Recovered {
-        state: State::default(),
+        state: Contents::default(),
         // The standard library's hasher is seeded by the system, which is all the randomness this needs.
         store_id: RandomState::new().build_hasher().finish(),
         generation: 0,

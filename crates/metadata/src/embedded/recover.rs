@@ -6,7 +6,7 @@ use pharos_runtime::fs::{Fs, OpenHow};
 
 use super::copy::FoundCopy;
 use super::format::{COPIES, FORMAT_VERSION, Header};
-use super::state::State;
+use super::state::Contents;
 use super::survey::{Flaw, Survey};
 use crate::{Fault, OpenError};
 
@@ -18,7 +18,7 @@ pub(super) fn copy_name(number: u32) -> String {
 /// What two copies say together.
 #[derive(Debug)]
 pub(super) struct Recovered {
-    pub(super) state: State,
+    pub(super) state: Contents,
     pub(super) store_id: u64,
     /// The highest of both.
     pub(super) generation: u64,
@@ -148,7 +148,7 @@ fn damaged(flaw: &Flaw, more: &str) -> OpenError {
 }
 
 /// The newest snapshot and the groups after it, from whichever copy has them.
-fn replay(surveys: &[Survey], known: u64) -> Result<State, OpenError> {
+fn replay(surveys: &[Survey], known: u64) -> Result<Contents, OpenError> {
     let bases = surveys.iter().filter_map(|survey| survey.base.as_ref());
     let Some(base) = bases.max_by_key(|base| base.number) else {
         return Err(first_flaw(surveys));

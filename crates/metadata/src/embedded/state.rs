@@ -30,7 +30,7 @@ impl Stored {
 
 /// All keys. Changed by the write thread only, after the change is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct Contents {
     items: BTreeMap<String, Stored>,
     /// The last version given out. Counts changes of the whole store, so that a key's version never comes back.
     pub(super) revision: u64,
@@ -40,7 +40,7 @@ pub(super) struct State {
     pub(super) bytes: u64,
 }
 
-impl State {
+impl Contents {
     pub(super) fn get(&self, key: &str) -> Option<&Stored> {
         self.items.get(key)
     }

@@ -7,7 +7,7 @@ use super::format::{
     BLOCK, COPIES, DATA_AT, GROUP_HEADER_BYTES, GroupHeader, HEADER_BYTES, Header, Kind, NoHeader, Record,
     decode_records,
 };
-use super::state::State;
+use super::state::Contents;
 
 /// A place in a file that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Survey {
     /// A header of another release, where no other is right.
     pub(super) version: Option<u32>,
     /// The snapshot, where it is whole.
-    pub(super) base: Option<State>,
+    pub(super) base: Option<Contents>,
     /// The groups that are right, by number.
     pub(super) groups: BTreeMap<u64, Group>,
     /// Where the groups from the snapshot on stop following each other.
@@ -126,7 +126,7 @@ impl Survey {
     }
 
     fn read_snapshot(&mut self, header: &Header, bytes: &[u8]) {
-        let mut state = State::default();
+        let mut state = Contents::default();
         state.number = header.base;
         let mut at = DATA_AT;
         while at < header.log_at {

@@ -14,7 +14,7 @@ use super::Shared;
 use super::copy::{NewGroup, new_group_bytes};
 use super::format::{Record, push_record, record_bytes, record_crc};
 use super::log::{Failure, Log, Reserve};
-use super::state::{State, Stored};
+use super::state::{Contents, Stored};
 use super::witness::Witness;
 use crate::session::Sessions;
 use crate::watch::Watchers;
@@ -72,7 +72,7 @@ pub(super) struct Parts {
 }
 
 /// What becomes of some of the changes that wait.
-struct Plan {
+struct WritePlan {
     /// One for each, the first ones that wait.
     answers: Vec<Answer>,
     /// What changes, and whose key it is if it is ephemeral.
@@ -354,10 +354,10 @@ fn refusal(sessions: &Sessions, write: &Write, current: Option<Current>) -> Opti
 fn plan(
     log: &mut Log,
     sessions: &Sessions,
-    state: &State,
+    state: &Contents,
     writes: &[Write],
-) -> Result<Plan, (Failure, usize)> {
-    let mut plan = Plan {
+) -> Result<WritePlan, (Failure, usize)> {
+    let mut plan = WritePlan {
         answers: Vec::new(),
         changes: Vec::new(),
         bytes: new_group_bytes(),
@@ -421,7 +421,7 @@ fn plan(
     Ok(plan)
 }
 
-impl Plan {
+impl WritePlan {
     /// The change happens. Says which version it makes.
     fn add(&mut self, store_id: u64, write: &Write, session: Option<SessionId>) -> u64 {
         self.revision += 1;

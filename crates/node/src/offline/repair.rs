@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use pharos_metadata::MetadataStore as _;
-use pharos_storage::offline::{Access, Plan, PlannedAction, Refusal};
+use pharos_storage::offline::{Access, PlannedAction, Refusal, RepairPlan};
 use pharos_types::TopicName;
 use serde_json::json;
 
@@ -92,7 +92,7 @@ fn forget_cursors(asked: &Asked<'_>, topic: &str, yes: bool) -> anyhow::Result<u
     Ok(0)
 }
 
-fn announced(plan: &Plan, yes: bool) -> String {
+fn announced(plan: &RepairPlan, yes: bool) -> String {
     let word = if yes { "repair" } else { "would repair" };
     let mut out = String::new();
     for action in &plan.actions {
@@ -121,7 +121,7 @@ fn backup(action: &PlannedAction) -> Option<String> {
     Some(name.to_string_lossy().into_owned())
 }
 
-fn in_json(plan: &Plan, done: bool) -> serde_json::Value {
+fn in_json(plan: &RepairPlan, done: bool) -> serde_json::Value {
     let actions = plan.actions.iter();
     let actions =
         actions.map(|action| json!({ "file": action.file, "what": action.what, "backup": action.backup }));

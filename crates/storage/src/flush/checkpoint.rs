@@ -9,13 +9,17 @@ use pharos_storage_format::names::{CHECKPOINT, CHECKPOINT_TMP};
 
 use super::{Flusher, Trouble};
 use crate::OpenStoreError;
-use crate::cache::Progress;
+use crate::cache::JournalProgress;
 use crate::shared::Shared;
 use crate::stats::bump;
 
 impl Flusher {
     /// Makes durable what ledgers and logs say now, with journals covered up to `progress`.
-    pub(super) fn write_checkpoint(&mut self, progress: Vec<Progress>, clean: bool) -> Result<(), Trouble> {
+    pub(super) fn write_checkpoint(
+        &mut self,
+        progress: Vec<JournalProgress>,
+        clean: bool,
+    ) -> Result<(), Trouble> {
         let generation = self.shared.generation() + 1;
         let checkpoint = collect(&self.shared, &progress, generation, clean);
         let dir = self
@@ -70,7 +74,7 @@ impl Flusher {
 }
 
 /// What a checkpoint says. The marks were taken before; ledgers and logs may be ahead of them, never behind.
-fn collect(shared: &Shared, progress: &[Progress], generation: u64, clean: bool) -> Checkpoint {
+fn collect(shared: &Shared, progress: &[JournalProgress], generation: u64, clean: bool) -> Checkpoint {
     let ledger_next = shared.ledger_next.load(Ordering::Acquire);
     let mut ledgers: Vec<_> = shared
         .ledgers

@@ -31,7 +31,7 @@ use pharos_storage_format::file::LogFile;
 use pharos_storage_format::index_batch::IndexRun;
 use pharos_storage_format::runs::{Run, Runs};
 
-use crate::cache::{Progress, Swapped};
+use crate::cache::{JournalProgress, Swapped};
 use crate::ledgers::Ledger;
 use crate::removals::Removals;
 use crate::shared::{BUFFERS_KEPT, Pace, Part, Shared};
@@ -86,7 +86,7 @@ pub(crate) struct Flusher {
 #[derive(Debug)]
 struct Work {
     bytes: u64,
-    progress: Vec<Progress>,
+    progress: Vec<JournalProgress>,
     /// By directory.
     shares: Vec<Share>,
     /// All shares are done; the checkpoint is left.

@@ -130,7 +130,7 @@ impl Pacer {
     }
 
     fn long_rest(&self, piece: u64) -> Duration {
-        let progress = Progress {
+        let progress = FlushProgress {
             done: self.done,
             total: self.total,
             piece,
@@ -158,7 +158,7 @@ impl Pacer {
 
 /// How a flush stands.
 #[derive(Clone, Copy, Debug)]
-struct Progress {
+struct FlushProgress {
     /// Bytes in quarters.
     done: u64,
     total: u64,
@@ -170,7 +170,7 @@ struct Progress {
     elapsed: Duration,
 }
 
-impl Progress {
+impl FlushProgress {
     /// How long to rest now.
     fn rest(&self) -> Duration {
         let whole = u128::from(self.total.max(1));
@@ -195,8 +195,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Half of the work is done, in a half of 128 MiB.
-    fn half_done(filled_mib: u64) -> Progress {
-        Progress {
+    fn half_done(filled_mib: u64) -> FlushProgress {
+        FlushProgress {
             done: 2 * 128 * MIB,
             total: 4 * 128 * MIB,
             piece: 3 * MIB,

@@ -11,7 +11,7 @@ use pharos_storage_format::checkpoint::Mark;
 use pharos_types::LedgerId;
 
 use super::{Journal, Placed};
-use crate::cache::Progress;
+use crate::cache::JournalProgress;
 use crate::chunk::CachedEntry;
 use crate::ledgers::{Ledger, Phase};
 use crate::queue::Op;
@@ -39,7 +39,7 @@ impl Journal {
             byte_offset: active.end,
             sequence: self.sequence,
         });
-        let progress = mark.filter(|_| whole).map(|mark| Progress {
+        let progress = mark.filter(|_| whole).map(|mark| JournalProgress {
             mark,
             written: self.written,
         });

@@ -38,7 +38,7 @@ pub use entries::EntryView;
 pub use file::{Item, Value};
 pub use findings::{Effect, Finding, LostEntries, Remedy, Report, Totals};
 pub use overview::{JournalView, LedgerView, LogView, Overview, RunView, SegmentUse, SegmentView};
-pub use repair::{Plan, PlannedAction, Refusal};
+pub use repair::{PlannedAction, Refusal, RepairPlan};
 
 use base::{Base, BaseState};
 use dirs::Dir;

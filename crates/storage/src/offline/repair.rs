@@ -57,14 +57,14 @@ pub struct Refusal {
 
 /// What a repair would do and what it would not.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct RepairPlan {
     /// In this order.
     pub actions: Vec<PlannedAction>,
     /// What stays as it is.
     pub refused: Vec<Refusal>,
 }
 
-impl Plan {
+impl RepairPlan {
     fn add(&mut self, fs: &dyn Fs, file: PathBuf, what: impl Into<String>, action: Action) {
         let there = fs.open(&file, OpenHow::READ).is_ok();
         let ending = if matches!(action, Action::Cut(_)) {
@@ -115,8 +115,8 @@ impl Offline {
     ///
     /// # Errors
     /// As for `check`.
-    pub fn plan(&self, progress: OnProgress<'_>) -> Result<Plan, OfflineError> {
-        let mut plan = Plan::default();
+    pub fn plan(&self, progress: OnProgress<'_>) -> Result<RepairPlan, OfflineError> {
+        let mut plan = RepairPlan::default();
         for dir in self.ledgers.iter().chain(&self.journals) {
             self.plan_version(dir, &mut plan);
         }
@@ -131,7 +131,7 @@ impl Offline {
         Ok(plan)
     }
 
-    fn plan_version(&self, dir: &Dir, plan: &mut Plan) {
+    fn plan_version(&self, dir: &Dir, plan: &mut RepairPlan) {
         let Some(superblock) = dir.superblock else { return };
         let what = match dir.version {
             VersionState::Whole => return,
@@ -148,7 +148,7 @@ impl Offline {
         );
     }
 
-    fn plan_checkpoint(&self, plan: &mut Plan) -> Result<(), OfflineError> {
+    fn plan_checkpoint(&self, plan: &mut RepairPlan) -> Result<(), OfflineError> {
         let path = &self.base.path;
         let mut write = |found: &Checkpoint, what: &str| {
             let action = Action::Checkpoint(Box::new(found.clone()));
@@ -230,7 +230,7 @@ impl Offline {
         }))
     }
 
-    fn plan_logs(&self, survey: &Survey, plan: &mut Plan) {
+    fn plan_logs(&self, survey: &Survey, plan: &mut RepairPlan) {
         for log in &survey.logs {
             let Some(file) = &log.file else { continue };
             if log.index != IndexState::Whole {
@@ -264,7 +264,11 @@ impl Offline {
     ///
     /// # Errors
     /// [`OfflineError`]; what was done before stays done.
-    pub fn repair(&self, plan: &Plan, tell: &mut dyn FnMut(&PlannedAction)) -> Result<(), OfflineError> {
+    pub fn repair(
+        &self,
+        plan: &RepairPlan,
+        tell: &mut dyn FnMut(&PlannedAction),
+    ) -> Result<(), OfflineError> {
         if self.access != Access::Change {
             return Err(OfflineError::unusable(
                 &self.base.path,
@@ -406,7 +410,7 @@ impl Offline {
 }
 
 /// What is lost stays lost, and is said.
-fn refuse_losses(survey: &Survey, plan: &mut Plan) {
+fn refuse_losses(survey: &Survey, plan: &mut RepairPlan) {
     for lost in &survey.lost {
         let last = lost.first + lost.count - 1;
         let (ledger, first) = (lost.ledger, lost.first);

@@ -52,7 +52,7 @@ pub(crate) const THREADS: usize = 4;
 const SPANS_MAX: usize = 16;
 
 /// What is to be done for a read call now.
-pub(crate) enum Plan {
+pub(crate) enum ReadPlan {
     /// Entries from memory; the call may go on behind them.
     Memory(Found),
     /// To be read from the logs of this directory.
@@ -68,17 +68,17 @@ pub(crate) fn plan(
     first: u64,
     entries_max: usize,
     bytes_max: usize,
-) -> Result<Plan, ReadError> {
+) -> Result<ReadPlan, ReadError> {
     let state = ledger.lock();
     if state.deleted {
         return Err(ReadError::NoSuchLedger(ledger.id));
     }
     if first >= state.end {
-        return Ok(Plan::End);
+        return Ok(ReadPlan::End);
     }
     let found = from_memory(&state, first, entries_max, bytes_max);
     if !found.is_empty() {
-        return Ok(Plan::Memory(Found {
+        return Ok(ReadPlan::Memory(Found {
             entries: found,
             is_full: false,
         }));
@@ -96,7 +96,7 @@ pub(crate) fn plan(
         bytes_max,
         shared.extents.pool(),
     );
-    Ok(Plan::Cold(ledger.dir, Box::new(job)))
+    Ok(ReadPlan::Cold(ledger.dir, Box::new(job)))
 }
 
 fn from_memory(state: &LedgerState, first: u64, entries_max: usize, bytes_max: usize) -> Vec<ReadEntry> {

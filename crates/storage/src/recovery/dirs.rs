@@ -22,7 +22,7 @@ pub(super) struct Dirs {
     pub(super) locks: Vec<Box<dyn FsLock>>,
 }
 
-struct Look {
+struct SeenDir {
     path: PathBuf,
     role: Role,
     number: u32,
@@ -48,7 +48,7 @@ pub(super) fn open(fs: &Arc<dyn Fs>, base: &Path, options: &Options) -> Result<D
     );
     for (path, role, number) in all {
         locks.push(lock(&**fs, path)?);
-        looks.push(Look {
+        looks.push(SeenDir {
             path: path.clone(),
             role,
             number,
@@ -128,7 +128,7 @@ fn read(fs: &dyn Fs, dir: &Path) -> Result<Option<Superblock>, OpenStoreError> {
 }
 
 /// The store's id, when all directories belong to one store.
-fn check(looks: &[Look]) -> Result<u64, OpenStoreError> {
+fn check(looks: &[SeenDir]) -> Result<u64, OpenStoreError> {
     let known = looks.first().and_then(|look| look.superblock);
     let store_id = known.map(|superblock| superblock.store_id);
     for look in looks {
@@ -149,7 +149,7 @@ fn check(looks: &[Look]) -> Result<u64, OpenStoreError> {
     Ok(store_id.unwrap_or_else(|| RandomState::new().build_hasher().finish()))
 }
 
-fn make(fs: &dyn Fs, look: &Look, store_id: u64, block_bytes: u32) -> Result<Superblock, OpenStoreError> {
+fn make(fs: &dyn Fs, look: &SeenDir, store_id: u64, block_bytes: u32) -> Result<Superblock, OpenStoreError> {
     let superblock = Superblock {
         block_bytes,
         store_id,

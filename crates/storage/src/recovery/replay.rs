@@ -27,7 +27,7 @@ use pharos_storage_format::segment_header::{NO_SEGMENT, SegmentEnd, SegmentHeade
 use pharos_types::LedgerId;
 
 use crate::OpenStoreError;
-use crate::cache::Progress;
+use crate::cache::JournalProgress;
 use crate::chunk::CachedEntry;
 use crate::flush::Flusher;
 use crate::journal::on_deleted;
@@ -67,7 +67,7 @@ struct Current {
     number: usize,
     path: PathBuf,
     segment: u32,
-    progress: Progress,
+    progress: JournalProgress,
     damaged: bool,
 }
 
@@ -231,7 +231,7 @@ impl<'a> Replay<'a> {
             number,
             path: candidate.file.path.clone(),
             segment: candidate.file.id,
-            progress: Progress {
+            progress: JournalProgress {
                 mark,
                 written: ended.written,
             },
@@ -316,7 +316,7 @@ impl<'a> Replay<'a> {
             number,
             path: path.to_owned(),
             segment: 0,
-            progress: Progress::default(),
+            progress: JournalProgress::default(),
             damaged: false,
         };
         let bad = Bad {
@@ -344,7 +344,7 @@ impl<'a> Replay<'a> {
                     .ledger_next
                     .fetch_max(group.ledger_next, Ordering::AcqRel);
                 self.done_bytes += u64::from(group.record_bytes);
-                current.progress = Progress {
+                current.progress = JournalProgress {
                     mark: Mark {
                         segment: current.segment,
                         byte_offset,
