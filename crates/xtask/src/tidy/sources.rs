@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(
             panics(&[
                 file("crates/wire/src/a.rs", text),
-                file("crates/cli/src/a.rs", text)
+                file("crates/bench/src/a.rs", text)
             ]),
             ["crates/wire/src/a.rs:2: fn a() { b.unwrap(); }"]
         );
