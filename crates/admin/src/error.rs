@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 
 use pharos_admin_api::ErrorData;
 use pharos_auth::Denied;
-use pharos_broker::admin::AdminError;
+use pharos_broker_admin::AdminError;
 use pharos_types::TopicName;
 
 /// Why a request failed. Every failure the door answers with is one of these.

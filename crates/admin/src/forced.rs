@@ -8,7 +8,7 @@ use std::convert::identity;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use pharos_broker::admin::AdminError;
+use pharos_broker_admin::AdminError;
 use pharos_catalog::{ListMode, NamespaceError};
 use pharos_runtime::many;
 use pharos_types::{Domain, NamespaceName, TopicName};

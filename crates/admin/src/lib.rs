@@ -1,7 +1,7 @@
 //! The admin front door: the REST API that existing admin tools speak, lookups over HTTP, metrics, and status.
 //!
 //! Stateless: every request is answered from the [`Catalog`](pharos_catalog::Catalog) (stored facts) and the
-//! [`Resources`](pharos_broker::admin::Resources) (what the broker does). Paths, codes and JSON keys are those of
+//! [`Resources`](pharos_broker_admin::Resources) (what the broker does). Paths, codes and JSON keys are those of
 //! Pulsar; every error is JSON with a `reason`.
 //!
 //! What is deliberately absent: policies that no part of the broker acts on. Setting one is refused with 501 and a

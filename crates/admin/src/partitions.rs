@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
 use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
-use pharos_broker::admin::{AdminError, AdminResult};
+use pharos_broker_admin::{AdminError, AdminResult};
 use pharos_runtime::many;
 use pharos_types::TopicName;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pharos_auth::Access;
-use pharos_broker::admin::{
+use pharos_broker_admin::{
     BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin, TopicAdmin,
 };
 use pharos_catalog::Catalog;

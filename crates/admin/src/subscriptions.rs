@@ -10,8 +10,8 @@ use axum::http::StatusCode;
 use pharos_admin_api::query::{self, CreateSubscriptionQuery, ForceQuery};
 use pharos_admin_api::routes::subscriptions as routes;
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
-use pharos_broker::admin::{AdminError, AdminResult, BroadcastQuery, Place};
 use pharos_broker::properties::Holder;
+use pharos_broker_admin::{AdminError, AdminResult, BroadcastQuery, Place};
 use pharos_runtime::many;
 use pharos_types::{Position, SubscriptionName, TopicName};
 

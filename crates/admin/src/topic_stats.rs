@@ -10,7 +10,7 @@ use pharos_admin_api::{
     ManagedLedgerInfo, PartitionedManagedLedgerInfo, PartitionedTopicInternalStats, PartitionedTopicMetadata,
     PartitionedTopicStats, PersistentTopicInternalStats, TopicStats,
 };
-use pharos_broker::admin::StatsFlags;
+use pharos_broker_admin::StatsFlags;
 use pharos_types::TopicName;
 
 use crate::body::QueryOf;

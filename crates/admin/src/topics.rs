@@ -15,8 +15,8 @@ use pharos_admin_api::query::{
 };
 use pharos_admin_api::routes::topics as routes;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
-use pharos_broker::admin::{AdminError, LastMessage};
 use pharos_broker::properties::Holder;
+use pharos_broker_admin::{AdminError, LastMessage};
 use pharos_catalog::ListMode;
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use pharos_auth::Access;
-use pharos_broker::{Backend, Broker, Threads};
+use pharos_broker::{Broker, Threads};
+use pharos_broker_admin::Backend;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pharos_broker::admin::{MetricFamily, MetricKind};
+use pharos_broker_admin::{MetricFamily, MetricKind};
 use pharos_ledger::LedgerEngine;
 use pharos_managed_ledger::{CleanUpError, Leftovers};
 use pharos_metadata::{MatchesLedgers, MetadataStore};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use pharos_broker::admin::{MetricFamily, MetricKind, MetricSample};
 use pharos_broker::offload::OffloadOptions;
+use pharos_broker_admin::{MetricFamily, MetricKind, MetricSample};
 use pharos_ledger::offload::{LedgerOffloader as _, OffloadTarget};
 use pharos_managed_ledger::{OffloadPolicy, ReadFirst};
 use pharos_offload::{Offloader, Options, Stats, drivers};

@@ -1,6 +1,6 @@
 //! What the embedded engine says of itself, for the metrics page.
 
-use pharos_broker::admin::{MetricFamily, MetricKind, MetricSample};
+use pharos_broker_admin::{MetricFamily, MetricKind, MetricSample};
 use pharos_storage::Stats;
 
 /// One family per counter.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use pharos_admin::{Admin, AdminOptions};
 use pharos_auth::Access;
-use pharos_broker::{Backend, Threads};
+use pharos_broker::Threads;
+use pharos_broker_admin::Backend;
 use pharos_catalog::{Catalog, CatalogOptions, Policies};
 use pharos_client::{
     ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pharos_auth::{Access, Action, Authorizer, Denied, Principal, Resource};
-use pharos_broker::admin::SubscriptionAdmin as _;
 use pharos_broker::broker::start;
-use pharos_broker::{Backend, Broker, Options, Threads};
+use pharos_broker::{Broker, Options, Threads};
+use pharos_broker_admin::Backend;
+use pharos_broker_admin::SubscriptionAdmin as _;
 use pharos_catalog::schema::SchemaVersion;
 use pharos_catalog::{Catalog, CatalogOptions, ListMode};
 use pharos_client::RawConnection;

@@ -1,6 +1,6 @@
 //! Metrics of the broker as a whole: sums over topics, connections, lookups, and the stages of a message's way.
 
-use pharos_broker::admin::MetricsSnapshot;
+use pharos_broker_admin::MetricsSnapshot;
 
 use super::page::Page;
 

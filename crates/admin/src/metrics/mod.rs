@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use pharos_admin_api::TopicStats;
 use pharos_admin_api::routes::brokers as routes;
-use pharos_broker::admin::{MetricKind, MetricSample, MetricsSnapshot};
+use pharos_broker_admin::{MetricKind, MetricSample, MetricsSnapshot};
 
 use crate::endpoint::{Endpoint, on};
 use crate::error::ApiResult;
@@ -122,7 +122,7 @@ fn by_namespace(snapshot: &MetricsSnapshot) -> BTreeMap<String, (usize, TopicSta
     sums
 }
 
-fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker::admin::MetricFamily) {
+fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker_admin::MetricFamily) {
     let kind = match family.kind {
         MetricKind::Counter => "counter",
         MetricKind::Gauge => "gauge",

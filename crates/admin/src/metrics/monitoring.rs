@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use pharos_broker::admin::MetricsSnapshot;
+use pharos_broker_admin::MetricsSnapshot;
 
 /// Sums over the loaded topics of a namespace.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use pharos_admin_api::{BroadcastSummary, SubscriptionStats, TopicStats};
-use pharos_broker::admin::{MetricFamily, Stage, TopicMetrics};
 use pharos_broker::topic::EntrySizes;
+use pharos_broker_admin::{MetricFamily, Stage, TopicMetrics};
 use pharos_runtime::Histogram;
 
 use super::*;

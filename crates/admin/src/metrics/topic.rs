@@ -1,7 +1,7 @@
 //! Metrics of topics and subscriptions, or of a namespace's topics together.
 
 use pharos_admin_api::{SubscriptionStats, TopicStats};
-use pharos_broker::admin::TopicMetrics;
+use pharos_broker_admin::TopicMetrics;
 
 use super::page::{Labels, Page};
 

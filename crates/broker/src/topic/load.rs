@@ -362,7 +362,8 @@ impl Topics {
 }
 
 /// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded.
-pub(crate) fn storage_name(name: &TopicName) -> String {
+#[must_use]
+pub fn storage_name(name: &TopicName) -> String {
     let mut local = String::new();
     for byte in name.local().bytes() {
         match byte {

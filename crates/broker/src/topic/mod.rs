@@ -70,7 +70,8 @@ pub use figures::{
     StreamConsumerFigures, SubscriptionFigures, TopicFigures, Wanted,
 };
 pub use load::Access;
-pub(crate) use load::{Topics, storage_name};
+pub(crate) use load::Topics;
+pub use load::storage_name;
 pub use lookup::LastMessage;
 pub use manage::DurableSubscription;
 pub(crate) use manage::backlog_entry;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use pharos_broker::admin::SubscriptionAdmin as _;
 use pharos_broker::topic::SubscriptionType;
+use pharos_broker_admin::SubscriptionAdmin as _;
 use pharos_runtime::clock;
 use pharos_sim::tell;
 

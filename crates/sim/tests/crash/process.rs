@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
-use pharos_broker::{Backend, Broker, Options, Threads};
+use pharos_broker::{Broker, Options, Threads};
+use pharos_broker_admin::Backend;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::{Beside, MetadataStore};

@@ -17,8 +17,9 @@ const OUTSIDE: &str = "xtask";
 
 /// What speaks a protocol, and the crates below the front doors, which know none.
 const PROTOCOL: &str = "wire";
-const KNOW_NO_PROTOCOL: [&str; 9] = [
+const KNOW_NO_PROTOCOL: [&str; 10] = [
     "broker",
+    "broker-admin",
     "catalog",
     "dispatch",
     "ledger",

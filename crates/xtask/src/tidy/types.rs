@@ -12,7 +12,7 @@ const METHODS_MAX: usize = 60;
 const LARGER: [(&str, &str, usize); 6] = [
     ("broker", "Topic", 168),
     ("broker", "Shard", 106),
-    ("broker", "Backend", 90),
+    ("broker-admin", "Backend", 90),
     ("catalog", "Catalog", 130),
     ("managed-ledger", "ManagedLedger", 75),
     // Generated: one for each command of the protocol.

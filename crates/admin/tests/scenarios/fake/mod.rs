@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use pharos_broker::admin::{
+use pharos_broker_admin::{
     AdminError, AdminResult, BrokerAdmin, MessageAdmin, MetricsSnapshot, OffloadAdmin,
 };
 use pharos_catalog::Catalog;

@@ -1,7 +1,7 @@
 //! Stats that show what was last asked of each subscription.
 
 use pharos_admin_api::{ManagedLedgerInfo, PersistentTopicInternalStats, SubscriptionStats, TopicStats};
-use pharos_broker::admin::{AdminResult, LastMessage, StatsAdmin, StatsFlags};
+use pharos_broker_admin::{AdminResult, LastMessage, StatsAdmin, StatsFlags};
 use pharos_types::{Position, TopicName};
 
 use super::{FakeBroker, now};

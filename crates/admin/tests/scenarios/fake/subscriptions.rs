@@ -1,7 +1,7 @@
 //! Subscriptions remember what was asked of them.
 
 use pharos_admin_api::{BroadcastConsumer, BroadcastDetails, BroadcastSummary};
-use pharos_broker::admin::{AdminError, AdminResult, BroadcastQuery, Place, SubscriptionAdmin};
+use pharos_broker_admin::{AdminError, AdminResult, BroadcastQuery, Place, SubscriptionAdmin};
 use pharos_types::{SubscriptionName, TopicName};
 
 use super::{FakeBroker, Properties, Subscription, now};

@@ -1,6 +1,6 @@
 //! Topics are what the catalog says, and nothing besides.
 
-use pharos_broker::admin::{AdminError, AdminResult, LastMessage, TopicAdmin};
+use pharos_broker_admin::{AdminError, AdminResult, LastMessage, TopicAdmin};
 use pharos_types::TopicName;
 
 use super::{FakeBroker, Properties, now};

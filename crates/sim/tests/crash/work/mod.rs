@@ -11,13 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pharos_broker::Backend;
-use pharos_broker::admin::{Place, SubscriptionAdmin as _, TopicAdmin as _};
 use pharos_broker::shard::Shard;
 use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
     SubscriptionType,
 };
+use pharos_broker_admin::{Backend, Place, SubscriptionAdmin as _, TopicAdmin as _};
 use pharos_dispatch::{KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_runtime::random::Random;
@@ -354,7 +353,7 @@ impl World {
         let mut model = self.model.borrow_mut();
         let last = model.message_last();
         let known = model.topic(&topic);
-        use pharos_broker::admin::AdminError as E;
+        use pharos_broker_admin::AdminError as E;
         match outcome {
             Ok(()) => {
                 self.reach("topics deleted");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pharos_admin_api::TenantInfo;
-use pharos_broker::admin::{AdminError, Place, SubscriptionAdmin as _, TopicAdmin as _};
+use pharos_broker_admin::{AdminError, Place, SubscriptionAdmin as _, TopicAdmin as _};
 use pharos_catalog::Policies;
 use pharos_catalog::schema::{SchemaInfo, SchemaType};
 use pharos_runtime::random::Random;

@@ -1,0 +1,129 @@
+//! Partitioned topics: metadata in the catalog, and the partitions' data and subscriptions on their homes.
+
+use std::collections::BTreeMap;
+use std::convert::identity;
+
+use pharos_runtime::many;
+use pharos_types::{Domain, SubscriptionName, TopicName};
+
+use super::Backend;
+use crate::resource::AdminError;
+use pharos_broker::error::{CursorError, TopicError};
+use pharos_broker::topic::{DeleteTurn, DurableSubscription, StartAt};
+use pharos_catalog::PartitionedTopicError;
+
+impl Backend {
+    pub(super) async fn create_partitioned(
+        &self,
+        name: TopicName,
+        partitions: u32,
+        properties: BTreeMap<String, String>,
+        metadata_only: bool,
+    ) -> Result<(), AdminError> {
+        Ok(self
+            .catalog()
+            .create_partitioned(&name, partitions, properties, !metadata_only)
+            .await?)
+    }
+
+    /// The new partitions exist a moment before their subscriptions do. Nothing is missed all the same: these start at
+    /// the first entry, and without a durable cursor nothing but closed ledgers is ever trimmed.
+    pub(super) async fn grow_partitioned(&self, name: TopicName, partitions: u32) -> Result<(), AdminError> {
+        let Some(before) = self.catalog().partitioned_topic(&name) else {
+            return Err(AdminError::Conflict("Topic is not partitioned topic".to_owned()));
+        };
+        let (wishes, bare) = self.subscriptions_of(&name, before.partitions).await?;
+        self.catalog().grow_partitioned(&name, partitions).await?;
+        if name.domain() == Domain::NonPersistent {
+            return Ok(()); // Nothing waits in a subscription without consumers, so none is missed.
+        }
+        let mut new: Vec<_> = (before.partitions..partitions)
+            .map(|index| name.with_partition(index))
+            .collect();
+        if new.is_empty() {
+            // The same number again: an earlier attempt may have got as far as the partitions.
+            new = bare;
+        }
+        let subscribe = |partition| self.subscribe_partition(partition, wishes.clone());
+        many(new, subscribe, identity).await
+    }
+
+    /// The durable subscriptions that any partition has, and the partitions that have none.
+    async fn subscriptions_of(
+        &self,
+        name: &TopicName,
+        partitions: u32,
+    ) -> Result<(BTreeMap<SubscriptionName, DurableSubscription>, Vec<TopicName>), AdminError> {
+        let (mut wishes, mut bare) = (BTreeMap::new(), Vec::new());
+        let made = (0..partitions)
+            .map(|index| name.with_partition(index))
+            .filter(|partition| self.catalog().topic_exists(partition));
+        let ask = |partition: TopicName| async move {
+            let of = partition.clone();
+            let found = self.at_any_home(
+                partition,
+                |topic| async move { Ok(topic.durable_subscriptions()) },
+            );
+            Ok::<_, AdminError>((of, found.await?))
+        };
+        many(made, ask, |found| {
+            let (partition, found) = found?;
+            if found.is_empty() {
+                bare.push(partition);
+            }
+            wishes.extend(found.into_iter().map(|wish| (wish.name.clone(), wish)));
+            Ok::<_, AdminError>(())
+        })
+        .await?;
+        Ok((wishes, bare))
+    }
+
+    async fn subscribe_partition(
+        &self,
+        partition: TopicName,
+        wishes: BTreeMap<SubscriptionName, DurableSubscription>,
+    ) -> Result<(), AdminError> {
+        let outcome = self.at_home(partition, |topic| async move {
+            for wish in wishes.into_values() {
+                let made = topic.create_subscription(
+                    wish.name,
+                    StartAt::Earliest,
+                    wish.is_broadcast,
+                    &wish.properties,
+                );
+                match made.await {
+                    // A consumer that knew of the new partition was faster.
+                    Ok(()) | Err(CursorError::Exists(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        });
+        outcome.await
+    }
+
+    /// Every partition is held before the mark is set: if one is in use, all are there as before.
+    pub(super) async fn delete_partitioned(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
+        let Some(whole) = self.catalog().partitioned_topic(&name) else {
+            return Err(PartitionedTopicError::NotPartitioned(name).into());
+        };
+        let partitions = (0..whole.partitions).map(|index| name.with_partition(index));
+        let mut held = Vec::new();
+        let hold = |partition| self.hold_for_delete(partition, force);
+        many(partitions, hold, |turn| {
+            held.push(turn?);
+            Ok::<_, AdminError>(())
+        })
+        .await?;
+        self.catalog().begin_delete_partitioned(&name).await?;
+        let delete = |turn: DeleteTurn| async move {
+            match turn.delete().await {
+                // It was never made.
+                Ok(()) | Err(TopicError::NotFound(_)) => Ok(()),
+                Err(error) => Err(AdminError::from(error)),
+            }
+        };
+        many(held, delete, identity).await?;
+        Ok(self.catalog().delete_partitioned(&name).await?)
+    }
+}

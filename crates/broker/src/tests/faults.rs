@@ -1,0 +1,89 @@
+//! Topics whose log takes no more writes: those that can come back do, by themselves.
+
+use pharos_ledger::StorageFault;
+use pharos_types::Ordinal;
+
+use super::*;
+
+/// Publishes until a receipt comes; the client makes its producer anew each time, as real ones do.
+async fn publish_again(shard: &Rc<Shard>, name: &TopicName, text: &str) {
+    for _ in 0..5_000 {
+        let client = Client::new(shard);
+        if let Ok((topic, key)) = client.try_produce(name).await {
+            client.publish(topic, key, sends(vec![entry(text, clock::wall_ms())]));
+            until(|| !client.receipts.borrow().is_empty() || !client.events.borrow().is_empty()).await;
+            if !client.receipts.borrow().is_empty() {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the topic does not come back");
+}
+
+#[tokio::test]
+async fn a_topic_whose_ledger_is_taken_comes_back_by_itself() {
+    let engine = MemoryEngine::new();
+    let bench = Bench::over(engine.clone()).await;
+    let name = topic("t");
+    bench.create_topic(&name).await;
+    let home = bench.home(&name);
+    let wish = Wish {
+        subscription: "s",
+        name: "c",
+        kind: SubscriptionType::Exclusive,
+    };
+    bench.consume(home, &name, wish).await;
+    bench.publish(home, &name, &["before"]).await;
+    // As another owner would: the data's ledger and the cursors'.
+    for ledger in engine.list().await.unwrap() {
+        engine.recover(ledger).await.unwrap();
+    }
+    let wanted = name.clone();
+    bench
+        .on(home, move |shard| async move {
+            let before = shard.topics.by_name(&wanted).unwrap();
+            publish_again(&shard, &wanted, "after").await;
+            let now = shard.topic(&wanted, Access::Existing).await.unwrap();
+            assert_ne!(now.cx.id, before.cx.id, "it was loaded anew");
+            assert!(now.state.borrow().stored.publishing.fault.is_none());
+            assert!(
+                now.state
+                    .borrow()
+                    .attached
+                    .subscriptions
+                    .contains_key(&subscription("s"))
+            );
+            let kept = now.entry_at(Ordinal(0)).await.unwrap().unwrap();
+            assert!(kept.payload.ends_with(b"before"));
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_topic_of_a_poisoned_engine_stays_for_its_readers() {
+    let engine = MemoryEngine::new();
+    let bench = Bench::over(engine.clone()).await;
+    let name = topic("t");
+    let home = bench.home(&name);
+    bench.create_topic(&name).await;
+    bench.publish(home, &name, &["before"]).await;
+    engine.poison(&StorageFault::new("sync", "failed"));
+    bench
+        .on(home, move |shard| async move {
+            let loaded = shard.topics.by_name(&name).unwrap();
+            let client = Client::new(&shard);
+            let (topic, key) = client.produce(&name).await;
+            client.publish(topic, key, sends(vec![entry("refused", clock::wall_ms())]));
+            until(|| !client.events.borrow().is_empty()).await;
+            assert!(loaded.state.borrow().stored.publishing.fault.is_some());
+            assert!(client.receipts.borrow().is_empty());
+            // It would be loaded anew by now if it were to be.
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            let same = shard.topics.by_name(&name).unwrap();
+            assert!(Rc::ptr_eq(&same, &loaded));
+            let kept = loaded.entry_at(Ordinal(0)).await.unwrap().unwrap();
+            assert!(kept.payload.ends_with(b"before"));
+        })
+        .await;
+}

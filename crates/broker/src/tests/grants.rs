@@ -1,0 +1,223 @@
+//! What is promised to a producer or consumer, and taken back when it cannot be kept.
+
+use pharos_ledger::StorageFault;
+
+use super::*;
+use crate::topic::SeekTo;
+use pharos_dispatch::{HashRange, KeySharedMode};
+
+const NAME: &str = "persistent://public/default/t";
+
+async fn made(bench: &Bench) -> TopicName {
+    let name = topic(NAME);
+    bench.create_topic(&name).await;
+    name
+}
+
+fn wish(kind: SubscriptionType) -> Wish {
+    Wish {
+        subscription: "s",
+        name: "c",
+        kind,
+    }
+}
+
+#[tokio::test]
+async fn an_epoch_that_was_handed_out_by_turns_survives_a_crash() {
+    let (world, life) = (World::new(), Life::new());
+    let bench = world.start(&life).await;
+    let name = made(&bench).await;
+    let (wanted, stores) = (name.clone(), life.clone());
+    let epochs = bench.on(bench.home(&name), move |shard| async move {
+        let (first, second) = (Client::new(&shard), Client::new(&shard));
+        let held = first
+            .try_produce_as(&wanted, AccessMode::Exclusive, None)
+            .await
+            .unwrap();
+        let (_, mut waits) = second
+            .try_produce_as(&wanted, AccessMode::WaitForExclusive, None)
+            .await
+            .unwrap();
+        let mut turn = waits.turn.take().unwrap();
+        stores.hold("managed-ledgers/");
+        shard.close_producer(held.0, held.1.key);
+        // Its turn has come, and it hears of that when the epoch is stored, not before.
+        until(|| stores.is_holding() || turn.try_recv().is_ok()).await;
+        assert!(turn.try_recv().is_err());
+        stores.release();
+        (held.1.topic_epoch, turn.await.unwrap())
+    });
+    assert_eq!(epochs.await, (Some(0), 1));
+    // A crash: what is in the stores is all there is.
+    life.dies_after(0, Effect::Not);
+    drop(bench);
+    let bench = world.start(&Life::new()).await;
+    let wanted = name.clone();
+    let back = bench.on(bench.home(&name), move |shard| async move {
+        let client = Client::new(&shard);
+        client
+            .try_produce_as(&wanted, AccessMode::Exclusive, Some(0))
+            .await
+            .err()
+    });
+    let back = back.await;
+    assert!(matches!(back, Some(ProducerError::Fenced(_))), "{back:?}");
+}
+
+#[tokio::test]
+async fn a_producer_whose_epoch_cannot_be_stored_is_not_there() {
+    let (world, life) = (World::new(), Life::new());
+    let bench = world.start(&life).await;
+    let name = made(&bench).await;
+    life.fail(Some(("managed-ledgers/", Effect::Not)));
+    let (wanted, stores) = (name.clone(), life.clone());
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let (first, second) = (Client::new(&shard), Client::new(&shard));
+            let refused = first.try_produce_as(&wanted, AccessMode::Exclusive, None).await;
+            assert!(matches!(refused, Err(ProducerError::Storage(_))), "{refused:?}");
+            stores.fail(None);
+            let (_, granted) = second
+                .try_produce_as(&wanted, AccessMode::Exclusive, None)
+                .await
+                .unwrap();
+            assert_eq!(granted.topic_epoch, Some(1));
+        })
+        .await;
+    drop(bench);
+    let bench = world.start(&Life::new()).await;
+    let wanted = name.clone();
+    let back = bench.on(bench.home(&name), move |shard| async move {
+        let client = Client::new(&shard);
+        client
+            .try_produce_as(&wanted, AccessMode::Exclusive, Some(0))
+            .await
+            .err()
+    });
+    let back = back.await;
+    assert!(
+        matches!(back, Some(ProducerError::Fenced(_))),
+        "the second epoch is stored: {back:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_consumer_whose_subscription_cannot_be_stored_is_not_there() {
+    for kind in SubscriptionType::ALL {
+        let engine = MemoryEngine::new();
+        let bench = Bench::over(engine.clone()).await;
+        let name = made(&bench).await;
+        bench.create_subscription(&name, "other", StartAt::Latest).await;
+        engine.poison(&StorageFault::new("write", "poisoned"));
+        let wanted = name.clone();
+        bench
+            .on(bench.home(&name), move |shard| async move {
+                let client = Client::new(&shard);
+                let refused = client.try_subscribe(&wanted, wish(kind), None).await;
+                assert!(
+                    matches!(refused, Err(SubscribeError::Storage(_))),
+                    "{kind:?} {refused:?}"
+                );
+                let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+                let state = topic.state.borrow();
+                assert!(state.attached.consumers.is_empty(), "{kind:?}");
+                let left: Vec<_> = state
+                    .attached
+                    .subscriptions
+                    .keys()
+                    .map(SubscriptionName::as_str)
+                    .collect();
+                assert_eq!(left, ["other"], "{kind:?}");
+            })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_shared_consumer_that_is_refused_leaves_its_subscription_as_it_was() {
+    let bench = Bench::new().await;
+    let name = made(&bench).await;
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let backwards = KeySharedSpec {
+                mode: KeySharedMode::Sticky(vec![HashRange { start: 9, end: 3 }]),
+                allow_out_of_order: false,
+            };
+            let client = Client::new(&shard);
+            let kind = wish(SubscriptionType::KeyShared);
+            let refused = client.try_subscribe(&wanted, kind, Some(backwards.clone())).await;
+            assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
+            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            assert!(topic.state.borrow().attached.subscriptions.is_empty());
+            // One that exists takes a consumer of any kind afterwards.
+            client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;
+            client.leave();
+            until(|| topic.state.borrow().attached.consumers.is_empty()).await;
+            let refused = client.try_subscribe(&wanted, kind, Some(backwards)).await;
+            assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
+            client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn broadcast_consumers_that_seek_their_own_place_at_once_are_all_served() {
+    const CONSUMERS: usize = 300;
+    let bench = Bench::new().await;
+    let name = made(&bench).await;
+    bench.publish(bench.home(&name), &name, &["one", "two"]).await;
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let mut running = Vec::new();
+            for index in 0..CONSUMERS {
+                let (client, wanted) = (Client::new(&shard), wanted.clone());
+                let wish = Wish {
+                    subscription: "s",
+                    name: String::leak(format!("c{index}")),
+                    kind: SubscriptionType::Broadcast,
+                };
+                client.subscribe(&wanted, wish).await;
+                client.wait_for(2).await;
+                client.ack(0);
+                client.ack(1);
+                running.push((client, wish));
+            }
+            let (done, mut outcomes) = tokio::sync::mpsc::channel(CONSUMERS);
+            for (client, wish) in running {
+                let (shard, wanted, done) = (shard.clone(), wanted.clone(), done.clone());
+                pharos_runtime::spawn_local(async move {
+                    let (topic, key) = {
+                        let consumer = client.consumer.borrow();
+                        let consumer = consumer.as_ref().unwrap();
+                        (consumer.topic, consumer.key)
+                    };
+                    let to = SeekTo::Place {
+                        at: StartAt::Earliest,
+                        remaining: Vec::new(),
+                    };
+                    client.got.borrow_mut().clear();
+                    let who = pharos_auth::Principal::anonymous("test");
+                    let caller = shard.caller(&who);
+                    let seek = caller.seek(topic, key, to);
+                    // It comes back as soon as it is closed, as clients do, and waits for its place.
+                    let comes_back = async {
+                        until(|| client.consumer.borrow().is_none()).await;
+                        client.try_subscribe(&wanted, wish, None).await
+                    };
+                    let (sought, back) = tokio::join!(seek, comes_back);
+                    if sought.is_ok() && back.is_ok() {
+                        client.wait_for(2).await;
+                    }
+                    let _ = done.send((sought, back)).await;
+                });
+            }
+            for _ in 0..CONSUMERS {
+                let (sought, back) = outcomes.recv().await.unwrap();
+                sought.unwrap();
+                back.unwrap();
+            }
+        })
+        .await;
+}

@@ -1,0 +1,33 @@
+//! Topics of a broker with two shards, all in memory, with clients that live on the shards.
+
+mod harness;
+
+mod clients;
+mod damage;
+mod deletes;
+mod dispatched;
+mod encoding;
+mod faults;
+mod grants;
+mod newest;
+mod stops;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pharos_dispatch::KeySharedSpec;
+use pharos_ledger::LedgerEngine as _;
+use pharos_ledger::memory::MemoryEngine;
+use pharos_metadata::Memory;
+use pharos_runtime::clock;
+use pharos_types::{SubscriptionName, TopicName};
+
+use crate::error::{ProducerError, SubscribeError, TopicError};
+use crate::ids::{ProducerKey, ShardId, TopicId};
+use crate::options::Options;
+use crate::shard::{ConnectionEvent, OwnedAck, Shard};
+use crate::topic::{Access, AccessMode, StartAt, SubscriptionType};
+use harness::*;

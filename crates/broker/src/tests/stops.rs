@@ -1,0 +1,107 @@
+//! Stops and crashes in the middle of something.
+
+use pharos_metadata::MetadataStore as _;
+
+use super::*;
+use crate::manage::TopicHandle;
+
+#[tokio::test]
+async fn a_stop_closes_many_topics_at_a_time() {
+    let engine = MemoryEngine::new();
+    let bench = Bench::over(engine.clone()).await;
+    let names: Vec<_> = (0..40)
+        .map(|n| topic(&format!("persistent://public/default/t{n}")))
+        .collect();
+    for name in &names {
+        bench.create_topic(name).await;
+        bench.publish(bench.home(name), name, &["stored"]).await;
+    }
+    // From now on each topic has something to wait for.
+    engine.hold();
+    for name in &names {
+        let wanted = name.clone();
+        bench
+            .on(bench.home(name), move |shard| async move {
+                let client = Client::new(&shard);
+                let (topic, key) = client.produce(&wanted).await;
+                client.publish(topic, key, sends(vec![entry("on its way", 1)]));
+            })
+            .await;
+    }
+    let all_are_closing = async {
+        for name in &names {
+            let wanted = name.clone();
+            bench
+                .on(bench.home(name), move |shard| async move {
+                    let topic = shard.loaded(&wanted).unwrap();
+                    until(|| topic.state.borrow().stored.closing).await;
+                })
+                .await;
+        }
+        engine.release();
+    };
+    tokio::join!(bench.broker.drain(), all_are_closing);
+    for name in names {
+        let wanted = name.clone();
+        let loaded = bench.on(bench.home(&name), move |shard| async move {
+            shard.loaded(&wanted).is_some()
+        });
+        assert!(!loaded.await, "{name}");
+    }
+}
+
+/// Another store with what this one holds now: what the process that is dying still writes is not in it.
+async fn copy_of(store: &Memory) -> Arc<Memory> {
+    let copy = Memory::new();
+    for item in store.scan("").await.unwrap() {
+        copy.put(&item.key, item.value, pharos_metadata::Expect::Any)
+            .await
+            .unwrap();
+    }
+    Arc::new(copy)
+}
+
+#[tokio::test]
+async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() {
+    let (engine, store) = (MemoryEngine::new(), Arc::new(Memory::new()));
+    let small = |options: &mut Options| {
+        options.managed_ledger.ledger_entries_max = 1;
+        options.managed_ledger.ledger_age_ms_min = 0;
+    };
+    let bench = Bench::on_stores(Arc::new(engine.clone()), store.clone(), small).await;
+    let name = topic("persistent://public/default/t");
+    bench.create_topic(&name).await;
+    bench.create_subscription(&name, "s", StartAt::Earliest).await;
+    for text in ["1", "2", "3", "4"] {
+        bench.publish(bench.home(&name), &name, &[text]).await;
+    }
+    engine.hold();
+    let delete =
+        |topic: TopicHandle| async move { topic.delete_subscription(&subscription("s"), true).await };
+    let deleting = bench.at_home(&name, delete);
+    let (home, wanted) = (bench.home(&name), name.clone());
+    let is_under_way = bench.on(home, move |shard| async move {
+        let topic = shard.loaded(&wanted).unwrap();
+        until(|| topic.state.borrow().attached.subscriptions.is_empty()).await;
+        // What wants to be trimmed is.
+        for _ in 0..100 {
+            topic.trim_now();
+            tokio::task::yield_now().await;
+        }
+    });
+    tokio::select! {
+        done = deleting => panic!("it is answered before it is durable: {done:?}"),
+        () = is_under_way => {}
+    }
+    let bench = Bench::on_stores(Arc::new(engine.crash()), copy_of(&store).await, small).await;
+    assert_eq!(bench.backlogs(&name).await["s"], 4, "all of it is there");
+    bench.at_home(&name, delete).await.unwrap();
+    // What it held goes once that is durable.
+    let wanted = name.clone();
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let topic = shard.loaded(&wanted).unwrap();
+            until(|| topic.state.borrow().stored.log.ledger.first().0 >= 3).await;
+        })
+        .await;
+}
