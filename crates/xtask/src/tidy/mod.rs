@@ -7,6 +7,7 @@ mod circles;
 mod layers;
 mod sources;
 mod types;
+mod walks;
 
 use anyhow::{Result, bail};
 
@@ -22,9 +23,10 @@ pub(crate) type Findings = Vec<String>;
 pub(crate) fn run() -> Result<()> {
     let root = repository_root()?;
     let files = source_files(&root)?;
-    let checks: [(&str, Findings); 11] = [
+    let checks: [(&str, Findings); 12] = [
         ("dependencies point down", layers::arrows(&root)?),
         ("every crate is on the map", layers::map(&root)?),
+        ("the map names what is there", walks::named_places(&files)),
         ("no circle across directories", circles::across(&files)),
         ("files are short", sources::long_files(&files)),
         ("types have few methods", types::large(&files)),
