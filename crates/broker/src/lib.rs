@@ -17,10 +17,7 @@
 extern crate self as pharos_broker;
 
 pub mod broker;
-pub mod entry;
 pub mod error;
-pub mod feed;
-pub mod ids;
 pub mod manage;
 pub mod offload;
 pub mod options;
@@ -35,4 +32,6 @@ pub mod unwritten;
 
 pub use broker::{Broker, Threads, start, start_among};
 pub use options::Options;
+pub use pharos_feed as feed;
+pub use pharos_feed::{entry, ids};
 pub use time::iso_time;

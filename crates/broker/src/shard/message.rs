@@ -11,7 +11,7 @@ use pharos_types::{Ordinal, Position};
 use super::Shard;
 use super::connection_handle::{ConnectionEvent, Receipt};
 use crate::entry::{EntryFacts, FeedEntry};
-use crate::feed::{CursorHandoff, FeedSeed, Progress};
+use crate::feed::{CursorHandoff, FeedSeed, OwnedAck, Progress};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 
 /// Work to be done on another shard.
@@ -46,15 +46,6 @@ pub struct Publish {
     pub facts: EntryFacts,
     /// When it was read from the socket.
     pub received_at: Nanos,
-}
-
-/// An acknowledgement that travels.
-#[derive(Debug, Clone)]
-pub struct OwnedAck {
-    /// The entry.
-    pub position: Position,
-    /// For a part of a batch: the indexes that remain. Empty for the whole entry.
-    pub remaining: Box<[i64]>,
 }
 
 /// What a message weighs by itself, in bytes, about.

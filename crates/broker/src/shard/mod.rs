@@ -29,7 +29,6 @@ use tokio::sync::{Notify, mpsc, oneshot};
 pub use caller::{AddSchemaError, Caller, Consume, ConsumeError, Produce, ProduceError, Refused};
 pub use connection_handle::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Pumped, Receipt};
 pub(crate) use mesh::{INBOX_BATCHES, MESH_BYTES_MAX};
-pub use message::OwnedAck;
 pub use message::Publish;
 pub(crate) use message::{FeedMessage, HomeMessage, Job, Message};
 pub use stalled::{ReadAgain, ReadAgainError};

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use super::caller::ProduceError;
-use super::{HomeMessage, OwnedAck, Publish, Shard};
+use super::{HomeMessage, Publish, Shard};
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
-use crate::feed::CursorHandoff;
+use crate::feed::{CursorHandoff, OwnedAck};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
 use crate::topic::{Access, ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic};
 use pharos_catalog::EnsureTopicError;

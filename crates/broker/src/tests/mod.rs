@@ -26,8 +26,9 @@ use pharos_runtime::clock;
 use pharos_types::{SubscriptionName, TopicName};
 
 use crate::error::{ProducerError, SubscribeError, TopicError};
+use crate::feed::OwnedAck;
 use crate::ids::{ProducerKey, ShardId, TopicId};
 use crate::options::Options;
-use crate::shard::{ConnectionEvent, OwnedAck, Shard};
+use crate::shard::{ConnectionEvent, Shard};
 use crate::topic::{Access, AccessMode, StartAt, SubscriptionType};
 use harness::*;

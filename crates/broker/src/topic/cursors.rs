@@ -9,9 +9,9 @@ use pharos_types::Ordinal;
 use super::durable_cursors::DurableCursors;
 use super::subscription::{Body, CursorPlace};
 use super::{Stored, Topic, TopicContext};
-use crate::feed::{Moment, Progress};
+use crate::feed::{Moment, OwnedAck, Progress};
 use crate::ids::{ConsumerKey, SlotId};
-use crate::shard::{FeedMessage, OwnedAck};
+use crate::shard::FeedMessage;
 
 impl Stored {
     /// Changes the durable cursors. When their log refuses a record, what we know and what is stored have parted: the topic takes

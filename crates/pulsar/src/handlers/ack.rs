@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use pharos_broker::feed;
-use pharos_broker::shard::OwnedAck;
 use pharos_broker::topic::SubscriptionType;
 use pharos_runtime::{clock, spawn_local};
 use pharos_wire::ack::Ack;
@@ -83,7 +82,7 @@ fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
             let acks = ack
                 .message_ids
                 .iter()
-                .map(|id| OwnedAck {
+                .map(|id| feed::OwnedAck {
                     position: position_of(id.ledger_id, id.entry_id),
                     remaining: id.ack_set.clone().into_boxed_slice(),
                 })

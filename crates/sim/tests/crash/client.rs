@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_broker::entry::{EntryCodec as _, FeedEntry};
-use pharos_broker::feed::{Ack, ConsumerHandle, DeliverySink, Recipient};
+use pharos_broker::feed::{Ack, ConsumerHandle, DeliverySink, OwnedAck, Recipient};
 use pharos_broker::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
-use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, OwnedAck, Publish, Pumped, Receipt, Shard};
+use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Publish, Pumped, Receipt, Shard};
 use pharos_broker::topic::{AccessMode, Attach, Subscribed};
 use pharos_runtime::clock;
 use pharos_sim::model::{Model, Ticket};

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use pharos_broker::entry::{EntryCodec as _, FeedEntry};
 use pharos_broker::error::{ProducerError, SubscribeError};
-use pharos_broker::feed::{Ack, ConsumerHandle, DeliverySink, Recipient};
+use pharos_broker::feed::{Ack, ConsumerHandle, DeliverySink, OwnedAck, Recipient};
 use pharos_broker::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
-use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, OwnedAck, Publish, Pumped, Receipt, Shard};
+use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Publish, Pumped, Receipt, Shard};
 use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerGrant, ProducerInfo, ProducerRequest, StartAt,
     SubscribeRequest, SubscriptionType,

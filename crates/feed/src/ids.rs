@@ -8,14 +8,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub use pharos_dispatch::ConsumerKey;
 
 /// A map by numbers that we gave out ourselves.
-pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 /// A set of numbers that we gave out ourselves.
-pub(crate) type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
+pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Spreads small numbers over 64 bits with one multiplication. Only for numbers that no peer can choose: those who can
 /// choose keys could make them collide.
 #[derive(Default)]
-pub(crate) struct IdHasher(u64);
+pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {

@@ -36,7 +36,7 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// Who waits for room.
 #[derive(Debug)]
-pub(crate) enum Waiting {
+pub enum Waiting {
     /// A feed's read of this place.
     Feed(TopicId, Ordinal),
     /// A dispatcher's read of at most so many bytes; it is told how much room it has.
@@ -45,14 +45,14 @@ pub(crate) enum Waiting {
 
 /// Room that one read of a dispatcher has; released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub struct Room {
     backlog: Rc<CatchUpReadBudget>,
     bytes: usize,
 }
 
 impl Room {
     /// What the read may bring, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -116,7 +116,7 @@ impl CatchUpReadBudget {
     }
 
     /// Topics that hold something.
-    pub(crate) fn holders(&self) -> Vec<TopicId> {
+    pub fn holders(&self) -> Vec<TopicId> {
         self.holders.borrow().iter().copied().collect()
     }
 
@@ -137,7 +137,7 @@ impl CatchUpReadBudget {
     }
 
     /// The same for a dispatcher that can use at most `bytes_max`.
-    pub(crate) fn reserve_room(self: &Rc<Self>, is_its_turn: bool, bytes_max: usize) -> Option<Room> {
+    pub fn reserve_room(self: &Rc<Self>, is_its_turn: bool, bytes_max: usize) -> Option<Room> {
         let bytes = self.take_room(is_its_turn, bytes_max)?;
         self.rooms.set(self.rooms.get() + 1);
         Some(Room {
@@ -183,17 +183,17 @@ impl CatchUpReadBudget {
     }
 
     /// Puts a read at the end of those that wait.
-    pub(crate) fn wait(&self, read: Waiting) {
+    pub fn wait(&self, read: Waiting) {
         self.waiting.borrow_mut().push_back(read);
     }
 
     /// The read that waits longest.
-    pub(crate) fn take_waiting(&self) -> Option<Waiting> {
+    pub fn take_waiting(&self) -> Option<Waiting> {
         self.waiting.borrow_mut().pop_front()
     }
 
     /// Puts a read back that found no room after all.
-    pub(crate) fn wait_on(&self, read: Waiting) {
+    pub fn wait_on(&self, read: Waiting) {
         self.waiting.borrow_mut().push_front(read);
     }
 }
@@ -201,7 +201,7 @@ impl CatchUpReadBudget {
 /// How long to wait after the `failures`th failed read of a place, from 1: damage does not heal and a device may, so it is
 /// tried soon and then more and more seldom.
 #[must_use]
-pub(crate) fn retry_delay(failures: u32) -> Duration {
+pub fn retry_delay(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     RETRY_MIN.saturating_mul(1 << doublings).min(RETRY_MAX)
 }

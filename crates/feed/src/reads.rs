@@ -26,7 +26,7 @@ use crate::entry::FeedEntry;
 use crate::ids::ConnectionId;
 
 /// Entries that one read brings back at most: few enough that looking at each of them holds up the shard for a moment only.
-pub(crate) const READ_ENTRIES_MAX: usize = 1000;
+pub const READ_ENTRIES_MAX: usize = 1000;
 /// Pages that are asked for ahead of the one that is delivered.
 const AHEAD: usize = 2;
 /// Pages ahead of a stream consumer that are kept for it, when others were faster.
@@ -110,7 +110,7 @@ impl Feed {
 
     /// Begins a read that was asked for, if there is room for what it brings, else it waits for that. `is_its_turn`: it has
     /// waited; the answer is then whether others may have their turn as well.
-    pub(crate) fn begin_read(&self, place: Ordinal, is_its_turn: bool) -> bool {
+    pub fn begin_read(&self, place: Ordinal, is_its_turn: bool) -> bool {
         let mut all = self.asked.borrow_mut();
         let Some(asked) = all.get_mut(&place).filter(|asked| asked.reserved == 0) else {
             return true;
@@ -243,7 +243,7 @@ impl Feed {
     }
 
     /// Lets go of the pages that were not used since `since`.
-    pub(crate) fn drop_unused(&self, since: Nanos) {
+    pub fn drop_unused(&self, since: Nanos) {
         let is_unused = self.window.borrow_mut().pages().used_at() < since;
         if is_unused {
             self.with_pages(Pages::clear);

@@ -10,11 +10,15 @@
 //! virtual cursor, and about once a second one message tells the topic's home which moved and how far.
 //! Always true: a handle whose cursor moved since the last report is in `dirty`, once; while there is no stream consumer, none is.
 
+#![forbid(unsafe_code)]
+
 mod activity;
 mod catch_up;
 mod cohorts;
 mod due;
+pub mod entry;
 mod group;
+pub mod ids;
 mod marks;
 mod newest;
 mod pages;
@@ -38,22 +42,20 @@ use pharos_runtime::{Nanos, clock};
 use pharos_types::{Ordinal, Position, TopicName};
 
 pub use activity::{Activity, Moment, StreamConsumerActivity};
-pub use catch_up::CatchUpReadBudget;
-pub(crate) use catch_up::{Room, Waiting, retry_delay};
+pub use catch_up::{CatchUpReadBudget, Room, Waiting, retry_delay};
 pub use due::DueGroups;
 pub use group::{ConsumerHandle, DeliverySink, Filled, Group, Recipient};
 pub use marks::Marks;
 pub use newest::Newest;
+pub use reads::READ_ENTRIES_MAX;
 pub use stream_consumer::{CursorHandoff, Sent, StreamConsumer};
 pub use timeline::FeedStages;
 pub use window::Found;
 
 use crate::entry::FeedEntry;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
-use crate::shard::OwnedAck;
 use pages::Pages;
 use pharos_dispatch::LargestBatch;
-pub(crate) use reads::READ_ENTRIES_MAX;
 use reads::{Asked, Due};
 use timeline::Timeline;
 use window::Window;
@@ -65,6 +67,15 @@ pub struct Ack<'a> {
     pub position: Position,
     /// For a part of a batch: the indexes that remain. Empty for the whole entry.
     pub remaining: &'a [i64],
+}
+
+/// An acknowledgement that travels.
+#[derive(Debug, Clone)]
+pub struct OwnedAck {
+    /// The entry.
+    pub position: Position,
+    /// For a part of a batch: the indexes that remain. Empty for the whole entry.
+    pub remaining: Box<[i64]>,
 }
 
 /// What a shard must know of a topic before its first stream consumer sits down.
@@ -255,7 +266,7 @@ impl Feed {
     }
 
     /// Lets go of the newest entries that were durable until then. Who still wants one reads it from the topic's home.
-    pub(crate) fn forget_until(&self, until: Nanos) {
+    pub fn forget_until(&self, until: Nanos) {
         let mut window = self.window.borrow_mut();
         window.forget_until(until);
         self.timeline.borrow_mut().forget_before(window.at_hand());
@@ -348,14 +359,14 @@ impl Feed {
     }
 
     /// As [`ConsumerHandle::skip_to`], for the topic's home, which knows consumers by key.
-    pub(crate) fn skip_consumer(&self, connection: ConnectionId, key: ConsumerKey, to: Ordinal) {
+    pub fn skip_consumer(&self, connection: ConnectionId, key: ConsumerKey, to: Ordinal) {
         if let Some((group, index)) = self.seat_of(connection, key) {
             self.skip_to(&group, index, to);
         }
     }
 
     /// Acknowledgements for a stream consumer that came by way of the topic's home.
-    pub(crate) fn ack_consumer(
+    pub fn ack_consumer(
         &self,
         connection: ConnectionId,
         key: ConsumerKey,

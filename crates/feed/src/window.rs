@@ -164,7 +164,7 @@ pub(super) mod tests {
     use super::*;
     use crate::entry::EntryFacts;
 
-    pub(in crate::feed) fn entry(ordinal: u64, bytes: usize) -> Arc<FeedEntry> {
+    pub(crate) fn entry(ordinal: u64, bytes: usize) -> Arc<FeedEntry> {
         Arc::new(FeedEntry {
             ordinal: Ordinal(ordinal),
             position: Position::new(1, ordinal),

@@ -137,7 +137,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::window::tests::entry;
+    use crate::window::tests::entry;
 
     #[test]
     fn a_quiet_topic_keeps_the_times_of_its_last_entries_only() {

@@ -108,7 +108,7 @@ impl Newest {
     }
 
     /// Topics that are to let go of what was durable until then. Asked again until there are none.
-    pub(crate) fn take_due(&self, now: Nanos) -> Option<(Nanos, Vec<TopicId>)> {
+    pub fn take_due(&self, now: Nanos) -> Option<(Nanos, Vec<TopicId>)> {
         let mut lists = self.lists.borrow_mut();
         let is_full = self.used.get() > self.bytes_max;
         if is_full && lists.closed.is_empty() || now.since(lists.since) >= LIST_NANOS {
