@@ -53,6 +53,10 @@ impl Writer for Connection {
         self.out.borrow_mut().write(&self.stream)
     }
 
+    fn flush(&self) -> std::io::Result<()> {
+        self.stream.flush_now()
+    }
+
     fn on_written(&self) {
         let now = clock::now();
         loop {

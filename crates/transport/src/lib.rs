@@ -3,14 +3,14 @@
 //! ```text
 //!   Listener ─► Acceptor ─► Admission: a place on the shard with the fewest ─► Protocol::admit
 //!                                                                                │
-//!   ReadHalf ─► ReadBuffer ─► frames of a protocol                Incoming::establish, Stream
+//!   ReadHalf ─► ReadBuffer ─► frames of a protocol                Incoming::establish: Entrance (PROXY header, TLS), Stream
 //!   frames ─► Outbound ─► write_turn: one vectored write after the other ─► WriteHalf
 //! ```
 //! It knows no protocol and no broker: bytes come and go, and a connection has a place on a shard. Reading order: `stream`,
-//! `listener`, `admission`, `balance`, `read_buffer`, `outbound`, `turn`.
+//! `listener`, `entrance`, `tls`, `admission`, `balance`, `read_buffer`, `outbound`, `turn`.
 //!
-//! Always true: only `stream` and `listener` name what carries the bytes; an idle connection has no memory to read into or
-//! write from.
+//! Always true: only `stream`, `listener` and what `entrance` leads through name what carries the bytes; an idle connection has
+//! no memory to read into or write from, except the few kilobytes that TLS keeps.
 
 #![forbid(unsafe_code)]
 
@@ -18,19 +18,28 @@ mod admission;
 mod balance;
 mod blocks;
 mod buffer_pool;
+mod entrance;
+mod handshakes;
 mod listener;
 mod outbound;
 mod partial;
+mod proxy_protocol;
 mod read_buffer;
 mod stream;
+mod tls;
 mod turn;
 
 pub use admission::{Admission, ConnectionsMax, Protocol};
 pub use balance::{Balance, Place};
 pub use buffer_pool::{BufferPool, Reusable};
+pub use entrance::{Entrance, EntranceOptions};
 pub use listener::{Acceptor, Listener};
 pub use outbound::Outbound;
 pub use partial::{FrameRoom, PartialFrames, SMALL_FRAME_BYTES};
+pub use proxy_protocol::ProxyProtocol;
 pub use read_buffer::{Filled, Read, ReadBuffer};
 pub use stream::{Detached, Incoming, ReadHalf, Stream, WriteHalf};
+pub use tls::{
+    ClientCertificates, PeerCertificate, Tls, TlsError, TlsOptions, TlsVersion, cipher_suite_names,
+};
 pub use turn::{Turn, Writer, write_turn};

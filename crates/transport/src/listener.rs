@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 
+use crate::entrance::Entrance;
 use crate::stream::Incoming;
 
 /// Connections that may wait to be accepted.
@@ -18,6 +20,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Listener {
     socket: std::net::TcpListener,
     address: SocketAddr,
+    /// What connections go through; `None` for nothing.
+    entrance: Option<Arc<Entrance>>,
 }
 
 impl Listener {
@@ -34,7 +38,18 @@ impl Listener {
         socket.listen(BACKLOG)?;
         let socket = std::net::TcpListener::from(socket);
         let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        Ok(Self {
+            socket,
+            address,
+            entrance: None,
+        })
+    }
+
+    /// Its connections go through this before their first byte.
+    #[must_use]
+    pub fn through(mut self, entrance: Arc<Entrance>) -> Self {
+        self.entrance = Some(entrance);
+        self
     }
 
     /// Where it listens, with the real port.
@@ -48,13 +63,20 @@ impl Listener {
     /// # Errors
     /// As the system says.
     pub fn start(self) -> io::Result<Acceptor> {
-        TcpListener::from_std(self.socket).map(Acceptor)
+        let socket = TcpListener::from_std(self.socket)?;
+        Ok(Acceptor {
+            socket,
+            entrance: self.entrance,
+        })
     }
 }
 
 /// Accepts connections. Peers are refused by the system once it is dropped.
 #[derive(Debug)]
-pub struct Acceptor(TcpListener);
+pub struct Acceptor {
+    socket: TcpListener,
+    entrance: Option<Arc<Entrance>>,
+}
 
 impl Acceptor {
     /// The next connection. One that cannot be accepted is told in the log.
@@ -62,8 +84,9 @@ impl Acceptor {
     /// Cancel safety: no connection is lost.
     pub async fn accept(&self) -> Incoming {
         loop {
-            let accepted = self.0.accept().await;
-            match accepted.and_then(|(stream, address)| Incoming::new(stream, address)) {
+            let accepted = self.socket.accept().await;
+            let incoming = |(stream, address)| Incoming::new(stream, address, self.entrance.clone());
+            match accepted.and_then(incoming) {
                 Ok(incoming) => return incoming,
                 Err(error) => {
                     // Mostly out of file descriptors: wait for some to come free rather than spin.

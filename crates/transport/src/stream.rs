@@ -9,19 +9,25 @@
 //! ```
 //! A stream belongs to the runtime of one thread. To go to another it is detached, sent there and attached again.
 //!
-//! The only file that names what carries the bytes: today TCP. What else comes is one more variant here; a preamble or a
-//! handshake goes into [`Incoming::establish`], where [`Stream::peer_address`] is found out too.
+//! The only file that names what carries the bytes: TCP, or TLS over it. What comes before the first byte is the business of
+//! the listener's [`Entrance`], which [`Incoming::establish`] goes through.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::entrance::Entrance;
+use crate::tls::{DetachedSession, PeerCertificate, Session};
 
 /// Bytes that the kernel may hold for one connection. Enough to keep a fast reader busy, and little enough that what is queued
 /// in the kernel is still in the cache when the peer reads it; it also bounds what a peer that stops reading can pin.
@@ -32,12 +38,21 @@ const SEND_BUFFER_BYTES: usize = 1 << 20;
 pub struct Incoming {
     carrier: std::net::TcpStream,
     address: SocketAddr,
+    entrance: Option<Arc<Entrance>>,
 }
 
 impl Incoming {
-    pub(crate) fn new(carrier: TcpStream, address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn new(
+        carrier: TcpStream,
+        address: SocketAddr,
+        entrance: Option<Arc<Entrance>>,
+    ) -> io::Result<Self> {
         let carrier = carrier.into_std()?;
-        Ok(Self { carrier, address })
+        Ok(Self {
+            carrier,
+            address,
+            entrance,
+        })
     }
 
     /// Where it comes from: the last hop.
@@ -46,25 +61,29 @@ impl Incoming {
         self.address
     }
 
-    /// Makes it a stream of the current runtime, after what comes before its first byte. TCP has nothing there and does not wait.
+    /// Makes it a stream of the current runtime, after what comes before its first byte. Where nothing does, it does not wait.
     ///
     /// # Errors
-    /// The system refuses, or the peer does not begin as it must. It is closed then.
+    /// The system refuses, or the peer does not begin as it must, which the listener's entrance tells in the log. It is closed
+    /// then.
     ///
     /// Cancel safety: dropping the future closes the connection.
     pub async fn establish(self) -> io::Result<Stream> {
         set_options(&self.carrier);
-        let carrier = Carrier::Tcp(TcpStream::from_std(self.carrier)?);
-        Ok(Stream {
-            carrier,
-            peer: self.address,
-        })
+        let socket = TcpStream::from_std(self.carrier)?;
+        match &self.entrance {
+            // On the heap: a connection must not carry the room that its handshake took.
+            Some(entrance) => Box::pin(entrance.pass(socket, self.address)).await,
+            None => Ok(Stream::of_tcp(socket, self.address)),
+        }
     }
 
-    /// Sends what fits into the socket at once, and closes.
+    /// Sends what fits into the socket at once, and closes. Who expects a handshake is only closed.
     pub fn dismiss(self, answer: &[u8]) {
-        // Its few bytes find room in a new socket; a peer that is gone needs no answer.
-        let _ = io::Write::write(&mut &self.carrier, answer);
+        if self.entrance.is_none() {
+            // Its few bytes find room in a new socket; a peer that is gone needs no answer.
+            let _ = io::Write::write(&mut &self.carrier, answer);
+        }
     }
 }
 
@@ -83,35 +102,82 @@ fn set_options(socket: &std::net::TcpStream) {
 #[derive(Debug)]
 enum Carrier {
     Tcp(TcpStream),
+    Tls(Box<Session>),
 }
 
 /// A stream of the current runtime.
 #[derive(Debug)]
 pub struct Stream {
     carrier: Carrier,
-    peer: SocketAddr,
+    peer: Peer,
+}
+
+/// Who is at the other end, as far as the stream knows.
+#[derive(Clone, Debug)]
+struct Peer {
+    address: SocketAddr,
+    certificate: Option<Arc<PeerCertificate>>,
 }
 
 impl Stream {
-    /// Where the peer is.
+    pub(crate) fn of_tcp(socket: TcpStream, address: SocketAddr) -> Self {
+        Self {
+            carrier: Carrier::Tcp(socket),
+            peer: Peer {
+                address,
+                certificate: None,
+            },
+        }
+    }
+
+    pub(crate) fn of_tls(
+        session: Session,
+        address: SocketAddr,
+        certificate: Option<Arc<PeerCertificate>>,
+    ) -> Self {
+        Self {
+            carrier: Carrier::Tls(Box::new(session)),
+            peer: Peer { address, certificate },
+        }
+    }
+
+    /// Where the peer is; behind a balancer that says so, the address that it says.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
-        self.peer
+        self.peer.address
+    }
+
+    /// The certificate that the peer has shown.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&Arc<PeerCertificate>> {
+        self.peer.certificate.as_ref()
+    }
+
+    /// Whether it is TLS.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.carrier, Carrier::Tls(_))
     }
 
     /// Its two directions.
     #[must_use]
     pub fn split(self) -> (ReadHalf, WriteHalf) {
-        match self.carrier {
+        let (reading, writing) = match self.carrier {
             Carrier::Tcp(stream) => {
                 let (reading, writing) = stream.into_split();
-                let reading = ReadHalf {
-                    carrier: ReadCarrier::Tcp(reading),
-                    peer: self.peer,
-                };
-                (reading, WriteHalf(WriteCarrier::Tcp(writing)))
+                (ReadCarrier::Tcp(reading), WriteCarrier::Tcp(writing))
             }
-        }
+            Carrier::Tls(session) => {
+                let shared = Rc::new(RefCell::new(*session));
+                let writing = TlsWriting(Some(shared.clone()));
+                (ReadCarrier::Tls(shared), WriteCarrier::Tls(writing))
+            }
+        };
+        let reading = ReadHalf {
+            carrier: reading,
+            peer: self.peer,
+        };
+        (reading, WriteHalf(writing))
     }
 
     /// Takes it off its runtime.
@@ -121,6 +187,7 @@ impl Stream {
     pub fn detach(self) -> io::Result<Detached> {
         let carrier = match self.carrier {
             Carrier::Tcp(stream) => DetachedCarrier::Tcp(stream.into_std()?),
+            Carrier::Tls(session) => DetachedCarrier::Tls(Box::new(session.detach()?)),
         };
         Ok(Detached {
             carrier,
@@ -137,6 +204,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_read(context, room),
+            Carrier::Tls(session) => session.poll_read(context, room).map_ok(drop),
         }
     }
 }
@@ -145,6 +213,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Carrier::Tls(session) => session.poll_write(context, &[IoSlice::new(bytes)]),
         }
     }
 
@@ -155,24 +224,28 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Carrier::Tls(session) => session.poll_write(context, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.carrier {
             Carrier::Tcp(stream) => stream.is_write_vectored(),
+            Carrier::Tls(_) => true,
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Carrier::Tls(session) => session.poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().carrier {
             Carrier::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Carrier::Tls(session) => session.poll_shutdown(context),
         }
     }
 }
@@ -180,13 +253,14 @@ impl AsyncWrite for Stream {
 #[derive(Debug)]
 enum DetachedCarrier {
     Tcp(std::net::TcpStream),
+    Tls(Box<DetachedSession>),
 }
 
 /// A stream on its way to another runtime.
 #[derive(Debug)]
 pub struct Detached {
     carrier: DetachedCarrier,
-    peer: SocketAddr,
+    peer: Peer,
 }
 
 impl Detached {
@@ -197,6 +271,7 @@ impl Detached {
     pub fn attach(self) -> io::Result<Stream> {
         let carrier = match self.carrier {
             DetachedCarrier::Tcp(stream) => Carrier::Tcp(TcpStream::from_std(stream)?),
+            DetachedCarrier::Tls(session) => Carrier::Tls(Box::new(session.attach()?)),
         };
         Ok(Stream {
             carrier,
@@ -208,13 +283,14 @@ impl Detached {
 #[derive(Debug)]
 enum ReadCarrier {
     Tcp(OwnedReadHalf),
+    Tls(Rc<RefCell<Session>>),
 }
 
 /// The direction from the peer.
 #[derive(Debug)]
 pub struct ReadHalf {
     carrier: ReadCarrier,
-    peer: SocketAddr,
+    peer: Peer,
 }
 
 impl ReadHalf {
@@ -222,6 +298,7 @@ impl ReadHalf {
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.carrier {
             ReadCarrier::Tcp(stream) => stream.as_ref().poll_read_ready(context).map_ok(drop),
+            ReadCarrier::Tls(session) => session.borrow().poll_readable(context),
         }
     }
 
@@ -232,16 +309,19 @@ impl ReadHalf {
     ///
     /// Cancel safety: it never waits.
     pub async fn read_now(&mut self, room: &mut impl BufMut) -> Option<io::Result<usize>> {
+        let now = |polled: Poll<io::Result<usize>>| {
+            Poll::Ready(match polled {
+                Poll::Ready(outcome) => Some(outcome),
+                Poll::Pending => None,
+            })
+        };
         match &mut self.carrier {
             ReadCarrier::Tcp(stream) => {
                 let mut read = pin!(stream.read_buf(room));
-                poll_fn(|context| {
-                    Poll::Ready(match read.as_mut().poll(context) {
-                        Poll::Ready(outcome) => Some(outcome),
-                        Poll::Pending => None,
-                    })
-                })
-                .await
+                poll_fn(|context| now(read.as_mut().poll(context))).await
+            }
+            ReadCarrier::Tls(session) => {
+                poll_fn(|context| now(session.borrow_mut().poll_read(context, room))).await
             }
         }
     }
@@ -251,10 +331,18 @@ impl ReadHalf {
     /// # Errors
     /// They are not of one stream; both are closed then.
     pub fn reunite(self, writing: WriteHalf) -> io::Result<Stream> {
+        let of_two = || io::Error::other("the two directions are not of one stream");
         let carrier = match (self.carrier, writing.0) {
             (ReadCarrier::Tcp(reading), WriteCarrier::Tcp(writing)) => {
                 Carrier::Tcp(reading.reunite(writing).map_err(io::Error::other)?)
             }
+            (ReadCarrier::Tls(reading), WriteCarrier::Tls(mut writing)) => {
+                // Taken out, it does not say goodbye. Two that are of one stream are all who know of it.
+                drop(writing.0.take_if(|writing| Rc::ptr_eq(writing, &reading)));
+                let session = Rc::try_unwrap(reading).map_err(|_| of_two())?;
+                Carrier::Tls(Box::new(session.into_inner()))
+            }
+            _ => return Err(of_two()),
         };
         Ok(Stream {
             carrier,
@@ -266,6 +354,28 @@ impl ReadHalf {
 #[derive(Debug)]
 enum WriteCarrier {
     Tcp(OwnedWriteHalf),
+    Tls(TlsWriting),
+}
+
+/// Says goodbye when it is dropped, unless it was taken out.
+#[derive(Debug)]
+struct TlsWriting(Option<Rc<RefCell<Session>>>);
+
+impl TlsWriting {
+    fn with<T>(&self, act: impl FnOnce(&mut Session) -> io::Result<T>) -> io::Result<T> {
+        match &self.0 {
+            Some(session) => act(&mut session.borrow_mut()),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Drop for TlsWriting {
+    fn drop(&mut self) {
+        if let Some(session) = &self.0 {
+            session.borrow_mut().shut_down_now();
+        }
+    }
 }
 
 /// The direction to the peer. Dropped, it tells the peer that nothing more comes.
@@ -273,13 +383,26 @@ enum WriteCarrier {
 pub struct WriteHalf(WriteCarrier);
 
 impl WriteHalf {
-    /// Writes what fits, without waiting.
+    /// Takes what can be written, without waiting, and writes what fits. What it took and the socket did not is for
+    /// [`Self::flush_now`].
     ///
     /// # Errors
     /// `WouldBlock`: nothing fits now. Any other one: the stream is finished.
     pub fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &self.0 {
             WriteCarrier::Tcp(stream) => stream.try_write_vectored(slices),
+            WriteCarrier::Tls(writing) => writing.with(|session| session.write(slices)),
+        }
+    }
+
+    /// Writes what was taken. With TCP nothing ever is left.
+    ///
+    /// # Errors
+    /// `WouldBlock`: not all of it fits now. Any other one: the stream is finished.
+    pub fn flush_now(&self) -> io::Result<()> {
+        match &self.0 {
+            WriteCarrier::Tcp(_) => Ok(()),
+            WriteCarrier::Tls(writing) => writing.with(Session::flush),
         }
     }
 
@@ -292,6 +415,15 @@ impl WriteHalf {
     pub async fn writable(&self) -> io::Result<()> {
         match &self.0 {
             WriteCarrier::Tcp(stream) => stream.writable().await,
+            WriteCarrier::Tls(writing) => {
+                poll_fn(
+                    |context| match writing.with(|session| Ok(session.poll_writable(context))) {
+                        Ok(polled) => polled,
+                        Err(error) => Poll::Ready(Err(error)),
+                    },
+                )
+                .await
+            }
         }
     }
 }

@@ -33,6 +33,12 @@ pub trait Writer {
     /// As the socket says; `WouldBlock` when it is full.
     fn write(&self) -> io::Result<usize>;
 
+    /// Writes what the stream has taken and the socket has not.
+    ///
+    /// # Errors
+    /// As the socket says; `WouldBlock` when it is full.
+    fn flush(&self) -> io::Result<()>;
+
     /// Something was written.
     fn on_written(&self);
 }
@@ -43,7 +49,7 @@ pub fn write_turn(writer: &impl Writer) -> Turn {
     loop {
         let is_all = writer.refill();
         if writer.is_idle() {
-            return Turn::Drained;
+            return flush(writer);
         }
         match writer.write() {
             Ok(bytes) => {
@@ -54,11 +60,21 @@ pub fn write_turn(writer: &impl Writer) -> Turn {
             Err(_) => return Turn::Broken,
         }
         if is_all && writer.is_idle() {
-            return Turn::Drained;
+            return flush(writer);
         }
         if turn_bytes >= TURN_BYTES {
             return Turn::More;
         }
+    }
+}
+
+/// Nothing is left but what the stream has taken. As long as the socket has not, the connection has to wait for it: nothing
+/// else would write it.
+fn flush(writer: &impl Writer) -> Turn {
+    match writer.flush() {
+        Ok(()) => Turn::Drained,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Turn::Blocked,
+        Err(_) => Turn::Broken,
     }
 }
 
@@ -74,6 +90,8 @@ mod tests {
         queued: Cell<usize>,
         takes: Cell<usize>,
         is_broken: bool,
+        /// What the stream has taken does not leave.
+        is_held: bool,
     }
 
     impl Writer for Fake {
@@ -99,6 +117,13 @@ mod tests {
             }
         }
 
+        fn flush(&self) -> io::Result<()> {
+            match self.is_held {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => Ok(()),
+            }
+        }
+
         fn on_written(&self) {}
     }
 
@@ -108,6 +133,7 @@ mod tests {
             queued: Cell::new(0),
             takes: Cell::new(takes),
             is_broken,
+            is_held: false,
         };
         (write_turn(&fake), fake.due.get() + fake.queued.get())
     }
@@ -121,5 +147,19 @@ mod tests {
         let (how, left) = turn(2 * TURN_BYTES, usize::MAX, false);
         assert_eq!(how, Turn::More);
         assert!(left > TURN_BYTES - 1000);
+    }
+
+    #[test]
+    fn what_the_stream_has_taken_and_the_socket_has_not_is_waited_for() {
+        for due in [0, 5000] {
+            let fake = Fake {
+                due: Cell::new(due),
+                queued: Cell::new(0),
+                takes: Cell::new(usize::MAX),
+                is_broken: false,
+                is_held: true,
+            };
+            assert_eq!(write_turn(&fake), Turn::Blocked);
+        }
     }
 }
