@@ -44,14 +44,14 @@ impl Drop for Inner {
 impl Connection {
     /// Connects and shakes hands. Must be called within a tokio runtime, which then drives the connection.
     ///
-    /// `address`: `host:port` or `pulsar://host:port`.
+    /// `address`: `host:port`, `pulsar://host:port` or `pulsar+ssl://host:port`.
     ///
     /// # Errors
-    /// `Address`, `Connect`, `Refused`, `TimedOut`, `Disconnected`.
+    /// `Address`, `Connect`, `Tls`, `Refused`, `TimedOut`, `Disconnected`.
     pub async fn connect(address: &str, options: ConnectOptions) -> Result<Self, ClientError> {
         let limit = options.operation_timeout;
         let connecting = async {
-            let mut raw = RawConnection::connect(address).await?;
+            let mut raw = RawConnection::connect_with(address, &options.tls).await?;
             let connected = raw.handshake(options.command.clone()).await?;
             Ok((raw, connected))
         };
@@ -64,8 +64,7 @@ impl Connection {
 
     /// Puts a connection that has shaken hands into the care of two tasks.
     fn start(raw: RawConnection, connected: CommandConnected, options: &ConnectOptions) -> Self {
-        let (stream, received) = raw.into_parts();
-        let (read_half, write_half) = stream.into_split();
+        let (read_half, write_half, received) = raw.into_parts();
         let (queue, queued) = mpsc::channel(options.write_queue.max(1));
         let routes = Arc::new(Routes::default());
         spawn(driver::write(write_half, queued, Arc::clone(&routes)));

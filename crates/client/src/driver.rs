@@ -10,13 +10,13 @@ use pharos_wire::command::Command;
 use pharos_wire::frame::Frame;
 use pharos_wire::{NO_REQUEST_ID, encode, request};
 use tokio::io::{AsyncWriteExt as _, BufWriter};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ClientError;
 use crate::event::ConsumerEvent;
 use crate::producer::Receipts;
 use crate::raw::Received;
+use crate::stream::{Incoming, Outgoing};
 
 /// Bytes collected before a write, so that a burst of small frames is one.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -77,7 +77,7 @@ impl Routes {
 }
 
 /// Writes what is queued until every sender is gone, then says goodbye to the socket.
-pub(crate) async fn write(stream: OwnedWriteHalf, mut queue: mpsc::Receiver<Bytes>, routes: Arc<Routes>) {
+pub(crate) async fn write(stream: Outgoing, mut queue: mpsc::Receiver<Bytes>, routes: Arc<Routes>) {
     let mut stream = BufWriter::with_capacity(WRITE_BYTES, stream);
     let mut outcome = Ok(());
     while let Some(bytes) = queue.recv().await {
@@ -97,7 +97,7 @@ pub(crate) async fn write(stream: OwnedWriteHalf, mut queue: mpsc::Receiver<Byte
 
 /// Reads frames until the connection ends and hands each on.
 pub(crate) async fn read(
-    mut stream: OwnedReadHalf,
+    mut stream: Incoming,
     mut received: Received,
     queue: mpsc::WeakSender<Bytes>,
     routes: Arc<Routes>,

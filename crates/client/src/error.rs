@@ -11,7 +11,7 @@ use pharos_wire::proto::ServerError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// Not an address the client understands.
-    #[error("invalid address '{0}': expected host:port or pulsar://host:port")]
+    #[error("invalid address '{0}': expected host:port, pulsar://host:port or pulsar+ssl://host:port")]
     Address(String),
     /// No connection.
     #[error("cannot connect to {address}")]
@@ -22,6 +22,9 @@ pub enum ClientError {
         #[source]
         cause: Arc<io::Error>,
     },
+    /// The files for TLS cannot be used.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// The connection ended, here or there. Everything on it is finished; connect anew.
     #[error("disconnected: {reason}")]
     Disconnected {

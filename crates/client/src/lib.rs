@@ -1,9 +1,9 @@
 //! A small Pulsar client for tests, tools and the command line.
 //!
-//! One [`Connection`] is one TCP connection, shared by any number of producers and consumers. There is no pool, no
-//! reconnecting and no retrying: what happens on the wire happens to the caller, which is what a test wants to see.
-//! When the connection ends, everything on it says [`ClientError::Disconnected`]. [`RawConnection`] is for tests that
-//! must send what no client would.
+//! One [`Connection`] is one TCP connection, with TLS if its address says so, shared by any number of producers and
+//! consumers. There is no pool, no reconnecting and no retrying: what happens on the wire happens to the caller, which is
+//! what a test wants to see. When the connection ends, everything on it says [`ClientError::Disconnected`].
+//! [`RawConnection`] is for tests that must send what no client would.
 //!
 //! ```text
 //! Connection ── writer task ◄── bounded queue ◄── producers, consumers, requests
@@ -35,6 +35,9 @@ mod error;
 mod event;
 mod options;
 
+mod stream;
+mod tls;
+
 mod raw;
 
 mod connection;
@@ -58,4 +61,7 @@ pub use pharos_wire::proto::MessageIdData as MessageId;
 pub use producer::{PendingSend, Producer, ProducerOptions, SendReceipt};
 pub use raw::RawConnection;
 pub use reader::Reader;
+/// For `https://` with the same trust: what [`TlsOptions::client_config`] is made for.
+pub use rustls;
+pub use tls::TlsOptions;
 pub use topics::{Lookup, TopicList, TopicWatcher};

@@ -2,7 +2,7 @@
 //!
 //! For protocol tests of either side. [`crate::Connection`] begins as one of these.
 
-use std::sync::Arc;
+use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 use pharos_wire::command::Command;
@@ -12,16 +12,25 @@ use pharos_wire::{encode, request};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::ClientError;
+use crate::stream::{self, Incoming, Outgoing};
+use crate::{ClientError, TlsOptions};
 
 /// The largest frame taken from a peer, in bytes. Wide enough for brokers with a raised message limit.
 const FRAME_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// A TCP connection that speaks frames.
-#[derive(Debug)]
+/// A connection that speaks frames.
 pub struct RawConnection {
-    stream: TcpStream,
+    incoming: Incoming,
+    outgoing: Outgoing,
     received: Received,
+}
+
+impl fmt::Debug for RawConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawConnection")
+            .field("received", &self.received)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Bytes that have arrived and are not yet a frame.
@@ -31,33 +40,33 @@ pub(crate) struct Received {
 }
 
 impl RawConnection {
-    /// Connects, and says nothing. `address`: `host:port` or `pulsar://host:port`.
+    /// Connects, and says nothing. `address`: `host:port`, `pulsar://host:port` or `pulsar+ssl://host:port`.
     ///
     /// # Errors
-    /// `Address`, `Connect`.
+    /// `Address`, `Connect`, `Tls`.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
-        let bare = address.strip_prefix("pulsar://").unwrap_or(address);
-        let bare = bare.strip_suffix('/').unwrap_or(bare);
-        let port = bare.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        if !matches!(port, Some(Ok(_))) || bare.contains("://") {
-            return Err(ClientError::Address(address.to_owned()));
-        }
-        let stream = TcpStream::connect(bare)
-            .await
-            .map_err(|cause| ClientError::Connect {
-                address: bare.to_owned(),
-                cause: Arc::new(cause),
-            })?;
-        // A request must not wait for the answer to the one before it. Without this it is only slower.
-        let _ = stream.set_nodelay(true);
-        Ok(Self::from_stream(stream))
+        Self::connect_with(address, &TlsOptions::default()).await
+    }
+
+    /// The same with these options for TLS.
+    ///
+    /// # Errors
+    /// `Address`, `Connect`, `Tls`.
+    pub async fn connect_with(address: &str, tls: &TlsOptions) -> Result<Self, ClientError> {
+        let halves = stream::connect(address, tls).await?;
+        Ok(Self::from_halves(halves))
     }
 
     /// Takes over a stream, for instance one that a fake broker accepted.
     #[must_use]
     pub fn from_stream(stream: TcpStream) -> Self {
+        Self::from_halves(stream::halves(stream))
+    }
+
+    fn from_halves((incoming, outgoing): (Incoming, Outgoing)) -> Self {
         Self {
-            stream,
+            incoming,
+            outgoing,
             received: Received::default(),
         }
     }
@@ -67,10 +76,12 @@ impl RawConnection {
     /// # Errors
     /// `Disconnected`.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        self.stream
-            .write_all(bytes)
-            .await
-            .map_err(ClientError::disconnected)
+        let write = async {
+            self.outgoing.write_all(bytes).await?;
+            // TLS may have taken what the socket has not.
+            self.outgoing.flush().await
+        };
+        write.await.map_err(ClientError::disconnected)
     }
 
     /// Writes one command as a frame.
@@ -100,7 +111,7 @@ impl RawConnection {
     ///
     /// Cancel safety: nothing is lost when the future is dropped.
     pub async fn read(&mut self) -> Result<Option<Frame>, ClientError> {
-        self.received.next(&mut self.stream).await
+        self.received.next(&mut self.incoming).await
     }
 
     /// The next command other than PING and PONG.
@@ -145,8 +156,8 @@ impl RawConnection {
         }
     }
 
-    pub(crate) fn into_parts(self) -> (TcpStream, Received) {
-        (self.stream, self.received)
+    pub(crate) fn into_parts(self) -> (Incoming, Outgoing, Received) {
+        (self.incoming, self.outgoing, self.received)
     }
 }
 

@@ -19,6 +19,8 @@ const WATCHER_QUEUE: usize = 256;
 pub struct Lookup {
     /// `pulsar://host:port`; empty when the broker gave only the TLS one.
     pub broker_url: String,
+    /// `pulsar+ssl://host:port`; empty when the broker gave none.
+    pub broker_url_tls: String,
     /// Whether to stay on this address and name the broker in CONNECT.
     pub through_proxy: bool,
 }
@@ -52,6 +54,7 @@ impl Connection {
         match answer.response() {
             LookupType::Connect => Ok(Lookup {
                 broker_url: url,
+                broker_url_tls: answer.broker_service_url_tls.clone().unwrap_or_default(),
                 through_proxy: answer.proxy_through_service_url.unwrap_or_default(),
             }),
             LookupType::Redirect => Err(ClientError::Redirected { url }),

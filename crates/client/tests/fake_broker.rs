@@ -546,7 +546,7 @@ async fn a_reader_begins_within_a_batch() {
 
 #[tokio::test]
 async fn addresses_are_checked_before_they_are_used() {
-    for address in ["", "host", "pulsar://host", "pulsar+ssl://host:6651", "host:port"] {
+    for address in ["", "host", "pulsar://host", "http://host:6651", "host:port"] {
         assert!(
             matches!(
                 RawConnection::connect(address).await,
