@@ -51,8 +51,9 @@ async fn enter(route: &'static Route, mut request: Request, next: Next) -> Respo
     match permit(route, &request) {
         Ok(params) => {
             let (uri, subject) = (request.uri().clone(), params.subject());
+            let encrypted = request.extensions().get().copied();
             request.extensions_mut().insert(params);
-            redirect::follow(next.run(request).await, &uri, &subject)
+            redirect::follow(next.run(request).await, &uri, &subject, encrypted)
         }
         Err(error) => error.into_response(),
     }

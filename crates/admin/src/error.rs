@@ -23,6 +23,8 @@ pub(crate) struct ApiError {
 pub(crate) struct Redirect {
     pub(crate) topic: TopicName,
     pub(crate) http_url: String,
+    /// Where that broker speaks TLS.
+    pub(crate) http_url_tls: Option<String>,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
@@ -95,6 +97,7 @@ impl<E: Into<AdminError>> From<E> for ApiError {
             let redirect = Redirect {
                 topic: topic.clone(),
                 http_url: addresses.http_url.clone(),
+                http_url_tls: addresses.http_url_tls.clone(),
             };
             return Self {
                 redirect: Some(Box::new(redirect)),

@@ -42,17 +42,27 @@ async fn lookup(
         admin.catalog.partitioned_metadata(&topic, true).await?;
     }
     let options = &admin.options;
-    let (broker_url, http_url) = match admin.topics.served_by(topic).await? {
-        None => (options.broker_url.clone(), options.http_url.clone()),
-        Some(other) => (other.native_url.clone(), other.http_url.clone()),
+    let data = match admin.topics.served_by(topic).await? {
+        None => LookupData {
+            broker_url: options.broker_url.clone(),
+            broker_url_tls: options.broker_url_tls.clone(),
+            http_url: options.http_url.clone(),
+            http_url_tls: options.http_url_tls.clone(),
+            ..LookupData::default()
+        },
+        Some(other) => LookupData {
+            broker_url: other.native_url.clone(),
+            broker_url_tls: other.native_url_tls.clone(),
+            http_url: other.http_url.clone(),
+            http_url_tls: other.http_url_tls.clone(),
+            ..LookupData::default()
+        },
     };
+    // The names that old clients read.
     Ok(Json(LookupData {
-        native_url: broker_url.clone(),
-        broker_url,
-        broker_url_tls: None,
-        http_url,
-        http_url_tls: None,
-        broker_url_ssl: String::new(),
+        native_url: data.broker_url.clone(),
+        broker_url_ssl: data.broker_url_tls.clone().unwrap_or_default(),
+        ..data
     }))
 }
 

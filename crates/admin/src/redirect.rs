@@ -11,14 +11,28 @@ use axum::response::Response;
 use crate::error::Redirect;
 use crate::paths::Subject;
 
-/// Turns an answer that says [`Redirect`] into one that clients follow, or into 503.
-pub(crate) fn follow(mut answer: Response, uri: &Uri, subject: &Subject) -> Response {
+/// A request's extension: it came encrypted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encrypted;
+
+/// Turns an answer that says [`Redirect`] into one that clients follow, or into 503. A call that came encrypted is sent nowhere
+/// where it would not be.
+pub(crate) fn follow(
+    mut answer: Response,
+    uri: &Uri,
+    subject: &Subject,
+    encrypted: Option<Encrypted>,
+) -> Response {
     if let Some(redirect) = answer.extensions_mut().remove::<Redirect>() {
         let is_asked_for = match subject {
             Subject::Topic(topic) | Subject::Subscription(topic, _) => *topic == redirect.topic,
             Subject::Cluster | Subject::Tenant(_) | Subject::Namespace(_) => false,
         };
-        let location = is_asked_for.then(|| location(uri, &redirect.http_url)).flatten();
+        let base = match encrypted {
+            None => Some(&redirect.http_url),
+            Some(Encrypted) => redirect.http_url_tls.as_ref(),
+        };
+        let location = base.filter(|_| is_asked_for).and_then(|base| location(uri, base));
         match location {
             Some(location) => _ = answer.headers_mut().insert(LOCATION, location),
             None => *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
@@ -51,13 +65,25 @@ mod tests {
 
     /// Status and place that a call is answered with when `topic` is elsewhere.
     fn answered(path: &str, asked: &str, topic: &str) -> Option<(u16, Option<String>)> {
+        answered_over(None, Some("https://other:8443"), path, asked, topic)
+    }
+
+    /// The same for a call that came encrypted or not, when the other broker speaks TLS there or not at all.
+    fn answered_over(
+        encrypted: Option<Encrypted>,
+        http_url_tls: Option<&str>,
+        path: &str,
+        asked: &str,
+        topic: &str,
+    ) -> Option<(u16, Option<String>)> {
         let (uri, asked): (Uri, TopicName) = (path.parse().ok()?, asked.parse().ok()?);
         let mut answer = StatusCode::TEMPORARY_REDIRECT.into_response();
         answer.extensions_mut().insert(Redirect {
             topic: topic.parse().ok()?,
             http_url: "http://other:8080".to_owned(),
+            http_url_tls: http_url_tls.map(str::to_owned),
         });
-        let answer = follow(answer, &uri, &Subject::Topic(asked));
+        let answer = follow(answer, &uri, &Subject::Topic(asked), encrypted);
         let location = answer
             .headers()
             .get(LOCATION)
@@ -76,6 +102,19 @@ mod tests {
         assert_eq!(answered(&asked, topic, topic), Some((307, Some(there))));
         let asked = format!("{path}?authoritative=true");
         assert_eq!(answered(&asked, topic, topic), Some((503, None)));
+    }
+
+    #[test]
+    fn a_call_that_came_encrypted_is_not_sent_where_it_would_not_be() {
+        let (topic, path) = ("persistent://t/n/a", "/admin/v2/persistent/t/n/a/stats");
+        let there = format!("https://other:8443{path}?authoritative=true");
+        let tls = Some("https://other:8443");
+        let answered = answered_over(Some(Encrypted), tls, path, topic, topic);
+        assert_eq!(answered, Some((307, Some(there))));
+        assert_eq!(
+            answered_over(Some(Encrypted), None, path, topic, topic),
+            Some((503, None))
+        );
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! waits longer than [`HEADER_TIMEOUT`] for a request, and a newcomer gets in whatever silent or slow clients hold
 //! ([`Connections`]).
 
+use std::future::poll_fn;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -19,6 +21,7 @@ use pharos_runtime::{ShutdownToken, clock};
 use pharos_transport::{Acceptor, Incoming};
 
 use crate::connections::{Connections, Place};
+use crate::redirect::Encrypted;
 
 /// Connections that are open and not about to close, where files allow it.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -28,11 +31,11 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest request line and headers.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves `router` to those who connect until `stop`, at most `connections_max` connections at once and an eighth more that are about
+/// Serves `router` to those who connect to any of `acceptors` until `stop`, at most `connections_max` connections at once and an eighth more that are about
 /// to close; then closes idle connections, lets running requests finish and returns.
 ///
 /// Cancel safety: dropping the future closes every connection at once.
-pub async fn serve(acceptor: Acceptor, router: Router, connections_max: usize, stop: ShutdownToken) {
+pub async fn serve(acceptors: Vec<Acceptor>, router: Router, connections_max: usize, stop: ShutdownToken) {
     let mut connections = JoinSet::new();
     let open = Connections::default();
     let mut stopping = stop.clone();
@@ -41,7 +44,7 @@ pub async fn serve(acceptor: Acceptor, router: Router, connections_max: usize, s
             biased;
             () = stopping.triggered() => break,
             Some(ended) = connections.join_next() => report(ended),
-            incoming = acceptor.accept(), if connections.len() < connections_max + connections_max.div_ceil(8) => {
+            incoming = accept(&acceptors), if connections.len() < connections_max + connections_max.div_ceil(8) => {
                 match open.enter(connections_max, clock::now()) {
                     Some(place) => {
                         connections.spawn(connection(incoming, place, router.clone(), stop.clone()));
@@ -54,25 +57,56 @@ pub async fn serve(acceptor: Acceptor, router: Router, connections_max: usize, s
             }
         }
     }
-    drop(acceptor);
+    drop(acceptors);
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
 }
 
+/// The next connection of whichever has one.
+///
+/// Cancel safety: no connection is lost.
+async fn accept(acceptors: &[Acceptor]) -> Incoming {
+    let mut accepting: Vec<_> = acceptors
+        .iter()
+        .map(|acceptor| Box::pin(acceptor.accept()))
+        .collect();
+    poll_fn(|context| {
+        let mut polled = accepting
+            .iter_mut()
+            .map(|accepting| accepting.as_mut().poll(context));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
 async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: ShutdownToken) {
     let peer = incoming.address();
-    let stream = match incoming.establish().await {
+    // A peer that takes long to shake hands makes room as a silent one does.
+    let established = tokio::select! {
+        established = incoming.establish() => established,
+        () = stop.triggered() => return,
+        () = place.asked_to_leave() => return tracing::debug!(%peer, "an admin connection that shakes hands is closed to make room"),
+    };
+    let stream = match established {
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%peer, %error, "cannot take an admin connection in"),
     };
     let peer = stream.peer_address();
+    let certificate = stream.peer_certificate().cloned();
+    let is_encrypted = stream.is_encrypted();
     let router = TowerToHyperService::new(router);
     let requests = place.requests();
     let who = Principal::anonymous(format!("/{peer}"));
     let service = service_fn(|mut request: hyper::Request<_>| {
         let busy = requests.begin();
         request.extensions_mut().insert(who.clone());
+        if is_encrypted {
+            request.extensions_mut().insert(Encrypted);
+        }
+        if let Some(certificate) = &certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
         let answered = router.call(request);
         async move {
             let answer = answered.await;

@@ -17,8 +17,12 @@ pub struct AdminOptions {
     pub cluster_name: String,
     /// `pulsar://host:port` as clients reach it.
     pub broker_url: String,
+    /// `pulsar+ssl://host:port`, if it speaks TLS.
+    pub broker_url_tls: Option<String>,
     /// `http://host:port` as clients reach it.
     pub http_url: String,
+    /// `https://host:port`, if it speaks TLS.
+    pub http_url_tls: Option<String>,
     /// Settings in force as key and value, for `…/brokers/configuration/runtime`.
     pub settings: Vec<(String, String)>,
     /// Whether the metrics page shows single topics.

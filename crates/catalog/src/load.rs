@@ -92,7 +92,9 @@ impl Catalog {
         let url = |url: &str| (!url.is_empty()).then(|| url.to_owned());
         let data = ClusterData {
             service_url: url(&self.inner.options.web_service_url),
+            service_url_tls: url(&self.inner.options.web_service_url_tls),
             broker_service_url: url(&self.inner.options.broker_service_url),
+            broker_service_url_tls: url(&self.inner.options.broker_service_url_tls),
             ..ClusterData::default()
         };
         let record = self.create_or_find(&keys::cluster(&cluster), data).await?;

@@ -11,8 +11,12 @@ pub struct CatalogOptions {
     pub cluster_name: String,
     /// `webServiceUrl` of the cluster made on a fresh store, such as `http://127.0.0.1:8080`; empty when unknown.
     pub web_service_url: String,
+    /// `serviceUrlTls` of the same, such as `https://127.0.0.1:8443`; empty when there is none.
+    pub web_service_url_tls: String,
     /// `brokerServiceUrl` of the same, such as `pulsar://127.0.0.1:6650`; empty when unknown.
     pub broker_service_url: String,
+    /// `brokerServiceUrlTls` of the same, such as `pulsar+ssl://127.0.0.1:6651`; empty when there is none.
+    pub broker_service_url_tls: String,
     /// What holds of each policy where neither a topic nor its namespace says anything.
     pub policies: BrokerPolicies,
     /// `maxNumPartitionsPerPartitionedTopic`; 0 is no limit. Default 0.
@@ -33,7 +37,9 @@ impl Default for CatalogOptions {
         Self {
             cluster_name: "standalone".into(),
             web_service_url: String::new(),
+            web_service_url_tls: String::new(),
             broker_service_url: String::new(),
+            broker_service_url_tls: String::new(),
             policies: BrokerPolicies::default(),
             max_num_partitions: 0,
             evaluate_patterns: true,

@@ -10,8 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct BrokerAddresses {
     /// `pulsar://host:port`.
     pub native_url: String,
+    /// `pulsar+ssl://host:port`, where it speaks TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native_url_tls: Option<String>,
     /// `http://host:port`.
     pub http_url: String,
+    /// `https://host:port`, where it speaks TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_url_tls: Option<String>,
     /// It is about to let go of the bundle.
     pub disabled: bool,
     /// Further addresses by the name of a listener; none yet.
@@ -27,6 +33,9 @@ mod tests {
         let text = r#"{"nativeUrl":"pulsar://127.0.0.1:6750","httpUrl":"http://127.0.0.1:8180","disabled":false,"advertisedListeners":{}}"#;
         let addresses: BrokerAddresses = serde_json::from_str(text).unwrap_or_default();
         assert_eq!(addresses.native_url, "pulsar://127.0.0.1:6750");
+        assert_eq!(serde_json::to_string(&addresses).unwrap_or_default(), text);
+        let text = r#"{"nativeUrl":"pulsar://a:1","nativeUrlTls":"pulsar+ssl://a:2","httpUrl":"http://a:3","httpUrlTls":"https://a:4","disabled":false,"advertisedListeners":{}}"#;
+        let addresses: BrokerAddresses = serde_json::from_str(text).unwrap_or_default();
         assert_eq!(serde_json::to_string(&addresses).unwrap_or_default(), text);
     }
 }

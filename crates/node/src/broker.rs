@@ -25,9 +25,30 @@ use tokio::task::JoinSet;
 use crate::files::Files;
 use crate::settings::{ByteSize, Limit, Settings, StorageIo};
 use crate::storage_metrics;
+use crate::tls::Entrances;
 
 /// What CONNECTED tells clients; nothing parses it.
 const SERVER_VERSION: &str = concat!("Pulsar Server-Pharos-", env!("CARGO_PKG_VERSION"));
+
+/// How clients reach this machine.
+pub(crate) struct Front {
+    /// What they call it.
+    pub(crate) host: String,
+    /// Where the HTTP server will listen.
+    pub(crate) http: SocketAddr,
+    /// Where it will listen for TLS.
+    pub(crate) http_tls: Option<SocketAddr>,
+    /// What their connections go through.
+    pub(crate) entrances: Entrances,
+}
+
+impl Front {
+    /// `https://host:port`, if the HTTP server speaks TLS.
+    pub(crate) fn https_url(&self) -> Option<String> {
+        let port = self.http_tls?.port();
+        Some(format!("https://{}:{port}", self.host))
+    }
+}
 
 /// A broker that takes clients.
 pub(crate) struct RunningBroker {
@@ -37,10 +58,8 @@ pub(crate) struct RunningBroker {
     pub(crate) access: Access,
     /// What the HTTP server asks.
     pub(crate) admin: Arc<Backend>,
-    /// Where the Pulsar server listens; the real port when 0 was asked for.
-    pub(crate) pulsar_address: SocketAddr,
-    /// What lookups answer with: `pulsar://host:port`.
-    pub(crate) service_url: String,
+    /// The Pulsar server: where it listens, with real ports, and what lookups answer with.
+    pub(crate) pulsar: Arc<Server>,
     threads: Threads,
     storage: Arc<Storage>,
     metadata: Arc<dyn MetadataStore>,
@@ -67,14 +86,13 @@ impl RunningBroker {
 
 /// Opens metadata and storage, then the broker, then its Pulsar server.
 ///
-/// `http_address`: where the HTTP server will listen; `host`: what clients call this machine; `files`: who may open how many.
+/// `front`: how clients reach this machine; `files`: who may open how many.
 ///
 /// # Errors
 /// The data directory cannot be used, or the address is taken.
 pub(crate) async fn start_broker(
     settings: &Settings,
-    host: &str,
-    http_address: SocketAddr,
+    front: &Front,
     files: Files,
 ) -> anyhow::Result<RunningBroker> {
     let dir = &settings.data_dir;
@@ -86,7 +104,7 @@ pub(crate) async fn start_broker(
     let proof = metadata
         .matches_ledgers()
         .context("the metadata was opened without its ledgers")?;
-    let catalog = Catalog::open(metadata.clone(), catalog_options(settings, host, http_address))
+    let catalog = Catalog::open(metadata.clone(), catalog_options(settings, front))
         .await
         .context("cannot load tenants, namespaces and topics")?;
     let mut tasks = JoinSet::new();
@@ -106,13 +124,19 @@ pub(crate) async fn start_broker(
         &pharos_pulsar::PulsarEntries,
     )
     .context("cannot start the data threads")?;
-    let server = open_server(&broker, settings, host, files.connections_max(settings, &storage))?;
-    let (engine, asked) = (storage.clone(), server.clone());
+    let server = open_server(
+        &broker,
+        settings,
+        front,
+        files.connections_max(settings, &storage),
+    )?;
+    let (engine, asked, entrances) = (storage.clone(), server.clone(), front.entrances.clone());
     let families = Box::new(move || {
         let mut families = storage_metrics::families(&engine.stats());
         families.push(storage_metrics::refused_connections(asked.refused_count()));
         families.extend(crate::offload::families(offloader.stats()));
         families.extend(leftovers.families());
+        families.extend(entrances.families());
         families
     });
     let (engine, store) = (storage.clone(), metadata.clone());
@@ -130,8 +154,7 @@ pub(crate) async fn start_broker(
         access,
         admin: Backend::with_stores(broker.clone(), families, health),
         broker,
-        pulsar_address: server.local_address,
-        service_url: server.service_url.clone(),
+        pulsar: server,
         threads,
         storage,
         metadata,
@@ -185,22 +208,20 @@ pub(crate) fn metadata_format_1(data_dir: &Path) -> PathBuf {
 fn open_server(
     broker: &Broker,
     settings: &Settings,
-    host: &str,
+    front: &Front,
     connections_max: ConnectionsMax,
 ) -> anyhow::Result<Arc<Server>> {
     let options = pharos_pulsar::Options {
         listen: settings.pulsar_listen,
-        advertised_address: Some(host.to_owned()),
+        entrance: front.entrances.pulsar.clone(),
+        listen_tls: front.entrances.pulsar_tls.clone(),
+        advertised_address: Some(front.host.clone()),
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
         connections_max,
     };
-    pharos_pulsar::open(broker, &options).with_context(|| {
-        format!(
-            "cannot listen on {} for Pulsar clients; choose another pulsar_listen",
-            settings.pulsar_listen
-        )
-    })
+    pharos_pulsar::open(broker, &options)
+        .context("cannot take Pulsar clients; choose another pulsar_listen or pulsar_listen_tls")
 }
 
 /// What the storage engine is told; also for looking at its files while it does not run.
@@ -247,17 +268,21 @@ fn rate(limit: Limit<ByteSize>) -> u64 {
     limit.as_option().map_or(0, |size| size.0.max(1))
 }
 
-fn catalog_options(settings: &Settings, host: &str, http_address: SocketAddr) -> CatalogOptions {
-    let broker_id = format!("{host}:{}", http_address.port());
-    let pulsar_port = settings.pulsar_listen.port();
+fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
+    let host = &front.host;
+    let broker_id = format!("{host}:{}", front.http.port());
+    // A port that the system will choose is different next time, so there is nothing to remember.
+    let url = |scheme: &str, port: u16| match port {
+        0 => String::new(),
+        port => format!("{scheme}://{host}:{port}"),
+    };
+    let pulsar_tls = front.entrances.pulsar_tls.as_ref();
     CatalogOptions {
         cluster_name: settings.cluster_name.clone(),
         web_service_url: format!("http://{broker_id}"),
-        // A port that the system will choose is different next time, so there is nothing to remember.
-        broker_service_url: match pulsar_port {
-            0 => String::new(),
-            port => format!("pulsar://{host}:{port}"),
-        },
+        web_service_url_tls: front.https_url().unwrap_or_default(),
+        broker_service_url: url("pulsar", settings.pulsar_listen.port()),
+        broker_service_url_tls: pulsar_tls.map_or_else(String::new, |(at, _)| url("pulsar+ssl", at.port())),
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
         policies: settings.policies.in_force(),
         max_num_partitions: settings.policies.max_partitions_per_topic,

@@ -75,12 +75,16 @@ fn with_settings(command: Command) -> Command {
             default
         };
         let help = format!("{} [default: {default}] [env: {}]", setting.help, setting.env());
-        Arg::new(setting.key)
+        let flag = Arg::new(setting.key)
             .long(setting.flag())
             .value_name(value_name(setting.kind))
             .help(help)
-            .help_heading(setting.group)
-            .allow_hyphen_values(true)
+            .help_heading(setting.group);
+        match setting.kind {
+            // The flag alone says yes.
+            "true or false" => flag.num_args(0..=1).default_missing_value("true"),
+            _ => flag.allow_hyphen_values(true),
+        }
     });
     command.arg(file).args(flags)
 }
@@ -89,8 +93,8 @@ fn value_name(kind: &'static str) -> &'static str {
     match kind {
         "size" | "size or unlimited" => "SIZE",
         "duration" | "duration or unlimited" => "DURATION",
-        "address" => "IP:PORT",
-        "path" => "PATH",
+        "address" | "address or empty" => "IP:PORT",
+        "path" | "path or empty" => "PATH",
         "number" => "NUMBER",
         "true or false" => "BOOL",
         "text" => "TEXT",

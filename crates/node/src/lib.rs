@@ -16,11 +16,13 @@ mod limits;
 pub mod logging;
 mod offline;
 mod offload;
+mod self_signed;
 mod serve;
 pub mod settings;
 mod signals;
 mod start;
 mod storage_metrics;
+mod tls;
 
 pub use command::command;
 pub use start::run;

@@ -11,11 +11,12 @@ use pharos_runtime::{Awake, Shutdown};
 use pharos_transport::Listener;
 use tokio::task::JoinSet;
 
-use crate::broker::{RunningBroker, start_broker};
+use crate::broker::{Front, RunningBroker, start_broker};
 use crate::files::Files;
 use crate::settings::table::SETTINGS;
 use crate::settings::{Effective, Settings};
 use crate::signals::StopSignals;
+use crate::tls::Entrances;
 use crate::{limits, logging};
 
 /// Threads of the runtime for admin and metadata work. Data has threads of its own.
@@ -58,16 +59,18 @@ fn keep_awake(is_wanted: bool) -> anyhow::Result<Option<Awake>> {
 async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     let settings = &effective.settings;
     let mut signals = StopSignals::install().context("cannot wait for signals")?;
-    let listener = Listener::bind(settings.http_listen).with_context(|| {
-        format!(
-            "cannot listen on {} for HTTP; choose another http_listen",
-            settings.http_listen
-        )
-    })?;
-    let http_address = listener.local_address();
     let host = advertised_host(settings);
+    let entrances = Entrances::open(settings, &host)?;
+    let listeners = http_listeners(settings, &entrances)?;
+    let mut addresses = listeners.iter().map(Listener::local_address);
+    let front = Front {
+        host,
+        http: addresses.next().unwrap_or(settings.http_listen),
+        http_tls: addresses.next(),
+        entrances,
+    };
     let broker = tokio::select! {
-        broker = start_broker(settings, &host, http_address, files) => broker?,
+        broker = start_broker(settings, &front, files) => broker?,
         signal = signals.next() => {
             tracing::info!(signal, "stopped while starting");
             return Ok(());
@@ -75,14 +78,18 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     };
     let shutdown = Shutdown::default();
     let mut http = JoinSet::new();
-    let router = router(admin(effective, &broker, &host, http_address));
+    let router = router(admin(effective, &broker, &front));
+    let acceptors: std::io::Result<Vec<_>> = listeners.into_iter().map(Listener::start).collect();
     http.spawn(pharos_admin::serve(
-        listener.start().context("cannot accept HTTP connections")?,
+        acceptors.context("cannot accept HTTP connections")?,
         router,
         files.http_max(),
         shutdown.token(),
     ));
-    announce(&broker, http_address)?;
+    // Ends with the process.
+    let mut upkeep = JoinSet::new();
+    upkeep.spawn(front.entrances.clone().keep_fresh());
+    announce(settings, &broker, &front)?;
 
     let signal = signals.next().await;
     tracing::info!(signal, "stopping; a second signal ends the process at once");
@@ -96,13 +103,32 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     }
 }
 
-fn admin(effective: &Effective, broker: &RunningBroker, host: &str, http_address: SocketAddr) -> Admin {
+/// Where the HTTP server listens: plain, then over TLS if it is spoken.
+fn http_listeners(settings: &Settings, entrances: &Entrances) -> anyhow::Result<Vec<Listener>> {
+    let bind = |address: SocketAddr, setting: &str| {
+        Listener::bind(address)
+            .with_context(|| format!("cannot listen on {address} for HTTP; choose another {setting}"))
+    };
+    let mut plain = bind(settings.http_listen, "http_listen")?;
+    if let Some(entrance) = &entrances.http {
+        plain = plain.through(entrance.clone());
+    }
+    let mut listeners = vec![plain];
+    if let Some((address, entrance)) = &entrances.http_tls {
+        listeners.push(bind(*address, "http_listen_tls")?.through(entrance.clone()));
+    }
+    Ok(listeners)
+}
+
+fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin {
     let settings = &effective.settings;
     let options = AdminOptions {
         access: broker.access.clone(),
         cluster_name: settings.cluster_name.clone(),
-        broker_url: broker.service_url.clone(),
-        http_url: format!("http://{host}:{}", http_address.port()),
+        broker_url: broker.pulsar.service_url.clone(),
+        broker_url_tls: broker.pulsar.service_url_tls.clone(),
+        http_url: format!("http://{}:{}", front.host, front.http.port()),
+        http_url_tls: front.https_url(),
         settings: SETTINGS
             .iter()
             .map(|row| (row.key.to_owned(), (row.get)(settings)))
@@ -141,14 +167,33 @@ async fn stop(
 }
 
 /// One line per door on standard output, for people and for scripts that wait for it; the rest goes to the log.
-fn announce(broker: &RunningBroker, http: SocketAddr) -> anyhow::Result<()> {
-    let pulsar = broker.pulsar_address;
-    tracing::info!(%pulsar, %http, advertised = broker.service_url, "ready");
+fn announce(settings: &Settings, broker: &RunningBroker, front: &Front) -> anyhow::Result<()> {
+    let (pulsar, http) = (broker.pulsar.local_address, front.http);
+    tracing::info!(%pulsar, %http, advertised = broker.pulsar.service_url, "ready");
     let mut out = std::io::stdout().lock();
     writeln!(out, "clients: pulsar://{pulsar}")?;
     writeln!(out, "admin: http://{http}")?;
+    if let Some(address) = broker.pulsar.local_address_tls {
+        writeln!(out, "clients over TLS: pulsar+ssl://{address}")?;
+    }
+    if let Some(address) = front.http_tls {
+        writeln!(out, "admin over TLS: https://{address}")?;
+    }
+    if let Some(certificate) = &front.entrances.self_signed {
+        writeln!(
+            out,
+            "certificate to trust: {} (--tls-trust-certs)",
+            certificate.display()
+        )?;
+    }
     out.flush()?;
-    if pulsar.ip().is_loopback() && http.ip().is_loopback() {
+    // Over TLS that asks for certificates the clients are known.
+    let asks = settings.tls.require_trusted_client_cert_on_connect;
+    let tls = [broker.pulsar.local_address_tls, front.http_tls]
+        .into_iter()
+        .flatten();
+    let mut open = [pulsar, http].into_iter().chain(tls.filter(|_| !asks));
+    if open.all(|address| address.ip().is_loopback()) {
         tracing::info!(
             "listening on loopback only; set pulsar_listen and http_listen to take clients from other machines"
         );

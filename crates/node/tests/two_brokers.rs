@@ -75,6 +75,8 @@ impl Broker {
         let any = "127.0.0.1:0".parse().unwrap();
         let door = pharos_pulsar::Options {
             listen: any,
+            entrance: None,
+            listen_tls: None,
             advertised_address: None,
             server_version: "test".to_owned(),
             keep_alive_interval: Duration::from_secs(30),
@@ -87,7 +89,9 @@ impl Broker {
             access: Access::everyone(),
             cluster_name: "standalone".to_owned(),
             broker_url: service_url.clone(),
+            broker_url_tls: None,
             http_url: format!("http://{http}"),
+            http_url_tls: None,
             settings: Vec::new(),
             topic_metrics: false,
             force_delete_namespace: false,
@@ -103,7 +107,7 @@ impl Broker {
         let mut tasks = JoinSet::new();
         tasks.spawn(ownership.run());
         tasks.spawn(pharos_admin::serve(
-            listener.start().unwrap(),
+            vec![listener.start().unwrap()],
             router,
             64,
             stop.token(),

@@ -19,7 +19,7 @@ use pharos_broker::feed::{ConsumerHandle, DueGroups, Group};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
 use pharos_runtime::{Nanos, clock};
-use pharos_transport::{Place, WriteHalf};
+use pharos_transport::{PeerCertificate, Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
@@ -55,6 +55,8 @@ pub(crate) struct Unsettled {
     pub(crate) server: Arc<Server>,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
+    /// The certificate that the client has shown.
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// `None` until CONNECT.
     pub(crate) peer: Option<Peer>,
 }
@@ -69,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) stream: WriteHalf,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
+    /// The certificate that the client has shown, by which CONNECT may know who it is.
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// It counts here.
     pub(crate) place: Place,
     /// A producer, consumer or watcher came: it stays on this shard.
@@ -121,6 +125,7 @@ impl Connection {
             stream,
             address: unsettled.address,
             connected_since_ms: unsettled.connected_since_ms,
+            certificate: unsettled.certificate,
             place,
             is_settled: Cell::new(false),
             peer: RefCell::new(unsettled.peer),
@@ -151,6 +156,7 @@ impl Connection {
             server: self.server,
             address: self.address,
             connected_since_ms: self.connected_since_ms,
+            certificate: self.certificate,
             peer: self.peer.into_inner(),
         };
         (unsettled, self.stream)

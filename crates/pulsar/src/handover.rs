@@ -27,6 +27,7 @@ impl Unsettled {
             server,
             address: format!("/{}", stream.peer_address()).into(),
             connected_since_ms: clock::wall_ms(),
+            certificate: stream.peer_certificate().cloned(),
             peer: None,
         }
     }
@@ -57,13 +58,19 @@ impl Unsettled {
 /// Serves a connection that was just accepted, on the shard of its place.
 pub(crate) async fn serve(shard: Rc<Shard>, server: Arc<Server>, incoming: Incoming, place: Place) {
     let address = incoming.address();
-    match incoming.establish().await {
+    let mut token = shard.shutdown_token();
+    let established = tokio::select! {
+        established = incoming.establish() => established,
+        () = token.triggered() => return,
+    };
+    match established {
         Ok(stream) => {
             if let Some(serving) = Unsettled::new(server, &stream).settle(&shard, stream, place, None) {
                 serving.await;
             }
         }
-        Err(error) => tracing::warn!(peer = %address, %error, "cannot take a connection in"),
+        // A listener with an entrance tells it as often as is good for the log.
+        Err(error) => tracing::debug!(peer = %address, %error, "cannot take a connection in"),
     }
 }
 

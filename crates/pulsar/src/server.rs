@@ -9,7 +9,7 @@ use std::time::Duration;
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
 use pharos_runtime::spawn_local;
-use pharos_transport::{Admission, ConnectionsMax, Incoming, Listener, PartialFrames, Place};
+use pharos_transport::{Admission, ConnectionsMax, Entrance, Incoming, Listener, PartialFrames, Place};
 use pharos_wire::answer;
 use pharos_wire::encode::encode_command;
 use pharos_wire::frame::frame_bytes_max;
@@ -23,6 +23,10 @@ use crate::shared::Server;
 pub struct Options {
     /// Where to listen; port 0 takes any.
     pub listen: SocketAddr,
+    /// What connections go through there before CONNECT; `None`: nothing.
+    pub entrance: Option<Arc<Entrance>>,
+    /// Where to listen for clients that speak TLS, and what these go through; port 0 takes any.
+    pub listen_tls: Option<(SocketAddr, Arc<Entrance>)>,
     /// The host name to advertise; `None` for the listening address itself.
     pub advertised_address: Option<String>,
     /// What CONNECTED says.
@@ -36,39 +40,65 @@ pub struct Options {
 /// Starts the server: from the return on, clients can connect.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When an address cannot be listened on; the message says which.
 pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
-    let listener = Listener::bind(options.listen)?;
-    let local_address = listener.local_address();
-    let host = match &options.advertised_address {
-        Some(host) => host.clone(),
-        None if local_address.ip().is_unspecified() => "127.0.0.1".to_owned(),
-        None if local_address.is_ipv6() => format!("[{}]", local_address.ip()),
-        None => local_address.ip().to_string(),
+    let mut listener = bind(options.listen)?;
+    if let Some(entrance) = &options.entrance {
+        listener = listener.through(entrance.clone());
+    }
+    let mut listeners = vec![listener];
+    if let Some((address, entrance)) = &options.listen_tls {
+        listeners.push(bind(*address)?.through(entrance.clone()));
+    }
+    let mut addresses = listeners.iter().map(Listener::local_address);
+    let local_address = addresses.next().unwrap_or(options.listen);
+    let local_address_tls = addresses.next();
+    let url = |scheme, address: SocketAddr| {
+        let host = advertised_host(options, address);
+        format!("{scheme}://{host}:{}", address.port())
     };
     let server = Arc::new(Server {
-        service_url: format!("pulsar://{host}:{}", local_address.port()),
+        service_url: url("pulsar", local_address),
+        service_url_tls: local_address_tls.map(|address| url("pulsar+ssl", address)),
         server_version: options.server_version.clone(),
         local_address,
+        local_address_tls,
         admission: Admission::new(broker.shard_count(), options.connections_max.clone()),
         partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
     });
     let interval = options.keep_alive_interval;
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval)));
-    let accepting = Accepting {
-        server: server.clone(),
-        broker: broker.clone(),
-    };
-    broker.on_first_shard(move |shard| {
-        let token = shard.shutdown_token();
-        spawn_local(async move {
-            match listener.start() {
-                Ok(acceptor) => accepting.server.admission.run(acceptor, &accepting, token).await,
-                Err(error) => tracing::error!(%error, "cannot accept connections"),
-            }
+    for listener in listeners {
+        let accepting = Accepting {
+            server: server.clone(),
+            broker: broker.clone(),
+        };
+        broker.on_first_shard(move |shard| {
+            let token = shard.shutdown_token();
+            spawn_local(async move {
+                match listener.start() {
+                    Ok(acceptor) => accepting.server.admission.run(acceptor, &accepting, token).await,
+                    Err(error) => tracing::error!(%error, "cannot accept connections"),
+                }
+            });
         });
-    });
+    }
     Ok(server)
+}
+
+fn bind(address: SocketAddr) -> io::Result<Listener> {
+    Listener::bind(address)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+}
+
+/// What clients call this machine.
+fn advertised_host(options: &Options, address: SocketAddr) -> String {
+    match &options.advertised_address {
+        Some(host) => host.clone(),
+        None if address.ip().is_unspecified() => "127.0.0.1".to_owned(),
+        None if address.is_ipv6() => format!("[{}]", address.ip()),
+        None => address.ip().to_string(),
+    }
 }
 
 /// Takes accepted connections to their shards.

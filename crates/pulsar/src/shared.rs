@@ -8,9 +8,13 @@ use pharos_transport::{Admission, PartialFrames};
 pub struct Server {
     /// `pulsar://host:port`, as lookups answer.
     pub service_url: String,
+    /// `pulsar+ssl://host:port`, if it speaks TLS.
+    pub service_url_tls: Option<String>,
     pub(crate) server_version: String,
     /// Where it listens.
     pub local_address: SocketAddr,
+    /// Where it listens for clients that speak TLS.
+    pub local_address_tls: Option<SocketAddr>,
     pub(crate) admission: Admission,
     /// Room for large frames that have not arrived whole.
     pub(crate) partial_frames: PartialFrames,

@@ -87,6 +87,8 @@ impl House {
             &broker,
             &pharos_pulsar::Options {
                 listen: "127.0.0.1:0".parse().unwrap(),
+                entrance: None,
+                listen_tls: None,
                 advertised_address: None,
                 server_version: "test".to_owned(),
                 keep_alive_interval: Duration::from_secs(60),

@@ -53,7 +53,9 @@ async fn open_door_with(forced: bool, access: Access) -> (Door, Catalog) {
         access,
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),
+        broker_url_tls: None,
         http_url: "http://127.0.0.1:8080".into(),
+        http_url_tls: None,
         settings: vec![("shards".into(), "2".into())],
         topic_metrics: true,
         force_delete_namespace: forced,
@@ -62,7 +64,12 @@ async fn open_door_with(forced: bool, access: Access) -> (Door, Catalog) {
     let shutdown = Shutdown::default();
     let router = router(Admin::new(broker.into(), catalog.clone(), options));
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(serve(listener.start().unwrap(), router, 1024, shutdown.token()));
+    tasks.spawn(serve(
+        vec![listener.start().unwrap()],
+        router,
+        1024,
+        shutdown.token(),
+    ));
     let served = tokio::runtime::Handle::current().spawn(async move { drop(tasks.join_all().await) });
     let door = Door {
         address,

@@ -30,6 +30,9 @@ pub(super) fn translate(setting: &Setting, text: &str) -> String {
         ("size or unlimited" | "duration or unlimited", "-1") => "unlimited".to_owned(),
         ("sync, async or bypass", "true") => "sync".to_owned(),
         ("sync, async or bypass", "false") => "async".to_owned(),
+        // Pulsar takes connections with a header and without one.
+        ("off, optional or required", "true") => "optional".to_owned(),
+        ("off, optional or required", "false") => "off".to_owned(),
         // Where Pulsar has no value, it has a time that it works out.
         ("duration", "") => "0".to_owned(),
         _ if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
@@ -105,6 +108,11 @@ mod tests {
             ("minorCompactionThreshold", "0.2", "0.2"),
             ("dbStorage_writeCacheMaxSizeMb", "512", "512MiB"),
             ("logSizeLimit", "1073741824", "1GiB"),
+            ("tlsCertRefreshCheckDurationSec", "60", "1m"),
+            ("tlsProtocols", "TLSv1.3, TLSv1.2", "TLSv1.3,TLSv1.2"),
+            ("tlsTrustCertsFilePath", "", ""),
+            ("haProxyProtocolEnabled", "true", "optional"),
+            ("webServiceHaProxyProtocolEnabled", "false", "off"),
             ("journalDirectories", "/a,/b", "/a,/b"),
             ("maxMessageSize", "5242880", "5MiB"),
             (

@@ -2,6 +2,7 @@
 
 use pharos_catalog::policy::{AutoTopicType, InactiveMode, QuotaAction};
 use pharos_ledger::Durability;
+use pharos_transport::ProxyProtocol;
 
 use super::Value;
 
@@ -86,6 +87,13 @@ words!(
     "tiered-storage-first or bookkeeper-first",
     Tiered = "tiered-storage-first",
     Bookkeeper = "bookkeeper-first"
+);
+words!(
+    ProxyProtocol,
+    "off, optional or required",
+    Off = "off",
+    Optional = "optional",
+    Required = "required"
 );
 words!(
     Durability,

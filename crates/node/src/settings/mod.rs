@@ -18,6 +18,7 @@ mod policies_page;
 mod reference;
 mod storage;
 pub mod table;
+mod tls;
 mod units;
 
 pub use choice::{LogFormat, ReadPriority, StorageIo};
@@ -27,6 +28,7 @@ pub use policies::PolicySettings;
 pub use policies_page::markdown_policies;
 pub use reference::{json_listing, markdown_reference, text_listing};
 pub use storage::StorageSettings;
+pub use tls::{CipherSuites, TlsSettings, TlsVersions};
 pub use units::{ByteSize, Limit, Paths, Share, Value};
 
 /// All settings with their values.
@@ -52,6 +54,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// What is logged.
     pub log_level: String,
+    /// TLS, and the PROXY protocol.
+    pub tls: TlsSettings,
     /// Pulsar protocol.
     pub protocol: ProtocolSettings,
     /// Topics and subscriptions.
@@ -150,6 +154,7 @@ impl Default for Settings {
             shutdown_timeout: Duration::from_secs(10),
             log_format: LogFormat::Auto,
             log_level: "info".into(),
+            tls: TlsSettings::default(),
             protocol: ProtocolSettings {
                 max_message_size: ByteSize(5_242_880),
                 keep_alive_interval: Duration::from_secs(30),
@@ -187,6 +192,28 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// A sentence for each two listeners that would have the same address.
+    fn same_addresses(&self) -> Vec<String> {
+        let listeners = [
+            ("pulsar_listen", Some(self.pulsar_listen)),
+            ("http_listen", Some(self.http_listen)),
+            ("pulsar_listen_tls", self.tls.pulsar_listen),
+            ("http_listen_tls", self.tls.http_listen),
+        ];
+        let mut seen: Vec<(&str, SocketAddr)> = Vec::new();
+        let mut faults = Vec::new();
+        for (name, address) in listeners {
+            let Some(address) = address.filter(|address| address.port() != 0) else {
+                continue;
+            };
+            if let Some((other, _)) = seen.iter().find(|(_, taken)| *taken == address) {
+                faults.push(format!("{other} and {name} are the same address"));
+            }
+            seen.push((name, address));
+        }
+        faults
+    }
+
     /// Checks what one value alone cannot tell. Empty when all is well; else a sentence per fault.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
@@ -197,11 +224,9 @@ impl Settings {
                 faults.push(sentence.to_owned());
             }
         };
-        let same_port = self.pulsar_listen.port() == self.http_listen.port();
-        expect(
-            !same_port || self.http_listen.port() == 0 || self.pulsar_listen.ip() != self.http_listen.ip(),
-            "pulsar_listen and http_listen are the same address",
-        );
+        for fault in self.same_addresses() {
+            expect(false, &fault);
+        }
         expect(self.shards <= 1024, "shards is more than 1024");
         expect(
             is_name(&self.cluster_name),
@@ -256,6 +281,7 @@ impl Settings {
             "unload_idle_after must not be 0; unlimited keeps topics loaded",
         );
         faults.extend(self.offload.faults());
+        faults.extend(self.tls.faults());
         faults
     }
 }

@@ -283,6 +283,30 @@ impl Value for PathBuf {
     }
 }
 
+impl Value for Option<SocketAddr> {
+    const KIND: &'static str = "address or empty";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        (!text.is_empty()).then(|| SocketAddr::parse(text)).transpose()
+    }
+
+    fn show(&self) -> String {
+        self.map_or_else(String::new, |address| address.show())
+    }
+}
+
+impl Value for Option<PathBuf> {
+    const KIND: &'static str = "path or empty";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        (!text.is_empty()).then(|| PathBuf::parse(text)).transpose()
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(String::new, PathBuf::show)
+    }
+}
+
 /// Several paths; none is a value too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths(pub Vec<PathBuf>);

@@ -11,11 +11,11 @@
 
 use std::fs::File;
 use std::future::Future;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Child, Command as Process, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command as Process, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use pharos_client::{
@@ -26,6 +26,8 @@ use pharos_wire::command::Command;
 use pharos_wire::proto::{MessageMetadata, ServerError};
 use pharos_wire::{message, request};
 use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) mod certificates;
 
 /// How long anything may take before the test gives up. Long, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -53,6 +55,8 @@ pub(crate) async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) ->
 /// A running broker. Killed when dropped; after a failure its log is printed.
 pub(crate) struct Node {
     child: Child,
+    /// What it announces; kept open, or it could announce no more.
+    lines: Lines<BufReader<ChildStdout>>,
     log: File,
     /// `pulsar://…`
     pub(crate) pulsar: String,
@@ -92,23 +96,27 @@ impl Node {
     fn start_process(mut process: Process) -> Self {
         let log = tempfile::tempfile().unwrap();
         let mut child = process.stderr(log.try_clone().unwrap()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut url = |scheme: &str| {
-            let line = lines
-                .next()
-                .unwrap_or_else(|| panic!("no line with {scheme}"))
-                .unwrap();
-            let found = line.split_whitespace().find(|word| word.starts_with(scheme));
-            found.unwrap().to_owned()
-        };
-        let pulsar = url("pulsar://");
-        let http = url("http://").trim_start_matches("http://").to_owned();
-        Self {
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut node = Self {
             child,
+            lines,
             log,
-            pulsar,
-            http,
-        }
+            pulsar: String::new(),
+            http: String::new(),
+        };
+        node.pulsar = node.announced("pulsar://");
+        node.http = node.announced("http://").trim_start_matches("http://").to_owned();
+        node
+    }
+
+    /// The word that begins so, of the next line on its standard output that has one.
+    pub(crate) fn announced(&mut self, start: &str) -> String {
+        let find = |line: String| {
+            let found = line.split_whitespace().find(|word| word.starts_with(start));
+            found.map(str::to_owned)
+        };
+        let found = self.lines.by_ref().find_map(|line| find(line.unwrap()));
+        found.unwrap_or_else(|| panic!("no line with {start}"))
     }
 
     /// A client with manners.

@@ -102,13 +102,14 @@ fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<Top
 
 /// The addresses of the broker that serves a topic.
 fn urls_of(connection: &Connection, name: &TopicName, placed: Placed) -> Result<BrokerUrls, Refusal> {
-    let plain = match placed {
-        Placed::Here(_) => connection.server.service_url.clone(),
-        Placed::Elsewhere(other) => other.native_url.clone(),
+    let (plain, tls) = match placed {
+        Placed::Here(_) => {
+            let server = &connection.server;
+            (server.service_url.clone(), server.service_url_tls.clone())
+        }
+        Placed::Elsewhere(other) => (other.native_url.clone(), other.native_url_tls.clone()),
         Placed::Unowned => return Err(refusal::of_topic(&TopicError::NotServed(name.to_string()))),
     };
-    Ok(BrokerUrls {
-        plain: Some(plain),
-        tls: None,
-    })
+    let plain = Some(plain);
+    Ok(BrokerUrls { plain, tls })
 }
