@@ -13,11 +13,10 @@ use std::sync::Arc;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::consumers::Consumer;
 use super::request::SubscribeRequest;
 use super::retire::bytes_after;
-use super::subscription::{Body, BroadcastMember};
-use super::{State, Topic};
+use super::subscription::{Body, BroadcastBody};
+use super::{Attached, Stored, TopicContext};
 
 /// Facts of a cursor as stored; never reuse a number.
 const GIVEN_UP_LONG_AGO: u8 = 1;
@@ -125,10 +124,10 @@ impl BroadcastCounts {
     }
 }
 
-impl Topic {
-    /// A broadcast consumer is absent from now on; one without a name of its own loses its place.
-    pub(super) fn note_absence(&self, state: &mut State, consumer: &Consumer) {
-        let Some(member) = member_of(state, &consumer.subscription, &consumer.name) else {
+impl BroadcastBody {
+    /// A consumer is absent from now on; one without a name of its own loses its place.
+    pub(super) fn note_absence(&mut self, cx: &TopicContext, stored: &mut Stored, name: &Arc<str>) {
+        let Some(member) = self.members.get_mut(name) else {
             return;
         };
         if member.cursor.handed_over().is_some() {
@@ -140,110 +139,86 @@ impl Topic {
         let (slot, presence) = (member.cursor.slot, member.presence);
         if member.named {
             if let Some(slot) = slot {
-                state
-                    .stored
-                    .change_cursors(&self.cx, |cursors| cursors.store_presence(slot, presence));
+                stored.change_cursors(cx, |cursors| cursors.store_presence(slot, presence));
             }
             return;
         }
-        if let Some(Body::Broadcast(body)) = body_of(state, &consumer.subscription) {
-            body.members.remove(&consumer.name);
-        }
+        self.members.remove(name);
         if let Some(slot) = slot {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.remove(slot));
+            stored.change_cursors(cx, |cursors| cursors.remove(slot));
         }
     }
 
     /// A named consumer is there: from now on it is not absent.
-    pub(super) fn note_presence(&self, state: &mut State, subscription: &SubscriptionName, name: &Arc<str>) {
-        let Some(member) = member_of(state, subscription, name) else {
+    pub(super) fn note_presence(&mut self, cx: &TopicContext, stored: &mut Stored, name: &Arc<str>) {
+        let Some(member) = self.members.get_mut(name) else {
             return;
         };
         member.presence = Presence::Here;
         if let (Some(slot), true) = (member.cursor.slot, member.named) {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.store_presence(slot, Presence::Here));
+            stored.change_cursors(cx, |cursors| cursors.store_presence(slot, Presence::Here));
         }
     }
 
-    /// Gives up the places of broadcast consumers that were absent too long or hold back too much, and makes sure that of
-    /// the others it is stored since when they are absent.
-    pub(crate) fn drop_absentees(&self, now_ms: u64) {
-        let Some(shard) = self.cx.shard() else { return };
-        let options = &shard.shared.options;
-        let retention_ms = options.absent_retention.map_or(u64::MAX, |time| {
-            u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-        });
-        let backlog_bytes_max = options.absent_backlog_bytes.unwrap_or(u64::MAX);
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        Self::forget_rivalries(state);
-        let (mut dropped, mut stored) = (Vec::new(), Vec::new());
-        for subscription in state.attached.subscriptions.values_mut() {
-            let Body::Broadcast(body) = &mut subscription.body else {
+    /// Gives up the places of consumers that were absent too long or hold back too much, and makes sure that of the others it is
+    /// stored since when they are absent. Returns whether a place was given up.
+    fn drop_absentees(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        subscription: &SubscriptionName,
+        limits: &AbsenceLimits,
+    ) -> bool {
+        let (mut dropped, mut kept) = (Vec::new(), Vec::new());
+        for (name, member) in &mut self.members {
+            let (Presence::Absent { since_ms }, Some(acks)) = (member.presence, member.cursor.home()) else {
                 continue;
             };
-            for (name, member) in &mut body.members {
-                let (Presence::Absent { since_ms }, Some(acks)) = (member.presence, member.cursor.home())
-                else {
-                    continue;
-                };
-                let Some(slot) = member.cursor.slot.filter(|_| member.named) else {
-                    continue;
-                };
-                let (acked_to, backlog) = (
-                    acks.acked_to(),
-                    acks.backlog(state.stored.log.ledger.durable_end()),
-                );
-                let bytes = bytes_after(state.stored.log.ledger.ledgers(), acked_to);
-                let too_long = now_ms.saturating_sub(since_ms) >= retention_ms;
-                let too_much = bytes > backlog_bytes_max;
-                if !too_long && !too_much {
-                    stored.push((slot, member.presence));
-                    continue;
-                }
-                tracing::warn!(topic = %self.cx.name, subscription = %subscription.name, consumer = %name,
-                    too_long, too_much, absent_seconds = now_ms.saturating_sub(since_ms) / 1000,
-                    acknowledged_before = acked_to.0, entries = backlog, bytes,
-                    "absent broadcast consumer lost its place: what it has not acknowledged may be deleted");
-                member.presence = Presence::GivenUp { since_ms, acked_to };
-                let once = BroadcastCounts {
-                    absent_dropped: 1,
-                    ..BroadcastCounts::default()
-                };
-                member.count(once);
-                body.counts.add(once);
-                shard.tally().broadcast(once);
-                dropped.push((slot, member.presence));
+            let Some(slot) = member.cursor.slot.filter(|_| member.named) else {
+                continue;
+            };
+            let ledger = &stored.log.ledger;
+            let (acked_to, backlog) = (acks.acked_to(), acks.backlog(ledger.durable_end()));
+            let bytes = bytes_after(ledger.ledgers(), acked_to);
+            let absent_ms = limits.now_ms.saturating_sub(since_ms);
+            let too_long = absent_ms >= limits.retention_ms;
+            let too_much = bytes > limits.backlog_bytes_max;
+            if !too_long && !too_much {
+                kept.push((slot, member.presence));
+                continue;
             }
+            tracing::warn!(topic = %cx.name, subscription = %subscription, consumer = %name,
+                too_long, too_much, absent_seconds = absent_ms / 1000,
+                acknowledged_before = acked_to.0, entries = backlog, bytes,
+                "absent broadcast consumer lost its place: what it has not acknowledged may be deleted");
+            member.presence = Presence::GivenUp { since_ms, acked_to };
+            dropped.push((name.clone(), slot, member.presence));
         }
-        for (slot, presence) in stored {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.store_presence(slot, presence));
+        for (slot, presence) in kept {
+            stored.change_cursors(cx, |cursors| cursors.store_presence(slot, presence));
         }
         let any = !dropped.is_empty();
-        for (slot, presence) in dropped {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.give_up(slot, presence));
+        for (name, slot, presence) in dropped {
+            let once = BroadcastCounts {
+                absent_dropped: 1,
+                ..BroadcastCounts::default()
+            };
+            self.count(cx, &name, once);
+            stored.change_cursors(cx, |cursors| cursors.give_up(slot, presence));
         }
-        if any {
-            state.stored.trim_soon(&self.cx);
-        }
-        drop(guard);
-        if any {
-            self.start_commit();
-        }
+        any
     }
 
     /// Gives a consumer that lost its place one again: behind what it had acknowledged, as far as that is still kept.
-    pub(super) fn take_back(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>) {
-        let (first, now_ms) = (state.stored.log.ledger.first(), clock::wall_ms());
-        let Some(member) = member_of(state, &request.subscription, name) else {
+    pub(super) fn take_back(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        request: &SubscribeRequest,
+        name: &Arc<str>,
+    ) {
+        let (first, now_ms) = (stored.log.ledger.first(), clock::wall_ms());
+        let Some(member) = self.members.get_mut(name) else {
             return;
         };
         let Presence::GivenUp { since_ms, acked_to } = member.presence else {
@@ -259,57 +234,75 @@ impl Topic {
         };
         acks.raise_to(first);
         let acks = acks.clone();
+        member.presence = Presence::Here;
         let once = BroadcastCounts {
             returned_late: 1,
             entries_skipped,
             ..BroadcastCounts::default()
         };
-        member.count(once);
-        member.presence = Presence::Here;
-        if let Some(Body::Broadcast(body)) = body_of(state, &request.subscription) {
-            body.counts.add(once);
-        }
-        if let Some(shard) = self.cx.shard() {
-            shard.tally().broadcast(once);
-        }
+        self.count(cx, name, once);
         let goes_on_at = acks.next_unacked(acks.acked_to());
-        let position = state
-            .stored
-            .log
-            .ledger
-            .position_of(goes_on_at)
-            .map(|position| position.to_string());
-        tracing::warn!(topic = %self.cx.name, subscription = %request.subscription, consumer = %name,
+        let position = stored.log.ledger.position_of(goes_on_at);
+        let position = position.map(|position| position.to_string());
+        tracing::warn!(topic = %cx.name, subscription = %request.subscription, consumer = %name,
             address = %request.info.address, absent_seconds = now_ms.saturating_sub(since_ms) / 1000,
             acknowledged_before = acked_to.0, goes_on_at = goes_on_at.0, position, entries_skipped,
             "broadcast consumer is back after its place was given up; what was deleted meanwhile it does not get");
         if let Some(slot) = slot {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.revive(slot, &acks));
+            stored.change_cursors(cx, |cursors| cursors.revive(slot, &acks));
+        }
+    }
+
+    /// Counts what happened to a consumer: with it, with the subscription and with the shard.
+    pub(super) fn count(&mut self, cx: &TopicContext, name: &Arc<str>, once: BroadcastCounts) {
+        if let Some(member) = self.members.get_mut(name) {
+            member.counts.get_or_insert_default().add(once);
+        }
+        self.counts.add(once);
+        if let Some(shard) = cx.shard() {
+            shard.tally().broadcast(once);
         }
     }
 }
 
-impl BroadcastMember {
-    /// Counts what happened to this consumer.
-    pub(super) fn count(&mut self, more: BroadcastCounts) {
-        self.counts.get_or_insert_default().add(more);
+/// How long absent consumers keep their places, and with how much.
+struct AbsenceLimits {
+    now_ms: u64,
+    retention_ms: u64,
+    backlog_bytes_max: u64,
+}
+
+impl Attached {
+    /// Gives up the places of broadcast consumers that were absent too long or hold back too much. Returns whether one was.
+    pub(super) fn drop_absentees(&mut self, cx: &TopicContext, stored: &mut Stored, now_ms: u64) -> bool {
+        let Some(shard) = cx.shard() else { return false };
+        let options = &shard.shared.options;
+        let limits = AbsenceLimits {
+            now_ms,
+            retention_ms: options.absent_retention.map_or(u64::MAX, |time| {
+                u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+            }),
+            backlog_bytes_max: options.absent_backlog_bytes.unwrap_or(u64::MAX),
+        };
+        let mut any = false;
+        for subscription in self.subscriptions.values_mut() {
+            if let Body::Broadcast(body) = &mut subscription.body {
+                body.forget_rivalries();
+                any |= body.drop_absentees(cx, stored, &subscription.name, &limits);
+            }
+        }
+        if any {
+            stored.trim_soon(cx);
+        }
+        any
     }
-}
 
-fn body_of<'a>(state: &'a mut State, subscription: &SubscriptionName) -> Option<&'a mut Body> {
-    Some(&mut state.attached.subscriptions.get_mut(subscription)?.body)
-}
-
-pub(super) fn member_of<'a>(
-    state: &'a mut State,
-    subscription: &SubscriptionName,
-    name: &Arc<str>,
-) -> Option<&'a mut BroadcastMember> {
-    match body_of(state, subscription)? {
-        Body::Broadcast(body) => body.members.get_mut(name),
-        Body::Stream(_) | Body::Dispatched(_) => None,
+    /// The body of a broadcast subscription.
+    pub(super) fn broadcast(&mut self, name: &SubscriptionName) -> Option<&mut BroadcastBody> {
+        match &mut self.subscriptions.get_mut(name)?.body {
+            Body::Broadcast(body) => Some(body),
+            Body::Stream(_) | Body::Dispatched(_) => None,
+        }
     }
 }
 

@@ -9,76 +9,74 @@ use tokio::sync::oneshot;
 use super::absence::Presence;
 use super::request::{Attach, SubscribeRequest, SubscriptionType};
 use super::subscribe::{Step, lend};
-use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace};
-use super::{State, Topic};
+use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace};
+use super::{Attached, Stored, TopicContext};
 use crate::error::SubscribeError;
 use crate::ids::ConsumerKey;
 
-impl Topic {
+impl Attached {
     /// Attaches a consumer of a broadcast subscription, with the cursor of its name.
     pub(super) fn attach_broadcast(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
         request: &SubscribeRequest,
         turn: ConsumerKey,
     ) -> Result<Step, SubscribeError> {
-        let key = self.cx.consumer_key();
-        let named = request.consumer_name.is_some();
+        let key = cx.consumer_key();
+        let missing = || SubscribeError::Busy("consumer is being handed over".to_owned());
         let name: Arc<str> = request
             .consumer_name
             .clone()
             .unwrap_or_else(|| format!("pharos-{}", key.0))
             .into();
-        self.ensure_member(state, request, &name, named);
-        let holder = self.member_holder(state, &request.subscription, &name);
-        if let Some(step) = holder.and_then(|old| self.keep_from_rival(state, request, &name, old)) {
+        let subscription = self.subscriptions.get_mut(&request.subscription);
+        let subscription = subscription.ok_or_else(missing)?;
+        let number = subscription.number;
+        let Body::Broadcast(body) = &mut subscription.body else {
+            return Err(missing());
+        };
+        if let Some(number) = number {
+            body.ensure_member(cx, stored, request, &name, number);
+        }
+        let old = body.holder(&name);
+        let holder = old.and_then(|old| self.consumers.get(&old));
+        if let Some(holder) = holder
+            && let Some(step) = body.keep_from_rival(cx, request, &name, holder)
+        {
             return step;
         }
-        self.note_turn(state, request, &name, turn)?;
-        if let Some(moved) = place_moved(state, &request.subscription, &name) {
+        body.note_turn(&name, turn)?;
+        if let Some(moved) = body.place_moved(&name) {
             return Ok(Step::Wait(vec![moved]));
         }
-        if let Some(old) = holder {
-            self.note_takeover(state, request, &name, old);
+        if let Some(holder) = holder {
+            body.note_takeover(cx, request, &name, holder);
+        }
+        if let Some(old) = old {
             // The same name again: the older connection's consumer is closed, and its place comes over.
-            let leaving = self.close_and_wait(state, old);
+            let leaving = self.close_and_wait(cx, old);
             return Ok(Step::Wait(leaving.into_iter().collect()));
         }
-        let durable = request.durable;
-        let lease = state
-            .attached
-            .subscriptions
-            .get_mut(&request.subscription)
-            .and_then(|subscription| {
-                let Body::Broadcast(body) = &mut subscription.body else {
-                    return None;
-                };
-                let member = body.members.get_mut(&name)?;
-                lend(
-                    &mut member.cursor,
-                    key,
-                    request.connection,
-                    request.consumer_id,
-                    durable,
-                )
-            });
-        let Some(lease) = lease else {
-            return Err(SubscribeError::Busy("consumer is being handed over".to_owned()));
-        };
-        state
-            .attached
-            .links
-            .hand_over(&self.cx, &state.stored.log, request.connection.shard);
-        self.note_presence(state, &request.subscription, &name);
-        self.enlist(state, request, key, name, SubscriptionType::Broadcast);
-        Ok(self.done(state, key, Attach::Listen(lease), None))
+        let member = body.members.get_mut(&name).ok_or_else(missing)?;
+        let (connection, consumer_id) = (request.connection, request.consumer_id);
+        let lease = lend(&mut member.cursor, key, connection, consumer_id, request.durable);
+        let lease = lease.ok_or_else(missing)?;
+        body.note_presence(cx, stored, &name);
+        self.links.hand_over(cx, &stored.log, request.connection.shard);
+        self.enlist(request, key, name, SubscriptionType::Broadcast);
+        Ok(Step::done(cx, &stored.log, key, Attach::Listen(lease), None))
     }
 
     /// Gives up the place of a broadcast name, if no consumer has it.
-    pub(super) fn forget_place(&self, subscription: &SubscriptionName, name: &str) {
-        let mut state = self.state.borrow_mut();
-        let subscription = state.attached.subscriptions.get_mut(subscription);
-        let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
+    pub(super) fn forget_place(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        subscription: &SubscriptionName,
+        name: &str,
+    ) {
+        let Some(body) = self.broadcast(subscription) else {
             return;
         };
         let is_lent = |member: &BroadcastMember| member.cursor.handed_over().is_some();
@@ -87,25 +85,15 @@ impl Topic {
         }
         let gone = body.members.remove(name);
         if let Some(slot) = gone.and_then(|member| member.cursor.slot) {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.remove(slot));
+            stored.change_cursors(cx, |cursors| cursors.remove(slot));
         }
     }
+}
 
-    /// Notes that this request is the newest for the place of a name, if there is one; refuses it when it is not.
-    fn note_turn(
-        &self,
-        state: &mut State,
-        request: &SubscribeRequest,
-        name: &Arc<str>,
-        turn: ConsumerKey,
-    ) -> Result<(), SubscribeError> {
-        let subscription = state.attached.subscriptions.get_mut(&request.subscription);
-        let Some(Body::Broadcast(body)) = subscription.map(|subscription| &mut subscription.body) else {
-            return Ok(());
-        };
-        let Some(member) = body.members.get_mut(name) else {
+impl BroadcastBody {
+    /// Notes that a request is the newest for the place of a name, if there is one; refuses it when it is not.
+    fn note_turn(&mut self, name: &Arc<str>, turn: ConsumerKey) -> Result<(), SubscribeError> {
+        let Some(member) = self.members.get_mut(name) else {
             return Ok(());
         };
         if member.newest > turn.0 {
@@ -116,38 +104,31 @@ impl Topic {
         Ok(())
     }
 
-    /// Who holds the place of a broadcast name.
-    pub(super) fn member_holder(
-        &self,
-        state: &State,
-        subscription: &SubscriptionName,
-        name: &Arc<str>,
-    ) -> Option<ConsumerKey> {
-        let Body::Broadcast(body) = &state.attached.subscriptions.get(subscription)?.body else {
-            return None;
-        };
-        Some(body.members.get(name)?.cursor.handed_over()?.key)
+    /// Who holds the place of a name.
+    pub(super) fn holder(&self, name: &str) -> Option<ConsumerKey> {
+        Some(self.members.get(name)?.cursor.handed_over()?.key)
     }
 
-    /// A place for the name, where it was left, or a new one.
-    fn ensure_member(&self, state: &mut State, request: &SubscribeRequest, name: &Arc<str>, named: bool) {
-        let Some(subscription) = state.attached.subscriptions.get(&request.subscription) else {
-            return;
-        };
-        let Some(number) = subscription.number else { return };
-        let Body::Broadcast(body) = &subscription.body else {
-            return;
-        };
-        if let Some(known) = body.members.get(name) {
+    /// A place for the name of a request, where it was left, or a new one. `number`: of the subscription in the cursor log.
+    fn ensure_member(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        request: &SubscribeRequest,
+        name: &Arc<str>,
+        number: u32,
+    ) {
+        if let Some(known) = self.members.get(name) {
             if known.presence.is_given_up() {
-                self.take_back(state, request, name);
+                self.take_back(cx, stored, request, name);
             }
             return;
         }
-        let acks = AckState::new(state.stored.log.start_of(request.start));
+        let named = request.consumer_name.is_some();
+        let acks = AckState::new(stored.log.start_of(request.start));
         let slot = match named {
-            true => state.stored.new_slot(&self.cx, Some(name), number, acks.clone()),
-            false => state.stored.cursors.add_passing(acks.clone()),
+            true => stored.new_slot(cx, Some(name), number, acks.clone()),
+            false => stored.cursors.add_passing(acks.clone()),
         };
         let member = BroadcastMember {
             cursor: Cursor {
@@ -160,28 +141,14 @@ impl Topic {
             rivalry: None,
             newest: 0,
         };
-        if let Some(Body::Broadcast(body)) = state
-            .attached
-            .subscriptions
-            .get_mut(&request.subscription)
-            .map(|s| &mut s.body)
-        {
-            body.members.insert(name.clone(), member);
-        }
+        self.members.insert(name.clone(), member);
     }
-}
 
-/// When the place of a name is being moved: what resolves, by being dropped, when that is done.
-fn place_moved(
-    state: &mut State,
-    subscription: &SubscriptionName,
-    name: &Arc<str>,
-) -> Option<oneshot::Receiver<()>> {
-    let subscription = state.attached.subscriptions.get_mut(subscription)?;
-    let Body::Broadcast(body) = &mut subscription.body else {
-        return None;
-    };
-    let (sender, receiver) = oneshot::channel();
-    body.moving.get_mut(name)?.push(sender);
-    Some(receiver)
+    /// When the place of a name is being moved: what resolves, by being dropped, when that is done.
+    fn place_moved(&mut self, name: &Arc<str>) -> Option<oneshot::Receiver<()>> {
+        let waiting = self.moving.get_mut(name)?;
+        let (sender, receiver) = oneshot::channel();
+        waiting.push(sender);
+        Some(receiver)
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pharos_runtime::clock;
 use pharos_types::SubscriptionName;
 
-use super::subscription::{Body, CursorPlace};
-use super::{State, Topic};
+use super::subscription::{Body, CursorPlace, Subscription};
+use super::{Attached, Stored, Topic, TopicContext};
 use crate::feed::{Activity, CursorHandoff};
 use crate::ids::{ConnectionId, ConsumerKey};
 use crate::shard::ConnectionEvent;
@@ -42,53 +42,91 @@ pub(crate) struct Consumer {
     pub(crate) activity: Activity,
 }
 
-impl Topic {
-    /// A consumer left; its cursor comes along if it had it.
-    pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<CursorHandoff>) {
-        let mut state = self.state.borrow_mut();
-        if lease.is_none() && self.is_cursor_on_its_way(&mut state, key) {
-            return; // Sent to it while it left: it comes back from its shard, and the consumer is gone then.
-        }
-        let Some(consumer) = state.attached.consumers.remove(&key) else {
-            return;
-        };
-        if state.attached.consumers.is_empty() {
-            // Most topics have few, and then none for long.
-            state.attached.consumers.shrink_to_fit();
-        }
-        if let Some(lease) = lease {
-            self.take_home(&mut state, &consumer, key, lease);
-        }
-        let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) else {
-            return;
-        };
-        subscription.consumers.retain(|other| *other != key);
-        if let Body::Dispatched(body) = &mut subscription.body {
+impl Subscription {
+    /// A consumer left. Returns whether it was the last.
+    fn remove_consumer(&mut self, key: ConsumerKey) -> bool {
+        self.consumers.retain(|other| *other != key);
+        if let Body::Dispatched(body) = &mut self.body {
             body.dispatcher
                 .remove_consumer(pharos_dispatch::ConsumerKey(key.0));
         }
-        let last = subscription.consumers.is_empty();
+        let last = self.consumers.is_empty();
         if last {
-            subscription.sharing = None;
-        } else if let Some(sharing) = &mut subscription.sharing {
+            self.sharing = None;
+            self.idle_since_ms = clock::wall_ms();
+            self.kind = None;
+            self.activation = None;
+        } else if let Some(sharing) = &mut self.sharing {
             sharing.remove(key);
         }
-        if last {
-            subscription.idle_since_ms = clock::wall_ms();
-            subscription.kind = None;
-            subscription.activation = None;
+        last
+    }
+}
+
+impl Attached {
+    /// A consumer left; its cursor comes along if it had it. Returns whether cursors are to be committed.
+    fn detach(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        key: ConsumerKey,
+        lease: Option<CursorHandoff>,
+    ) -> bool {
+        if lease.is_none() && self.is_cursor_on_its_way(key) {
+            return false; // Sent to it while it left: it comes back from its shard, and the consumer is gone then.
         }
-        self.settle_after_leave(&mut state, &consumer, last);
-        drop(state);
-        self.start_commit();
+        let Some(consumer) = self.consumers.remove(&key) else {
+            return false;
+        };
+        if self.consumers.is_empty() {
+            // Most topics have few, and then none for long.
+            self.consumers.shrink_to_fit();
+        }
+        if let Some(lease) = lease {
+            self.take_home(cx, stored, &consumer, key, lease);
+        }
+        let Some(subscription) = self.subscriptions.get_mut(&consumer.subscription) else {
+            return false;
+        };
+        let last = subscription.remove_consumer(key);
+        self.settle_after_leave(cx, stored, &consumer, last);
+        true
+    }
+
+    /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it. Returns whether
+    /// cursors are to be committed.
+    fn take_back(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        key: ConsumerKey,
+        lease: CursorHandoff,
+    ) -> bool {
+        if self
+            .consumers
+            .get(&key)
+            .is_some_and(|consumer| consumer.is_leaving)
+        {
+            return self.detach(cx, stored, key, Some(lease));
+        }
+        let Some(mut consumer) = self.consumers.remove(&key) else {
+            return false;
+        };
+        consumer.activity.add(&lease.activity);
+        self.take_home(cx, stored, &consumer, key, lease);
+        let name = consumer.subscription.clone();
+        self.consumers.insert(key, consumer);
+        self.choose_active(cx, &name);
+        // What it acknowledged since its shard last reported is only queued.
+        true
     }
 
     /// Whether a consumer that left without a cursor is handed over one: it is marked as leaving then.
-    fn is_cursor_on_its_way(&self, state: &mut State, key: ConsumerKey) -> bool {
-        let Some(consumer) = state.attached.consumers.get_mut(&key) else {
+    fn is_cursor_on_its_way(&mut self, key: ConsumerKey) -> bool {
+        let Some(consumer) = self.consumers.get_mut(&key) else {
             return false;
         };
-        let subscription = state.attached.subscriptions.get(&consumer.subscription);
+        let subscription = self.subscriptions.get(&consumer.subscription);
         let is_lent = subscription.is_some_and(|subscription| match &subscription.body {
             Body::Stream(cursor) => cursor
                 .handed_over()
@@ -100,19 +138,27 @@ impl Topic {
     }
 
     /// What a leaving consumer means for those who stay.
-    fn settle_after_leave(&self, state: &mut State, consumer: &Consumer, last: bool) {
+    fn settle_after_leave(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        consumer: &Consumer,
+        last: bool,
+    ) {
         let name = &consumer.subscription;
         if last {
-            self.rest(state, name);
+            self.rest(cx, stored, name);
         }
-        self.note_absence(state, consumer);
-        self.choose_active(state, name);
-        self.run_dispatcher(state, name);
+        if let Some(body) = self.broadcast(name) {
+            body.note_absence(cx, stored, &consumer.name);
+        }
+        self.choose_active(cx, name);
+        self.run_dispatcher(cx, stored, name);
     }
 
     /// The last consumer left: the cursor of a dispatched subscription rests at home; a non-durable one is gone.
-    pub(super) fn rest(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
+    pub(super) fn rest(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
         if let Body::Dispatched(body) = &subscription.body {
@@ -125,30 +171,29 @@ impl Topic {
                 place: CursorPlace::Home(acks.clone()),
             });
             if let (Some(slot), true) = (slot, dirty) {
-                state
-                    .stored
-                    .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
+                stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
             }
         }
-        let Some(subscription) = state.attached.subscriptions.get(name) else {
+        let Some(subscription) = self.subscriptions.get(name) else {
             return;
         };
         if !subscription.is_durable() && !subscription.fenced {
-            state.attached.subscriptions.remove(name);
+            self.subscriptions.remove(name);
         }
     }
 
     /// A handed over cursor is back.
     pub(super) fn take_home(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
         consumer: &Consumer,
         key: ConsumerKey,
         lease: CursorHandoff,
     ) {
-        state.attached.links.returned(&self.cx, consumer.connection.shard);
-        state.stored.publishing.counters.sent.add(lease.activity.sent);
-        let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) else {
+        self.links.returned(cx, consumer.connection.shard);
+        self.sent.add(lease.activity.sent);
+        let Some(subscription) = self.subscriptions.get_mut(&consumer.subscription) else {
             return;
         };
         subscription.activity.add(&lease.activity);
@@ -157,43 +202,16 @@ impl Topic {
         };
         cursor.place = CursorPlace::Home(lease.acks.clone());
         if let Some(slot) = lease.slot {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &lease.acks));
+            stored.change_cursors(cx, |cursors| cursors.moved(slot, &lease.acks));
         }
-    }
-
-    /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it.
-    pub(super) fn on_returned(&self, key: ConsumerKey, lease: CursorHandoff) {
-        let mut state = self.state.borrow_mut();
-        if state
-            .attached
-            .consumers
-            .get(&key)
-            .is_some_and(|consumer| consumer.is_leaving)
-        {
-            drop(state);
-            return self.on_detach(key, Some(lease));
-        }
-        let Some(mut consumer) = state.attached.consumers.remove(&key) else {
-            return;
-        };
-        consumer.activity.add(&lease.activity);
-        self.take_home(&mut state, &consumer, key, lease);
-        let name = consumer.subscription.clone();
-        state.attached.consumers.insert(key, consumer);
-        self.choose_active(&mut state, &name);
-        drop(state);
-        // What it acknowledged since its shard last reported is only queued.
-        self.start_commit();
     }
 
     /// Tells a consumer's connection to close it.
-    pub(super) fn close_consumer(&self, state: &State, key: ConsumerKey) {
-        let Some(consumer) = state.attached.consumers.get(&key) else {
+    pub(super) fn close_consumer(&self, cx: &TopicContext, key: ConsumerKey) {
+        let Some(consumer) = self.consumers.get(&key) else {
             return;
         };
-        let Some(shard) = self.cx.shard() else { return };
+        let Some(shard) = cx.shard() else { return };
         shard.tell_connection(
             consumer.connection,
             ConnectionEvent::ConsumerClosed {
@@ -205,31 +223,46 @@ impl Topic {
 
     /// Tells all consumers of a subscription to close and resolves when they are gone.
     pub(super) fn close_consumers(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
         name: &SubscriptionName,
     ) -> Vec<tokio::sync::oneshot::Receiver<()>> {
-        let keys = state
-            .attached
+        let keys = self
             .subscriptions
             .get(name)
             .map(|subscription| subscription.consumers.clone())
             .unwrap_or_default();
         keys.into_iter()
-            .filter_map(|key| self.close_and_wait(state, key))
+            .filter_map(|key| self.close_and_wait(cx, key))
             .collect()
     }
 
     /// Tells one consumer to close; the receiver resolves (with an error, by being dropped) when it is gone.
     pub(super) fn close_and_wait(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
         key: ConsumerKey,
     ) -> Option<tokio::sync::oneshot::Receiver<()>> {
-        self.close_consumer(state, key);
-        let consumer = state.attached.consumers.get_mut(&key)?;
+        self.close_consumer(cx, key);
+        let consumer = self.consumers.get_mut(&key)?;
         let (sender, receiver) = tokio::sync::oneshot::channel();
         consumer.leaving.push(sender);
         Some(receiver)
+    }
+}
+
+impl Topic {
+    /// A consumer left; its cursor comes along if it had it.
+    pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<CursorHandoff>) {
+        if self.with_attached(|attached, cx, stored| attached.detach(cx, stored, key, lease)) {
+            self.start_commit();
+        }
+    }
+
+    /// A consumer stays attached but gave its cursor back.
+    pub(super) fn on_returned(&self, key: ConsumerKey, lease: CursorHandoff) {
+        if self.with_attached(|attached, cx, stored| attached.take_back(cx, stored, key, lease)) {
+            self.start_commit();
+        }
     }
 }

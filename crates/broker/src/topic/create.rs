@@ -7,58 +7,65 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::cursor_store;
 use super::request::{SubscribeRequest, SubscriptionType};
 use super::subscription::{Body, Cursor, CursorPlace, Subscription};
-use super::{State, Topic};
+use super::{Attached, Stored, TopicContext};
 use crate::error::SubscribeError;
 use crate::feed::Activity;
 
-impl Topic {
+/// What makes a subscription.
+pub(super) struct NewSubscription<'a> {
+    pub(super) name: &'a SubscriptionName,
+    pub(super) is_durable: bool,
+    pub(super) is_broadcast: bool,
+    /// Where its cursor starts.
+    pub(super) start: Ordinal,
+    pub(super) properties: &'a [(String, String)],
+}
+
+impl Attached {
     /// Makes a subscription that does not exist; its record is queued, not yet durable.
     pub(super) fn create_subscription(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
         request: &SubscribeRequest,
     ) -> Result<(), SubscribeError> {
         if request.durable && !request.may_create {
             return Err(SubscribeError::NotFound(request.subscription.to_string()));
         }
-        let start = state.stored.log.start_of(request.start);
-        let broadcast = request.kind == SubscriptionType::Broadcast;
-        self.insert_subscription(
-            state,
-            &request.subscription,
-            request.durable,
-            broadcast,
-            start,
-            &request.properties,
-        );
+        let new = NewSubscription {
+            name: &request.subscription,
+            is_durable: request.durable,
+            is_broadcast: request.kind == SubscriptionType::Broadcast,
+            start: stored.log.start_of(request.start),
+            properties: &request.properties,
+        };
+        self.insert_subscription(cx, stored, new);
         Ok(())
     }
 
     /// Puts a new subscription in, with its cursor at `start`.
     pub(super) fn insert_subscription(
-        &self,
-        state: &mut State,
-        name: &SubscriptionName,
-        durable: bool,
-        broadcast: bool,
-        start: Ordinal,
-        properties: &[(String, String)],
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        new: NewSubscription<'_>,
     ) {
-        let number = durable.then(|| state.stored.cursors.log().subscription_free().0);
+        let NewSubscription {
+            name,
+            is_durable,
+            is_broadcast,
+            start,
+            properties,
+        } = new;
+        let number = is_durable.then(|| stored.cursors.log().subscription_free().0);
         if let Some(number) = number {
-            let record = cursor_store::subscription_created(number, name.as_str(), broadcast, properties);
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.queue(record));
+            let record = cursor_store::subscription_created(number, name.as_str(), is_broadcast, properties);
+            stored.change_cursors(cx, |cursors| cursors.queue(record));
         }
-        let body = if broadcast {
+        let body = if is_broadcast {
             Body::Broadcast(Box::default())
         } else {
-            let slot = number.map(|number| {
-                state
-                    .stored
-                    .new_slot(&self.cx, None, number, AckState::new(start))
-            });
+            let slot = number.map(|number| stored.new_slot(cx, None, number, AckState::new(start)));
             Body::Stream(Cursor {
                 slot,
                 place: CursorPlace::Home(AckState::new(start)),
@@ -73,7 +80,7 @@ impl Topic {
             body,
             sharing: None,
             fenced: false,
-            creating: durable,
+            creating: is_durable,
             activation: None,
             generation: 0,
             idle_since_ms: clock::wall_ms(),
@@ -81,9 +88,6 @@ impl Topic {
             dropped: 0,
             expired: Default::default(),
         };
-        state
-            .attached
-            .subscriptions
-            .insert(name.clone(), Box::new(subscription));
+        self.subscriptions.insert(name.clone(), Box::new(subscription));
     }
 }

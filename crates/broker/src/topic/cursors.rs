@@ -8,7 +8,7 @@ use pharos_types::Ordinal;
 
 use super::durable_cursors::DurableCursors;
 use super::subscription::{Body, CursorPlace};
-use super::{Stored, Topic, TopicContext};
+use super::{Attached, Stored, Topic, TopicContext};
 use crate::feed::{Moment, OwnedAck, Progress};
 use crate::ids::{ConsumerKey, SlotId};
 use crate::shard::FeedMessage;
@@ -42,35 +42,27 @@ impl Stored {
     }
 }
 
-impl Topic {
-    /// Cursors that moved on a listening shard: they are persisted, and trimming may follow.
-    pub(super) fn on_progress(&self, progress: Progress) {
-        let mut state = self.state.borrow_mut();
-        for (slot, acks) in progress.moved {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
+impl Attached {
+    /// Acknowledgements of a consumer that does not hold the cursor itself. Returns whether cursors are to be committed.
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        key: ConsumerKey,
+        acks: &[OwnedAck],
+        cumulative: bool,
+    ) -> bool {
+        if cx.is_non_persistent() {
+            return false; // There is nothing to acknowledge: a message was passed on or dropped.
         }
-        state.stored.trim_soon(&self.cx);
-        drop(state);
-        self.start_commit();
-    }
-
-    /// Acknowledgements of a consumer that does not hold the cursor itself.
-    pub(super) fn on_ack(&self, key: ConsumerKey, acks: &[OwnedAck], cumulative: bool) {
-        if self.cx.is_non_persistent() {
-            return; // There is nothing to acknowledge: a message was passed on or dropped.
-        }
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let Some(consumer) = state.attached.consumers.get(&key) else {
-            return;
+        let Some(consumer) = self.consumers.get(&key) else {
+            return false;
         };
         let name = consumer.subscription.clone();
-        let end = state.stored.log.ledger.durable_end();
-        let table = state.stored.log.ledger.table();
-        let Some(subscription) = state.attached.subscriptions.get_mut(&name) else {
-            return;
+        let end = stored.log.ledger.durable_end();
+        let table = stored.log.ledger.table();
+        let Some(subscription) = self.subscriptions.get_mut(&name) else {
+            return false;
         };
         match &mut subscription.body {
             Body::Dispatched(body) => {
@@ -96,12 +88,14 @@ impl Topic {
                 if messages > 0 {
                     let now = Moment::at(clock::now());
                     subscription.activity.note_acked(messages, now);
-                    if let Some(consumer) = state.attached.consumers.get_mut(&key) {
+                    if let Some(consumer) = self.consumers.get_mut(&key) {
                         consumer.activity.note_acked(messages, now);
                     }
                 }
-                self.run_dispatcher(state, &name);
-                self.dispatched_dirty(state, &name);
+                self.run_dispatcher(cx, stored, &name);
+                if let Some(body) = self.dispatched(&name) {
+                    body.flush_soon(cx, &name);
+                }
             }
             Body::Stream(cursor) => match &mut cursor.place {
                 CursorPlace::Home(home) => {
@@ -112,18 +106,15 @@ impl Topic {
                         apply(home, ordinal, &ack.remaining, cumulative);
                     }
                     if let (Some(slot), acks) = (cursor.slot, home.clone()) {
-                        state
-                            .stored
-                            .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
-                        drop(guard);
-                        self.start_commit();
+                        stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
+                        return true;
                     }
                 }
                 CursorPlace::HandedOver(handed_over) => {
                     // It was handed to another consumer meanwhile: the acknowledgement still counts.
                     let (connection, key) = (handed_over.connection, handed_over.key);
                     let acks = acks.to_vec();
-                    self.cx.send_feed(
+                    cx.send_feed(
                         connection.shard,
                         FeedMessage::Ack {
                             connection,
@@ -136,6 +127,22 @@ impl Topic {
             },
             Body::Broadcast(_) => {}
         }
+        false
+    }
+}
+
+impl Topic {
+    /// Cursors that moved on a listening shard: they are persisted, and trimming may follow.
+    pub(super) fn on_progress(&self, progress: Progress) {
+        let mut state = self.state.borrow_mut();
+        for (slot, acks) in progress.moved {
+            state
+                .stored
+                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
+        }
+        state.stored.trim_soon(&self.cx);
+        drop(state);
+        self.start_commit();
     }
 }
 

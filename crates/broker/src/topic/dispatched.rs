@@ -5,19 +5,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::{Lookup, ReadTo};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::publish::chain;
 use super::subscription::{Body, DispatchedBody};
-use super::{State, Topic};
+use super::{Attached, Stored, Topic, TopicContext};
 use crate::entry::{EntryCodec, FeedEntry};
-use crate::feed::{Activity, Moment, Sent, retry_delay};
-use crate::ids::ConsumerKey;
+use crate::feed::{Moment, Sent, retry_delay};
+use crate::ids::{ConsumerKey, SlotId};
 use crate::shard::{ConnectionEvent, Dispatched, ReadAgainError, Shard};
 use crate::time::millis;
-use pharos_dispatch::{self as dispatch, DelayOptions, EntryRef, Limits, Next};
+use pharos_dispatch::{self as dispatch, DelayOptions, Dispatcher, EntryRef, Limits, Next};
 
 /// Rounds of read and deal before others get their turn.
 const ROUNDS_MAX: usize = 8;
@@ -50,10 +51,10 @@ enum Failed {
     Now(String),
 }
 
-impl Topic {
+impl Stored {
     /// How dispatchers of this topic behave.
-    pub(super) fn dispatch_options(state: &State) -> (dispatch::Options, Limits) {
-        let delayed = state.stored.rules.delayed_delivery;
+    pub(super) fn dispatch_options(&self) -> (dispatch::Options, Limits) {
+        let delayed = self.rules.delayed_delivery;
         let delay = DelayOptions {
             tick_ms: i64::try_from(millis(delayed.tick)).unwrap_or(1000),
             strict: delayed.strict,
@@ -64,44 +65,149 @@ impl Topic {
             ..dispatch::Options::default()
         };
         let limits = Limits {
-            unacked_per_consumer_max: state.stored.rules.max_unacked_per_consumer,
-            unacked_per_subscription_max: state.stored.rules.max_unacked_per_subscription,
+            unacked_per_consumer_max: self.rules.max_unacked_per_consumer,
+            unacked_per_subscription_max: self.rules.max_unacked_per_subscription,
         };
         (options, limits)
     }
+}
+
+impl DispatchedBody {
+    /// A dispatcher that has just taken over a cursor.
+    pub(super) fn new(slot: Option<SlotId>, dispatcher: Dispatcher) -> Self {
+        Self {
+            slot,
+            dispatcher,
+            reading: false,
+            awaits_room: false,
+            read_failures: 0,
+            dirty: false,
+            flush_set: false,
+            alarm_ms: None,
+        }
+    }
+
+    /// Asks the dispatcher again when sockets have taken some of what was handed out.
+    fn await_room(&mut self, cx: &TopicContext, shard: &Rc<Shard>, name: &SubscriptionName) {
+        self.awaits_room = true;
+        let (me, unwritten, name) = (cx.me.clone(), shard.shared.unwritten.clone(), name.clone());
+        spawn_local(async move {
+            unwritten.room_to_deal().await;
+            if let Some(me) = me.upgrade() {
+                me.with_attached(|attached, cx, stored| attached.on_room(cx, stored, &name));
+            }
+        });
+    }
+
+    /// Reads runs of entries from the log, once there is room for what that brings, and deals them when they are here.
+    fn read(
+        &mut self,
+        cx: &TopicContext,
+        (name, generation): (&SubscriptionName, u64),
+        purpose: Purpose,
+        wanted: Vec<(Ordinal, usize)>,
+        bytes_max: usize,
+    ) {
+        let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
+            return;
+        };
+        self.reading = true;
+        let name = name.clone();
+        spawn_local(async move {
+            let Some(room) = shard.room_to_read(bytes_max).await else {
+                return;
+            };
+            let outcome = me.read_runs(purpose, &wanted, room.bytes()).await;
+            me.with_attached(|attached, cx, stored| {
+                attached.on_runs_read(cx, stored, &name, generation, outcome);
+            });
+            shard.end_read(room);
+        });
+    }
+
+    /// The cursor is persisted within the flush interval, if it changed.
+    pub(super) fn flush_soon(&mut self, cx: &TopicContext, name: &SubscriptionName) {
+        if !self.dirty || self.flush_set {
+            return;
+        }
+        self.flush_set = true;
+        let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
+            return;
+        };
+        let (name, interval) = (name.clone(), shard.shared.options.cursor_flush_interval);
+        spawn_local(async move {
+            tokio::time::sleep(interval).await;
+            me.flush_dispatched(&name);
+        });
+    }
+
+    /// What is to be persisted, if it changed.
+    fn take_changed(&mut self) -> Option<(SlotId, AckState)> {
+        self.flush_set = false;
+        let slot = self.slot.filter(|_| self.dirty);
+        self.dirty = false;
+        Some((slot?, self.dispatcher.acks().clone()))
+    }
+
+    /// Asks the dispatcher again at a time, in milliseconds since 1970.
+    fn set_alarm(&mut self, cx: &TopicContext, name: &SubscriptionName, at_ms: i64) {
+        if self.alarm_ms.is_some_and(|set| set <= at_ms && set > now_ms()) {
+            return;
+        }
+        self.alarm_ms = Some(at_ms);
+        let Some(me) = cx.me() else { return };
+        let name = name.clone();
+        let wait = u64::try_from(at_ms - now_ms()).unwrap_or(0).max(1);
+        spawn_local(async move {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            me.with_attached(|attached, cx, stored| attached.run_dispatcher(cx, stored, &name));
+        });
+    }
+}
+
+impl Attached {
+    /// What dispatches a subscription, if that is of such a kind now.
+    pub(super) fn dispatched(&mut self, name: &SubscriptionName) -> Option<&mut DispatchedBody> {
+        match &mut self.subscriptions.get_mut(name)?.body {
+            Body::Dispatched(body) => Some(body),
+            Body::Stream(_) | Body::Broadcast(_) => None,
+        }
+    }
 
     /// Something became durable: every dispatcher may have work.
-    pub(super) fn run_dispatchers(&self, state: &mut State) {
-        let names: Vec<SubscriptionName> = state
-            .attached
+    pub(super) fn run_dispatchers(&mut self, cx: &TopicContext, stored: &mut Stored) {
+        let names: Vec<SubscriptionName> = self
             .subscriptions
             .values()
             .filter(|subscription| matches!(subscription.body, Body::Dispatched(_)))
             .map(|subscription| subscription.name.clone())
             .collect();
         for name in names {
-            self.run_dispatcher(state, &name);
+            self.run_dispatcher(cx, stored, &name);
         }
     }
 
     /// Reads and deals until the dispatcher wants nothing that is at hand.
-    pub(super) fn run_dispatcher(&self, state: &mut State, name: &SubscriptionName) {
+    pub(super) fn run_dispatcher(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) {
         for _ in 0..ROUNDS_MAX {
-            if !self.run_round(state, name) {
+            if !self.run_round(cx, stored, name) {
                 return;
             }
         }
-        self.run_again(name.clone());
+        run_again(cx, name.clone());
     }
 
     /// One round. Returns whether another may follow at once.
-    fn run_round(&self, state: &mut State, name: &SubscriptionName) -> bool {
-        let end = state.stored.log.ledger.durable_end();
-        let Some(shard) = self.cx.shard() else {
+    fn run_round(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) -> bool {
+        let end = stored.log.ledger.durable_end();
+        let Some(shard) = cx.shard() else {
             return false;
         };
-        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
-        else {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
+            return false;
+        };
+        let generation = subscription.generation;
+        let Body::Dispatched(body) = &mut subscription.body else {
             return false;
         };
         if body.reading || body.awaits_room {
@@ -109,13 +215,14 @@ impl Topic {
         }
         let room = shard.shared.unwritten.room();
         if room == 0 {
-            self.await_room(&shard, name, body);
+            body.await_room(cx, &shard, name);
             return false;
         }
+        let ledger = &stored.log.ledger;
         match body.dispatcher.next(now_ms(), end) {
             Next::Idle => false,
             Next::WaitUntil(at_ms) => {
-                self.set_alarm(state, name, at_ms);
+                body.set_alarm(cx, name, at_ms);
                 false
             }
             Next::Read {
@@ -124,22 +231,14 @@ impl Topic {
                 bytes_max,
             } => {
                 let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
-                let (entries_max, from) = (entries_max as usize, from.max(state.stored.log.ledger.first()));
-                if let Some(entries) =
-                    state
-                        .stored
-                        .log
-                        .ledger
-                        .cached(from, entries_max, bytes_max, ReadTo::Durable)
-                {
-                    let entries: Vec<_> = entries
-                        .into_iter()
-                        .map(|entry| self.cx.feed_entry(entry))
-                        .collect();
-                    self.deal(state, name, &entries, &[]);
+                let (entries_max, from) = (entries_max as usize, from.max(ledger.first()));
+                if let Some(entries) = ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
+                    let entries: Vec<_> = entries.into_iter().map(|entry| cx.feed_entry(entry)).collect();
+                    self.deal(cx, name, &entries, &[]);
                     return true;
                 }
-                self.read_for(state, name, Purpose::New, vec![(from, entries_max)], bytes_max);
+                let wanted = vec![(from, entries_max)];
+                body.read(cx, (name, generation), Purpose::New, wanted, bytes_max);
                 false
             }
             Next::Replay { ordinals, bytes_max } => {
@@ -147,86 +246,37 @@ impl Topic {
                 let wanted = runs(&ordinals);
                 // A single run is often what was just sent and comes back unacknowledged: it may still be at hand.
                 if let [(from, count)] = *wanted
-                    && from >= state.stored.log.ledger.first()
-                    && let Some(entries) =
-                        state
-                            .stored
-                            .log
-                            .ledger
-                            .cached(from, count, bytes_max, ReadTo::Durable)
+                    && from >= ledger.first()
+                    && let Some(entries) = ledger.cached(from, count, bytes_max, ReadTo::Durable)
                 {
-                    let entries: Vec<_> = entries
-                        .into_iter()
-                        .map(|entry| self.cx.feed_entry(entry))
-                        .collect();
-                    self.deal(state, name, &entries, &[]);
+                    let entries: Vec<_> = entries.into_iter().map(|entry| cx.feed_entry(entry)).collect();
+                    self.deal(cx, name, &entries, &[]);
                     return true;
                 }
-                self.read_for(state, name, Purpose::Replay, wanted, bytes_max);
+                body.read(cx, (name, generation), Purpose::Replay, wanted, bytes_max);
                 false
             }
         }
     }
 
-    /// Asks the dispatcher again when sockets have taken some of what was handed out.
-    fn await_room(&self, shard: &Rc<Shard>, name: &SubscriptionName, body: &mut DispatchedBody) {
-        body.awaits_room = true;
-        let (me, unwritten, name) = (self.cx.me.clone(), shard.shared.unwritten.clone(), name.clone());
-        spawn_local(async move {
-            unwritten.room_to_deal().await;
-            if let Some(me) = me.upgrade() {
-                me.on_room(&name);
-            }
-        });
-    }
-
     /// There is room to deal again.
-    fn on_room(&self, name: &SubscriptionName) {
-        let mut state = self.state.borrow_mut();
-        if let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
-        {
+    fn on_room(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) {
+        if let Some(body) = self.dispatched(name) {
             body.awaits_room = false;
-            self.run_dispatcher(&mut state, name);
+            self.run_dispatcher(cx, stored, name);
         }
     }
 
-    /// Reads runs of entries from the log, once there is room for what that brings, and deals them when they are here.
-    fn read_for(
-        &self,
-        state: &mut State,
-        name: &SubscriptionName,
-        purpose: Purpose,
-        wanted: Vec<(Ordinal, usize)>,
-        bytes_max: usize,
-    ) {
-        let (Some(me), Some(shard)) = (self.cx.me(), self.cx.shard()) else {
-            return;
-        };
-        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
-        else {
-            return;
-        };
-        body.reading = true;
-        let name = name.clone();
-        let epoch = state
-            .attached
-            .subscriptions
-            .get(&name)
-            .map_or(0, |s| s.generation);
-        spawn_local(async move {
-            let Some(room) = shard.room_to_read(bytes_max).await else {
-                return;
-            };
-            let outcome = me.read_runs(purpose, &wanted, room.bytes()).await;
-            me.on_runs_read(&name, epoch, outcome);
-            shard.end_read(room);
-        });
-    }
-
     /// A read for a subscription is over.
-    fn on_runs_read(&self, name: &SubscriptionName, generation: u64, outcome: Result<Runs, Failed>) {
-        let mut state = self.state.borrow_mut();
-        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
+    fn on_runs_read(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+        generation: u64,
+        outcome: Result<Runs, Failed>,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
         if subscription.generation != generation {
@@ -240,21 +290,179 @@ impl Topic {
             Ok(runs) => {
                 body.read_failures = 0;
                 body.dispatcher.set_aside(&runs.aside);
-                self.deal(&mut state, name, &runs.entries, &runs.gone);
+                self.deal(cx, name, &runs.entries, &runs.gone);
                 // What found no consumer is not kept while the next read waits for room.
                 drop(runs);
-                self.run_dispatcher(&mut state, name);
+                self.run_dispatcher(cx, stored, name);
             }
             Err(failed) => {
                 if let Failed::Now(error) = failed {
-                    tracing::error!(topic = %self.cx.name, subscription = %name, error, "cannot read for a subscription");
+                    tracing::error!(topic = %cx.name, subscription = %name, error, "cannot read for a subscription");
                 }
                 body.dispatcher.read_failed();
                 body.read_failures = body.read_failures.saturating_add(1);
                 let delay = retry_delay(body.read_failures).as_millis();
                 let at_ms = now_ms().saturating_add(i64::try_from(delay).unwrap_or(i64::MAX));
-                self.set_alarm(&mut state, name, at_ms);
+                body.set_alarm(cx, name, at_ms);
             }
+        }
+    }
+
+    /// Gives entries to the dispatcher and sends what it deals.
+    fn deal(
+        &mut self,
+        cx: &TopicContext,
+        name: &SubscriptionName,
+        entries: &[Arc<FeedEntry>],
+        gone: &[Ordinal],
+    ) {
+        let (Some(subscription), Some(shard)) = (self.subscriptions.get_mut(name), cx.shard()) else {
+            return;
+        };
+        let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
+        let Body::Dispatched(body) = &mut subscription.body else {
+            return;
+        };
+        let refs: Vec<EntryRef> = entries
+            .iter()
+            .map(|entry| entry_ref(cx.codec, entry, by_key))
+            .collect();
+        let mut deliveries = Vec::new();
+        if !gone.is_empty() {
+            body.dirty |= body.dispatcher.gone(gone).changed;
+        }
+        body.dirty |= body
+            .dispatcher
+            .on_entries(now_ms(), &refs, &mut deliveries)
+            .changed;
+        body.flush_soon(cx, name);
+        let now = Moment::at(clock::now());
+        let mut runs: Vec<(ConsumerKey, Vec<Dispatched>)> = Vec::new();
+        for delivery in deliveries {
+            let key = ConsumerKey(delivery.consumer.0);
+            let Some(entry) = entries.get(delivery.entry_index as usize) else {
+                continue;
+            };
+            let Some(consumer) = self.consumers.get_mut(&key) else {
+                continue;
+            };
+            let sent = Sent {
+                messages: u64::from(entry.facts.message_count),
+                bytes: entry.payload.len() as u64,
+            };
+            consumer.activity.note_sent(sent, now);
+            subscription.activity.note_sent(sent, now);
+            self.sent.add(sent);
+            let item = Dispatched {
+                consumer_id: consumer.consumer_id,
+                key,
+                entry: entry.clone(),
+                held: shard.shared.unwritten.hold(entry.payload.len(), true),
+                partition: cx.name.partition(),
+                redelivery_count: delivery.redelivery_count,
+                ack_set: delivery.ack_set.unwrap_or_default(),
+            };
+            match runs.last_mut() {
+                Some((last, items)) if *last == key => items.push(item),
+                _ => runs.push((key, vec![item])),
+            }
+        }
+        for (key, items) in runs {
+            if let Some(consumer) = self.consumers.get(&key) {
+                shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
+            }
+        }
+    }
+
+    /// Queues the cursor of a dispatched subscription for the log if it changed. Returns whether it did: it is to be committed.
+    fn flush_dispatched(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) -> bool {
+        let Some((slot, acks)) = self.dispatched(name).and_then(DispatchedBody::take_changed) else {
+            return false;
+        };
+        stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
+        stored.trim_soon(cx);
+        true
+    }
+
+    fn with_dispatcher(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        key: ConsumerKey,
+        change: impl FnOnce(&mut Dispatcher, dispatch::ConsumerKey),
+    ) {
+        if cx.is_non_persistent() {
+            return self.with_sharing(key, change);
+        }
+        let Some(consumer) = self.consumers.get(&key) else {
+            return;
+        };
+        let name = consumer.subscription.clone();
+        if let Some(body) = self.dispatched(&name) {
+            change(&mut body.dispatcher, dispatch::ConsumerKey(key.0));
+            self.run_dispatcher(cx, stored, &name);
+        }
+    }
+
+    pub(super) fn on_flow(&mut self, cx: &TopicContext, stored: &mut Stored, key: ConsumerKey, permits: u32) {
+        if let Some(consumer) = self.consumers.get_mut(&key) {
+            consumer.flow_at_ms = clock::wall_ms();
+        }
+        self.with_dispatcher(cx, stored, key, |dispatcher, key| dispatcher.flow(key, permits));
+    }
+
+    pub(super) fn on_written(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        key: ConsumerKey,
+        bytes: u64,
+    ) {
+        self.with_dispatcher(cx, stored, key, |dispatcher, key| dispatcher.written(key, bytes));
+    }
+
+    pub(super) fn on_redeliver(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        key: ConsumerKey,
+        positions: Option<&[Position]>,
+    ) {
+        let ordinals = positions.map(|positions| {
+            let (table, end) = (stored.log.ledger.table(), stored.log.ledger.durable_end());
+            let exact = |position: &Position| match table.ordinal_of(*position, end) {
+                Lookup::Exact(ordinal) => Some(ordinal),
+                _ => None,
+            };
+            positions.iter().filter_map(exact).collect::<Vec<_>>()
+        });
+        let mut messages = 0;
+        self.with_dispatcher(cx, stored, key, |dispatcher, key| {
+            messages = dispatcher.redeliver(key, ordinals.as_deref());
+        });
+        let Some(consumer) = self.consumers.get_mut(&key) else {
+            return;
+        };
+        consumer.activity.redelivered += messages;
+        if let Some(subscription) = self.subscriptions.get_mut(&consumer.subscription) {
+            subscription.activity.redelivered += messages;
+        }
+    }
+}
+
+fn run_again(cx: &TopicContext, name: SubscriptionName) {
+    let Some(me) = cx.me() else { return };
+    spawn_local(async move {
+        tokio::task::yield_now().await;
+        me.with_attached(|attached, cx, stored| attached.run_dispatcher(cx, stored, &name));
+    });
+}
+
+impl Topic {
+    /// Persists the cursor of a dispatched subscription if it changed.
+    pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
+        if self.with_attached(|attached, cx, stored| attached.flush_dispatched(cx, stored, name)) {
+            self.start_commit();
         }
     }
 
@@ -336,206 +544,6 @@ impl Topic {
             Ok(read) => Ok((read.entries, read.gone)),
             Err(Failed::Told) => Err(ReadAgainError::Closed),
             Err(Failed::Now(error)) => Err(ReadAgainError::Failed(error)),
-        }
-    }
-
-    /// Gives entries to the dispatcher and sends what it deals.
-    fn deal(&self, state: &mut State, name: &SubscriptionName, entries: &[Arc<FeedEntry>], gone: &[Ordinal]) {
-        let (Some(subscription), Some(shard)) = (state.attached.subscriptions.get_mut(name), self.cx.shard())
-        else {
-            return;
-        };
-        let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
-        let Body::Dispatched(body) = &mut subscription.body else {
-            return;
-        };
-        let refs: Vec<EntryRef> = entries
-            .iter()
-            .map(|entry| entry_ref(self.cx.codec, entry, by_key))
-            .collect();
-        let mut deliveries = Vec::new();
-        if !gone.is_empty() {
-            body.dirty |= body.dispatcher.gone(gone).changed;
-        }
-        body.dirty |= body
-            .dispatcher
-            .on_entries(now_ms(), &refs, &mut deliveries)
-            .changed;
-        let now = Moment::at(clock::now());
-        let mut runs: Vec<(ConsumerKey, Vec<Dispatched>)> = Vec::new();
-        for delivery in deliveries {
-            let key = ConsumerKey(delivery.consumer.0);
-            let Some(entry) = entries.get(delivery.entry_index as usize) else {
-                continue;
-            };
-            let Some(consumer) = state.attached.consumers.get_mut(&key) else {
-                continue;
-            };
-            let sent = Sent {
-                messages: u64::from(entry.facts.message_count),
-                bytes: entry.payload.len() as u64,
-            };
-            consumer.activity.note_sent(sent, now);
-            subscription.activity.note_sent(sent, now);
-            state.stored.publishing.counters.sent.add(sent);
-            let item = Dispatched {
-                consumer_id: consumer.consumer_id,
-                key,
-                entry: entry.clone(),
-                held: shard.shared.unwritten.hold(entry.payload.len(), true),
-                partition: self.cx.name.partition(),
-                redelivery_count: delivery.redelivery_count,
-                ack_set: delivery.ack_set.unwrap_or_default(),
-            };
-            match runs.last_mut() {
-                Some((last, items)) if *last == key => items.push(item),
-                _ => runs.push((key, vec![item])),
-            }
-        }
-        for (key, items) in runs {
-            if let Some(consumer) = state.attached.consumers.get(&key) {
-                shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
-            }
-        }
-        self.dispatched_dirty(state, name);
-    }
-
-    /// The cursor of a dispatched subscription changed: it is persisted within the flush interval.
-    pub(super) fn dispatched_dirty(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
-        else {
-            return;
-        };
-        if !body.dirty || body.flush_set {
-            return;
-        }
-        body.flush_set = true;
-        let (Some(me), Some(shard)) = (self.cx.me(), self.cx.shard()) else {
-            return;
-        };
-        let (name, interval) = (name.clone(), shard.shared.options.cursor_flush_interval);
-        spawn_local(async move {
-            tokio::time::sleep(interval).await;
-            me.flush_dispatched(&name);
-        });
-    }
-
-    /// Persists the cursor of a dispatched subscription if it changed.
-    pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
-        let mut state = self.state.borrow_mut();
-        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
-        else {
-            return;
-        };
-        body.flush_set = false;
-        if !std::mem::take(&mut body.dirty) {
-            return;
-        }
-        let (slot, acks) = (body.slot, body.dispatcher.acks().clone());
-        if let Some(slot) = slot {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
-            state.stored.trim_soon(&self.cx);
-            drop(state);
-            self.start_commit();
-        }
-    }
-
-    fn set_alarm(&self, state: &mut State, name: &SubscriptionName, at_ms: i64) {
-        let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(name).map(|s| &mut s.body)
-        else {
-            return;
-        };
-        if body.alarm_ms.is_some_and(|set| set <= at_ms && set > now_ms()) {
-            return;
-        }
-        body.alarm_ms = Some(at_ms);
-        let Some(me) = self.cx.me() else { return };
-        let name = name.clone();
-        let wait = u64::try_from(at_ms - now_ms()).unwrap_or(0).max(1);
-        spawn_local(async move {
-            tokio::time::sleep(Duration::from_millis(wait)).await;
-            me.run_dispatcher(&mut me.state.borrow_mut(), &name);
-        });
-    }
-
-    fn run_again(&self, name: SubscriptionName) {
-        let Some(me) = self.cx.me() else { return };
-        spawn_local(async move {
-            tokio::task::yield_now().await;
-            me.run_dispatcher(&mut me.state.borrow_mut(), &name);
-        });
-    }
-
-    fn with_dispatcher(
-        &self,
-        key: ConsumerKey,
-        change: impl FnOnce(&mut dispatch::Dispatcher, dispatch::ConsumerKey),
-    ) {
-        if self.cx.is_non_persistent() {
-            return self.with_sharing(key, change);
-        }
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let Some(name) = state
-            .attached
-            .consumers
-            .get(&key)
-            .map(|consumer| consumer.subscription.clone())
-        else {
-            return;
-        };
-        if let Some(Body::Dispatched(body)) = state.attached.subscriptions.get_mut(&name).map(|s| &mut s.body)
-        {
-            change(&mut body.dispatcher, dispatch::ConsumerKey(key.0));
-            self.run_dispatcher(state, &name);
-        }
-    }
-
-    pub(super) fn on_flow(&self, key: ConsumerKey, permits: u32) {
-        if let Some(consumer) = self.state.borrow_mut().attached.consumers.get_mut(&key) {
-            consumer.flow_at_ms = clock::wall_ms();
-        }
-        self.with_dispatcher(key, |dispatcher, key| dispatcher.flow(key, permits));
-    }
-
-    pub(super) fn on_written(&self, key: ConsumerKey, bytes: u64) {
-        self.with_dispatcher(key, |dispatcher, key| dispatcher.written(key, bytes));
-    }
-
-    pub(super) fn on_redeliver(&self, key: ConsumerKey, positions: Option<&[Position]>) {
-        let ordinals = positions.map(|positions| {
-            let state = self.state.borrow();
-            let (table, end) = (
-                state.stored.log.ledger.table(),
-                state.stored.log.ledger.durable_end(),
-            );
-            let exact = |position: &Position| match table.ordinal_of(*position, end) {
-                Lookup::Exact(ordinal) => Some(ordinal),
-                _ => None,
-            };
-            positions.iter().filter_map(exact).collect::<Vec<_>>()
-        });
-        let mut messages = 0;
-        self.with_dispatcher(key, |dispatcher, key| {
-            messages = dispatcher.redeliver(key, ordinals.as_deref());
-        });
-        self.note(key, |activity| activity.redelivered += messages);
-    }
-}
-
-impl Topic {
-    /// Notes what went on with a consumer, for it and for its subscription.
-    fn note(&self, key: ConsumerKey, note: impl Fn(&mut Activity)) {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let Some(consumer) = state.attached.consumers.get_mut(&key) else {
-            return;
-        };
-        note(&mut consumer.activity);
-        if let Some(subscription) = state.attached.subscriptions.get_mut(&consumer.subscription) {
-            note(&mut subscription.activity);
         }
     }
 }

@@ -9,7 +9,8 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
-use super::subscription::{Body, CursorPlace, HandedOver};
+use super::durable_cursors::DurableCursors;
+use super::subscription::{Body, CursorPlace, HandedOver, Subscription};
 use super::{State, Topic};
 use crate::error::CursorError;
 
@@ -23,6 +24,36 @@ pub struct Expired {
     pub entries: u64,
     /// When that last happened, in milliseconds since 1970; 0 for never.
     pub last_ms: u64,
+}
+
+impl Subscription {
+    /// How many entries before `to` it has not acknowledged, and the one stream consumer whose word is missing, with what is known
+    /// of it.
+    fn unacked_before(&self, cursors: &DurableCursors, to: Ordinal) -> (u64, Option<(HandedOver, u64)>) {
+        let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
+            (CursorPlace::Home(acks), _) => acks.backlog(to),
+            (CursorPlace::HandedOver(_), Some(slot)) => {
+                cursors.get(slot).map_or(0, |slot| slot.acks.backlog(to))
+            }
+            (CursorPlace::HandedOver(_), None) => 0,
+        };
+        match &self.body {
+            Body::Dispatched(body) => (body.dispatcher.acks().backlog(to), None),
+            Body::Broadcast(body) => {
+                let kept = body
+                    .members
+                    .values()
+                    .filter(|member| !member.presence.is_given_up());
+                (kept.map(|member| known(&member.cursor)).sum(), None)
+            }
+            Body::Stream(cursor) => match (cursor.handed_over(), known(cursor)) {
+                (Some(handed_over), count) if count > 0 || cursor.slot.is_none() => {
+                    (0, Some((handed_over, count)))
+                }
+                (_, count) => (count, None),
+            },
+        }
+    }
 }
 
 impl Topic {
@@ -66,7 +97,12 @@ impl Topic {
 
     /// Acknowledges everything before `to` for a subscription's consumers, and counts it as expired.
     pub(crate) async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<u64, CursorError> {
-        let (mut count, asked) = self.unacked_before(name, to)?;
+        let (mut count, asked) = {
+            let state = self.state.borrow();
+            let subscription = state.attached.subscriptions.get(name);
+            let subscription = subscription.ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
+            subscription.unacked_before(&state.stored.cursors, to)
+        };
         if count == 0 && asked.is_none() {
             return Ok(0); // It is further.
         }
@@ -83,46 +119,6 @@ impl Topic {
             subscription.expired.last_ms = clock::wall_ms();
         }
         Ok(count)
-    }
-
-    /// How many entries before `to` a subscription has not acknowledged, and the one stream consumer whose word is missing,
-    /// with what is known of it.
-    fn unacked_before(
-        &self,
-        name: &SubscriptionName,
-        to: Ordinal,
-    ) -> Result<(u64, Option<(HandedOver, u64)>), CursorError> {
-        let state = self.state.borrow();
-        let subscription = state
-            .attached
-            .subscriptions
-            .get(name)
-            .ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
-        let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
-            (CursorPlace::Home(acks), _) => acks.backlog(to),
-            (CursorPlace::HandedOver(_), Some(slot)) => state
-                .stored
-                .cursors
-                .get(slot)
-                .map_or(0, |slot| slot.acks.backlog(to)),
-            (CursorPlace::HandedOver(_), None) => 0,
-        };
-        Ok(match &subscription.body {
-            Body::Dispatched(body) => (body.dispatcher.acks().backlog(to), None),
-            Body::Broadcast(body) => {
-                let kept = body
-                    .members
-                    .values()
-                    .filter(|member| !member.presence.is_given_up());
-                (kept.map(|member| known(&member.cursor)).sum(), None)
-            }
-            Body::Stream(cursor) => match (cursor.handed_over(), known(cursor)) {
-                (Some(handed_over), count) if count > 0 || cursor.slot.is_none() => {
-                    (0, Some((handed_over, count)))
-                }
-                (_, count) => (count, None),
-            },
-        })
     }
 
     /// The first entry of `from..end` that was published at or after a time; `end` when there is none. Publish times are

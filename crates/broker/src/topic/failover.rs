@@ -17,45 +17,74 @@ use pharos_types::SubscriptionName;
 use super::request::SubscriptionType;
 use super::subscribe::lend;
 use super::subscription::{Body, CursorPlace, Subscription};
-use super::{State, Topic};
+use super::{Attached, Stored, TopicContext};
 use crate::ids::ConsumerKey;
 use crate::shard::{ConnectionEvent, FeedMessage};
 use pharos_dispatch::{Candidate, pick_active};
 
-impl Topic {
+impl Subscription {
+    /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
+    fn activate_later(&mut self, cx: &TopicContext) {
+        let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
+            return;
+        };
+        if self.activation.is_some() {
+            return;
+        }
+        let number = shard.global_number();
+        self.activation = Some(number);
+        let name = self.name.clone();
+        let delay = shard.shared.options.failover_delay;
+        spawn_local(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            let mut guard = me.state.borrow_mut();
+            let state = &mut *guard;
+            let is_due = state
+                .attached
+                .subscriptions
+                .get_mut(&name)
+                .is_some_and(|subscription| {
+                    let is_due = subscription.activation == Some(number);
+                    subscription.activation.take_if(|_| is_due).is_some()
+                });
+            if is_due {
+                state.attached.activate(&me.cx, &state.stored, &name);
+            }
+        });
+    }
+}
+
+impl Attached {
     /// The consumer that should listen now.
-    pub(super) fn chosen_active(&self, state: &State, name: &SubscriptionName) -> Option<ConsumerKey> {
-        let subscription = state.attached.subscriptions.get(name)?;
+    pub(super) fn chosen_active(&self, cx: &TopicContext, name: &SubscriptionName) -> Option<ConsumerKey> {
+        let subscription = self.subscriptions.get(name)?;
         let candidates: Vec<Candidate<'_>> = subscription
             .consumers
             .iter()
-            .filter_map(|key| state.attached.consumers.get(key))
+            .filter_map(|key| self.consumers.get(key))
             .map(|consumer| Candidate {
                 name: &consumer.name,
                 priority_level: consumer.priority_level,
             })
             .collect();
-        let index = pick_active(
-            &candidates,
-            &self.cx.name.to_string(),
-            self.cx.name.partition(),
-            false,
-        )?;
+        let index = pick_active(&candidates, &cx.name.to_string(), cx.name.partition(), false)?;
         subscription.consumers.get(index).copied()
     }
 
     /// Brings the active consumer of a Failover subscription in line with who is attached.
-    pub(super) fn choose_active(&self, state: &mut State, name: &SubscriptionName) {
-        if self.cx.is_non_persistent() {
-            return self.choose_transient_active(state, name);
+    pub(super) fn choose_active(&mut self, cx: &TopicContext, name: &SubscriptionName) {
+        if cx.is_non_persistent() {
+            return self.choose_transient_active(cx, name);
         }
-        if state.attached.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
+        if self.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
             return;
         }
-        let Some(chosen) = self.chosen_active(state, name) else {
+        let Some(chosen) = self.chosen_active(cx, name) else {
             return;
         };
-        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
         let Body::Stream(cursor) = &mut subscription.body else {
@@ -68,7 +97,7 @@ impl Topic {
                 if !std::mem::replace(&mut handed_over.recalled, true) {
                     let (connection, consumer_id, key) =
                         (handed_over.connection, handed_over.consumer_id, handed_over.key);
-                    self.cx.send_feed(
+                    cx.send_feed(
                         connection.shard,
                         FeedMessage::Deactivate {
                             connection,
@@ -78,50 +107,19 @@ impl Topic {
                     );
                 }
             }
-            CursorPlace::Home(_) => self.activate_later(subscription),
+            CursorPlace::Home(_) => subscription.activate_later(cx),
         }
     }
 
-    /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
-    fn activate_later(&self, subscription: &mut Subscription) {
-        let (Some(me), Some(shard)) = (self.cx.me(), self.cx.shard()) else {
+    fn activate(&mut self, cx: &TopicContext, stored: &Stored, name: &SubscriptionName) {
+        let Some(chosen) = self.chosen_active(cx, name) else {
             return;
         };
-        if subscription.activation.is_some() {
-            return;
-        }
-        let number = shard.global_number();
-        subscription.activation = Some(number);
-        let name = subscription.name.clone();
-        let delay = shard.shared.options.failover_delay;
-        spawn_local(async move {
-            if !delay.is_zero() {
-                tokio::time::sleep(delay).await;
-            }
-            let mut state = me.state.borrow_mut();
-            let is_due = state
-                .attached
-                .subscriptions
-                .get_mut(&name)
-                .is_some_and(|subscription| {
-                    let is_due = subscription.activation == Some(number);
-                    subscription.activation.take_if(|_| is_due).is_some()
-                });
-            if is_due {
-                me.activate(&mut state, &name);
-            }
-        });
-    }
-
-    fn activate(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(chosen) = self.chosen_active(state, name) else {
-            return;
-        };
-        let Some(consumer) = state.attached.consumers.get(&chosen) else {
+        let Some(consumer) = self.consumers.get(&chosen) else {
             return;
         };
         let (connection, consumer_id) = (consumer.connection, consumer.consumer_id);
-        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
         if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced {
@@ -134,12 +132,9 @@ impl Topic {
         let Some(lease) = lend(cursor, chosen, connection, consumer_id, durable) else {
             return;
         };
-        state
-            .attached
-            .links
-            .hand_over(&self.cx, &state.stored.log, connection.shard);
-        let seed = state.stored.log.seed(&self.cx);
-        self.cx.send_feed(
+        self.links.hand_over(cx, &stored.log, connection.shard);
+        let seed = stored.log.seed(cx);
+        cx.send_feed(
             connection.shard,
             FeedMessage::Activate {
                 connection,
@@ -149,17 +144,16 @@ impl Topic {
                 seed,
             },
         );
-        self.announce_active(state, name, chosen);
+        self.announce_active(cx, name, chosen);
     }
 
     /// Tells every consumer of the subscription whether it is the one.
-    pub(super) fn announce_active(&self, state: &State, name: &SubscriptionName, chosen: ConsumerKey) {
-        let (Some(subscription), Some(shard)) = (state.attached.subscriptions.get(name), self.cx.shard())
-        else {
+    pub(super) fn announce_active(&self, cx: &TopicContext, name: &SubscriptionName, chosen: ConsumerKey) {
+        let (Some(subscription), Some(shard)) = (self.subscriptions.get(name), cx.shard()) else {
             return;
         };
         for key in &subscription.consumers {
-            let Some(consumer) = state.attached.consumers.get(key) else {
+            let Some(consumer) = self.consumers.get(key) else {
                 continue;
             };
             let event = ConnectionEvent::ActiveConsumer {

@@ -287,7 +287,10 @@ impl Topic {
             name: self.cx.name.clone(),
             log: log_figures(&state),
             lowest: state.stored.cursors.lowest(),
-            counters: state.stored.publishing.counters,
+            counters: Counters {
+                sent: state.attached.sent,
+                ..state.stored.publishing.counters
+            },
             quotas: (
                 state.stored.rules.backlog_quotas.size.map(|quota| quota.limit),
                 state.stored.rules.backlog_quotas.age.map(|quota| quota.limit),

@@ -8,7 +8,8 @@ use pharos_runtime::clock;
 
 use super::producers::{Producer, Producers};
 use super::request::{SubscribeRequest, SubscriptionType};
-use super::{ProducerRequest, State, Topic, TopicContext};
+use super::subscription::Body;
+use super::{Attached, ProducerRequest, Stored, TopicContext};
 use crate::error::{ProducerError, SubscribeError};
 use crate::time::millis;
 use pharos_catalog::policy::{EffectivePolicies, SubscribeRateLimit};
@@ -70,12 +71,14 @@ impl Producers {
     }
 }
 
-impl Topic {
+impl Attached {
     /// Whether a consumer may subscribe again already.
-    pub(super) fn check_subscribe_rate(&self, request: &SubscribeRequest) -> Result<(), SubscribeError> {
-        let mut state = self.state.borrow_mut();
-        let limit = state.stored.rules.subscribe_rate;
-        if limit.count == 0 || state.attached.subscribes.may(request, limit, clock::wall_ms()) {
+    pub(super) fn check_subscribe_rate(
+        &mut self,
+        limit: SubscribeRateLimit,
+        request: &SubscribeRequest,
+    ) -> Result<(), SubscribeError> {
+        if limit.count == 0 || self.subscribes.may(request, limit, clock::wall_ms()) {
             return Ok(());
         }
         let text = "Subscribe limited by subscribe rate limit per consumer.";
@@ -85,39 +88,42 @@ impl Topic {
     /// Whether another consumer finds room, and its subscription if that does not exist yet.
     pub(super) fn check_consumer_seat(
         &self,
-        state: &State,
+        cx: &TopicContext,
+        stored: &Stored,
         request: &SubscribeRequest,
     ) -> Result<(), SubscribeError> {
         let busy = |text: &str| Err(SubscribeError::Busy(text.to_owned()));
-        if !state.stored.rules.subscription_types.allow(request.kind.as_str()) {
+        if !stored.rules.subscription_types.allow(request.kind.as_str()) {
             return Err(SubscribeError::NotAllowed(format!(
                 "Topic[{}] doesn't support {} sub type!",
-                self.cx.name,
+                cx.name,
                 request.kind.as_str()
             )));
         }
-        let limits = &state.stored.rules;
+        let limits = &stored.rules;
         // A broadcast consumer that comes back takes the place that its name has.
-        let name = request.consumer_name.as_deref().map(std::sync::Arc::from);
-        let own = name.and_then(|name| self.member_holder(state, &request.subscription, &name));
+        let name = request.consumer_name.as_deref();
+        let own = name.and_then(
+            |name| match &self.subscriptions.get(&request.subscription)?.body {
+                Body::Broadcast(body) => body.holder(name),
+                Body::Stream(_) | Body::Dispatched(_) => None,
+            },
+        );
         let own = usize::from(own.is_some());
-        if is_taken(
-            limits.max_consumers,
-            state.attached.consumers.len().saturating_sub(own),
-        ) {
+        if is_taken(limits.max_consumers, self.consumers.len().saturating_sub(own)) {
             return busy("Topic reached max consumers limit");
         }
         if limits.max_same_address_consumers > 0 {
             let mine = host(&request.info.address);
-            let others = state.attached.consumers.values();
+            let others = self.consumers.values();
             let count = others.filter(|other| host(&other.info.address) == mine).count();
             if is_taken(limits.max_same_address_consumers, count) {
                 return busy("Topic reached max same address consumers limit");
             }
         }
-        let Some(subscription) = state.attached.subscriptions.get(&request.subscription) else {
+        let Some(subscription) = self.subscriptions.get(&request.subscription) else {
             return if request.durable {
-                self.check_subscription_seat(state)
+                self.check_subscription_seat(cx, stored)
                     .map_err(SubscribeError::NotAllowed)
             } else {
                 Ok(())
@@ -137,20 +143,16 @@ impl Topic {
     }
 
     /// Whether another durable subscription finds room; else the reason.
-    pub(super) fn check_subscription_seat(&self, state: &State) -> Result<(), String> {
-        let limit = state.stored.rules.max_subscriptions;
+    pub(super) fn check_subscription_seat(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
+        let limit = stored.rules.max_subscriptions;
         if limit == 0 {
             return Ok(());
         }
-        let durable = state
-            .attached
-            .subscriptions
-            .values()
-            .filter(|other| other.is_durable());
+        let durable = self.subscriptions.values().filter(|other| other.is_durable());
         if is_taken(limit, durable.count()) {
             return Err(format!(
                 "Exceed the maximum number of subscriptions of the topic: {}",
-                self.cx.name
+                cx.name
             ));
         }
         Ok(())

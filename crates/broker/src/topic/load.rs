@@ -189,6 +189,7 @@ impl Shard {
                 consumers: HashMap::new(),
                 links: Links::new(self.shared_shard_count()),
                 subscribes: super::Subscribes::default(),
+                sent: crate::feed::Sent::default(),
             },
         };
         cursor_store::restore(&mut state);

@@ -49,7 +49,7 @@ impl Topic {
         }
         let mark_delete = {
             let state = self.state.borrow();
-            let acked_to = listening.or_else(|| self.acked_to(&state, key?));
+            let acked_to = listening.or_else(|| state.attached.acked_to(&state.stored, key?));
             acked_to
                 .and_then(|acked_to| state.stored.log.ledger.table().mark_delete(acked_to))
                 .map(|mark_delete| {

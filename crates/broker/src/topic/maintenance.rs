@@ -88,7 +88,8 @@ impl Topic {
         let Some(shard) = self.cx.shard() else { return };
         let version = shard.shared.catalog.policy_version();
         let rules = shard.rules_of(&self.cx.name);
-        let mut state = self.state.borrow_mut();
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
         state.stored.rules_version = version;
         state.stored.offload_soon(&self.cx);
         state.stored.log.maintain(&self.cx);
@@ -97,15 +98,15 @@ impl Topic {
         }
         state.stored.log.ledger.set_durability(rules.durability);
         state.stored.rules = Rc::new(rules);
-        let (options, limits) = Self::dispatch_options(&state);
+        let (options, limits) = state.stored.dispatch_options();
         for subscription in state.attached.subscriptions.values_mut() {
             if let Body::Dispatched(body) = &mut subscription.body {
                 body.dispatcher.set_limits(limits);
                 body.dispatcher.set_delay(options.delay);
             }
         }
-        self.run_dispatchers(&mut state);
-        self.let_through(&mut state);
+        state.attached.run_dispatchers(&self.cx, &mut state.stored);
+        self.let_through(state);
         state.stored.publishing.watch(&self.cx);
         state.stored.trim_soon(&self.cx);
         state.stored.log.maintain(&self.cx);

@@ -9,7 +9,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::subscription::{Body, CursorPlace};
-use super::{StartAt, Topic};
+use super::{Attached, StartAt, Stored, Topic};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 
@@ -29,6 +29,20 @@ pub struct DurableSubscription {
     pub is_broadcast: bool,
     /// Its properties.
     pub properties: Vec<(String, String)>,
+}
+
+impl Attached {
+    /// Whether a durable cursor of a subscription is known to stand before a place.
+    fn stands_before(&self, stored: &Stored, name: &SubscriptionName, to: Ordinal) -> bool {
+        let Some(subscription) = self.subscriptions.get(name) else {
+            return false;
+        };
+        let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
+        slots.any(|id| {
+            let slot = stored.cursors.get(id);
+            slot.is_some_and(|slot| !slot.dropped && slot.acked_to() < to)
+        })
+    }
 }
 
 impl Topic {
@@ -83,24 +97,12 @@ impl Topic {
             self.skip_to(name, to)?;
             self.settle().await?;
             // A consumer that left meanwhile took its place with it, as it was.
-            if !self.stands_before(name, to) {
+            let state = self.state.borrow();
+            if !state.attached.stands_before(&state.stored, name, to) {
                 break;
             }
         }
         Ok(())
-    }
-
-    /// Whether a durable cursor of a subscription is known to stand before a place.
-    fn stands_before(&self, name: &SubscriptionName, to: Ordinal) -> bool {
-        let state = self.state.borrow();
-        let Some(subscription) = state.attached.subscriptions.get(name) else {
-            return false;
-        };
-        let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
-        slots.any(|id| {
-            let slot = state.stored.cursors.get(id);
-            slot.is_some_and(|slot| !slot.dropped && slot.acked_to() < to)
-        })
     }
 
     /// Gives up closed ledgers that are not needed, now.

@@ -81,6 +81,7 @@ pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionTyp
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 
+use crate::feed::Sent;
 use crate::ids::ConsumerKey;
 use crate::shard::HomeMessage;
 use commit::Commits;
@@ -160,9 +161,17 @@ pub(crate) struct Attached {
     links: Links,
     /// Who subscribed how often lately.
     subscribes: Subscribes,
+    /// Sent to consumers; what present stream consumers got is counted when they leave.
+    pub(crate) sent: Sent,
 }
 
 impl Topic {
+    /// Does something with what is attached.
+    fn with_attached<R>(&self, work: impl FnOnce(&mut Attached, &TopicContext, &mut Stored) -> R) -> R {
+        let State { stored, attached } = &mut *self.state.borrow_mut();
+        work(attached, &self.cx, stored)
+    }
+
     /// Handles one message from a connection or a listening shard.
     pub(crate) fn on_message(&self, message: HomeMessage) {
         match message {
@@ -180,14 +189,29 @@ impl Topic {
             HomeMessage::Progress(progress) => self.on_progress(progress),
             HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
             HomeMessage::Returned { key, lease } => self.on_returned(key, lease),
-            HomeMessage::Flow { key, permits } => self.on_flow(key, permits),
+            HomeMessage::Flow { key, permits } => {
+                self.with_attached(|attached, cx, stored| attached.on_flow(cx, stored, key, permits));
+            }
             HomeMessage::Ack {
                 key,
                 acks,
                 cumulative,
-            } => self.on_ack(key, &acks, cumulative),
-            HomeMessage::Redeliver { key, positions } => self.on_redeliver(key, positions.as_deref()),
-            HomeMessage::Written { key, bytes } => self.on_written(key, bytes),
+            } => {
+                let is_moved = self.with_attached(|attached, cx, stored| {
+                    attached.on_ack(cx, stored, key, &acks, cumulative)
+                });
+                if is_moved {
+                    self.start_commit();
+                }
+            }
+            HomeMessage::Redeliver { key, positions } => {
+                self.with_attached(|attached, cx, stored| {
+                    attached.on_redeliver(cx, stored, key, positions.as_deref());
+                });
+            }
+            HomeMessage::Written { key, bytes } => {
+                self.with_attached(|attached, cx, stored| attached.on_written(cx, stored, key, bytes));
+            }
             HomeMessage::CloseProducer(producer) => self.on_close_producer(producer),
         }
     }

@@ -21,7 +21,7 @@ use super::publish::against_rules;
 use super::request::{Attach, SubscribeRequest, SubscriptionType};
 use super::subscribe::{Step, WINDOW_BYTES};
 use super::subscription::Subscription;
-use super::{State, Topic};
+use super::{Attached, State, Stored, Topic, TopicContext};
 use crate::entry::FeedEntry;
 use crate::error::SubscribeError;
 use crate::feed::{Moment, Sent};
@@ -60,6 +60,21 @@ pub(crate) enum Sharing {
 }
 
 impl Sharing {
+    /// Of no consumer yet.
+    fn new(kind: SubscriptionType, settings: Settings) -> Self {
+        match kind {
+            SubscriptionType::Shared | SubscriptionType::KeyShared => {
+                Self::OneOf(Box::new(new_dispatcher(kind, settings)))
+            }
+            SubscriptionType::Exclusive | SubscriptionType::Failover | SubscriptionType::Broadcast => {
+                Self::Each {
+                    dispatchers: HashMap::new(),
+                    active: None,
+                }
+            }
+        }
+    }
+
     /// The dispatcher that knows of a consumer.
     fn of(&mut self, key: ConsumerKey) -> Option<&mut Dispatcher> {
         match self {
@@ -117,21 +132,22 @@ impl Sharing {
     }
 }
 
-impl Topic {
+impl Attached {
     /// Attaches a consumer that the checks have let in.
     pub(super) fn attach_transient(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &Stored,
         request: &SubscribeRequest,
         kind: SubscriptionType,
     ) -> Result<Step, SubscribeError> {
         if kind == SubscriptionType::Exclusive
-            && let Some(holder) = self.first_consumer(state, &request.subscription)
+            && let Some(holder) = self.first_consumer(&request.subscription)
         {
             let refusal = SubscribeError::Busy("Exclusive consumer is already connected".to_owned());
             return Ok(Step::AskHolder(holder, refusal));
         }
-        let key = self.cx.consumer_key();
+        let key = cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         let spec = dispatch::ConsumerSpec {
             name: name.clone(),
@@ -139,9 +155,8 @@ impl Topic {
             key_shared: request.key_shared.clone(),
             window_bytes: WINDOW_BYTES,
         };
-        let settings = Self::dispatch_options(state);
-        let subscription = state
-            .attached
+        let settings = stored.dispatch_options();
+        let subscription = self
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
@@ -150,7 +165,7 @@ impl Topic {
         }
         let sharing = subscription
             .sharing
-            .get_or_insert_with(|| Self::new_sharing(kind, settings));
+            .get_or_insert_with(|| Sharing::new(kind, settings));
         let dispatcher = match sharing {
             Sharing::OneOf(dispatcher) => dispatcher,
             Sharing::Each { dispatchers, .. } => dispatchers
@@ -158,61 +173,42 @@ impl Topic {
                 .or_insert_with(|| new_dispatcher(kind, settings)),
         };
         dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
-        self.enlist(state, request, key, name, kind);
+        self.enlist(request, key, name, kind);
         let active = (kind == SubscriptionType::Failover).then(|| {
-            self.choose_transient_active(state, &request.subscription);
-            self.chosen_active(state, &request.subscription) == Some(key)
+            self.choose_transient_active(cx, &request.subscription);
+            self.chosen_active(cx, &request.subscription) == Some(key)
         });
-        Ok(self.done(state, key, Attach::Dispatched, active))
-    }
-
-    fn new_sharing(kind: SubscriptionType, settings: Settings) -> Sharing {
-        match kind {
-            SubscriptionType::Shared | SubscriptionType::KeyShared => {
-                Sharing::OneOf(Box::new(new_dispatcher(kind, settings)))
-            }
-            SubscriptionType::Exclusive | SubscriptionType::Failover | SubscriptionType::Broadcast => {
-                Sharing::Each {
-                    dispatchers: HashMap::new(),
-                    active: None,
-                }
-            }
-        }
+        Ok(Step::done(cx, &stored.log, key, Attach::Dispatched, active))
     }
 
     /// Brings the active consumer of a Failover subscription in line with who is attached, and tells all of a change.
-    pub(super) fn choose_transient_active(&self, state: &mut State, name: &SubscriptionName) {
-        if state.attached.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
+    pub(super) fn choose_transient_active(&mut self, cx: &TopicContext, name: &SubscriptionName) {
+        if self.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
             return;
         }
-        let chosen = self.chosen_active(state, name);
-        let Some(Sharing::Each { active, .. }) = state
-            .attached
-            .subscriptions
-            .get_mut(name)
-            .and_then(|s| s.sharing.as_mut())
+        let chosen = self.chosen_active(cx, name);
+        let Some(Sharing::Each { active, .. }) =
+            self.subscriptions.get_mut(name).and_then(|s| s.sharing.as_mut())
         else {
             return;
         };
         if std::mem::replace(active, chosen) != chosen
             && let Some(chosen) = chosen
         {
-            self.announce_active(state, name, chosen);
+            self.announce_active(cx, name, chosen);
         }
     }
 
     /// Does something with the dispatcher that knows of a consumer.
     pub(super) fn with_sharing(
-        &self,
+        &mut self,
         key: ConsumerKey,
         change: impl FnOnce(&mut Dispatcher, dispatch::ConsumerKey),
     ) {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let Some(consumer) = state.attached.consumers.get(&key) else {
+        let Some(consumer) = self.consumers.get(&key) else {
             return;
         };
-        let subscription = state.attached.subscriptions.get_mut(&consumer.subscription);
+        let subscription = self.subscriptions.get_mut(&consumer.subscription);
         if let Some(dispatcher) = subscription
             .and_then(|s| s.sharing.as_mut())
             .and_then(|sharing| sharing.of(key))
@@ -221,6 +217,58 @@ impl Topic {
         }
     }
 
+    /// Chooses who gets a message, on every subscription; none while too much is not written.
+    fn deal_transient(
+        &mut self,
+        cx: &TopicContext,
+        entry: &Arc<FeedEntry>,
+        unwritten: &Arc<Unwritten>,
+        deliveries: &mut HashMap<ConsumerKey, Vec<Dispatched>>,
+    ) {
+        let sent = Sent {
+            messages: u64::from(entry.facts.message_count),
+            bytes: entry.payload.len() as u64,
+        };
+        let now = Moment::at(clock::now());
+        let mut takers = Vec::new();
+        for subscription in self.subscriptions.values_mut() {
+            let Subscription {
+                sharing: Some(sharing),
+                kind,
+                ..
+            } = &mut **subscription
+            else {
+                continue;
+            };
+            takers.clear();
+            let by_key = *kind == Some(SubscriptionType::KeyShared);
+            let missed = match unwritten.is_full() {
+                true => sharing.wanted(*kind),
+                false => sharing.choose(*kind, &entry_ref(cx.codec, entry, by_key), &mut takers),
+            };
+            subscription.dropped += missed as u64 * sent.messages;
+            for key in &takers {
+                let Some(consumer) = self.consumers.get_mut(key) else {
+                    continue;
+                };
+                consumer.activity.note_sent(sent, now);
+                subscription.activity.note_sent(sent, now);
+                self.sent.add(sent);
+                deliveries.entry(*key).or_default().push(Dispatched {
+                    consumer_id: consumer.consumer_id,
+                    key: *key,
+                    entry: entry.clone(),
+                    held: unwritten.hold(entry.payload.len(), false),
+                    partition: cx.name.partition(),
+                    redelivery_count: 0,
+                    ack_set: Box::default(),
+                });
+            }
+        }
+    }
+}
+
+impl Topic {
     /// Hands messages of one producer to the consumers that can take them now, and answers the producer.
     pub(super) fn pass_on(&self, state: &mut State, key: ProducerKey, entries: Vec<Publish>) {
         let Some(shard) = self.cx.shard() else { return };
@@ -238,7 +286,7 @@ impl Topic {
             };
             if let Some(error) = against_rules(&state.stored.rules, &publish, wall_ms) {
                 // Answers leave in the order of the sends.
-                self.send_receipts(std::mem::take(&mut receipts));
+                self.cx.send_receipts(std::mem::take(&mut receipts));
                 let (bytes, sequences) = (
                     publish.payload.len(),
                     (publish.sequence_id, publish.highest_sequence_id),
@@ -265,70 +313,24 @@ impl Topic {
                 facts: publish.facts,
                 durable_at: now,
             });
-            self.deal_transient(state, &entry, &shard.shared.unwritten, &mut deliveries);
+            state
+                .attached
+                .deal_transient(&self.cx, &entry, &shard.shared.unwritten, &mut deliveries);
         }
         for (key, items) in deliveries {
             if let Some(consumer) = state.attached.consumers.get(&key) {
                 shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
-        self.send_receipts(receipts);
+        self.cx.send_receipts(receipts);
     }
+}
 
+impl TopicContext {
     /// Receipts of one producer.
     fn send_receipts(&self, receipts: Vec<(ConnectionId, Receipt)>) {
         if let Some((connection, _)) = receipts.first() {
-            self.cx.send(connection.shard, Message::Receipts(receipts));
-        }
-    }
-
-    /// Chooses who gets a message, on every subscription; none while too much is not written.
-    fn deal_transient(
-        &self,
-        state: &mut State,
-        entry: &Arc<FeedEntry>,
-        unwritten: &Arc<Unwritten>,
-        deliveries: &mut HashMap<ConsumerKey, Vec<Dispatched>>,
-    ) {
-        let sent = Sent {
-            messages: u64::from(entry.facts.message_count),
-            bytes: entry.payload.len() as u64,
-        };
-        let now = Moment::at(clock::now());
-        let mut takers = Vec::new();
-        for subscription in state.attached.subscriptions.values_mut() {
-            let Subscription {
-                sharing: Some(sharing),
-                kind,
-                ..
-            } = &mut **subscription
-            else {
-                continue;
-            };
-            takers.clear();
-            let by_key = *kind == Some(SubscriptionType::KeyShared);
-            let missed = match unwritten.is_full() {
-                true => sharing.wanted(*kind),
-                false => sharing.choose(*kind, &entry_ref(self.cx.codec, entry, by_key), &mut takers),
-            };
-            subscription.dropped += missed as u64 * sent.messages;
-            for key in &takers {
-                let Some(consumer) = state.attached.consumers.get_mut(key) else {
-                    continue;
-                };
-                consumer.activity.note_sent(sent, now);
-                subscription.activity.note_sent(sent, now);
-                state.stored.publishing.counters.sent.add(sent);
-                deliveries.entry(*key).or_default().push(Dispatched {
-                    consumer_id: consumer.consumer_id,
-                    key: *key,
-                    entry: entry.clone(),
-                    held: unwritten.hold(entry.payload.len(), false),
-                    partition: self.cx.name.partition(),
-                    redelivery_count: 0,
-                    ack_set: Box::default(),
-                });
-            }
+            self.send(connection.shard, Message::Receipts(receipts));
         }
     }
 }

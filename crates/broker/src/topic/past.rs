@@ -27,8 +27,8 @@ impl Past {
         let totals = PastTotals {
             messages_in: counters.messages_in,
             bytes_in: counters.bytes_in,
-            messages_out: counters.sent.messages,
-            bytes_out: counters.sent.bytes,
+            messages_out: state.attached.sent.messages,
+            bytes_out: state.attached.sent.bytes,
             throttled: state.stored.publishing.throttle.times,
             evictions: [state.stored.evictions.by_size, state.stored.evictions.by_age],
         };

@@ -266,7 +266,7 @@ impl Topic {
             state.attached.links.feed(&self.cx, &table, &entries);
         }
         state.stored.log.maintain(&self.cx);
-        self.run_dispatchers(state);
+        state.attached.run_dispatchers(&self.cx, &mut state.stored);
         state.stored.publishing.go_on()
     }
 

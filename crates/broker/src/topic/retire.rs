@@ -8,7 +8,7 @@ use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
 use super::subscription::Body;
-use super::{State, Stored, Topic, TopicContext};
+use super::{Attached, Stored, Topic, TopicContext};
 use crate::time::millis;
 
 /// How long a topic that closes waits for the engine. Longer than the engine waits for room.
@@ -41,6 +41,17 @@ impl Stored {
     }
 }
 
+impl Attached {
+    /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
+    pub(super) fn forget_trimmed(&mut self, first: Ordinal) {
+        for subscription in self.subscriptions.values_mut() {
+            if let Body::Dispatched(body) = &mut subscription.body {
+                body.dirty |= body.dispatcher.ack_before(first);
+            }
+        }
+    }
+}
+
 impl Topic {
     pub(super) fn on_maintained(&self, done: MaintenanceDone) {
         let mut state = self.state.borrow_mut();
@@ -52,7 +63,8 @@ impl Topic {
             }
             MaintenanceEvent::Trimmed(ledgers) => {
                 tracing::debug!(topic = %self.cx.name, count = ledgers.len(), "trimmed");
-                Self::forget_trimmed(&mut state);
+                let first = state.stored.log.ledger.first();
+                state.attached.forget_trimmed(first);
                 state.stored.offload_soon(&self.cx);
             }
             MaintenanceEvent::Offloaded(ledger) => {
@@ -78,20 +90,12 @@ impl Topic {
         state.stored.publishing.watch(&self.cx);
     }
 
-    /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
-    fn forget_trimmed(state: &mut State) {
-        let first = state.stored.log.ledger.first();
-        for subscription in state.attached.subscriptions.values_mut() {
-            if let Body::Dispatched(body) = &mut subscription.body {
-                body.dirty |= body.dispatcher.ack_before(first);
-            }
-        }
-    }
-
     /// Once in a while: ages of ledgers, retention, absent consumers.
     pub(crate) fn on_tick(&self) {
-        self.drop_absentees(clock::wall_ms());
-        if self.state.borrow().stored.cursors.is_ending() {
+        let now_ms = clock::wall_ms();
+        let is_dropped =
+            self.with_attached(|attached, cx, stored| attached.drop_absentees(cx, stored, now_ms));
+        if is_dropped || self.state.borrow().stored.cursors.is_ending() {
             // A commit failed for lack of something, or no caller waits for it.
             self.start_commit();
         }
@@ -145,7 +149,7 @@ impl Topic {
             names.sort_unstable();
             names
                 .iter()
-                .flat_map(|name| self.close_consumers(&mut state, name))
+                .flat_map(|name| state.attached.close_consumers(&self.cx, name))
                 .collect()
         };
         for leaving in leaving {

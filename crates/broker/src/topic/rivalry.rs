@@ -19,13 +19,14 @@ use std::time::Duration;
 use pharos_runtime::clock::{self, Nanos};
 use pharos_types::SubscriptionName;
 
-use super::absence::{BroadcastCounts, member_of};
+use super::TopicContext;
+use super::absence::BroadcastCounts;
+use super::consumers::Consumer;
 use super::request::SubscribeRequest;
 use super::subscribe::Step;
-use super::subscription::Body;
-use super::{State, Topic};
+use super::subscription::BroadcastBody;
 use crate::error::SubscribeError;
-use crate::ids::{ConnectionId, ConsumerKey};
+use crate::ids::ConnectionId;
 
 /// How long a holder keeps its place after the first take-over, and at most.
 const HOLD_FIRST: Duration = Duration::from_secs(1);
@@ -110,23 +111,21 @@ fn since(now: Nanos, earlier: Nanos) -> Duration {
     Duration::from_nanos(now.since(earlier))
 }
 
-impl Topic {
+impl BroadcastBody {
     /// What to do first for a client that wants a place that another one holds; `None` when it may take it over now.
     pub(super) fn keep_from_rival(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
         request: &SubscribeRequest,
         name: &Arc<str>,
-        holder: ConsumerKey,
+        holder: &Consumer,
     ) -> Option<Result<Step, SubscribeError>> {
-        let now = clock::now();
-        let member = member_of(state, &request.subscription, name)?;
-        let verdict = member.rivalry.as_ref()?.judge(request.connection, now);
-        let consumer = state.attached.consumers.get(&holder)?;
-        if !consumer.leaving.is_empty() {
+        let member = self.members.get(name)?;
+        let verdict = member.rivalry.as_ref()?.judge(request.connection, clock::now());
+        if !holder.leaving.is_empty() {
             return None; // It is on its way out already.
         }
-        let (connection, address) = (consumer.connection, consumer.info.address.clone());
+        let address = &holder.info.address;
         let (Verdict::AskHolder(left) | Verdict::Waits(left)) = verdict else {
             return None;
         };
@@ -136,115 +135,73 @@ impl Topic {
             left.as_secs_f64()
         ));
         if matches!(verdict, Verdict::AskHolder(_)) {
-            return Some(Ok(Step::AskHolder(connection, refusal)));
+            return Some(Ok(Step::AskHolder(holder.connection, refusal)));
         }
-        self.count_rivals(
-            state,
-            &request.subscription,
-            name,
-            BroadcastCounts {
-                takeovers_refused: 1,
-                ..BroadcastCounts::default()
-            },
-        );
-        let addresses = (&address, &request.info.address);
-        self.warn_of_rivals(state, &request.subscription, name, addresses, left);
+        let once = BroadcastCounts {
+            takeovers_refused: 1,
+            ..BroadcastCounts::default()
+        };
+        self.count(cx, name, once);
+        let addresses = (address, &request.info.address);
+        self.warn_of_rivals(cx, &request.subscription, name, addresses, left);
         Some(Err(refusal))
     }
 
     /// A consumer is about to be closed because another one of its name came.
     pub(super) fn note_takeover(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
         request: &SubscribeRequest,
         name: &Arc<str>,
-        holder: ConsumerKey,
+        holder: &Consumer,
     ) {
-        let Some(consumer) = state.attached.consumers.get(&holder) else {
-            return;
-        };
-        if !consumer.leaving.is_empty() {
+        if !holder.leaving.is_empty() {
             return; // Another call did that.
         }
-        let (loser, from, now) = (consumer.connection, consumer.info.address.clone(), clock::now());
-        tracing::debug!(topic = %self.cx.name, subscription = %request.subscription, consumer = %name,
-            %from, to = %request.info.address, "broadcast consumer's place is taken over");
-        let address = request.info.address.clone();
-        let Some(member) = member_of(state, &request.subscription, name) else {
+        let (from, to, now) = (&holder.info.address, &request.info.address, clock::now());
+        tracing::debug!(topic = %cx.name, subscription = %request.subscription, consumer = %name,
+            %from, %to, "broadcast consumer's place is taken over");
+        let Some(member) = self.members.get_mut(name) else {
             return;
         };
         let rivalry = member
             .rivalry
             .get_or_insert_with(|| Box::new(Rivalry::first(now)));
-        rivalry.on_takeover(loser, now);
+        rivalry.on_takeover(holder.connection, now);
         let (streak, hold) = (rivalry.streak, rivalry.hold());
-        self.count_rivals(
-            state,
-            &request.subscription,
-            name,
-            BroadcastCounts {
-                takeovers: 1,
-                ..BroadcastCounts::default()
-            },
-        );
+        let once = BroadcastCounts {
+            takeovers: 1,
+            ..BroadcastCounts::default()
+        };
+        self.count(cx, name, once);
         if streak >= ASKED_AFTER {
-            self.warn_of_rivals(state, &request.subscription, name, (&address, &from), hold);
+            self.warn_of_rivals(cx, &request.subscription, name, (to, from), hold);
         }
     }
 
     /// Forgets take-overs that were not followed by another.
-    pub(super) fn forget_rivalries(state: &mut State) {
+    pub(super) fn forget_rivalries(&mut self) {
         let now = clock::now();
-        for subscription in state.attached.subscriptions.values_mut() {
-            if let Body::Broadcast(body) = &mut subscription.body {
-                for member in body.members.values_mut() {
-                    member.rivalry.take_if(|rivalry| rivalry.is_over(now));
-                }
-            }
-        }
-    }
-
-    fn count_rivals(
-        &self,
-        state: &mut State,
-        subscription: &SubscriptionName,
-        name: &Arc<str>,
-        once: BroadcastCounts,
-    ) {
-        if let Some(member) = member_of(state, subscription, name) {
-            member.count(once);
-        }
-        if let Some(found) = state.attached.subscriptions.get_mut(subscription)
-            && let Body::Broadcast(body) = &mut found.body
-        {
-            body.counts.add(once);
-        }
-        if let Some(shard) = self.cx.shard() {
-            shard.tally().broadcast(once);
+        for member in self.members.values_mut() {
+            member.rivalry.take_if(|rivalry| rivalry.is_over(now));
         }
     }
 
     fn warn_of_rivals(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
         subscription: &SubscriptionName,
         name: &Arc<str>,
         (holder, rival): (&Arc<str>, &Arc<str>),
         left: Duration,
     ) {
-        let Some(subscription) = state.attached.subscriptions.get_mut(subscription) else {
-            return;
-        };
-        let Body::Broadcast(body) = &mut subscription.body else {
-            return;
-        };
         let now = clock::now();
-        if body.warned_at.is_some_and(|at| since(now, at) < WARN_INTERVAL) {
+        if self.warned_at.is_some_and(|at| since(now, at) < WARN_INTERVAL) {
             return;
         }
-        body.warned_at = Some(now);
-        let counts = body.members.get(name).and_then(|member| member.counts.as_deref());
-        tracing::warn!(topic = %self.cx.name, subscription = %subscription.name, consumer = %name,
+        self.warned_at = Some(now);
+        let counts = self.members.get(name).and_then(|member| member.counts.as_deref());
+        tracing::warn!(topic = %cx.name, subscription = %subscription, consumer = %name,
             %holder, %rival, takeovers = counts.map(|counts| counts.takeovers),
             kept_seconds = left.as_secs_f64(),
             "two live consumers of one name take its place from each other; each needs a name of its own");

@@ -6,10 +6,11 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::absence::Presence;
+use super::create::NewSubscription;
 use super::cursor_store;
 use super::request::StartAt;
 use super::subscription::{Body, CursorPlace};
-use super::{State, Topic};
+use super::{Attached, Stored, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError};
 use crate::ids::ConsumerKey;
 use crate::properties::asks_for_broadcast;
@@ -29,7 +30,165 @@ pub enum SeekTo {
     Time(u64),
 }
 
+impl Attached {
+    /// Puts resting cursors where they are told.
+    fn move_resting(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+        only: Option<Arc<str>>,
+        acks: &AckState,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
+            return;
+        };
+        let mut moved = Vec::new();
+        match &mut subscription.body {
+            Body::Stream(cursor) => {
+                if let Some(home) = cursor.home_mut() {
+                    home.clone_from(acks);
+                    moved.extend(cursor.slot);
+                }
+            }
+            Body::Broadcast(body) => {
+                for (member_name, member) in &mut body.members {
+                    if only.as_ref().is_some_and(|only| only != member_name) {
+                        continue;
+                    }
+                    let slot = member.cursor.slot;
+                    if let Some(home) = member.cursor.home_mut() {
+                        home.clone_from(acks);
+                        moved.extend(slot);
+                        // A place that was given up stays so; there its consumer goes on should it come back.
+                        if let Presence::GivenUp { acked_to, .. } = &mut member.presence {
+                            *acked_to = acks.acked_to();
+                        }
+                    }
+                }
+            }
+            Body::Dispatched(body) => {
+                body.dispatcher.reset(acks.acked_to());
+                if let Some(remaining) = acks.remaining_batch(acks.acked_to()) {
+                    body.dispatcher.ack_batch(acks.acked_to(), remaining);
+                }
+                moved.extend(body.slot);
+            }
+        }
+        for slot in moved {
+            stored.change_cursors(cx, |cursors| cursors.moved(slot, acks));
+        }
+    }
+
+    /// Marks everything before `to` as acknowledged, without disturbing the consumers. What moved is queued, not committed.
+    fn skip_to(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+        to: Ordinal,
+    ) -> Result<(), CursorError> {
+        let subscription = self.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
+        let mut persist = Vec::new();
+        let cursors = &stored.cursors;
+        let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
+            CursorPlace::Home(acks) => {
+                if acks.raise_to(to)
+                    && let Some(slot) = cursor.slot
+                {
+                    persist.push((slot, acks.clone()));
+                }
+            }
+            CursorPlace::HandedOver(handed_over) => {
+                // The stream consumer may be further than what is known of it, never behind.
+                let known = cursor.slot.and_then(|slot| cursors.get(slot));
+                if known.is_some_and(|slot| slot.acked_to() >= to) {
+                    return;
+                }
+                let message = FeedMessage::SkipTo {
+                    connection: handed_over.connection,
+                    key: handed_over.key,
+                    to,
+                };
+                cx.send_feed(handed_over.connection.shard, message);
+            }
+        };
+        match &mut subscription.body {
+            Body::Stream(cursor) => skip(cursor),
+            Body::Broadcast(body) => body
+                .members
+                .values_mut()
+                .for_each(|member| skip(&mut member.cursor)),
+            Body::Dispatched(body) => {
+                if body.dispatcher.ack_before(to)
+                    && let Some(slot) = body.slot
+                {
+                    persist.push((slot, body.dispatcher.acks().clone()));
+                }
+            }
+        }
+        for (slot, acks) in persist {
+            stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
+        }
+        self.run_dispatcher(cx, stored, name);
+        stored.trim_soon(cx);
+        Ok(())
+    }
+
+    /// Takes a subscription without consumers out, with its places. One record says so, so a crash leaves all of it or
+    /// nothing; what it held back stays until that is durable.
+    pub(super) fn forget_subscription(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+    ) {
+        let Some(subscription) = self.subscriptions.remove(name) else {
+            return;
+        };
+        let mut slots: Vec<_> = subscription
+            .cursors()
+            .filter_map(|(_, cursor)| cursor.slot)
+            .collect();
+        if let Body::Dispatched(body) = &subscription.body {
+            slots.extend(body.slot);
+        }
+        let Some(number) = subscription.number else {
+            for slot in slots {
+                stored.change_cursors(cx, |cursors| cursors.remove(slot));
+            }
+            return stored.trim_soon(cx);
+        };
+        stored.change_cursors(cx, |cursors| cursors.remove_all(slots, number));
+    }
+
+    /// Takes a subscription back that could not be made durable, unless another client came to it: it is that client's then.
+    pub(super) fn forget_unfinished(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+    ) {
+        let is_unfinished =
+            |subscription: &super::Subscription| subscription.creating && subscription.consumers.is_empty();
+        if self
+            .subscriptions
+            .get(name)
+            .is_some_and(|subscription| is_unfinished(subscription))
+        {
+            self.forget_subscription(cx, stored, name);
+        }
+    }
+}
+
 impl Topic {
+    /// Marks everything before `to` as acknowledged, without disturbing the consumers.
+    pub(crate) fn skip_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
+        self.with_attached(|attached, cx, stored| attached.skip_to(cx, stored, name, to))?;
+        self.start_commit();
+        Ok(())
+    }
+
     /// Moves the cursor that a consumer reads by: of broadcast its own, whatever the others do; else the subscription's.
     pub(crate) async fn seek_consumer(&self, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
         let (name, member, is_broadcast) = {
@@ -120,8 +279,12 @@ impl Topic {
         let leaving = {
             let mut state = self.state.borrow_mut();
             match &only {
-                Some((key, _)) => self.close_and_wait(&mut state, *key).into_iter().collect(),
-                None => self.close_consumers(&mut state, name),
+                Some((key, _)) => state
+                    .attached
+                    .close_and_wait(&self.cx, *key)
+                    .into_iter()
+                    .collect(),
+                None => state.attached.close_consumers(&self.cx, name),
             }
         };
         for leaving in leaving {
@@ -132,63 +295,10 @@ impl Topic {
         if !remaining.is_empty() {
             acks.ack_batch(place, &remaining);
         }
-        self.move_resting(
-            &mut self.state.borrow_mut(),
-            name,
-            only.map(|(_, member)| member),
-            &acks,
-        );
+        self.with_attached(|attached, cx, stored| {
+            attached.move_resting(cx, stored, name, only.map(|(_, member)| member), &acks);
+        });
         self.commit_cursors().await.map_err(CursorError::Storage)
-    }
-
-    /// Puts resting cursors where they are told.
-    fn move_resting(
-        &self,
-        state: &mut State,
-        name: &SubscriptionName,
-        only: Option<Arc<str>>,
-        acks: &AckState,
-    ) {
-        let Some(subscription) = state.attached.subscriptions.get_mut(name) else {
-            return;
-        };
-        let mut moved = Vec::new();
-        match &mut subscription.body {
-            Body::Stream(cursor) => {
-                if let Some(home) = cursor.home_mut() {
-                    home.clone_from(acks);
-                    moved.extend(cursor.slot);
-                }
-            }
-            Body::Broadcast(body) => {
-                for (member_name, member) in &mut body.members {
-                    if only.as_ref().is_some_and(|only| only != member_name) {
-                        continue;
-                    }
-                    let slot = member.cursor.slot;
-                    if let Some(home) = member.cursor.home_mut() {
-                        home.clone_from(acks);
-                        moved.extend(slot);
-                        // A place that was given up stays so; there its consumer goes on should it come back.
-                        if let Presence::GivenUp { acked_to, .. } = &mut member.presence {
-                            *acked_to = acks.acked_to();
-                        }
-                    }
-                }
-            }
-            Body::Dispatched(body) => {
-                body.dispatcher.reset(acks.acked_to());
-                if let Some(remaining) = acks.remaining_batch(acks.acked_to()) {
-                    body.dispatcher.ack_batch(acks.acked_to(), remaining);
-                }
-                moved.extend(body.slot);
-            }
-        }
-        for slot in moved {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, acks));
-        }
     }
 
     /// The first entry published at or after a time.
@@ -198,65 +308,6 @@ impl Topic {
         let find = self.state.borrow().stored.log.ledger.find_first(is_due);
         find.await
             .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
-    }
-
-    /// Marks everything before `to` as acknowledged, without disturbing the consumers.
-    pub(crate) fn skip_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let subscription = state
-            .attached
-            .subscriptions
-            .get_mut(name)
-            .ok_or_else(|| missing(name))?;
-        let mut persist = Vec::new();
-        let cursors = &state.stored.cursors;
-        let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
-            CursorPlace::Home(acks) => {
-                if acks.raise_to(to)
-                    && let Some(slot) = cursor.slot
-                {
-                    persist.push((slot, acks.clone()));
-                }
-            }
-            CursorPlace::HandedOver(handed_over) => {
-                // The stream consumer may be further than what is known of it, never behind.
-                let known = cursor.slot.and_then(|slot| cursors.get(slot));
-                if known.is_some_and(|slot| slot.acked_to() >= to) {
-                    return;
-                }
-                let message = FeedMessage::SkipTo {
-                    connection: handed_over.connection,
-                    key: handed_over.key,
-                    to,
-                };
-                self.cx.send_feed(handed_over.connection.shard, message);
-            }
-        };
-        match &mut subscription.body {
-            Body::Stream(cursor) => skip(cursor),
-            Body::Broadcast(body) => body
-                .members
-                .values_mut()
-                .for_each(|member| skip(&mut member.cursor)),
-            Body::Dispatched(body) => {
-                if body.dispatcher.ack_before(to)
-                    && let Some(slot) = body.slot
-                {
-                    persist.push((slot, body.dispatcher.acks().clone()));
-                }
-            }
-        }
-        for (slot, acks) in persist {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
-        }
-        self.run_dispatcher(state, name);
-        state.stored.trim_soon(&self.cx);
-        drop(guard);
-        self.start_commit();
-        Ok(())
     }
 
     /// Deletes the subscription of a consumer.
@@ -302,39 +353,13 @@ impl Topic {
                 ));
             }
             subscription.fenced = true;
-            self.close_consumers(&mut state, name)
+            state.attached.close_consumers(&self.cx, name)
         };
         for leaving in leaving {
             let _ = leaving.await;
         }
-        self.forget_subscription(&mut self.state.borrow_mut(), name);
+        self.with_attached(|attached, cx, stored| attached.forget_subscription(cx, stored, name));
         self.commit_cursors().await.map_err(CursorError::Storage)
-    }
-
-    /// Takes a subscription without consumers out, with its places. One record says so, so a crash leaves all of it or
-    /// nothing; what it held back stays until that is durable.
-    pub(super) fn forget_subscription(&self, state: &mut State, name: &SubscriptionName) {
-        let Some(subscription) = state.attached.subscriptions.remove(name) else {
-            return;
-        };
-        let mut slots: Vec<_> = subscription
-            .cursors()
-            .filter_map(|(_, cursor)| cursor.slot)
-            .collect();
-        if let Body::Dispatched(body) = &subscription.body {
-            slots.extend(body.slot);
-        }
-        let Some(number) = subscription.number else {
-            for slot in slots {
-                state
-                    .stored
-                    .change_cursors(&self.cx, |cursors| cursors.remove(slot));
-            }
-            return state.stored.trim_soon(&self.cx);
-        };
-        state
-            .stored
-            .change_cursors(&self.cx, |cursors| cursors.remove_all(slots, number));
     }
 
     /// Creates a durable subscription at a place.
@@ -347,36 +372,32 @@ impl Topic {
     ) -> Result<(), CursorError> {
         self.catch_up_rules();
         {
-            let mut state = self.state.borrow_mut();
+            let mut guard = self.state.borrow_mut();
+            let state = &mut *guard;
             if state.attached.subscriptions.contains_key(&name) {
                 return Err(CursorError::Exists(name.to_string()));
             }
-            self.check_subscription_seat(&state)
+            state
+                .attached
+                .check_subscription_seat(&self.cx, &state.stored)
                 .map_err(CursorError::NotAllowed)?;
-            let start = state.stored.log.start_of(start);
-            self.insert_subscription(&mut state, &name, true, broadcast, start, properties);
+            let new = NewSubscription {
+                name: &name,
+                is_durable: true,
+                is_broadcast: broadcast,
+                start: state.stored.log.start_of(start),
+                properties,
+            };
+            state
+                .attached
+                .insert_subscription(&self.cx, &mut state.stored, new);
         }
         if let Err(reason) = self.commit_cursors().await {
-            self.forget_unfinished(&name);
+            self.with_attached(|attached, cx, stored| attached.forget_unfinished(cx, stored, &name));
             return Err(CursorError::Storage(reason));
         }
-        self.created(&name);
+        self.state.borrow_mut().attached.created(&name);
         Ok(())
-    }
-
-    /// Takes a subscription back that could not be made durable, unless another client came to it: it is that client's then.
-    pub(super) fn forget_unfinished(&self, name: &SubscriptionName) {
-        let mut state = self.state.borrow_mut();
-        let is_unfinished =
-            |subscription: &super::Subscription| subscription.creating && subscription.consumers.is_empty();
-        if state
-            .attached
-            .subscriptions
-            .get(name)
-            .is_some_and(|subscription| is_unfinished(subscription))
-        {
-            self.forget_subscription(&mut state, name);
-        }
     }
 
     /// Makes sure that a durable subscription exists, created at the first entry.

@@ -3,7 +3,7 @@
 use pharos_types::Ordinal;
 
 use super::subscription::{Body, CursorPlace};
-use super::{State, Topic};
+use super::{Attached, Stored, Topic};
 use crate::error::CursorError;
 use crate::ids::ConsumerKey;
 
@@ -18,11 +18,11 @@ pub struct ConsumerNumbers {
     pub backlog: u64,
 }
 
-impl Topic {
+impl Attached {
     /// How far the subscription of a consumer has acknowledged, as far as is known here.
-    pub(super) fn acked_to(&self, state: &State, key: ConsumerKey) -> Option<Ordinal> {
-        let consumer = state.attached.consumers.get(&key)?;
-        let subscription = state.attached.subscriptions.get(&consumer.subscription)?;
+    pub(super) fn acked_to(&self, stored: &Stored, key: ConsumerKey) -> Option<Ordinal> {
+        let consumer = self.consumers.get(&key)?;
+        let subscription = self.subscriptions.get(&consumer.subscription)?;
         let cursor = match &subscription.body {
             Body::Stream(cursor) => cursor,
             Body::Broadcast(body) => &body.members.get(&consumer.name)?.cursor,
@@ -30,14 +30,12 @@ impl Topic {
         };
         match &cursor.place {
             CursorPlace::Home(acks) => Some(acks.acked_to()),
-            CursorPlace::HandedOver(_) => state
-                .stored
-                .cursors
-                .get(cursor.slot?)
-                .map(super::slots::Slot::acked_to),
+            CursorPlace::HandedOver(_) => stored.cursors.get(cursor.slot?).map(super::slots::Slot::acked_to),
         }
     }
+}
 
+impl Topic {
     /// Numbers of one consumer.
     pub(crate) fn consumer_numbers(
         &self,
@@ -67,7 +65,9 @@ impl Topic {
                 backlog: body.dispatcher.acks().backlog(end),
             });
         }
-        let acked_to = listening.or_else(|| self.acked_to(&state, key)).unwrap_or(end);
+        let acked_to = listening
+            .or_else(|| state.attached.acked_to(&state.stored, key))
+            .unwrap_or(end);
         Ok(ConsumerNumbers {
             unacked_messages: 0,
             is_blocked: false,

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::consumers::Consumer;
 use super::request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, HandedOver, Subscription};
-use super::{State, Topic};
+use super::{Attached, Stored, Topic, TopicContext, TopicLog};
 use crate::error::{SubscribeError, TopicError};
 use crate::feed::{Activity, CursorHandoff};
 use crate::ids::{ConnectionId, ConsumerKey};
@@ -28,6 +28,24 @@ pub(super) enum Step {
     Rewind(u64),
 }
 
+impl Step {
+    /// The consumer is attached.
+    pub(super) fn done(
+        cx: &TopicContext,
+        log: &TopicLog,
+        key: ConsumerKey,
+        attach: Attach,
+        active: Option<bool>,
+    ) -> Self {
+        Self::Done(Box::new(Subscribed {
+            key,
+            attach,
+            active,
+            seed: log.seed(cx),
+        }))
+    }
+}
+
 impl Topic {
     /// Attaches a consumer; resolves when a new durable subscription is on disk.
     pub(crate) async fn subscribe(
@@ -35,24 +53,25 @@ impl Topic {
         mut request: SubscribeRequest,
     ) -> Result<Subscribed, SubscribeError> {
         self.catch_up_rules();
-        self.check_subscribe_rate(&request)?;
+        self.with_attached(|attached, _, stored| {
+            attached.check_subscribe_rate(stored.rules.subscribe_rate, &request)
+        })?;
         let mut asked = 0;
         let turn = self.cx.consumer_key();
         loop {
             self.catch_up_rules();
-            let (step, had_place) = {
-                let mut state = self.state.borrow_mut();
-                let had_place = has_place(&state, &request);
-                (self.try_subscribe(&mut state, &request, turn)?, had_place)
-            };
-            match step {
+            let (step, had_place) = self.with_attached(|attached, cx, stored| {
+                let had_place = attached.has_place(&request);
+                (attached.try_subscribe(cx, stored, &request, turn), had_place)
+            });
+            match step? {
                 Step::Done(done) => {
-                    if self.is_creating(&request.subscription) {
+                    if self.state.borrow().attached.is_creating(&request.subscription) {
                         if let Err(reason) = self.commit_cursors().await {
                             self.give_back(&request, *done, had_place);
                             return Err(SubscribeError::Storage(reason));
                         }
-                        self.created(&request.subscription);
+                        self.state.borrow_mut().attached.created(&request.subscription);
                     }
                     return Ok(*done);
                 }
@@ -80,7 +99,9 @@ impl Topic {
                         Some(position) => request.start = StartAt::At(position),
                         None => request.start = StartAt::Latest,
                     }
-                    self.rewind_resting(&request.subscription, to);
+                    self.with_attached(|attached, cx, stored| {
+                        attached.rewind_resting(cx, stored, &request.subscription, to);
+                    });
                 }
             }
         }
@@ -94,7 +115,9 @@ impl Topic {
         if state.stored.closing {
             return Err(TopicError::Closing(self.cx.name.to_string()).into());
         }
-        self.check_consumer_seat(&state, request)?;
+        state
+            .attached
+            .check_consumer_seat(&self.cx, &state.stored, request)?;
         match state.attached.subscriptions.get(&request.subscription) {
             Some(subscription) => _ = admit(subscription, request, true)?,
             None if request.durable && !request.may_create => {
@@ -120,7 +143,9 @@ impl Topic {
             let text = format!("subscription {name} may not be created automatically");
             return Err(SubscribeError::NotAllowed(text));
         }
-        self.check_subscription_seat(&state)
+        state
+            .attached
+            .check_subscription_seat(&self.cx, &state.stored)
             .map_err(SubscribeError::NotAllowed)
     }
 
@@ -134,15 +159,6 @@ impl Topic {
             .map(|consumer| consumer.subscription.clone())
     }
 
-    fn is_creating(&self, name: &SubscriptionName) -> bool {
-        let state = self.state.borrow();
-        state
-            .attached
-            .subscriptions
-            .get(name)
-            .is_some_and(|s| s.creating || s.is_broadcast())
-    }
-
     /// Takes back what a request was given that could not be made durable: the consumer, the place of its name if that was
     /// new, and the subscription if that was.
     fn give_back(&self, request: &SubscribeRequest, done: Subscribed, had_place: bool) {
@@ -151,64 +167,114 @@ impl Topic {
             Attach::Dormant | Attach::Dispatched => None,
         };
         self.on_detach(done.key, lease);
-        self.forget_unfinished(&request.subscription);
+        self.with_attached(|attached, cx, stored| {
+            attached.forget_unfinished(cx, stored, &request.subscription);
+        });
         if let Some(name) = request.consumer_name.as_deref().filter(|_| !had_place) {
-            self.forget_place(&request.subscription, name);
+            self.with_attached(|attached, cx, stored| {
+                attached.forget_place(cx, stored, &request.subscription, name);
+            });
         }
     }
+}
 
-    pub(super) fn created(&self, name: &SubscriptionName) {
-        if let Some(subscription) = self.state.borrow_mut().attached.subscriptions.get_mut(name) {
+impl Attached {
+    /// Whether a subscription, or the place of its consumer, is not known to be durable.
+    fn is_creating(&self, name: &SubscriptionName) -> bool {
+        self.subscriptions
+            .get(name)
+            .is_some_and(|s| s.creating || s.is_broadcast())
+    }
+
+    /// A subscription is durable.
+    pub(super) fn created(&mut self, name: &SubscriptionName) {
+        if let Some(subscription) = self.subscriptions.get_mut(name) {
             subscription.creating = false;
         }
     }
 
+    /// Moves the resting cursor of a subscription that is about to be attached.
+    fn rewind_resting(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+        to: Ordinal,
+    ) {
+        let moved = self.subscriptions.get_mut(name).and_then(|subscription| {
+            let Body::Stream(cursor) = &mut subscription.body else {
+                return None;
+            };
+            let slot = cursor.slot;
+            let acks = cursor.home_mut()?;
+            acks.reset(to);
+            Some((slot?, acks.clone()))
+        });
+        if let Some((slot, acks)) = moved {
+            stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
+        }
+    }
+
+    /// Whether the name of a broadcast consumer has a place.
+    fn has_place(&mut self, request: &SubscribeRequest) -> bool {
+        let Some(name) = request.consumer_name.as_deref() else {
+            return false;
+        };
+        let body = self.broadcast(&request.subscription);
+        body.is_some_and(|body| body.members.contains_key(name))
+    }
+
     /// `turn`: rises with every request, not with its further tries.
     fn try_subscribe(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
         request: &SubscribeRequest,
         turn: ConsumerKey,
     ) -> Result<Step, SubscribeError> {
-        if state.stored.closing {
-            return Err(TopicError::Closing(self.cx.name.to_string()).into());
+        if stored.closing {
+            return Err(TopicError::Closing(cx.name.to_string()).into());
         }
         if let Some(time_ms) = request.rewind_to_ms {
             return Ok(Step::Rewind(time_ms));
         }
-        self.check_consumer_seat(state, request)?;
-        let exists = state.attached.subscriptions.contains_key(&request.subscription);
+        self.check_consumer_seat(cx, stored, request)?;
+        let exists = self.subscriptions.contains_key(&request.subscription);
         if !exists {
-            self.create_subscription(state, request)?;
+            self.create_subscription(cx, stored, request)?;
         }
-        let subscription = state
-            .attached
+        let subscription = self
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let kind = admit(subscription, request, exists)?;
-        if self.cx.is_non_persistent() {
-            return self.attach_transient(state, request, kind);
+        if cx.is_non_persistent() {
+            return self.attach_transient(cx, stored, request, kind);
         }
         let step = match kind {
-            SubscriptionType::Exclusive => self.attach_exclusive(state, request),
-            SubscriptionType::Failover => self.attach_failover(state, request),
-            SubscriptionType::Broadcast => self.attach_broadcast(state, request, turn),
+            SubscriptionType::Exclusive => self.attach_exclusive(cx, stored, request),
+            SubscriptionType::Failover => self.attach_failover(cx, stored, request),
+            SubscriptionType::Broadcast => self.attach_broadcast(cx, stored, request, turn),
             SubscriptionType::Shared | SubscriptionType::KeyShared => {
-                self.attach_dispatched(state, request, kind)
+                self.attach_dispatched(cx, stored, request, kind)
             }
         };
         if step.is_err() {
-            self.undo_attach(state, &request.subscription, exists);
+            self.undo_attach(cx, stored, &request.subscription, exists);
         }
         step
     }
 
     /// No consumer was attached after all: the subscription is as it was before, or not there if it was not.
-    fn undo_attach(&self, state: &mut State, name: &SubscriptionName, existed: bool) {
+    fn undo_attach(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+        existed: bool,
+    ) {
         let is_empty = |subscription: &Subscription| subscription.consumers.is_empty();
-        if !state
-            .attached
+        if !self
             .subscriptions
             .get(name)
             .is_some_and(|subscription| is_empty(subscription))
@@ -216,21 +282,20 @@ impl Topic {
             return;
         }
         if existed {
-            self.rest(state, name);
+            self.rest(cx, stored, name);
         } else {
-            self.forget_subscription(state, name);
+            self.forget_subscription(cx, stored, name);
         }
     }
 
     pub(super) fn enlist(
-        &self,
-        state: &mut State,
+        &mut self,
         request: &SubscribeRequest,
         key: ConsumerKey,
         name: Arc<str>,
         kind: SubscriptionType,
     ) {
-        state.attached.consumers.insert(
+        self.consumers.insert(
             key,
             Consumer {
                 subscription: request.subscription.clone(),
@@ -245,7 +310,7 @@ impl Topic {
                 activity: Activity::default(),
             },
         );
-        if let Some(subscription) = state.attached.subscriptions.get_mut(&request.subscription) {
+        if let Some(subscription) = self.subscriptions.get_mut(&request.subscription) {
             subscription.consumers.push(key);
             subscription.kind = Some(kind);
             subscription.idle_since_ms = 0;
@@ -253,74 +318,90 @@ impl Topic {
     }
 
     fn attach_exclusive(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
         request: &SubscribeRequest,
     ) -> Result<Step, SubscribeError> {
-        if let Some(holder) = self.first_consumer(state, &request.subscription) {
+        if let Some(holder) = self.first_consumer(&request.subscription) {
             return Ok(Step::AskHolder(
                 holder,
                 SubscribeError::Busy("Exclusive consumer is already connected".to_owned()),
             ));
         }
-        let key = self.cx.consumer_key();
+        let key = cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        let Some(lease) = self.lend_stream(state, request, key) else {
+        let Some(lease) = self.lend_stream(cx, stored, request, key) else {
             return Err(SubscribeError::Busy(
                 "subscription is being handed over".to_owned(),
             ));
         };
-        self.enlist(state, request, key, name, SubscriptionType::Exclusive);
-        Ok(self.done(state, key, Attach::Listen(lease), None))
+        self.enlist(request, key, name, SubscriptionType::Exclusive);
+        Ok(Step::done(cx, &stored.log, key, Attach::Listen(lease), None))
     }
 
-    fn attach_failover(&self, state: &mut State, request: &SubscribeRequest) -> Result<Step, SubscribeError> {
-        let key = self.cx.consumer_key();
+    fn attach_failover(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        request: &SubscribeRequest,
+    ) -> Result<Step, SubscribeError> {
+        let key = cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        self.enlist(state, request, key, name, SubscriptionType::Failover);
-        let chosen = self.chosen_active(state, &request.subscription) == Some(key);
-        let at_once = self
-            .cx
+        self.enlist(request, key, name, SubscriptionType::Failover);
+        let chosen = self.chosen_active(cx, &request.subscription) == Some(key);
+        let at_once = cx
             .shard()
             .is_some_and(|shard| shard.shared.options.failover_delay.is_zero());
         if at_once
             && chosen
-            && let Some(lease) = self.lend_stream(state, request, key)
+            && let Some(lease) = self.lend_stream(cx, stored, request, key)
         {
-            return Ok(self.done(state, key, Attach::Listen(lease), Some(true)));
+            return Ok(Step::done(
+                cx,
+                &stored.log,
+                key,
+                Attach::Listen(lease),
+                Some(true),
+            ));
         }
         // Not the one, or one to come: more may join, or the one before it must stand down first.
-        self.choose_active(state, &request.subscription);
-        Ok(self.done(state, key, Attach::Dormant, (!chosen).then_some(false)))
+        self.choose_active(cx, &request.subscription);
+        Ok(Step::done(
+            cx,
+            &stored.log,
+            key,
+            Attach::Dormant,
+            (!chosen).then_some(false),
+        ))
     }
 
     /// Lends the one cursor of a stream subscription, when it is at home.
     fn lend_stream(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &Stored,
         request: &SubscribeRequest,
         key: ConsumerKey,
     ) -> Option<CursorHandoff> {
-        let subscription = state.attached.subscriptions.get_mut(&request.subscription)?;
+        let subscription = self.subscriptions.get_mut(&request.subscription)?;
         let durable = subscription.is_durable();
         let Body::Stream(cursor) = &mut subscription.body else {
             return None;
         };
         let lease = lend(cursor, key, request.connection, request.consumer_id, durable)?;
-        state
-            .attached
-            .links
-            .hand_over(&self.cx, &state.stored.log, request.connection.shard);
+        self.links.hand_over(cx, &stored.log, request.connection.shard);
         Some(lease)
     }
 
     fn attach_dispatched(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
+        stored: &Stored,
         request: &SubscribeRequest,
         kind: SubscriptionType,
     ) -> Result<Step, SubscribeError> {
-        let key = self.cx.consumer_key();
+        let key = cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         let spec = dispatch::ConsumerSpec {
             name: name.clone(),
@@ -328,9 +409,8 @@ impl Topic {
             key_shared: request.key_shared.clone(),
             window_bytes: WINDOW_BYTES,
         };
-        let (options, limits) = Self::dispatch_options(state);
-        let subscription = state
-            .attached
+        let (options, limits) = stored.dispatch_options();
+        let subscription = self
             .subscriptions
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
@@ -346,16 +426,7 @@ impl Topic {
             };
             let slot = cursor.slot;
             subscription.generation += 1;
-            subscription.body = Body::Dispatched(Box::new(DispatchedBody {
-                slot,
-                dispatcher,
-                reading: false,
-                awaits_room: false,
-                read_failures: 0,
-                dirty: false,
-                flush_set: false,
-                alarm_ms: None,
-            }));
+            subscription.body = Body::Dispatched(Box::new(DispatchedBody::new(slot, dispatcher)));
         }
         let Body::Dispatched(body) = &mut subscription.body else {
             return Err(SubscribeError::Busy(
@@ -363,58 +434,13 @@ impl Topic {
             ));
         };
         body.dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
-        self.enlist(state, request, key, name, kind);
-        Ok(self.done(state, key, Attach::Dispatched, None))
+        self.enlist(request, key, name, kind);
+        Ok(Step::done(cx, &stored.log, key, Attach::Dispatched, None))
     }
 
-    pub(super) fn first_consumer(
-        &self,
-        state: &State,
-        subscription: &SubscriptionName,
-    ) -> Option<ConnectionId> {
-        let first = state
-            .attached
-            .subscriptions
-            .get(subscription)?
-            .consumers
-            .first()?;
-        state
-            .attached
-            .consumers
-            .get(first)
-            .map(|consumer| consumer.connection)
-    }
-
-    pub(super) fn done(&self, state: &State, key: ConsumerKey, attach: Attach, active: Option<bool>) -> Step {
-        Step::Done(Box::new(Subscribed {
-            key,
-            attach,
-            active,
-            seed: state.stored.log.seed(&self.cx),
-        }))
-    }
-
-    /// Moves the resting cursor of a subscription that is about to be attached.
-    fn rewind_resting(&self, name: &SubscriptionName, to: Ordinal) {
-        let mut state = self.state.borrow_mut();
-        let moved = state
-            .attached
-            .subscriptions
-            .get_mut(name)
-            .and_then(|subscription| {
-                let Body::Stream(cursor) = &mut subscription.body else {
-                    return None;
-                };
-                let slot = cursor.slot;
-                let acks = cursor.home_mut()?;
-                acks.reset(to);
-                Some((slot?, acks.clone()))
-            });
-        if let Some((slot, acks)) = moved {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
-        }
+    pub(super) fn first_consumer(&self, subscription: &SubscriptionName) -> Option<ConnectionId> {
+        let first = self.subscriptions.get(subscription)?.consumers.first()?;
+        self.consumers.get(first).map(|consumer| consumer.connection)
     }
 }
 
@@ -439,18 +465,6 @@ pub(super) fn lend(
         acks,
         durable,
         activity: Activity::default(),
-    })
-}
-
-/// Whether the name of a broadcast consumer has a place.
-fn has_place(state: &State, request: &SubscribeRequest) -> bool {
-    let Some(name) = request.consumer_name.as_deref() else {
-        return false;
-    };
-    let subscription = state.attached.subscriptions.get(&request.subscription);
-    subscription.is_some_and(|subscription| match &subscription.body {
-        Body::Broadcast(body) => body.members.contains_key(name),
-        Body::Stream(_) | Body::Dispatched(_) => false,
     })
 }
 

@@ -10,7 +10,7 @@ const METHODS_MAX: usize = 60;
 
 /// Types that still have more, by crate and name, and at most how many. The numbers only get smaller.
 const LARGER: [(&str, &str, usize); 6] = [
-    ("broker", "Topic", 168),
+    ("broker", "Topic", 95),
     ("broker", "Shard", 106),
     ("broker-admin", "Backend", 90),
     ("catalog", "Catalog", 130),
