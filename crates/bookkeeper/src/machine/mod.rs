@@ -1,0 +1,39 @@
+//! The client's algorithms as state machines: no I/O, no clock, no chance.
+//!
+//! A machine is told what happened (`on_…`) and says what to do by appending effects to a list. Its driver sends what they
+//! ask for and brings the answers, in any order, late, or never; time-outs are answers as well. So the same code runs against
+//! bookies and inside a simulation.
+//!
+//! [`Writer`]: the one writer of a ledger. [`Recovery`]: fences a writer, finds the end, seals. [`EntryRead`]: one entry from
+//! whichever bookie has it. [`LacRead`]: how far an open ledger of another writer is confirmed.
+
+mod adds;
+mod read;
+mod reading;
+mod recovery;
+mod writer;
+
+pub use adds::{AddAnswer, AddEffect};
+pub use read::{EntryRead, LacRead, Next};
+pub use recovery::{Recovery, RecoveryEffect, RecoveryError};
+pub use writer::{EnsembleChange, Writer, WriterEffect, WriterError};
+
+use pharos_metadata::Version;
+
+use crate::metadata::{BookieId, LedgerMetadata};
+
+/// Chooses bookies.
+pub trait Placement {
+    /// A bookie to put at `position` instead of the one there; `None`: there is none. It is not one of `ensemble` nor of
+    /// `excluded`.
+    fn replace(&mut self, ensemble: &[BookieId], position: usize, excluded: &[BookieId]) -> Option<BookieId>;
+}
+
+/// What became of a write of metadata.
+#[derive(Clone, Debug)]
+pub enum MetadataAnswer {
+    /// It happened.
+    Written(Version),
+    /// It did not happen, or that is not known; this is there now. `None`: the ledger was deleted.
+    Current(Option<(LedgerMetadata, Version)>),
+}

@@ -1,0 +1,180 @@
+//! Reading without fencing: one entry, and how far a ledger is confirmed.
+
+use pharos_types::EntryId;
+
+use crate::call::CallError;
+use crate::metadata::{BookieId, Segment};
+use crate::quorum::{Positions, Quorum};
+
+/// What a read wants next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Ask this one as well.
+    Ask(BookieId),
+    /// Wait for those that were asked.
+    Wait,
+    /// No bookie can give the entry.
+    Failed(CallError),
+}
+
+/// One entry, from one bookie of its write set after another; a second one is asked when the first is slow.
+#[derive(Debug)]
+pub struct EntryRead {
+    /// Who was not asked yet, the next one last.
+    others: Vec<BookieId>,
+    outstanding: usize,
+    error: Option<CallError>,
+}
+
+impl EntryRead {
+    /// Of `entry`, which is in `segment`. When every bookie has every entry, `preferred` is the position to ask first, so that
+    /// its read-ahead is of use; otherwise the first of the write set is.
+    #[must_use]
+    pub fn new(quorum: Quorum, segment: &Segment, entry: EntryId, preferred: usize) -> Self {
+        let set = if quorum.write() == quorum.ensemble() {
+            EntryId(preferred as u64)
+        } else {
+            entry
+        };
+        let mut others: Vec<_> = quorum
+            .write_set(set)
+            .filter_map(|position| segment.ensemble.get(position).cloned())
+            .collect();
+        others.reverse();
+        Self {
+            others,
+            outstanding: 0,
+            error: None,
+        }
+    }
+
+    /// At the start, and whenever those that were asked take long.
+    pub fn ask(&mut self) -> Next {
+        match self.others.pop() {
+            Some(bookie) => {
+                self.outstanding += 1;
+                Next::Ask(bookie)
+            }
+            None if self.outstanding > 0 => Next::Wait,
+            None => Next::Failed(
+                self.error
+                    .take()
+                    .unwrap_or(CallError::NotSent("the ensemble is empty")),
+            ),
+        }
+    }
+
+    /// A bookie that was asked could not give it.
+    pub fn on_error(&mut self, error: CallError) -> Next {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        // What may pass is more worth telling than that one of them does not have it.
+        if self.error.as_ref().is_none_or(CallError::is_missing) {
+            self.error = Some(error);
+        }
+        if self.outstanding > 0 {
+            Next::Wait
+        } else {
+            self.ask()
+        }
+    }
+}
+
+/// How far a ledger of another writer is confirmed, as far as its bookies know.
+#[derive(Debug)]
+pub struct LacRead {
+    quorum: Quorum,
+    answered: Positions,
+    failed: Positions,
+    lac: Option<EntryId>,
+}
+
+impl LacRead {
+    /// `known`: what is confirmed in any case, such as everything before the last segment.
+    #[must_use]
+    pub fn new(quorum: Quorum, known: Option<EntryId>) -> Self {
+        Self {
+            quorum,
+            answered: Positions::default(),
+            failed: Positions::default(),
+            lac: known,
+        }
+    }
+
+    /// What the bookie at `position` of the last ensemble knows. The outcome, once there is one: the last entry that is confirmed,
+    /// or why that cannot be told.
+    pub fn on_answer(
+        &mut self,
+        position: usize,
+        answer: Result<Option<EntryId>, CallError>,
+    ) -> Option<Result<Option<EntryId>, CallError>> {
+        match answer {
+            Ok(lac) => {
+                self.answered.insert(position);
+                self.lac = self.lac.max(lac);
+                self.quorum.is_covered_by(self.answered).then_some(Ok(self.lac))
+            }
+            Err(error) => {
+                self.failed.insert(position);
+                let all = self.answered.or(self.failed).count() == self.quorum.ensemble();
+                all.then_some(Err(error))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Status;
+
+    fn segment() -> Segment {
+        Segment {
+            first: EntryId(0),
+            ensemble: ["a", "b", "c"].map(BookieId::new).to_vec(),
+        }
+    }
+
+    fn ask(name: &str) -> Next {
+        Next::Ask(BookieId::new(name))
+    }
+
+    const MISSING: CallError = CallError::Refused(Status::NoEntry);
+    const SLOW: CallError = CallError::NoAnswer("time");
+
+    #[test]
+    fn the_next_bookie_is_asked_when_one_fails_or_is_slow() {
+        let quorum = Quorum::new(3, 3, 2).unwrap();
+        let mut read = EntryRead::new(quorum, &segment(), EntryId(7), 2);
+        assert_eq!(read.ask(), ask("c"));
+        assert_eq!(read.on_error(MISSING), ask("a"));
+        assert_eq!(read.ask(), ask("b"), "slow");
+        assert_eq!(read.ask(), Next::Wait, "none is left");
+        assert_eq!(read.on_error(SLOW), Next::Wait);
+        assert_eq!(read.on_error(MISSING), Next::Failed(SLOW));
+    }
+
+    #[test]
+    fn a_striped_ledger_is_read_where_the_entry_is() {
+        let quorum = Quorum::new(3, 2, 2).unwrap();
+        let mut read = EntryRead::new(quorum, &segment(), EntryId(5), 0);
+        assert_eq!(read.ask(), ask("c"));
+        assert_eq!(read.on_error(SLOW), ask("a"));
+        assert_eq!(read.on_error(MISSING), Next::Failed(SLOW));
+    }
+
+    #[test]
+    fn the_last_add_confirmed_is_the_highest_of_a_coverage() {
+        let quorum = Quorum::new(3, 3, 2).unwrap();
+        let mut read = LacRead::new(quorum, Some(EntryId(1)));
+        assert_eq!(read.on_answer(0, Ok(None)), None);
+        assert_eq!(read.on_answer(1, Err(SLOW)), None);
+        assert_eq!(
+            read.on_answer(2, Ok(Some(EntryId(4)))),
+            Some(Ok(Some(EntryId(4))))
+        );
+        let mut read = LacRead::new(quorum, None);
+        assert_eq!(read.on_answer(0, Ok(None)), None);
+        assert_eq!(read.on_answer(1, Err(SLOW)), None);
+        assert_eq!(read.on_answer(2, Err(SLOW)), Some(Err(SLOW)));
+    }
+}

@@ -1,0 +1,216 @@
+//! The writer and the recoveries: what they want done is done, what comes back is told to them.
+
+use super::*;
+
+impl World {
+    pub(super) fn with_writer(
+        &mut self,
+        step: impl FnOnce(&mut Writer, &mut dyn Placement, &mut Vec<WriterEffect>),
+    ) {
+        let Some(mut writer) = self.writer.take() else {
+            return;
+        };
+        let mut out = Vec::new();
+        let names = self.bookies.keys().cloned().collect();
+        step(&mut writer, &mut AnyOther(&mut self.random, names), &mut out);
+        self.writer = Some(writer);
+        for effect in out {
+            self.writer_wants(effect);
+        }
+    }
+
+    fn writer_wants(&mut self, effect: WriterEffect) {
+        match effect {
+            WriterEffect::Add(add) => {
+                let is_moved = self.stored.segments.len() > 1 && self.is(Mutation::ReplacedWithoutResending);
+                let is_first = self.stored.segments[0].ensemble.contains(&add.bookie);
+                let ask = Ask::Add {
+                    entry: add.entry,
+                    body: add.body.to_bytes(),
+                    is_recovery: false,
+                };
+                if is_moved && !is_first {
+                    // Taken for stored, though it was never sent.
+                    let answer = AddAnswer {
+                        position: add.position,
+                        bookie: add.bookie,
+                        entry: add.entry,
+                        result: Ok(()),
+                    };
+                    self.with_writer(|writer, placement, out| writer.on_add(&answer, placement, out));
+                    return;
+                }
+                self.call(Client::Writer, 0, add.position, add.bookie, ask);
+            }
+            WriterEffect::PutMetadata { metadata, version } => {
+                self.put_metadata(Client::Writer, *metadata, version);
+            }
+            WriterEffect::ResendLater { position, bookie } => {
+                self.after(50, Event::Resends(position, bookie));
+            }
+            WriterEffect::Confirmed { end } => {
+                if end.0 <= self.confirmed {
+                    self.wrong = Some(format!("confirmed {end:?} after {}", self.confirmed));
+                }
+                self.confirmed = end.0;
+            }
+            WriterEffect::Closed => {
+                self.closed_by_writer = true;
+                let state = self.writer.as_ref().map(|writer| writer.metadata().state);
+                self.ends_told.extend(state);
+            }
+            WriterEffect::Failed(_) => {}
+        }
+    }
+
+    pub(super) fn recovers(&mut self) {
+        let mut out = Vec::new();
+        let mut metadata = self.stored.clone();
+        if self.is(Mutation::LastSegmentIsForgotten)
+            && let Some(last) = metadata.segments.pop()
+        {
+            metadata.segments = vec![Segment {
+                first: EntryId(0),
+                ..last
+            }];
+        }
+        let recovery = Recovery::begin(LEDGER, metadata, Version(self.version), &mut out);
+        self.recoveries.push(Some(recovery));
+        let number = self.recoveries.len() - 1;
+        if !self.is_healed() && self.random.one_in(4) {
+            let wait = self.random.below(500) as u64;
+            self.after(wait, Event::RecoveryDies);
+        }
+        self.recovery_wants(number, out);
+    }
+
+    fn with_recovery(
+        &mut self,
+        number: usize,
+        step: impl FnOnce(&mut Recovery, &mut dyn Placement, &mut Vec<RecoveryEffect>),
+    ) {
+        let Some(mut recovery) = self.recoveries.get_mut(number).and_then(Option::take) else {
+            return;
+        };
+        let mut out = Vec::new();
+        let names = self.bookies.keys().cloned().collect();
+        step(&mut recovery, &mut AnyOther(&mut self.random, names), &mut out);
+        self.recoveries[number] = Some(recovery);
+        self.recovery_wants(number, out);
+    }
+
+    fn recovery_wants(&mut self, number: usize, effects: Vec<RecoveryEffect>) {
+        let client = Client::Recovery(number);
+        for effect in effects {
+            match effect {
+                RecoveryEffect::PutMetadata { metadata, version } => {
+                    self.put_metadata(client, *metadata, version);
+                }
+                RecoveryEffect::Fence {
+                    attempt,
+                    position,
+                    bookie,
+                } => self.call(client, attempt, position, bookie, Ask::Newest),
+                RecoveryEffect::Read {
+                    attempt,
+                    position,
+                    bookie,
+                    entry,
+                    is_fencing,
+                } => self.call(client, attempt, position, bookie, Ask::Read { entry, is_fencing }),
+                RecoveryEffect::Add { attempt, add } => {
+                    let ask = Ask::Add {
+                        entry: add.entry,
+                        body: add.body.to_bytes(),
+                        is_recovery: true,
+                    };
+                    self.call(client, attempt, add.position, add.bookie, ask);
+                }
+                RecoveryEffect::Done(Ok(metadata)) => {
+                    self.ends_told.push(metadata.state);
+                    self.recoveries[number] = None;
+                }
+                RecoveryEffect::Done(Err(error)) => {
+                    self.recoveries[number] = None;
+                    if self.now > LAST {
+                        self.wrong = Some(format!("cannot be recovered when all is healed: {error}"));
+                    } else if self.random.one_in(2) {
+                        self.after(100, Event::Recovers);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn answered(&mut self, id: u64, raw: Raw) {
+        // Answered or given up before.
+        let Some(call) = self.calls.remove(&id) else {
+            return;
+        };
+        let raw = self.bend(&call.ask, raw);
+        let open = |raw: Raw, wanted| -> Result<Option<Entry>, CallError> {
+            match raw? {
+                Some(body) => Ok(Some(self.digester.open(wanted, &body)?)),
+                None => Ok(None),
+            }
+        };
+        let (position, attempt) = (call.position, call.attempt);
+        let added = |entry, raw: Raw| AddAnswer {
+            position,
+            bookie: call.bookie.clone(),
+            entry,
+            result: raw.map(drop),
+        };
+        match (call.client, call.ask) {
+            (Client::Writer, Ask::Add { entry, .. }) => {
+                let answer = added(entry, raw);
+                self.with_writer(|writer, placement, out| writer.on_add(&answer, placement, out));
+            }
+            (Client::Recovery(number), Ask::Add { entry, .. }) => {
+                let answer = added(entry, raw);
+                self.with_recovery(number, |recovery, placement, out| {
+                    recovery.on_add(attempt, &answer, placement, out);
+                });
+            }
+            (Client::Recovery(number), Ask::Newest) => {
+                let answer = open(raw, None);
+                self.with_recovery(number, |recovery, _, out| {
+                    recovery.on_newest(attempt, position, answer, out);
+                });
+            }
+            (Client::Recovery(number), Ask::Read { entry, .. }) => {
+                let answer = open(raw, Some(entry));
+                let is_exaggerated = answer == Ok(None) && self.is(Mutation::OneMissingIsEnough);
+                let others = if is_exaggerated {
+                    0..self.stored.quorum.ensemble()
+                } else {
+                    0..0
+                };
+                self.with_recovery(number, |recovery, _, out| {
+                    recovery.on_read(attempt, position, entry, answer, out);
+                    for position in others {
+                        recovery.on_read(attempt, position, entry, Ok(None), out);
+                    }
+                });
+            }
+            (Client::Writer, Ask::Newest | Ask::Read { .. }) => {}
+        }
+    }
+
+    /// A lie that a client with a wrong rule would tell itself.
+    fn bend(&self, ask: &Ask, raw: Raw) -> Raw {
+        let is_lie = matches!(ask, Ask::Read { .. }) && self.is(Mutation::SilenceIsMissing);
+        if is_lie && raw.is_err() { Ok(None) } else { raw }
+    }
+
+    pub(super) fn metadata_told(&mut self, client: Client, answer: MetadataAnswer) {
+        match client {
+            Client::Writer => self.with_writer(|writer, placement, out| {
+                writer.on_metadata(answer, placement, out);
+            }),
+            Client::Recovery(number) => self.with_recovery(number, |recovery, _, out| {
+                recovery.on_metadata(answer, out);
+            }),
+        }
+    }
+}
