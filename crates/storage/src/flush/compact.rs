@@ -30,6 +30,16 @@ const ROUND_BYTES: u64 = 1 << 20;
 /// Logs this many times smaller than usual are small.
 const SMALL_PART: u64 = 16;
 
+/// A log of which no more than this is live, in percent, is not left for the next round of its kind: a ledger that lives long and
+/// gets little (a log of cursors) has something in each log, and would hold them all.
+const NEARLY_DEAD_PERCENT: u8 = 4;
+
+/// How often such logs are looked for.
+const NEARLY_DEAD_INTERVAL: Duration = Duration::from_secs(15);
+
+/// How often logs are looked for while a device has no room: copies may be no denser than what they were made of.
+const SHORT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// So many small logs are too many: they come from restarts and are merged.
 const SMALL_LOGS_MAX: usize = 8;
 
@@ -38,6 +48,9 @@ const SMALL_LOGS_MAX: usize = 8;
 pub(super) struct Compactor {
     active: Option<Compaction>,
     /// When the last round of each kind began.
+    nearly_dead_at: Option<Nanos>,
+    /// When the last round for lack of room began.
+    short_at: Option<Nanos>,
     minor_at: Option<Nanos>,
     major_at: Option<Nanos>,
     /// In this round logs below this live share, in percent, are chosen.
@@ -96,10 +109,17 @@ impl Flusher {
     fn set_threshold(&mut self, now: Nanos) -> Option<Duration> {
         let options = &self.shared.options;
         let short = self.shared.journals.iter().any(|j| j.queue.refuses_for_space());
-        if short {
-            self.compaction.threshold = options.major_compaction_percent;
-        }
         let mut waits = Vec::new();
+        if short {
+            let again_in = self.compaction.short_at.map_or(0, |at| {
+                (SHORT_INTERVAL.as_nanos() as u64).saturating_sub(now.since(at))
+            });
+            if again_in == 0 {
+                self.compaction.short_at = Some(now);
+                self.compaction.threshold = options.major_compaction_percent;
+            }
+            waits.push(Duration::from_nanos(again_in).max(Duration::from_millis(1)));
+        }
         let mut kind = |at: &mut Option<Nanos>, interval: Duration, percent: u8, threshold: &mut u8| {
             if interval.is_zero() || percent == 0 {
                 return;
@@ -113,6 +133,7 @@ impl Flusher {
             waits.push(interval.saturating_sub(since).max(Duration::from_millis(1)));
         };
         let Compactor {
+            nearly_dead_at,
             minor_at,
             major_at,
             threshold,
@@ -121,6 +142,13 @@ impl Flusher {
         let (minor, major) = (
             options.minor_compaction_interval,
             options.major_compaction_interval,
+        );
+        let nearly_dead = options.minor_compaction_percent.min(NEARLY_DEAD_PERCENT);
+        kind(
+            nearly_dead_at,
+            minor.min(NEARLY_DEAD_INTERVAL),
+            nearly_dead,
+            threshold,
         );
         kind(minor_at, minor, options.minor_compaction_percent, threshold);
         kind(major_at, major, options.major_compaction_percent, threshold);

@@ -53,6 +53,8 @@ use share::Share;
 
 /// After so long without a new entry the write cache gives its memory back, however young the entries are.
 const QUIET: Duration = Duration::from_secs(15);
+/// Steps for other things that the flusher takes between two flushes, although the next one is due: under load it always is.
+const TURNS: u8 = 8;
 /// With less than this in it that can wait for the flush interval: a checkpoint costs more than the memory.
 const QUIET_BYTES_MIN: u64 = 4 << 20;
 
@@ -69,6 +71,8 @@ pub(crate) struct Flusher {
     /// Something waits for a checkpoint although nothing is to be flushed.
     checkpoint_wanted: bool,
     compaction: compact::Compactor,
+    /// Steps for other things that are left before the next flush.
+    turns: u8,
     removals: Removals<LogFile>,
     retry_at: Option<Nanos>,
     /// Reserves that are not there are looked after then.
@@ -126,6 +130,7 @@ impl Flusher {
             sealing: Vec::new(),
             checkpoint_wanted: false,
             compaction: compact::Compactor::default(),
+            turns: 0,
             removals: Removals::default(),
             retry_at: None,
             reserve_at: Nanos::default(),
@@ -180,8 +185,11 @@ impl Flusher {
         if let Some(work) = self.work.take() {
             self.worked_at = now;
             self.work = self.advance(work)?;
-            if self.work.is_none() && self.are_reserves_whole() {
-                self.set_no_space(false);
+            if self.work.is_none() {
+                self.turns = TURNS;
+                if self.are_reserves_whole() {
+                    self.set_no_space(false);
+                }
             }
             return Ok(Pace::Again);
         }
@@ -189,7 +197,9 @@ impl Flusher {
             return self.step_to_end(now);
         }
         if self.is_flush_due(now) {
-            self.begin(now);
+            if !self.take_turn(now)? {
+                self.begin(now);
+            }
             return Ok(Pace::Again);
         }
         if self.checkpoint_wanted {
@@ -211,6 +221,25 @@ impl Flusher {
         let pace = compaction.sooner(Pace::Wait(removals)).sooner(self.rest(now));
         let pace = pace.sooner(Pace::Wait(Some(reads)));
         Ok(pace.sooner(Pace::Wait(self.until_flush(now))))
+    }
+
+    /// A step of what gives room back, although a flush is due; `false`: there is none, or there were enough since the last flush.
+    /// Where room is short the flush comes first, since it frees the journals; so it does when a step fails for what passes.
+    fn take_turn(&mut self, now: Nanos) -> Result<bool, Trouble> {
+        let left = std::mem::take(&mut self.turns);
+        if left == 0 || self.checkpoint_wanted || self.is_refused() {
+            return Ok(false);
+        }
+        let did = self.remove_one_log(now)
+            || match self.step_compaction(now) {
+                Ok(pace) => pace == Pace::Again,
+                Err(Trouble::NoSpace | Trouble::Later(_)) => false,
+                Err(fault) => return Err(fault),
+            };
+        if did {
+            self.turns = left - 1;
+        }
+        Ok(did)
     }
 
     /// Makes what is left of removed logs shorter, when it is time; says how long until the next step.

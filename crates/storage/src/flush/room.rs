@@ -36,7 +36,7 @@ impl Flusher {
         }
     }
 
-    fn is_refused(&self) -> bool {
+    pub(super) fn is_refused(&self) -> bool {
         let refuses = |journal: &JournalShared| journal.queue.refuses_for_space();
         self.shared.journals.iter().any(refuses)
     }

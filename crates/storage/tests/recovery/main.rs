@@ -10,6 +10,7 @@ mod full;
 mod logs;
 mod offline;
 mod refusals;
+mod rooms;
 mod space;
 mod spares;
 
