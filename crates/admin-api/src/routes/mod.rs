@@ -203,8 +203,9 @@ pub struct Route {
     pub fails: &'static [u16],
 }
 
-/// Statuses that any operation may answer: a malformed request, a wrong name, and what is wrong with the broker itself.
-pub const COMMON_FAILURES: &[u16] = &[400, 412, 500, 503];
+/// Statuses that any operation may answer: a malformed request, a caller that has to prove who it is or may not do this (every row
+/// has an [`action`](Route::action), and is asked about), a wrong name, and what is wrong with the broker itself.
+pub const COMMON_FAILURES: &[u16] = &[400, 401, 403, 412, 500, 503];
 
 impl Route {
     const fn new(method: Method, path: &'static str, operation: &'static str) -> Self {
@@ -320,6 +321,12 @@ impl Route {
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.method == Method::Get
+    }
+
+    /// Whether the answer may be 307 and the address of another broker, which serves the topic of the path.
+    #[must_use]
+    pub fn may_be_elsewhere(&self) -> bool {
+        self.resource != Resource::Lookup && self.path_parameters().any(|name| name == "topic")
     }
 
     /// The names of the parameters in its path, in their order.

@@ -163,6 +163,12 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Result<Map<String,
     if matches!(route.answer, Answer::JsonOrNothing(_)) {
         responses.insert("204".to_owned(), json!({"description": "It is not set."}));
     }
+    if route.may_be_elsewhere() {
+        responses.insert(
+            "307".to_owned(),
+            json!({"$ref": "#/components/responses/Elsewhere"}),
+        );
+    }
     for status in failures_of(route) {
         let name = failure(status)?.0;
         let reference = format!("#/components/responses/{name}");
@@ -181,9 +187,10 @@ pub(super) fn failures_of(route: &Route) -> Vec<u16> {
 }
 
 /// All statuses of failures: name, and what they say.
-const FAILURES: [(u16, &str, &str); 14] = [
+const FAILURES: [(u16, &str, &str); 15] = [
     (400, "BadRequest", "The request is malformed."),
-    (403, "Forbidden", "That may not be."),
+    (401, "Unauthorized", "The caller has to prove who it is."),
+    (403, "Forbidden", "The caller may not do this, or it may not be."),
     (404, "NotFound", "Something that the request names is not there."),
     (405, "NotAllowed", "That cannot be done to a thing of this kind."),
     (406, "NotAcceptable", "The number of partitions is out of range."),
@@ -217,9 +224,14 @@ fn failure(status: u16) -> Result<(&'static str, &'static str)> {
         .with_context(|| format!("nothing is known about the status {status}"))
 }
 
-/// Those of them that any row has.
+/// Those of them that any row has, and the answer that is none.
 fn failures(error: &schemars::Schema) -> Result<Map<String, Value>> {
-    let mut responses = Map::new();
+    let location = json!({"required": true, "schema": {"type": "string", "format": "uri"}});
+    let elsewhere = json!({
+        "description": "Another broker serves the topic: ask that one, with the same method and body.",
+        "headers": {"Location": location},
+    });
+    let mut responses = Map::from_iter([("Elsewhere".to_owned(), elsewhere)]);
     for status in routes::all().flat_map(failures_of) {
         let (name, description) = failure(status)?;
         let content = json!({"application/json": {"schema": error}});
@@ -229,4 +241,27 @@ fn failures(error: &schemars::Schema) -> Result<Map<String, Value>> {
         );
     }
     Ok(responses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_asks_who_the_caller_is_and_says_so() {
+        let document: Value = serde_json::from_str(&document().unwrap()).unwrap();
+        for route in routes::all() {
+            let method = route.method.as_str().to_lowercase();
+            let responses = &document["paths"][route.path][method]["responses"];
+            for status in ["401", "403"] {
+                assert!(responses[status].is_object(), "{} {status}", route.id());
+            }
+            assert_eq!(
+                responses["307"].is_object(),
+                route.may_be_elsewhere(),
+                "{}",
+                route.id()
+            );
+        }
+    }
 }
