@@ -66,11 +66,11 @@ enum Begin {
 }
 
 pub(crate) async fn run(args: ConsumeArgs) -> Result<String, CliError> {
-    let (connection, topics) = args.service.open(&args.topic).await?;
+    let opened = args.service.open(&args.topic).await?;
     let mut consumers = Vec::new();
-    for topic in &topics {
-        let consumer = connection.subscribe(topic, options(&args)).await;
-        consumers.push(consumer.map_err(|error| args.service.error(error))?);
+    for topic in &opened.topics {
+        let consumer = opened.connection.subscribe(topic, options(&args)).await;
+        consumers.push(consumer.map_err(|error| opened.error(error))?);
     }
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 && !consumers.is_empty() {
@@ -82,20 +82,17 @@ pub(crate) async fn run(args: ConsumeArgs) -> Result<String, CliError> {
                     consumer
                         .ack(&message.id)
                         .await
-                        .map_err(|error| args.service.error(error))?;
+                        .map_err(|error| opened.error(error))?;
                 }
                 left -= 1;
             }
             Next::End(index) => drop(consumers.remove(index)),
-            Next::Failed(error) => return Err(args.service.error(error)),
+            Next::Failed(error) => return Err(opened.error(error)),
             Next::Idle => break,
         }
     }
     for consumer in consumers {
-        consumer
-            .close()
-            .await
-            .map_err(|error| args.service.error(error))?;
+        consumer.close().await.map_err(|error| opened.error(error))?;
     }
     Ok(String::new())
 }

@@ -69,6 +69,7 @@ pub(crate) fn client_error(url: &str, error: ClientError) -> CliError {
             url: url.to_owned(),
             cause: cause.to_string(),
         },
+        ClientError::Tls(reason) => CliError::Usage(reason),
         error => CliError::Client(error),
     }
 }

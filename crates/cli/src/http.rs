@@ -7,10 +7,14 @@ use pharos_types::{NamespaceName, TopicName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector as _, TcpConnector};
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::Output;
-use crate::error::CliError;
+use crate::context::Target;
+use crate::error::{CliError, client_error};
+use crate::https::TlsConnector;
 
 /// Largest answer that is read: stats of a topic with a hundred thousand subscriptions fit.
 const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -19,14 +23,18 @@ const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;
 pub(crate) struct AdminClient {
     agent: Agent,
     base: String,
+    /// `Authorization` of every request.
+    authorization: Option<String>,
     output: Output,
 }
 
 impl AdminClient {
-    pub(crate) fn new(url: &str, output: Output, timeout: Duration) -> Result<Self, CliError> {
-        if !url.starts_with("http://") {
+    pub(crate) fn new(target: &Target, output: Output, timeout: Duration) -> Result<Self, CliError> {
+        let url = &target.admin_url;
+        let is_tls = url.starts_with("https://");
+        if !is_tls && !url.starts_with("http://") {
             return Err(CliError::Usage(format!(
-                "'{url}' is no admin URL: write http://HOST:PORT"
+                "'{url}' is no admin URL: write http://HOST:PORT or https://HOST:PORT"
             )));
         }
         let config = Agent::config_builder()
@@ -34,9 +42,20 @@ impl AdminClient {
             .http_status_as_error(false)
             .user_agent(concat!("pharos-cli/", env!("CARGO_PKG_VERSION")))
             .build();
+        let agent = if is_tls {
+            let tls = target
+                .tls
+                .client_config()
+                .map_err(|error| client_error(url, error))?;
+            let connector = ().chain(TcpConnector::default()).chain(TlsConnector(tls));
+            Agent::with_parts(config, connector, DefaultResolver::default())
+        } else {
+            config.into()
+        };
         Ok(Self {
-            agent: config.into(),
+            agent,
             base: url.trim_end_matches('/').to_owned(),
+            authorization: target.token.as_ref().map(|token| format!("Bearer {token}")),
             output,
         })
     }
@@ -52,14 +71,13 @@ impl AdminClient {
     }
 
     pub(crate) fn get_text(&self, path: &str) -> Result<String, CliError> {
-        let sent = self.agent.get(self.at(path)).call();
+        let sent = self.known(self.agent.get(self.at(path))).call();
         self.read(sent)
     }
 
     pub(crate) fn put(&self, path: &str, body: &impl Serialize) -> Result<String, CliError> {
         let sent = self
-            .agent
-            .put(self.at(path))
+            .known(self.agent.put(self.at(path)))
             .header("content-type", "application/json")
             .send(self.json(body)?);
         self.read(sent)
@@ -67,26 +85,33 @@ impl AdminClient {
 
     pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<String, CliError> {
         let sent = self
-            .agent
-            .post(self.at(path))
+            .known(self.agent.post(self.at(path)))
             .header("content-type", "application/json")
             .send(self.json(body)?);
         self.read(sent)
     }
 
     pub(crate) fn post_empty(&self, path: &str) -> Result<String, CliError> {
-        let sent = self.agent.post(self.at(path)).send_empty();
+        let sent = self.known(self.agent.post(self.at(path))).send_empty();
         self.read(sent)
     }
 
     pub(crate) fn put_empty(&self, path: &str) -> Result<String, CliError> {
-        let sent = self.agent.put(self.at(path)).send_empty();
+        let sent = self.known(self.agent.put(self.at(path))).send_empty();
         self.read(sent)
     }
 
     pub(crate) fn delete(&self, path: &str) -> Result<String, CliError> {
-        let sent = self.agent.delete(self.at(path)).call();
+        let sent = self.known(self.agent.delete(self.at(path))).call();
         self.read(sent)
+    }
+
+    /// A request that says who asks.
+    fn known<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     fn at(&self, path: &str) -> String {

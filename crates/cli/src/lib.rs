@@ -1,5 +1,5 @@
 //! The command line for those who use a broker: `pharos topics …`, `pharos subscriptions …`, and so on, over the admin
-//! REST API; `pharos produce` and `pharos consume` over the Pulsar protocol.
+//! REST API; `pharos produce` and `pharos consume` over the Pulsar protocol; `pharos context` keeps where brokers are.
 //!
 //! Results go to standard output, as text for people or with `--output json` as the API gave them; everything else goes
 //! to standard error. Exit codes: 0 done; 1 the broker refused, or it failed; 2 wrong usage; 3 the broker cannot be
@@ -8,8 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod consume;
+mod context;
+mod contexts;
 mod error;
 mod http;
+mod https;
 mod namespaces;
 mod offload;
 mod output;
@@ -25,6 +28,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use context::Access;
+use contexts::ContextCommand;
 use error::CliError;
 use http::AdminClient;
 
@@ -51,6 +56,9 @@ pub(crate) enum CliCommand {
     Consume(consume::ConsumeArgs),
     /// Ask a broker to publish a message to itself and read it back
     Health(Common),
+    /// Keep addresses and credentials of brokers by name, in a file that only you may read
+    #[command(subcommand)]
+    Context(ContextCommand),
 }
 
 /// A group of subcommands with what is common to all.
@@ -65,15 +73,9 @@ pub(crate) struct Group<C: Subcommand> {
 /// Where the broker is, and how results are printed.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// Where the admin API is
-    #[arg(
-        long,
-        global = true,
-        env = "PHAROS_ADMIN_URL",
-        hide_env_values = true,
-        default_value = "http://127.0.0.1:8080"
-    )]
-    url: String,
+    /// Where the admin API is; without it where the context says, else http://127.0.0.1:8080
+    #[arg(long, global = true, env = "PHAROS_ADMIN_URL", hide_env_values = true)]
+    url: Option<String>,
     /// Form of the result
     #[arg(
         long,
@@ -86,6 +88,8 @@ pub(crate) struct Common {
     /// Seconds that a request may take
     #[arg(long, global = true, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
+    #[command(flatten)]
+    access: Access,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -111,6 +115,7 @@ pub fn run(args: CliArgs) -> ExitCode {
             client.get_text("/admin/v2/brokers/health")?;
             Ok("healthy\n".into())
         }),
+        CliCommand::Context(command) => contexts::run(command),
     };
     match outcome {
         Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {
@@ -129,10 +134,7 @@ fn with(
     common: &Common,
     then: impl FnOnce(&AdminClient) -> Result<String, CliError>,
 ) -> Result<String, CliError> {
-    let client = AdminClient::new(
-        &common.url,
-        common.output,
-        Duration::from_secs(common.timeout.max(1)),
-    )?;
+    let target = common.access.target(common.url.as_ref(), None)?;
+    let client = AdminClient::new(&target, common.output, Duration::from_secs(common.timeout.max(1)))?;
     then(&client)
 }

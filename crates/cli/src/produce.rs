@@ -38,11 +38,14 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<String, CliError> {
         pair.ok_or_else(|| CliError::Usage(format!("'{text}' is no property: write KEY=VALUE")))
     });
     let properties: Vec<(&str, &str)> = properties.collect::<Result<_, _>>()?;
-    let (connection, topics) = args.service.open(&args.topic).await?;
+    let opened = args.service.open(&args.topic).await?;
     let mut producers = Vec::new();
-    for topic in &topics {
-        let producer = connection.producer(topic, ProducerOptions::default()).await;
-        producers.push(producer.map_err(|error| args.service.error(error))?);
+    for topic in &opened.topics {
+        let producer = opened
+            .connection
+            .producer(topic, ProducerOptions::default())
+            .await;
+        producers.push(producer.map_err(|error| opened.error(error))?);
     }
     let mut sender = Sender {
         producers,
@@ -67,10 +70,10 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<String, CliError> {
             sender
                 .send(message, args.key.as_deref())
                 .await
-                .map_err(|error| args.service.error(error))?;
+                .map_err(|error| opened.error(error))?;
         }
     }
-    let sent = sender.finish().await.map_err(|error| args.service.error(error))?;
+    let sent = sender.finish().await.map_err(|error| opened.error(error))?;
     Ok(format!("{sent} messages published\n"))
 }
 

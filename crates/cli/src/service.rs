@@ -3,47 +3,61 @@
 use std::future::Future;
 
 use clap::Args;
-use pharos_client::{ConnectOptions, Connection};
+use pharos_client::Connection;
 
+use crate::context::Access;
 use crate::error::{CliError, client_error};
 
 /// Where the broker is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Service {
-    /// Where the broker takes Pulsar clients
-    #[arg(
-        long,
-        env = "PHAROS_SERVICE_URL",
-        hide_env_values = true,
-        default_value = "pulsar://127.0.0.1:6650"
-    )]
-    pub(crate) service_url: String,
+    /// Where the broker takes Pulsar clients; without it where the context says, else pulsar://127.0.0.1:6650
+    #[arg(long, env = "PHAROS_SERVICE_URL", hide_env_values = true)]
+    service_url: Option<String>,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// A connection to a broker, for the topics that a name stands for.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    /// The topic itself, or its partitions in order.
+    pub(crate) topics: Vec<String>,
+    url: String,
 }
 
 impl Service {
-    /// Connects, and says which topics the name stands for: itself, or its partitions in order.
-    pub(crate) async fn open(&self, topic: &str) -> Result<(Connection, Vec<String>), CliError> {
+    /// Connects, and says which topics the name stands for.
+    pub(crate) async fn open(&self, topic: &str) -> Result<Opened, CliError> {
         let topic: pharos_types::TopicName = topic
             .parse()
             .map_err(|error| CliError::Usage(format!("{error}")))?;
-        let connection = Connection::connect(&self.service_url, ConnectOptions::default())
+        let target = self.access.target(None, self.service_url.as_ref())?;
+        let url = target.service_url.clone();
+        let connection = Connection::connect(&url, target.connect_options())
             .await
-            .map_err(|error| self.error(error))?;
+            .map_err(|error| client_error(&url, error))?;
         let count = connection
             .partitions(&topic.to_string())
             .await
-            .map_err(|error| self.error(error))?;
+            .map_err(|error| client_error(&url, error))?;
         let topics = match count {
             0 => vec![topic.to_string()],
             count => (0..count)
                 .map(|index| topic.with_partition(index).to_string())
                 .collect(),
         };
-        Ok((connection, topics))
+        Ok(Opened {
+            connection,
+            topics,
+            url,
+        })
     }
+}
 
+impl Opened {
     pub(crate) fn error(&self, error: pharos_client::ClientError) -> CliError {
-        client_error(&self.service_url, error)
+        client_error(&self.url, error)
     }
 }
 

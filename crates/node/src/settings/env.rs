@@ -14,11 +14,15 @@ pub(super) enum Variable {
 
 /// Variables that begin with `PHAROS_` and are no settings of the server: the configuration file itself, and where the
 /// command line finds a server.
-pub(super) const OTHERS: [(&str, &str); 3] = [
+pub(super) const OTHERS: [(&str, &str); 4] = [
     ("PHAROS_CONFIG", "The configuration file, as --config."),
     (
         "PHAROS_ADMIN_URL",
         "Where the command line finds the admin API, as --url.",
+    ),
+    (
+        "PHAROS_CONTEXT",
+        "The context in which the command line looks for addresses and credentials, as --context.",
     ),
     (
         "PHAROS_SERVICE_URL",

@@ -1,0 +1,134 @@
+//! Contexts: brokers by name, with their addresses and credentials, in one file that only its owner may read.
+//!
+//! ```text
+//!   flag  ►  environment  ►  context (--context, PHAROS_CONTEXT, or the one in use)  ►  default
+//! ```
+//! Always true: the file has mode 0600, and one that others may read is refused; a secret is never printed.
+
+mod file;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use pharos_client::{ConnectOptions, TlsOptions};
+
+use crate::error::CliError;
+
+pub(crate) use file::{Context, Contexts};
+
+/// Where the admin API is when nothing says otherwise.
+const ADMIN_URL: &str = "http://127.0.0.1:8080";
+/// The same of the Pulsar protocol.
+const SERVICE_URL: &str = "pulsar://127.0.0.1:6650";
+
+/// How to reach a broker, apart from where it is. A flag is stronger than the context.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Access {
+    /// The context to take addresses and credentials from, instead of the one in use
+    #[arg(
+        long,
+        global = true,
+        env = "PHAROS_CONTEXT",
+        hide_env_values = true,
+        value_name = "NAME"
+    )]
+    context: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// TLS and credentials.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TlsArgs {
+    /// PEM file of the authorities that are trusted, instead of those of the system
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    tls_trust_certs: Option<PathBuf>,
+    /// PEM file of the certificate to show; needs --tls-key
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file of its key
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    tls_key: Option<PathBuf>,
+    /// Take a broker's certificate whatever name is in it
+    #[arg(long, global = true, help_heading = "Connection")]
+    tls_insecure_skip_hostname_verify: bool,
+    /// Take any certificate: the broker could be anyone
+    #[arg(long, global = true, help_heading = "Connection")]
+    tls_allow_insecure_connection: bool,
+    /// File with the token to show
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    token_file: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What the flags say of a context, laid over one.
+    pub(crate) fn lay_over(&self, context: &mut Context) -> Result<(), CliError> {
+        let lay = |over: &Option<PathBuf>, under: &mut Option<PathBuf>| -> Result<(), CliError> {
+            if let Some(path) = over {
+                *under = Some(std::path::absolute(path)?);
+            }
+            Ok(())
+        };
+        lay(&self.tls_trust_certs, &mut context.tls_trust_certs)?;
+        lay(&self.tls_cert, &mut context.tls_cert)?;
+        lay(&self.tls_key, &mut context.tls_key)?;
+        context.tls_skip_hostname_verification |= self.tls_insecure_skip_hostname_verify;
+        context.tls_allow_insecure_connection |= self.tls_allow_insecure_connection;
+        if let Some(path) = &self.token_file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+            context.token = Some(text.trim().to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A broker and the way to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) admin_url: String,
+    pub(crate) service_url: String,
+    pub(crate) tls: TlsOptions,
+    pub(crate) token: Option<String>,
+}
+
+impl Access {
+    /// The broker that flags, environment and context name together.
+    ///
+    /// # Errors
+    /// There is no such context, or its file or the token's cannot be read.
+    pub(crate) fn target(
+        &self,
+        admin_url: Option<&String>,
+        service_url: Option<&String>,
+    ) -> Result<Target, CliError> {
+        let mut context = Contexts::read()?.chosen(self.context.as_deref())?;
+        self.tls.lay_over(&mut context)?;
+        let or = |said: Option<&String>, known: Option<String>, default: &str| {
+            said.cloned().or(known).unwrap_or_else(|| default.to_owned())
+        };
+        Ok(Target {
+            admin_url: or(admin_url, context.admin_url, ADMIN_URL),
+            service_url: or(service_url, context.service_url, SERVICE_URL),
+            tls: TlsOptions {
+                trust_certs_file: context.tls_trust_certs,
+                certificate_file: context.tls_cert,
+                key_file: context.tls_key,
+                skip_hostname_verification: context.tls_skip_hostname_verification,
+                allow_insecure_connection: context.tls_allow_insecure_connection,
+            },
+            token: context.token,
+        })
+    }
+}
+
+impl Target {
+    /// How to connect over the Pulsar protocol.
+    pub(crate) fn connect_options(&self) -> ConnectOptions {
+        let options = ConnectOptions::default().tls(self.tls.clone());
+        match &self.token {
+            Some(token) => options.token(token),
+            None => options,
+        }
+    }
+}
