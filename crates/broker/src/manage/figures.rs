@@ -56,7 +56,10 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
         past.clone()
     };
     for some in shard.topics.all().chunks(ASKED_PER_TURN) {
-        topics.extend(some.iter().map(|topic| topic.figures(Wanted::default())));
+        topics.extend(
+            some.iter()
+                .map(|topic| topic.state.borrow().figures(&topic.cx, Wanted::default())),
+        );
         tokio::task::yield_now().await;
     }
     // In one moment: the stages of a feed that goes meanwhile must not be counted in both.

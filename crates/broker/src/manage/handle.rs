@@ -31,7 +31,7 @@ impl TopicHandle {
     /// Its numbers. What stream consumers know better is not in them: [`Broker::stream_consumers`](crate::Broker::stream_consumers).
     #[must_use]
     pub fn figures(&self, wanted: Wanted) -> TopicFigures {
-        self.0.figures(wanted)
+        self.0.state.borrow().figures(&self.0.cx, wanted)
     }
 
     // ---- the log -----------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ impl TopicHandle {
     /// The first entry that is kept.
     #[must_use]
     pub fn first(&self) -> Ordinal {
-        self.0.place(StartAt::Earliest)
+        self.0.state.borrow().stored.log.start_of(StartAt::Earliest)
     }
 
     /// The durable end, exclusive.
@@ -79,7 +79,7 @@ impl TopicHandle {
     /// # Errors
     /// `Storage`.
     pub async fn entry_at(&self, place: Ordinal) -> Result<Option<Arc<FeedEntry>>, CursorError> {
-        self.0.entry_at(place).await
+        self.0.reads().entry_at(place).await
     }
 
     /// Looks at the entries of `from..end` in order until `look` says stop. Returns whether it reached the end.
@@ -92,7 +92,7 @@ impl TopicHandle {
         end: Ordinal,
         look: impl FnMut(&FeedEntry) -> bool,
     ) -> Result<bool, CursorError> {
-        self.0.scan(from, end, look).await
+        self.0.reads().scan(from, end, look).await
     }
 
     /// The first entry published at or after a time in milliseconds since 1970; [`end`](Self::end) when there is none.
@@ -100,7 +100,7 @@ impl TopicHandle {
     /// # Errors
     /// `Storage`.
     pub async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
-        self.0.find_by_time(time_ms).await
+        self.0.reads().find_by_time(time_ms).await
     }
 
     /// The last message that a consumer can get.
@@ -121,7 +121,7 @@ impl TopicHandle {
 
     /// Gives up closed ledgers that no cursor needs and that retention does not keep. Does not wait for it.
     pub fn trim(&self) {
-        self.0.trim_now();
+        self.0.state.borrow_mut().stored.trim_now(&self.0.cx);
     }
 
     /// Moves every subscription to the end and gives up closed ledgers, the current one included as soon as another took its place.
@@ -137,13 +137,13 @@ impl TopicHandle {
     /// # Errors
     /// [`OffloadAskError`].
     pub fn ask_offload(&self, before: Position) -> Result<(), OffloadAskError> {
-        self.0.ask_offload(before)
+        self.0.state.borrow_mut().stored.ask_offload(&self.0.cx, before)
     }
 
     /// What came of it.
     #[must_use]
     pub fn offload_status(&self) -> OffloadStatus {
-        self.0.offload_status()
+        self.0.state.borrow().stored.log.ledger.offload_status()
     }
 
     /// Appends a message of the broker's own, reads it back, and gives up what the topic kept of earlier ones.
@@ -159,14 +159,18 @@ impl TopicHandle {
             .into();
         let round = async {
             let ordinal = topic.append_own(sent.clone()).await?;
-            let back = topic.entry_at(ordinal).await.map_err(|error| error.to_string())?;
+            let back = topic
+                .reads()
+                .entry_at(ordinal)
+                .await
+                .map_err(|error| error.to_string())?;
             match back {
                 Some(entry) if entry.payload == sent => Ok(()),
                 _ => Err("the message did not come back as it was sent".to_owned()),
             }
         };
         let outcome = tokio::time::timeout(timeout, round).await;
-        topic.discard();
+        topic.state.borrow_mut().stored.discard(&topic.cx);
         outcome.unwrap_or_else(|_| Err(format!("no message went through in {timeout:?}")))
     }
 
@@ -175,7 +179,7 @@ impl TopicHandle {
     /// The durable subscriptions.
     #[must_use]
     pub fn durable_subscriptions(&self) -> Vec<DurableSubscription> {
-        self.0.durable_subscriptions()
+        self.0.state.borrow().attached.durable_subscriptions()
     }
 
     /// Creates a durable subscription.
@@ -259,7 +263,7 @@ impl TopicHandle {
         &self,
         name: &SubscriptionName,
     ) -> Result<Vec<(String, String)>, CursorError> {
-        self.0.subscription_properties(name)
+        self.0.state.borrow().attached.subscription_properties(name)
     }
 
     /// Replaces the properties of a subscription.

@@ -366,7 +366,8 @@ impl Caller<'_> {
         key: ConsumerKey,
     ) -> Result<ConsumerNumbers, Refused<CursorError>> {
         let listening = self.shard.listener_acked_to(topic, key);
-        let act = move |topic: Rc<Topic>| async move { topic.consumer_numbers(key, listening) };
+        let act =
+            move |topic: Rc<Topic>| async move { topic.state.borrow().consumer_numbers(key, listening) };
         self.of_consumer(Action::ReadSubscription, topic, key, act).await
     }
 

@@ -74,7 +74,7 @@ impl Shard {
         loop {
             tokio::time::sleep(SAMPLE_INTERVAL).await;
             for topics in self.topics.all().chunks(SAMPLES_PER_TURN) {
-                topics.iter().for_each(|topic| topic.sample());
+                topics.iter().for_each(|topic| topic.state.borrow_mut().sample());
                 tokio::task::yield_now().await;
             }
         }

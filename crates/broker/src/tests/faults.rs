@@ -54,7 +54,7 @@ async fn a_topic_whose_ledger_is_taken_comes_back_by_itself() {
                     .subscriptions
                     .contains_key(&subscription("s"))
             );
-            let kept = now.entry_at(Ordinal(0)).await.unwrap().unwrap();
+            let kept = now.reads().entry_at(Ordinal(0)).await.unwrap().unwrap();
             assert!(kept.payload.ends_with(b"before"));
         })
         .await;
@@ -82,7 +82,7 @@ async fn a_topic_of_a_poisoned_engine_stays_for_its_readers() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             let same = shard.topics.by_name(&name).unwrap();
             assert!(Rc::ptr_eq(&same, &loaded));
-            let kept = loaded.entry_at(Ordinal(0)).await.unwrap().unwrap();
+            let kept = loaded.reads().entry_at(Ordinal(0)).await.unwrap().unwrap();
             assert!(kept.payload.ends_with(b"before"));
         })
         .await;

@@ -42,6 +42,18 @@ pub(crate) struct Consumer {
     pub(crate) activity: Activity,
 }
 
+impl Consumer {
+    /// Tells its connection to close it.
+    fn tell_closed(&self, cx: &TopicContext, key: ConsumerKey) {
+        let Some(shard) = cx.shard() else { return };
+        let event = ConnectionEvent::ConsumerClosed {
+            consumer_id: self.consumer_id,
+            key,
+        };
+        shard.tell_connection(self.connection, event);
+    }
+}
+
 impl Subscription {
     /// A consumer left. Returns whether it was the last.
     fn remove_consumer(&mut self, key: ConsumerKey) -> bool {
@@ -95,7 +107,7 @@ impl Attached {
 
     /// A consumer stays attached but gave its cursor back: it was told to stand down, or never took it. Returns whether
     /// cursors are to be committed.
-    fn take_back(
+    pub(super) fn take_back(
         &mut self,
         cx: &TopicContext,
         stored: &mut Stored,
@@ -206,21 +218,6 @@ impl Attached {
         }
     }
 
-    /// Tells a consumer's connection to close it.
-    pub(super) fn close_consumer(&self, cx: &TopicContext, key: ConsumerKey) {
-        let Some(consumer) = self.consumers.get(&key) else {
-            return;
-        };
-        let Some(shard) = cx.shard() else { return };
-        shard.tell_connection(
-            consumer.connection,
-            ConnectionEvent::ConsumerClosed {
-                consumer_id: consumer.consumer_id,
-                key,
-            },
-        );
-    }
-
     /// Tells all consumers of a subscription to close and resolves when they are gone.
     pub(super) fn close_consumers(
         &mut self,
@@ -243,8 +240,8 @@ impl Attached {
         cx: &TopicContext,
         key: ConsumerKey,
     ) -> Option<tokio::sync::oneshot::Receiver<()>> {
-        self.close_consumer(cx, key);
         let consumer = self.consumers.get_mut(&key)?;
+        consumer.tell_closed(cx, key);
         let (sender, receiver) = tokio::sync::oneshot::channel();
         consumer.leaving.push(sender);
         Some(receiver)
@@ -255,13 +252,6 @@ impl Topic {
     /// A consumer left; its cursor comes along if it had it.
     pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<CursorHandoff>) {
         if self.with_attached(|attached, cx, stored| attached.detach(cx, stored, key, lease)) {
-            self.start_commit();
-        }
-    }
-
-    /// A consumer stays attached but gave its cursor back.
-    pub(super) fn on_returned(&self, key: ConsumerKey, lease: CursorHandoff) {
-        if self.with_attached(|attached, cx, stored| attached.take_back(cx, stored, key, lease)) {
             self.start_commit();
         }
     }

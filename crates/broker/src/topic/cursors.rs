@@ -8,12 +8,20 @@ use pharos_types::Ordinal;
 
 use super::durable_cursors::DurableCursors;
 use super::subscription::{Body, CursorPlace};
-use super::{Attached, Stored, Topic, TopicContext};
+use super::{Attached, Stored, TopicContext};
 use crate::feed::{Moment, OwnedAck, Progress};
 use crate::ids::{ConsumerKey, SlotId};
 use crate::shard::FeedMessage;
 
 impl Stored {
+    /// Cursors that moved on a listening shard: they are queued for the log, and trimming may follow.
+    pub(super) fn on_progress(&mut self, cx: &TopicContext, progress: Progress) {
+        for (slot, acks) in progress.moved {
+            self.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
+        }
+        self.trim_soon(cx);
+    }
+
     /// Changes the durable cursors. When their log refuses a record, what we know and what is stored have parted: the topic takes
     /// no more changes until it is loaded again.
     pub(super) fn change_cursors(
@@ -128,21 +136,6 @@ impl Attached {
             Body::Broadcast(_) => {}
         }
         false
-    }
-}
-
-impl Topic {
-    /// Cursors that moved on a listening shard: they are persisted, and trimming may follow.
-    pub(super) fn on_progress(&self, progress: Progress) {
-        let mut state = self.state.borrow_mut();
-        for (slot, acks) in progress.moved {
-            state
-                .stored
-                .change_cursors(&self.cx, |cursors| cursors.moved(slot, &acks));
-        }
-        state.stored.trim_soon(&self.cx);
-        drop(state);
-        self.start_commit();
     }
 }
 

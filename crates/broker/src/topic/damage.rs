@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use pharos_types::Ordinal;
 
-use super::Topic;
 use super::publish::chain;
+use super::reads::LogReads;
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 
@@ -48,7 +48,7 @@ pub(super) enum Look {
     Unreadable,
 }
 
-impl Topic {
+impl LogReads<'_> {
     /// Reads the entry at a place for a search, which goes on around damage.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Topic {
                     .borrow_mut()
                     .stored
                     .log
-                    .note_damage(&self.cx, place, &error);
+                    .note_damage(self.cx, place, &error);
                 Ok(Look::Unreadable)
             }
             Err(error) => Err(CursorError::Storage(chain(&error))),

@@ -102,7 +102,7 @@ impl Shard {
             let may = match when {
                 DeleteIf::Always => true,
                 DeleteIf::Unused => !is_in_use(state),
-                DeleteIf::Inactive(id) => topic.cx.id == id && topic.is_given_up(state, now_ms),
+                DeleteIf::Inactive(id) => topic.cx.id == id && state.is_given_up(now_ms),
             };
             if may { Ok(()) } else { Err(TopicError::InUse) }
         })

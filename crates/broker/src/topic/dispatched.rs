@@ -11,6 +11,7 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::publish::chain;
+use super::reads::LogReads;
 use super::subscription::{Body, DispatchedBody};
 use super::{Attached, Stored, Topic, TopicContext};
 use crate::entry::{EntryCodec, FeedEntry};
@@ -117,7 +118,7 @@ impl DispatchedBody {
             let Some(room) = shard.room_to_read(bytes_max).await else {
                 return;
             };
-            let outcome = me.read_runs(purpose, &wanted, room.bytes()).await;
+            let outcome = me.reads().read_runs(purpose, &wanted, room.bytes()).await;
             me.with_attached(|attached, cx, stored| {
                 attached.on_runs_read(cx, stored, &name, generation, outcome);
             });
@@ -375,7 +376,12 @@ impl Attached {
     }
 
     /// Queues the cursor of a dispatched subscription for the log if it changed. Returns whether it did: it is to be committed.
-    fn flush_dispatched(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) -> bool {
+    pub(super) fn flush_dispatched(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        name: &SubscriptionName,
+    ) -> bool {
         let Some((slot, acks)) = self.dispatched(name).and_then(DispatchedBody::take_changed) else {
             return false;
         };
@@ -458,14 +464,7 @@ fn run_again(cx: &TopicContext, name: SubscriptionName) {
     });
 }
 
-impl Topic {
-    /// Persists the cursor of a dispatched subscription if it changed.
-    pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
-        if self.with_attached(|attached, cx, stored| attached.flush_dispatched(cx, stored, name)) {
-            self.start_commit();
-        }
-    }
-
+impl LogReads<'_> {
     /// The entries of several runs, as far as they fit into `bytes_max`, and those that no longer exist or cannot be read.
     async fn read_runs(
         &self,
@@ -502,7 +501,7 @@ impl Topic {
                         .borrow_mut()
                         .stored
                         .log
-                        .note_damage(&self.cx, start, &error);
+                        .note_damage(self.cx, start, &error);
                     // What follows it in its run is asked for again.
                     match purpose {
                         _ if self.cx.skips(&error) => {
@@ -526,6 +525,15 @@ impl Topic {
         }
         Ok(runs)
     }
+}
+
+impl Topic {
+    /// Persists the cursor of a dispatched subscription if it changed.
+    pub(super) fn flush_dispatched(&self, name: &SubscriptionName) {
+        if self.with_attached(|attached, cx, stored| attached.flush_dispatched(cx, stored, name)) {
+            self.start_commit();
+        }
+    }
 
     /// Entries that were dealt before, rising, and those of them that no longer exist; once there is room for what that brings.
     /// Brings the first of them whatever its size, and maybe not all.
@@ -538,7 +546,10 @@ impl Topic {
         let room = shard.room_to_read(bytes_max).await;
         let room = room.ok_or(ReadAgainError::Closed)?;
         // One that was lost meanwhile ends this: what its consumer had comes again, around that one.
-        let outcome = self.read_runs(Purpose::New, &runs(ordinals), room.bytes()).await;
+        let outcome = self
+            .reads()
+            .read_runs(Purpose::New, &runs(ordinals), room.bytes())
+            .await;
         shard.end_read(room);
         match outcome {
             Ok(read) => Ok((read.entries, read.gone)),

@@ -10,6 +10,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
 use super::durable_cursors::DurableCursors;
+use super::reads::LogReads;
 use super::subscription::{Body, CursorPlace, HandedOver, Subscription};
 use super::{State, Topic};
 use crate::error::CursorError;
@@ -56,6 +57,30 @@ impl Subscription {
     }
 }
 
+impl LogReads<'_> {
+    /// The first entry of `from..end` that was published at or after a time; `end` when there is none. Publish times are
+    /// taken to rise, as they do but for clocks of producers that disagree. An entry that cannot be read counts as the next
+    /// one that can: it expires together with that.
+    pub(super) async fn first_published_since(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        time_ms: u64,
+    ) -> Result<Ordinal, CursorError> {
+        // Mostly nothing is old, which the first entry tells.
+        let mut search = Search::new(from, end, from);
+        while let Some(at) = search.look() {
+            search.note(match self.look_at(at).await? {
+                Look::Entry(entry) if entry.facts.publish_time_ms >= time_ms => Seen::Found,
+                // One that was trimmed meanwhile lies before all that is left.
+                Look::Entry(_) | Look::Nothing => Seen::Before,
+                Look::Unreadable => Seen::Unreadable,
+            });
+        }
+        Ok(search.found())
+    }
+}
+
 impl Topic {
     /// Moves every cursor past what has reached its time to live. A message expires when it is older than that, by its
     /// publish time; one that is exactly as old stays.
@@ -79,7 +104,7 @@ impl Topic {
             names.sort_unstable();
             (lowest_place(&state), state.stored.log.ledger.durable_end(), names)
         };
-        let to = self.first_published_since(from, end, time_ms).await?;
+        let to = self.reads().first_published_since(from, end, time_ms).await?;
         if to <= from {
             return Ok(());
         }
@@ -119,28 +144,6 @@ impl Topic {
             subscription.expired.last_ms = clock::wall_ms();
         }
         Ok(count)
-    }
-
-    /// The first entry of `from..end` that was published at or after a time; `end` when there is none. Publish times are
-    /// taken to rise, as they do but for clocks of producers that disagree. An entry that cannot be read counts as the next
-    /// one that can: it expires together with that.
-    pub(super) async fn first_published_since(
-        &self,
-        from: Ordinal,
-        end: Ordinal,
-        time_ms: u64,
-    ) -> Result<Ordinal, CursorError> {
-        // Mostly nothing is old, which the first entry tells.
-        let mut search = Search::new(from, end, from);
-        while let Some(at) = search.look() {
-            search.note(match self.look_at(at).await? {
-                Look::Entry(entry) if entry.facts.publish_time_ms >= time_ms => Seen::Found,
-                // One that was trimmed meanwhile lies before all that is left.
-                Look::Entry(_) | Look::Nothing => Seen::Before,
-                Look::Unreadable => Seen::Unreadable,
-            });
-        }
-        Ok(search.found())
     }
 
     /// Deletes durable subscriptions that had no consumer for as long as the rules let them live.

@@ -11,9 +11,12 @@
 //!         └──────────── its cursor is home ◄─────────────┘ stands down
 //! ```
 
+use std::collections::HashMap;
+
 use pharos_runtime::spawn_local;
 use pharos_types::SubscriptionName;
 
+use super::consumers::Consumer;
 use super::request::SubscriptionType;
 use super::subscribe::lend;
 use super::subscription::{Body, CursorPlace, Subscription};
@@ -23,6 +26,44 @@ use crate::shard::{ConnectionEvent, FeedMessage};
 use pharos_dispatch::{Candidate, pick_active};
 
 impl Subscription {
+    /// The consumer that should listen now.
+    pub(super) fn chosen_active(
+        &self,
+        cx: &TopicContext,
+        consumers: &HashMap<ConsumerKey, Consumer>,
+    ) -> Option<ConsumerKey> {
+        let attached = self.consumers.iter().filter_map(|key| consumers.get(key));
+        let candidates: Vec<Candidate<'_>> = attached
+            .map(|consumer| Candidate {
+                name: &consumer.name,
+                priority_level: consumer.priority_level,
+            })
+            .collect();
+        let index = pick_active(&candidates, &cx.name.to_string(), cx.name.partition(), false)?;
+        self.consumers.get(index).copied()
+    }
+
+    /// Tells every consumer whether it is the one.
+    pub(super) fn announce_active(
+        &self,
+        cx: &TopicContext,
+        consumers: &HashMap<ConsumerKey, Consumer>,
+        chosen: ConsumerKey,
+    ) {
+        let Some(shard) = cx.shard() else { return };
+        for key in &self.consumers {
+            let Some(consumer) = consumers.get(key) else {
+                continue;
+            };
+            let event = ConnectionEvent::ActiveConsumer {
+                consumer_id: consumer.consumer_id,
+                key: *key,
+                active: *key == chosen,
+            };
+            shard.tell_connection(consumer.connection, event);
+        }
+    }
+
     /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
     fn activate_later(&mut self, cx: &TopicContext) {
         let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
@@ -57,34 +98,19 @@ impl Subscription {
 }
 
 impl Attached {
-    /// The consumer that should listen now.
-    pub(super) fn chosen_active(&self, cx: &TopicContext, name: &SubscriptionName) -> Option<ConsumerKey> {
-        let subscription = self.subscriptions.get(name)?;
-        let candidates: Vec<Candidate<'_>> = subscription
-            .consumers
-            .iter()
-            .filter_map(|key| self.consumers.get(key))
-            .map(|consumer| Candidate {
-                name: &consumer.name,
-                priority_level: consumer.priority_level,
-            })
-            .collect();
-        let index = pick_active(&candidates, &cx.name.to_string(), cx.name.partition(), false)?;
-        subscription.consumers.get(index).copied()
-    }
-
     /// Brings the active consumer of a Failover subscription in line with who is attached.
     pub(super) fn choose_active(&mut self, cx: &TopicContext, name: &SubscriptionName) {
-        if cx.is_non_persistent() {
-            return self.choose_transient_active(cx, name);
-        }
-        if self.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
-            return;
-        }
-        let Some(chosen) = self.chosen_active(cx, name) else {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
-        let Some(subscription) = self.subscriptions.get_mut(name) else {
+        if cx.is_non_persistent() {
+            subscription.choose_transient_active(cx, &self.consumers);
+            return;
+        }
+        if subscription.kind != Some(SubscriptionType::Failover) {
+            return;
+        }
+        let Some(chosen) = subscription.chosen_active(cx, &self.consumers) else {
             return;
         };
         let Body::Stream(cursor) = &mut subscription.body else {
@@ -112,16 +138,16 @@ impl Attached {
     }
 
     fn activate(&mut self, cx: &TopicContext, stored: &Stored, name: &SubscriptionName) {
-        let Some(chosen) = self.chosen_active(cx, name) else {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
+            return;
+        };
+        let Some(chosen) = subscription.chosen_active(cx, &self.consumers) else {
             return;
         };
         let Some(consumer) = self.consumers.get(&chosen) else {
             return;
         };
         let (connection, consumer_id) = (consumer.connection, consumer.consumer_id);
-        let Some(subscription) = self.subscriptions.get_mut(name) else {
-            return;
-        };
         if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced {
             return;
         }
@@ -144,24 +170,6 @@ impl Attached {
                 seed,
             },
         );
-        self.announce_active(cx, name, chosen);
-    }
-
-    /// Tells every consumer of the subscription whether it is the one.
-    pub(super) fn announce_active(&self, cx: &TopicContext, name: &SubscriptionName, chosen: ConsumerKey) {
-        let (Some(subscription), Some(shard)) = (self.subscriptions.get(name), cx.shard()) else {
-            return;
-        };
-        for key in &subscription.consumers {
-            let Some(consumer) = self.consumers.get(key) else {
-                continue;
-            };
-            let event = ConnectionEvent::ActiveConsumer {
-                consumer_id: consumer.consumer_id,
-                key: *key,
-                active: *key == chosen,
-            };
-            shard.tell_connection(consumer.connection, event);
-        }
+        subscription.announce_active(cx, &self.consumers, chosen);
     }
 }

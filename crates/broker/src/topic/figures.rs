@@ -16,7 +16,7 @@ use super::expiry::Expired;
 use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{
     AccessMode, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates, State,
-    SubscriptionType, Topic,
+    SubscriptionType, TopicContext,
 };
 use crate::feed::{Activity, Moment, Sent, StreamConsumer};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
@@ -274,45 +274,44 @@ impl StreamConsumerFigures {
     }
 }
 
-impl Topic {
+impl State {
     /// The topic's numbers.
-    pub(crate) fn figures(&self, wanted: Wanted) -> TopicFigures {
-        let state = self.state.borrow();
+    pub(crate) fn figures(&self, cx: &TopicContext, wanted: Wanted) -> TopicFigures {
         let published = Sent {
-            messages: state.stored.publishing.counters.messages_in,
-            bytes: state.stored.publishing.counters.bytes_in,
+            messages: self.stored.publishing.counters.messages_in,
+            bytes: self.stored.publishing.counters.bytes_in,
         };
         TopicFigures {
-            id: self.cx.id,
-            name: self.cx.name.clone(),
-            log: log_figures(&state),
-            lowest: state.stored.cursors.lowest(),
+            id: cx.id,
+            name: cx.name.clone(),
+            log: log_figures(self),
+            lowest: self.stored.cursors.lowest(),
             counters: Counters {
-                sent: state.attached.sent,
-                ..state.stored.publishing.counters
+                sent: self.attached.sent,
+                ..self.stored.publishing.counters
             },
             quotas: (
-                state.stored.rules.backlog_quotas.size.map(|quota| quota.limit),
-                state.stored.rules.backlog_quotas.age.map(|quota| quota.limit),
+                self.stored.rules.backlog_quotas.size.map(|quota| quota.limit),
+                self.stored.rules.backlog_quotas.age.map(|quota| quota.limit),
             ),
-            oldest: state.stored.oldest.clone(),
-            evictions: state.stored.evictions,
-            throttled: state.stored.publishing.throttle.times,
-            stages: state.stored.publishing.stages.clone(),
-            rate_in: state.stored.publishing.rate_in.rates(clock::wall_ms(), published),
-            epoch: state.stored.publishing.producers.epoch(),
-            producer_count: state.stored.publishing.producers.len(),
-            waiting_producers: state.stored.publishing.producers.waiting_len(),
+            oldest: self.stored.oldest.clone(),
+            evictions: self.stored.evictions,
+            throttled: self.stored.publishing.throttle.times,
+            stages: self.stored.publishing.stages.clone(),
+            rate_in: self.stored.publishing.rate_in.rates(clock::wall_ms(), published),
+            epoch: self.stored.publishing.producers.epoch(),
+            producer_count: self.stored.publishing.producers.len(),
+            waiting_producers: self.stored.publishing.producers.waiting_len(),
             producers: if wanted.producers {
-                producers(&state)
+                producers(self)
             } else {
                 Vec::new()
             },
-            subscriptions: state
+            subscriptions: self
                 .attached
                 .subscriptions
                 .values()
-                .map(|s| subscription(&state, s, wanted))
+                .map(|s| subscription(self, s, wanted))
                 .collect(),
         }
     }

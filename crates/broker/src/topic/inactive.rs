@@ -12,33 +12,31 @@ use crate::time::millis;
 use pharos_catalog::PartitionedTopicError;
 use pharos_catalog::policy::InactiveMode;
 
-impl Topic {
+impl State {
     /// Notes whether the topic is used. Returns true when it was not for as long as the rules ask and retention does
     /// not keep it either.
-    fn is_to_be_given_up(&self, now_ms: u64) -> bool {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let rule = state.stored.rules.inactive_topics;
+    fn is_to_be_given_up(&mut self, now_ms: u64) -> bool {
+        let rule = self.stored.rules.inactive_topics;
         if !rule.delete {
             return false;
         }
-        if is_used(state, rule.mode) {
-            state.stored.last_used_ms = now_ms;
+        if is_used(self, rule.mode) {
+            self.stored.last_used_ms = now_ms;
         }
-        !state.stored.closing && self.is_given_up(state, now_ms)
+        !self.stored.closing && self.is_given_up(now_ms)
     }
 
     /// Whether the topic is not used and was not for as long as the rules ask.
-    pub(super) fn is_given_up(&self, state: &State, now_ms: u64) -> bool {
-        let rule = state.stored.rules.inactive_topics;
+    pub(super) fn is_given_up(&self, now_ms: u64) -> bool {
+        let rule = self.stored.rules.inactive_topics;
         if !rule.delete {
             return false;
         }
-        if is_used(state, rule.mode) {
+        if is_used(self, rule.mode) {
             return false;
         }
-        let unused_ms = now_ms.saturating_sub(state.stored.last_used_ms);
-        let is_retained = match state.stored.rules.retention.time {
+        let unused_ms = now_ms.saturating_sub(self.stored.last_used_ms);
+        let is_retained = match self.stored.rules.retention.time {
             None => true,
             Some(kept) => unused_ms < millis(kept),
         };
@@ -73,7 +71,7 @@ fn has_backlog(state: &State, subscription: &Subscription) -> bool {
 impl Shard {
     /// Deletes a topic that was not used for long enough; one that stores nothing is let go.
     pub(crate) async fn give_up_unused(self: &std::rc::Rc<Self>, topic: &Topic) {
-        if !topic.is_to_be_given_up(clock::wall_ms()) {
+        if !topic.state.borrow_mut().is_to_be_given_up(clock::wall_ms()) {
             return;
         }
         let name = topic.cx.name.clone();

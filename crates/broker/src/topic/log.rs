@@ -56,7 +56,7 @@ impl TopicLog {
     }
 
     /// The ordinal at which a new cursor starts.
-    pub(super) fn start_of(&self, start: StartAt) -> Ordinal {
+    pub(crate) fn start_of(&self, start: StartAt) -> Ordinal {
         match start {
             StartAt::Latest => self.ledger.durable_end(),
             StartAt::Earliest => self.ledger.first(),
@@ -74,7 +74,7 @@ impl TopicLog {
             let Some(me) = cx.me() else { return };
             spawn_local(async move {
                 let done = work.await;
-                me.on_maintained(done);
+                me.state.borrow_mut().on_maintained(&me.cx, done);
             });
         }
         if self.ledger.is_behind() && !std::mem::replace(&mut self.comes_again, true) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pharos_types::{Ordinal, Position};
 
-use super::Topic;
+use super::reads::LogReads;
+use super::{State, Topic};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::ids::ConsumerKey;
@@ -28,6 +29,62 @@ enum Last {
     /// An entry that cannot be read any more, and that consumers wait for.
     Unreadable(Position),
     Nothing,
+}
+
+impl State {
+    /// Whether the topic has no data, no producers and no consumers.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stored.log.ledger.durable_end() == Ordinal(0)
+            && self.stored.publishing.producers.len() == 0
+            && self.attached.consumers.is_empty()
+    }
+}
+
+impl LogReads<'_> {
+    /// The last entry that is no marker. One that cannot be read any more is the last where consumers wait in front of it, and is
+    /// passed over where they are moved past it.
+    async fn last_entry(&self) -> Result<Last, CursorError> {
+        let (mut end, first) = {
+            let state = self.state.borrow();
+            (
+                state.stored.log.ledger.durable_end(),
+                state.stored.log.ledger.first(),
+            )
+        };
+        while end > first {
+            end = Ordinal(end.0 - 1);
+            let (read, position) = {
+                let state = self.state.borrow();
+                (
+                    state.stored.log.ledger.read(end, 1, usize::MAX),
+                    state.stored.log.ledger.position_of(end),
+                )
+            };
+            let found = match read.await {
+                Ok(found) => found,
+                Err(_) if end < self.state.borrow().stored.log.ledger.first() => return Ok(Last::Nothing),
+                Err(error) if error.is_lasting() => {
+                    self.state
+                        .borrow_mut()
+                        .stored
+                        .log
+                        .note_damage(self.cx, end, &error);
+                    match position.filter(|_| !self.cx.skips(&error)) {
+                        Some(position) => return Ok(Last::Unreadable(position)),
+                        None => continue,
+                    }
+                }
+                Err(error) => return Err(CursorError::Storage(super::publish::chain(&error))),
+            };
+            let Some(entry) = found.into_iter().next().map(|entry| self.cx.feed_entry(entry)) else {
+                return Ok(Last::Nothing);
+            };
+            if !entry.facts.is_marker {
+                return Ok(Last::Entry(entry));
+            }
+        }
+        Ok(Last::Nothing)
+    }
 }
 
 impl Topic {
@@ -59,7 +116,7 @@ impl Topic {
                     )
                 })
         };
-        let last = self.last_entry().await?;
+        let last = self.reads().last_entry().await?;
         let batch_size = match &last {
             Last::Entry(entry) => entry.facts.batch_size(),
             Last::Unreadable(_) | Last::Nothing => None,
@@ -74,58 +131,5 @@ impl Topic {
             partition: self.cx.name.partition(),
             mark_delete,
         })
-    }
-
-    /// The last entry that is no marker. One that cannot be read any more is the last where consumers wait in front of it, and is
-    /// passed over where they are moved past it.
-    async fn last_entry(&self) -> Result<Last, CursorError> {
-        let (mut end, first) = {
-            let state = self.state.borrow();
-            (
-                state.stored.log.ledger.durable_end(),
-                state.stored.log.ledger.first(),
-            )
-        };
-        while end > first {
-            end = Ordinal(end.0 - 1);
-            let (read, position) = {
-                let state = self.state.borrow();
-                (
-                    state.stored.log.ledger.read(end, 1, usize::MAX),
-                    state.stored.log.ledger.position_of(end),
-                )
-            };
-            let found = match read.await {
-                Ok(found) => found,
-                Err(_) if end < self.state.borrow().stored.log.ledger.first() => return Ok(Last::Nothing),
-                Err(error) if error.is_lasting() => {
-                    self.state
-                        .borrow_mut()
-                        .stored
-                        .log
-                        .note_damage(&self.cx, end, &error);
-                    match position.filter(|_| !self.cx.skips(&error)) {
-                        Some(position) => return Ok(Last::Unreadable(position)),
-                        None => continue,
-                    }
-                }
-                Err(error) => return Err(CursorError::Storage(super::publish::chain(&error))),
-            };
-            let Some(entry) = found.into_iter().next().map(|entry| self.cx.feed_entry(entry)) else {
-                return Ok(Last::Nothing);
-            };
-            if !entry.facts.is_marker {
-                return Ok(Last::Entry(entry));
-            }
-        }
-        Ok(Last::Nothing)
-    }
-
-    /// Whether the topic has no data, no producers and no consumers.
-    pub(crate) fn is_idle(&self) -> bool {
-        let state = self.state.borrow();
-        state.stored.log.ledger.durable_end() == Ordinal(0)
-            && state.stored.publishing.producers.len() == 0
-            && state.attached.consumers.is_empty()
     }
 }

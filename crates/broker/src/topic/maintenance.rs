@@ -6,8 +6,8 @@ use std::time::Duration;
 use pharos_types::TopicName;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Topic;
 use super::subscription::Body;
+use super::{State, Topic, TopicContext};
 use crate::shard::Shard;
 use pharos_catalog::PolicyEvent;
 use pharos_catalog::policy::EffectivePolicies;
@@ -60,6 +60,42 @@ impl Maintenance {
     }
 }
 
+impl State {
+    /// What holds for the topic, as of a version of all policies.
+    fn set_rules(&mut self, cx: &TopicContext, rules: EffectivePolicies, version: u64) {
+        self.stored.rules_version = version;
+        self.stored.offload_soon(cx);
+        self.stored.log.maintain(cx);
+        if *self.stored.rules == rules || self.stored.closing {
+            return;
+        }
+        self.stored.log.ledger.set_durability(rules.durability);
+        self.stored.rules = Rc::new(rules);
+        let (options, limits) = self.stored.dispatch_options();
+        for subscription in self.attached.subscriptions.values_mut() {
+            if let Body::Dispatched(body) = &mut subscription.body {
+                body.dispatcher.set_limits(limits);
+                body.dispatcher.set_delay(options.delay);
+            }
+        }
+        self.attached.run_dispatchers(cx, &mut self.stored);
+        self.let_through(cx);
+        self.stored.publishing.watch(cx);
+        self.stored.trim_soon(cx);
+        self.stored.log.maintain(cx);
+        self.stored.maintain_cursors(cx);
+    }
+}
+
+impl TopicContext {
+    fn is_meant(&self, event: &PolicyEvent) -> bool {
+        match event {
+            PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
+            PolicyEvent::Topic(name) => self.name == *name || self.name.base() == *name,
+        }
+    }
+}
+
 impl Topic {
     /// Looks at one thing.
     pub(super) async fn maintain_part(&self, what: Maintenance) {
@@ -88,29 +124,7 @@ impl Topic {
         let Some(shard) = self.cx.shard() else { return };
         let version = shard.shared.catalog.policy_version();
         let rules = shard.rules_of(&self.cx.name);
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        state.stored.rules_version = version;
-        state.stored.offload_soon(&self.cx);
-        state.stored.log.maintain(&self.cx);
-        if *state.stored.rules == rules || state.stored.closing {
-            return;
-        }
-        state.stored.log.ledger.set_durability(rules.durability);
-        state.stored.rules = Rc::new(rules);
-        let (options, limits) = state.stored.dispatch_options();
-        for subscription in state.attached.subscriptions.values_mut() {
-            if let Body::Dispatched(body) = &mut subscription.body {
-                body.dispatcher.set_limits(limits);
-                body.dispatcher.set_delay(options.delay);
-            }
-        }
-        state.attached.run_dispatchers(&self.cx, &mut state.stored);
-        self.let_through(state);
-        state.stored.publishing.watch(&self.cx);
-        state.stored.trim_soon(&self.cx);
-        state.stored.log.maintain(&self.cx);
-        state.stored.maintain_cursors(&self.cx);
+        self.state.borrow_mut().set_rules(&self.cx, rules, version);
     }
 
     /// Makes sure that the rules are those of now: the news of a change may still be on its way.
@@ -118,13 +132,6 @@ impl Topic {
         let Some(shard) = self.cx.shard() else { return };
         if self.state.borrow().stored.rules_version != shard.shared.catalog.policy_version() {
             self.on_policies_changed();
-        }
-    }
-
-    fn is_meant(&self, event: &PolicyEvent) -> bool {
-        match event {
-            PolicyEvent::Namespace(namespace) => self.cx.name.namespace() == namespace,
-            PolicyEvent::Topic(name) => self.cx.name == *name || self.cx.name.base() == *name,
         }
     }
 }
@@ -161,7 +168,7 @@ impl Shard {
                 Err(RecvError::Lagged(_)) => None,
                 Err(RecvError::Closed) => return,
             };
-            let meant = |topic: &Rc<Topic>| event.as_ref().is_none_or(|event| topic.is_meant(event));
+            let meant = |topic: &Rc<Topic>| event.as_ref().is_none_or(|event| topic.cx.is_meant(event));
             for topic in self.topics.all().iter().filter(|topic| meant(topic)) {
                 topic.on_policies_changed();
             }

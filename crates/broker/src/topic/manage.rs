@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_managed_ledger::Retention;
 use pharos_managed_ledger::cursor::AckState;
-use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
+use super::reads::LogReads;
 use super::subscription::{Body, CursorPlace};
-use super::{Attached, StartAt, Stored, Topic};
+use super::{Attached, Stored, Topic};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 
@@ -32,6 +31,31 @@ pub struct DurableSubscription {
 }
 
 impl Attached {
+    /// The durable subscriptions.
+    pub(crate) fn durable_subscriptions(&self) -> Vec<DurableSubscription> {
+        let durable = self
+            .subscriptions
+            .values()
+            .filter(|subscription| subscription.is_durable());
+        let facts = durable.map(|subscription| DurableSubscription {
+            name: subscription.name.clone(),
+            is_broadcast: subscription.is_broadcast(),
+            properties: subscription.properties.clone(),
+        });
+        facts.collect()
+    }
+
+    /// Properties of a subscription.
+    pub(crate) fn subscription_properties(
+        &self,
+        name: &SubscriptionName,
+    ) -> Result<Vec<(String, String)>, CursorError> {
+        self.subscriptions
+            .get(name)
+            .map(|s| s.properties.clone())
+            .ok_or_else(|| missing(name))
+    }
+
     /// Whether a durable cursor of a subscription is known to stand before a place.
     fn stands_before(&self, stored: &Stored, name: &SubscriptionName, to: Ordinal) -> bool {
         let Some(subscription) = self.subscriptions.get(name) else {
@@ -42,6 +66,61 @@ impl Attached {
             let slot = stored.cursors.get(id);
             slot.is_some_and(|slot| !slot.dropped && slot.acked_to() < to)
         })
+    }
+}
+
+impl LogReads<'_> {
+    /// The entry at a place, or `None` beyond the durable end.
+    pub(crate) async fn entry_at(&self, place: Ordinal) -> Result<Option<Arc<FeedEntry>>, CursorError> {
+        Ok(self
+            .read_some(place, 1, usize::MAX)
+            .await?
+            .into_iter()
+            .next()
+            .filter(|entry| entry.ordinal == place))
+    }
+
+    async fn read_some(
+        &self,
+        from: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<Arc<FeedEntry>>, CursorError> {
+        let read = self
+            .state
+            .borrow()
+            .stored
+            .log
+            .ledger
+            .read(from, entries_max, bytes_max);
+        let found = read
+            .await
+            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
+        Ok(found.into_iter().map(|entry| self.cx.feed_entry(entry)).collect())
+    }
+
+    /// Looks at the entries of `from..end` in order until `look` says stop. Returns whether it reached the end.
+    pub(crate) async fn scan(
+        &self,
+        from: Ordinal,
+        end: Ordinal,
+        mut look: impl FnMut(&FeedEntry) -> bool,
+    ) -> Result<bool, CursorError> {
+        let mut at = from;
+        while at < end {
+            let entries = self.read_some(at, SCAN_ENTRIES, SCAN_BYTES).await?;
+            let Some(last) = entries.last() else {
+                return Ok(true);
+            };
+            at = last.ordinal.next();
+            for entry in entries.iter().take_while(|entry| entry.ordinal < end) {
+                if !look(entry) {
+                    return Ok(false);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(true)
     }
 }
 
@@ -105,25 +184,6 @@ impl Topic {
         Ok(())
     }
 
-    /// Gives up closed ledgers that are not needed, now.
-    pub(crate) fn trim_now(&self) {
-        let mut state = self.state.borrow_mut();
-        state.stored.trim_soon(&self.cx);
-        state.stored.log.maintain(&self.cx);
-    }
-
-    /// As [`trim_now`](Self::trim_now), but whatever retention says.
-    pub(crate) fn discard(&self) {
-        let mut state = self.state.borrow_mut();
-        let acked_below = state.stored.acked_below();
-        state
-            .stored
-            .log
-            .ledger
-            .trim(acked_below, Retention::NONE, clock::wall_ms());
-        state.stored.log.maintain(&self.cx);
-    }
-
     /// Moves every subscription to the end and gives up closed ledgers, the current one included as soon as another
     /// took its place.
     pub(crate) async fn truncate(&self) -> Result<(), CursorError> {
@@ -140,62 +200,10 @@ impl Topic {
             self.skip_to(&name, end)?;
         }
         self.settle().await?;
-        self.state.borrow_mut().stored.log.ledger.ask_rollover();
-        self.discard();
+        let stored = &mut self.state.borrow_mut().stored;
+        stored.log.ledger.ask_rollover();
+        stored.discard(&self.cx);
         Ok(())
-    }
-
-    /// The entry at a place, or `None` beyond the durable end.
-    pub(crate) async fn entry_at(&self, place: Ordinal) -> Result<Option<Arc<FeedEntry>>, CursorError> {
-        Ok(self
-            .read_some(place, 1, usize::MAX)
-            .await?
-            .into_iter()
-            .next()
-            .filter(|entry| entry.ordinal == place))
-    }
-
-    async fn read_some(
-        &self,
-        from: Ordinal,
-        entries_max: usize,
-        bytes_max: usize,
-    ) -> Result<Vec<Arc<FeedEntry>>, CursorError> {
-        let read = self
-            .state
-            .borrow()
-            .stored
-            .log
-            .ledger
-            .read(from, entries_max, bytes_max);
-        let found = read
-            .await
-            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
-        Ok(found.into_iter().map(|entry| self.cx.feed_entry(entry)).collect())
-    }
-
-    /// Looks at the entries of `from..end` in order until `look` says stop. Returns whether it reached the end.
-    pub(crate) async fn scan(
-        &self,
-        from: Ordinal,
-        end: Ordinal,
-        mut look: impl FnMut(&FeedEntry) -> bool,
-    ) -> Result<bool, CursorError> {
-        let mut at = from;
-        while at < end {
-            let entries = self.read_some(at, SCAN_ENTRIES, SCAN_BYTES).await?;
-            let Some(last) = entries.last() else {
-                return Ok(true);
-            };
-            at = last.ordinal.next();
-            for entry in entries.iter().take_while(|entry| entry.ordinal < end) {
-                if !look(entry) {
-                    return Ok(false);
-                }
-            }
-            tokio::task::yield_now().await;
-        }
-        Ok(true)
     }
 
     /// Appends an entry of the broker's own and waits until it is durable. Stream consumers find it in the log.
@@ -219,41 +227,6 @@ impl Topic {
             .await
             .map_err(|error| error.to_string())?;
         Ok(ordinal)
-    }
-
-    /// The ordinal of a place as a client names it.
-    pub(crate) fn place(&self, at: StartAt) -> Ordinal {
-        self.state.borrow().stored.log.start_of(at)
-    }
-
-    /// The durable subscriptions.
-    pub(crate) fn durable_subscriptions(&self) -> Vec<DurableSubscription> {
-        let state = self.state.borrow();
-        let durable = state
-            .attached
-            .subscriptions
-            .values()
-            .filter(|subscription| subscription.is_durable());
-        let facts = durable.map(|subscription| DurableSubscription {
-            name: subscription.name.clone(),
-            is_broadcast: subscription.is_broadcast(),
-            properties: subscription.properties.clone(),
-        });
-        facts.collect()
-    }
-
-    /// Properties of a subscription.
-    pub(crate) fn subscription_properties(
-        &self,
-        name: &SubscriptionName,
-    ) -> Result<Vec<(String, String)>, CursorError> {
-        let state = self.state.borrow();
-        state
-            .attached
-            .subscriptions
-            .get(name)
-            .map(|s| s.properties.clone())
-            .ok_or_else(|| missing(name))
     }
 }
 

@@ -1,7 +1,18 @@
 //! A topic on its home shard: its log, its producers, its subscriptions and their cursors.
 //!
-//! All state is plain memory of the home shard. `on_message` handles what connections and listening shards send, each
-//! to its end; what must wait runs as a task of the shard that borrows the state again afterwards.
+//! All state is plain memory of the home shard, in parts that own what they know and what is done with it:
+//!
+//! ```text
+//!   Topic            what is asked from outside, and what waits: it borrows the state again after each wait
+//!   └ State          what concerns several parts: a send, what became durable, new policies
+//!     ├ Stored       what must agree: trimming, a cursor log that refuses a record
+//!     │ ├ TopicLog         the log, its upkeep, what of it cannot be read
+//!     │ ├ Publishing       producers, the publish rate, what is appended and not durable, receipts
+//!     │ └ DurableCursors   places, their records, the marks for trimming
+//!     └ Attached     subscriptions with their bodies (stream, broadcast, dispatched), consumers, listening shards
+//!   TopicContext     name, id, the way to the shard: what every part is given
+//! ```
+//! `on_message` handles what connections and listening shards send, each to its end; what must wait runs as a task of the shard.
 //!
 //! Always true:
 //! - a receipt is sent only for an entry that is durable, and receipts of a producer leave in the order of its sends;
@@ -42,6 +53,7 @@ mod producers;
 mod publish;
 mod quota;
 mod rates;
+mod reads;
 mod request;
 mod retire;
 mod rivalry;
@@ -97,6 +109,7 @@ use producers::Producers;
 use publish::Pending;
 pub use quota::{Evictions, Oldest};
 pub use rates::{RateWindow, Rates};
+use reads::LogReads;
 use subscription::Subscription;
 use throttle::Throttle;
 
@@ -172,6 +185,11 @@ impl Topic {
         work(attached, &self.cx, stored)
     }
 
+    /// Reads of the log.
+    pub(crate) fn reads(&self) -> LogReads<'_> {
+        LogReads::new(&self.cx, &self.state)
+    }
+
     /// Handles one message from a connection or a listening shard.
     pub(crate) fn on_message(&self, message: HomeMessage) {
         match message {
@@ -179,16 +197,26 @@ impl Topic {
                 from,
                 producer,
                 entries,
-            } => self.on_publish(from, producer, entries),
+            } => self
+                .state
+                .borrow_mut()
+                .on_publish(&self.cx, from, producer, entries),
             HomeMessage::Read {
                 shard,
                 from,
                 entries_max,
                 bytes_max,
             } => self.on_read(shard, from, entries_max, bytes_max),
-            HomeMessage::Progress(progress) => self.on_progress(progress),
+            HomeMessage::Progress(progress) => {
+                self.state.borrow_mut().stored.on_progress(&self.cx, progress);
+                self.start_commit();
+            }
             HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
-            HomeMessage::Returned { key, lease } => self.on_returned(key, lease),
+            HomeMessage::Returned { key, lease } => {
+                if self.with_attached(|attached, cx, stored| attached.take_back(cx, stored, key, lease)) {
+                    self.start_commit();
+                }
+            }
             HomeMessage::Flow { key, permits } => {
                 self.with_attached(|attached, cx, stored| attached.on_flow(cx, stored, key, permits));
             }
@@ -212,7 +240,9 @@ impl Topic {
             HomeMessage::Written { key, bytes } => {
                 self.with_attached(|attached, cx, stored| attached.on_written(cx, stored, key, bytes));
             }
-            HomeMessage::CloseProducer(producer) => self.on_close_producer(producer),
+            HomeMessage::CloseProducer(producer) => {
+                self.state.borrow_mut().on_close_producer(&self.cx, producer);
+            }
         }
     }
 

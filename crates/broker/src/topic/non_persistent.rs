@@ -1,6 +1,6 @@
 //! Non-persistent topics: nothing is stored, a message goes to the consumers that can take it now and is dropped for the others.
 //!
-//! Such a topic is an ordinary [`Topic`] whose log is an empty one in memory, so that everything that asks a topic for
+//! Such a topic is an ordinary [`Topic`](super::Topic) whose log is an empty one in memory, so that everything that asks a topic for
 //! its state finds an answer; only publishing and attaching take another way. Every consumer is served from the home
 //! shard, and a message has the id (0, 0). Acknowledgements mean nothing.
 //!
@@ -14,14 +14,15 @@ use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
-use pharos_types::{Ordinal, Position, SubscriptionName};
+use pharos_types::{Ordinal, Position};
 
+use super::consumers::Consumer;
 use super::dispatched::entry_ref;
 use super::publish::against_rules;
 use super::request::{Attach, SubscribeRequest, SubscriptionType};
 use super::subscribe::{Step, WINDOW_BYTES};
 use super::subscription::Subscription;
-use super::{Attached, State, Stored, Topic, TopicContext};
+use super::{Attached, State, Stored, TopicContext};
 use crate::entry::FeedEntry;
 use crate::error::SubscribeError;
 use crate::feed::{Moment, Sent};
@@ -132,6 +133,27 @@ impl Sharing {
     }
 }
 
+impl Subscription {
+    /// Brings the active consumer of a Failover subscription in line with who is attached, and tells all of a change. Returns it.
+    pub(super) fn choose_transient_active(
+        &mut self,
+        cx: &TopicContext,
+        consumers: &HashMap<ConsumerKey, Consumer>,
+    ) -> Option<ConsumerKey> {
+        if self.kind != Some(SubscriptionType::Failover) {
+            return None;
+        }
+        let chosen = self.chosen_active(cx, consumers);
+        if let Some(Sharing::Each { active, .. }) = &mut self.sharing
+            && std::mem::replace(active, chosen) != chosen
+            && let Some(chosen) = chosen
+        {
+            self.announce_active(cx, consumers, chosen);
+        }
+        chosen
+    }
+}
+
 impl Attached {
     /// Attaches a consumer that the checks have let in.
     pub(super) fn attach_transient(
@@ -174,29 +196,10 @@ impl Attached {
         };
         dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
         self.enlist(request, key, name, kind);
-        let active = (kind == SubscriptionType::Failover).then(|| {
-            self.choose_transient_active(cx, &request.subscription);
-            self.chosen_active(cx, &request.subscription) == Some(key)
-        });
+        let subscription = self.subscriptions.get_mut(&request.subscription);
+        let subscription = subscription.filter(|_| kind == SubscriptionType::Failover);
+        let active = subscription.map(|it| it.choose_transient_active(cx, &self.consumers) == Some(key));
         Ok(Step::done(cx, &stored.log, key, Attach::Dispatched, active))
-    }
-
-    /// Brings the active consumer of a Failover subscription in line with who is attached, and tells all of a change.
-    pub(super) fn choose_transient_active(&mut self, cx: &TopicContext, name: &SubscriptionName) {
-        if self.subscriptions.get(name).and_then(|s| s.kind) != Some(SubscriptionType::Failover) {
-            return;
-        }
-        let chosen = self.chosen_active(cx, name);
-        let Some(Sharing::Each { active, .. }) =
-            self.subscriptions.get_mut(name).and_then(|s| s.sharing.as_mut())
-        else {
-            return;
-        };
-        if std::mem::replace(active, chosen) != chosen
-            && let Some(chosen) = chosen
-        {
-            self.announce_active(cx, name, chosen);
-        }
     }
 
     /// Does something with the dispatcher that knows of a consumer.
@@ -268,34 +271,32 @@ impl Attached {
     }
 }
 
-impl Topic {
+impl State {
     /// Hands messages of one producer to the consumers that can take them now, and answers the producer.
-    pub(super) fn pass_on(&self, state: &mut State, key: ProducerKey, entries: Vec<Publish>) {
-        let Some(shard) = self.cx.shard() else { return };
+    pub(super) fn pass_on(&mut self, cx: &TopicContext, key: ProducerKey, entries: Vec<Publish>) {
+        let Some(shard) = cx.shard() else { return };
         let (now, wall_ms) = (clock::now(), clock::wall_ms());
         let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
         let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
         for publish in entries {
             let Some((connection, producer)) =
-                state
-                    .stored
+                self.stored
                     .publishing
                     .note_received(key, &publish, (now, wall_ms))
             else {
                 return;
             };
-            if let Some(error) = against_rules(&state.stored.rules, &publish, wall_ms) {
+            if let Some(error) = against_rules(&self.stored.rules, &publish, wall_ms) {
                 // Answers leave in the order of the sends.
-                self.cx.send_receipts(std::mem::take(&mut receipts));
+                cx.send_receipts(std::mem::take(&mut receipts));
                 let (bytes, sequences) = (
                     publish.payload.len(),
                     (publish.sequence_id, publish.highest_sequence_id),
                 );
-                self.cx
-                    .send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+                cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
                 continue;
             }
-            state.stored.publishing.note_accepted(&publish, wall_ms);
+            self.stored.publishing.note_accepted(&publish, wall_ms);
             receipts.push((
                 connection,
                 Receipt {
@@ -313,16 +314,15 @@ impl Topic {
                 facts: publish.facts,
                 durable_at: now,
             });
-            state
-                .attached
-                .deal_transient(&self.cx, &entry, &shard.shared.unwritten, &mut deliveries);
+            self.attached
+                .deal_transient(cx, &entry, &shard.shared.unwritten, &mut deliveries);
         }
         for (key, items) in deliveries {
-            if let Some(consumer) = state.attached.consumers.get(&key) {
+            if let Some(consumer) = self.attached.consumers.get(&key) {
                 shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
-        self.cx.send_receipts(receipts);
+        cx.send_receipts(receipts);
     }
 }
 

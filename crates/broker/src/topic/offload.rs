@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use pharos_managed_ledger::{OffloadAskError, OffloadStatus, sweep};
+use pharos_managed_ledger::{OffloadAskError, sweep};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::Position;
 
@@ -17,6 +17,15 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Stored {
+    /// Begins to offload the closed ledgers before a place.
+    pub(crate) fn ask_offload(&mut self, cx: &TopicContext, before: Position) -> Result<(), OffloadAskError> {
+        self.log
+            .ledger
+            .ask_offload(before, &cx.offload_policy(), clock::wall_ms())?;
+        self.log.maintain(cx);
+        Ok(())
+    }
+
     /// Has the log look at what is to be offloaded, deleted or cleaned up; that runs off the path.
     pub(super) fn offload_soon(&mut self, cx: &TopicContext) {
         if !self.closing {
@@ -28,23 +37,6 @@ impl Stored {
 }
 
 impl Topic {
-    /// Begins to offload the closed ledgers before a place.
-    pub(crate) fn ask_offload(&self, before: Position) -> Result<(), OffloadAskError> {
-        let mut state = self.state.borrow_mut();
-        state
-            .stored
-            .log
-            .ledger
-            .ask_offload(before, &self.cx.offload_policy(), clock::wall_ms())?;
-        state.stored.log.maintain(&self.cx);
-        Ok(())
-    }
-
-    /// What came of it.
-    pub(crate) fn offload_status(&self) -> OffloadStatus {
-        self.state.borrow().stored.log.ledger.offload_status()
-    }
-
     /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.
     pub(super) async fn stop_offload(&self) {
         self.state.borrow_mut().stored.log.ledger.stop_offload();

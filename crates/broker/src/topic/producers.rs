@@ -8,7 +8,7 @@ use std::time::Duration;
 use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
-use super::{Publishing, Stored, Topic, TopicContext};
+use super::{Publishing, State, Stored, Topic, TopicContext};
 use crate::error::ProducerError;
 use crate::ids::{ConnectionId, IdMap, ProducerKey};
 use crate::shard::{ConnectionEvent, Message, ProducerRef};
@@ -402,6 +402,18 @@ impl Stored {
     }
 }
 
+impl State {
+    /// A producer left.
+    pub(super) fn on_close_producer(&mut self, cx: &TopicContext, key: ProducerKey) {
+        self.let_through_of(cx, key);
+        let is_closing = self.stored.closing;
+        let producers = &mut self.stored.publishing.producers;
+        if producers.remove(key) && !is_closing {
+            producers.pass_turn(cx);
+        }
+    }
+}
+
 impl Topic {
     /// Lets a producer in, or says why not.
     pub(crate) async fn add_producer(
@@ -415,7 +427,7 @@ impl Topic {
             match admission {
                 Admission::Granted(grant) => {
                     if let Err(error) = self.store_epoch().await {
-                        self.on_close_producer(grant.key);
+                        self.state.borrow_mut().on_close_producer(&self.cx, grant.key);
                         return Err(error);
                     }
                     return Ok(grant);
@@ -448,17 +460,6 @@ impl Topic {
             }
         }
         Ok(())
-    }
-
-    /// A producer left.
-    pub(super) fn on_close_producer(&self, key: ProducerKey) {
-        let mut state = self.state.borrow_mut();
-        self.let_through_of(&mut state, key);
-        let is_closing = state.stored.closing;
-        let producers = &mut state.stored.publishing.producers;
-        if producers.remove(key) && !is_closing {
-            producers.pass_turn(&self.cx);
-        }
     }
 
     /// A topic epoch is a promise to the producer that holds it: it is stored before it is told.
@@ -498,7 +499,7 @@ impl Topic {
             }
         }
         if turn.send(epoch).is_err() {
-            self.on_close_producer(key);
+            self.state.borrow_mut().on_close_producer(&self.cx, key);
         }
     }
 }

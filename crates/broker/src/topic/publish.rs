@@ -146,7 +146,7 @@ impl Publishing {
                     return;
                 };
                 let outcome = durable.reaches(first).await.map(|()| durable.end());
-                if !me.on_durable(outcome) {
+                if !me.state.borrow_mut().on_durable(&me.cx, outcome) {
                     return;
                 }
             }
@@ -208,7 +208,7 @@ impl Publishing {
 }
 
 impl Stored {
-    /// Appends entries of one producer; see [`Topic::append_all`].
+    /// Appends entries of one producer; see [`State::append_all`].
     fn append_all(&mut self, cx: &TopicContext, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
         let Self {
             log,
@@ -229,47 +229,46 @@ impl Stored {
     }
 }
 
-impl Topic {
+impl State {
     /// Appends entries of one producer. Sends for a producer that is gone are dropped: it was told so, and the client
     /// sends them again. The caller maintains and watches afterwards.
     pub(super) fn append_all(
-        &self,
-        state: &mut State,
+        &mut self,
+        cx: &TopicContext,
         from: ConnectionId,
         key: ProducerKey,
         entries: Vec<Publish>,
     ) {
-        if self.cx.is_non_persistent() && state.stored.publishing.producers.get_mut(key).is_some() {
-            return self.pass_on(state, key, entries);
+        if cx.is_non_persistent() && self.stored.publishing.producers.get_mut(key).is_some() {
+            return self.pass_on(cx, key, entries);
         }
-        state.stored.append_all(&self.cx, from, key, entries);
+        self.stored.append_all(cx, from, key, entries);
     }
 
     /// The durable end moved, or never will again. Returns whether to go on waiting.
-    fn on_durable(&self, outcome: Result<Ordinal, DurableError>) -> bool {
-        let mut state = self.state.borrow_mut();
+    fn on_durable(&mut self, cx: &TopicContext, outcome: Result<Ordinal, DurableError>) -> bool {
         let end = match outcome {
             Ok(end) => end,
             Err(error) => {
-                state
-                    .stored
+                self.stored
                     .publishing
-                    .fail(&self.cx, &chain(&error), error.is_transient());
+                    .fail(cx, &chain(&error), error.is_transient());
                 return false;
             }
         };
-        let state = &mut *state;
-        let shards = state.attached.links.len();
-        let entries = state.stored.publishing.answer_durable(&self.cx, end, shards);
+        let shards = self.attached.links.len();
+        let entries = self.stored.publishing.answer_durable(cx, end, shards);
         if !entries.is_empty() {
-            let table = state.stored.log.ledger.table();
-            state.attached.links.feed(&self.cx, &table, &entries);
+            let table = self.stored.log.ledger.table();
+            self.attached.links.feed(cx, &table, &entries);
         }
-        state.stored.log.maintain(&self.cx);
-        state.attached.run_dispatchers(&self.cx, &mut state.stored);
-        state.stored.publishing.go_on()
+        self.stored.log.maintain(cx);
+        self.attached.run_dispatchers(cx, &mut self.stored);
+        self.stored.publishing.go_on()
     }
+}
 
+impl Topic {
     /// A feed needs entries: from the cache at once, else from the log.
     pub(super) fn on_read(&self, shard: ShardId, from: Ordinal, entries_max: usize, bytes_max: usize) {
         let Some(me) = self.cx.me() else { return };

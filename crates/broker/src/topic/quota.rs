@@ -13,6 +13,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
+use super::reads::LogReads;
 use super::retire::bytes_after;
 use super::subscription::{Body, Subscription};
 use super::{State, Topic};
@@ -52,6 +53,25 @@ impl Over {
     fn action(self) -> QuotaAction {
         let (Self::Size(quota) | Self::Age(quota)) = self;
         quota.action
+    }
+}
+
+impl LogReads<'_> {
+    /// When the entry at a place was published, or the first one behind it that can be read. `None`: there is none.
+    async fn published_at_or_after(&self, place: Ordinal) -> Result<Option<u64>, CursorError> {
+        let mut search = Search::new(place, self.state.borrow().stored.log.ledger.durable_end(), place);
+        let mut published_ms = None;
+        while let Some(at) = search.look() {
+            search.note(match self.look_at(at).await? {
+                Look::Entry(entry) => {
+                    published_ms = Some(entry.facts.publish_time_ms);
+                    Seen::Found
+                }
+                Look::Nothing => Seen::Before,
+                Look::Unreadable => Seen::Unreadable,
+            });
+        }
+        Ok(published_ms)
     }
 }
 
@@ -137,7 +157,7 @@ impl Topic {
             }
             place?
         };
-        let published_ms = match self.published_at_or_after(place).await {
+        let published_ms = match self.reads().published_at_or_after(place).await {
             Ok(published_ms) => published_ms?,
             Err(error) => {
                 tracing::warn!(topic = %self.cx.name, %error, "cannot tell the age of the backlog");
@@ -154,23 +174,6 @@ impl Topic {
             subscription,
         });
         Some(published_ms)
-    }
-
-    /// When the entry at a place was published, or the first one behind it that can be read. `None`: there is none.
-    async fn published_at_or_after(&self, place: Ordinal) -> Result<Option<u64>, CursorError> {
-        let mut search = Search::new(place, self.durable_end(), place);
-        let mut published_ms = None;
-        while let Some(at) = search.look() {
-            search.note(match self.look_at(at).await? {
-                Look::Entry(entry) => {
-                    published_ms = Some(entry.facts.publish_time_ms);
-                    Seen::Found
-                }
-                Look::Nothing => Seen::Before,
-                Look::Unreadable => Seen::Unreadable,
-            });
-        }
-        Ok(published_ms)
     }
 
     /// Moves the slowest cursors on: to nine tenths of what the quota allows, so that it is not exceeded at once again.
@@ -212,7 +215,9 @@ impl Topic {
 
     /// Resolves when what stream consumers and dispatchers have acknowledged until now is known here.
     pub(super) async fn hear_listeners(&self) {
-        self.flush_all();
+        if self.with_attached(super::Attached::flush_all) {
+            self.start_commit();
+        }
         let (Some(shard), id) = (self.cx.shard(), self.cx.id) else {
             return;
         };

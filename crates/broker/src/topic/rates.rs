@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::Topic;
+use super::State;
 use crate::feed::Sent;
 use pharos_runtime::clock;
 
@@ -75,16 +75,15 @@ impl RateWindow {
     }
 }
 
-impl Topic {
+impl State {
     /// Notes the counters of publishing, and lets the log's cache go of what is old.
-    pub(crate) fn sample(&self) {
-        let mut state = self.state.borrow_mut();
+    pub(crate) fn sample(&mut self) {
         let total = Sent {
-            messages: state.stored.publishing.counters.messages_in,
-            bytes: state.stored.publishing.counters.bytes_in,
+            messages: self.stored.publishing.counters.messages_in,
+            bytes: self.stored.publishing.counters.bytes_in,
         };
-        state.stored.publishing.rate_in.sample(clock::wall_ms(), total);
-        state.stored.log.ledger.age_cache();
+        self.stored.publishing.rate_in.sample(clock::wall_ms(), total);
+        self.stored.log.ledger.age_cache();
     }
 }
 

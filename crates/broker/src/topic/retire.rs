@@ -8,7 +8,7 @@ use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
 use super::subscription::Body;
-use super::{Attached, Stored, Topic, TopicContext};
+use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
 use crate::time::millis;
 
 /// How long a topic that closes waits for the engine. Longer than the engine waits for room.
@@ -39,9 +39,48 @@ impl Stored {
             self.log.maintain(cx);
         }
     }
+
+    /// Gives up closed ledgers that are not needed, now.
+    pub(crate) fn trim_now(&mut self, cx: &TopicContext) {
+        self.trim_soon(cx);
+        self.log.maintain(cx);
+    }
+
+    /// As [`trim_now`](Self::trim_now), but whatever retention says.
+    pub(crate) fn discard(&mut self, cx: &TopicContext) {
+        let acked_below = self.acked_below();
+        self.log
+            .ledger
+            .trim(acked_below, Retention::NONE, clock::wall_ms());
+        self.log.maintain(cx);
+    }
+}
+
+impl Publishing {
+    /// What resolves, by being dropped, when everything appended is durable and answered, or never will be; `None` when that is
+    /// so. An engine that says neither for long is left to itself: its entries are found or not when the log is opened again.
+    fn drained(&mut self) -> Option<oneshot::Receiver<()>> {
+        if self.fault.is_some() || self.pending.is_empty() {
+            return None;
+        }
+        let (sender, drained) = oneshot::channel();
+        self.draining.push(sender);
+        Some(drained)
+    }
 }
 
 impl Attached {
+    /// Queues every cursor of a dispatched subscription for the log that changed. Returns whether one did.
+    pub(super) fn flush_all(&mut self, cx: &TopicContext, stored: &mut Stored) -> bool {
+        let mut names: Vec<_> = self.subscriptions.keys().cloned().collect();
+        names.sort_unstable();
+        let mut any = false;
+        for name in names {
+            any |= self.flush_dispatched(cx, stored, &name);
+        }
+        any
+    }
+
     /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
     pub(super) fn forget_trimmed(&mut self, first: Ordinal) {
         for subscription in self.subscriptions.values_mut() {
@@ -52,44 +91,44 @@ impl Attached {
     }
 }
 
-impl Topic {
-    pub(super) fn on_maintained(&self, done: MaintenanceDone) {
-        let mut state = self.state.borrow_mut();
-        match state.stored.log.ledger.on_maintenance(done, clock::wall_ms()) {
+impl State {
+    pub(super) fn on_maintained(&mut self, cx: &TopicContext, done: MaintenanceDone) {
+        match self.stored.log.ledger.on_maintenance(done, clock::wall_ms()) {
             MaintenanceEvent::Nothing => {}
             MaintenanceEvent::RolledOver => {
-                state.stored.trim_soon(&self.cx);
-                state.stored.offload_soon(&self.cx);
+                self.stored.trim_soon(cx);
+                self.stored.offload_soon(cx);
             }
             MaintenanceEvent::Trimmed(ledgers) => {
-                tracing::debug!(topic = %self.cx.name, count = ledgers.len(), "trimmed");
-                let first = state.stored.log.ledger.first();
-                state.attached.forget_trimmed(first);
-                state.stored.offload_soon(&self.cx);
+                tracing::debug!(topic = %cx.name, count = ledgers.len(), "trimmed");
+                let first = self.stored.log.ledger.first();
+                self.attached.forget_trimmed(first);
+                self.stored.offload_soon(cx);
             }
             MaintenanceEvent::Offloaded(ledger) => {
-                tracing::info!(topic = %self.cx.name, %ledger, "offloaded");
-                state.stored.offload_soon(&self.cx);
+                tracing::info!(topic = %cx.name, %ledger, "offloaded");
+                self.stored.offload_soon(cx);
             }
             MaintenanceEvent::Terminated(last) => {
-                state.stored.log.on_terminated(last);
-                state.attached.links.terminated(&self.cx);
-                state.stored.publishing.close_all_producers(&self.cx);
+                self.stored.log.on_terminated(last);
+                self.attached.links.terminated(cx);
+                self.stored.publishing.close_all_producers(cx);
             }
             MaintenanceEvent::Retrying(error) => {
-                tracing::warn!(topic = %self.cx.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
+                tracing::warn!(topic = %cx.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
             }
             MaintenanceEvent::Failed(error) => {
-                state
-                    .stored
+                self.stored
                     .publishing
-                    .fail(&self.cx, &super::publish::chain(&error), error.is_transient());
+                    .fail(cx, &super::publish::chain(&error), error.is_transient());
             }
         }
-        state.stored.log.maintain(&self.cx);
-        state.stored.publishing.watch(&self.cx);
+        self.stored.log.maintain(cx);
+        self.stored.publishing.watch(cx);
     }
+}
 
+impl Topic {
     /// Once in a while: ages of ledgers, retention, absent consumers.
     pub(crate) fn on_tick(&self) {
         let now_ms = clock::wall_ms();
@@ -113,27 +152,17 @@ impl Topic {
     pub(crate) async fn close(&self) {
         self.close_clients().await;
         self.stop_offload().await;
-        self.flush_all();
+        if self.with_attached(Attached::flush_all) {
+            self.start_commit();
+        }
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.cx.name, error, "cursors could not be stored at close");
         }
         // The log itself is simply let go: the next opening finds its end.
-        self.drain().await;
-    }
-
-    /// Resolves when everything appended is durable and answered, or never will be. An engine that says neither for long is left
-    /// to itself: its entries are found or not when the log is opened again.
-    async fn drain(&self) {
-        let (sender, drained) = oneshot::channel();
+        let drained = self.state.borrow_mut().stored.publishing.drained();
+        if let Some(drained) = drained
+            && tokio::time::timeout(DRAIN_MAX, drained).await.is_err()
         {
-            let mut state = self.state.borrow_mut();
-            if state.stored.publishing.fault.is_some() || state.stored.publishing.pending.is_empty() {
-                return;
-            }
-            state.stored.publishing.draining.push(sender);
-        }
-        // Resolved by being dropped.
-        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
             tracing::warn!(topic = %self.cx.name, "closed before its last messages were durable");
         }
     }
@@ -155,21 +184,6 @@ impl Topic {
         for leaving in leaving {
             // Resolved by being dropped: the consumer is gone.
             let _ = leaving.await;
-        }
-    }
-
-    pub(super) fn flush_all(&self) {
-        let mut names: Vec<_> = self
-            .state
-            .borrow()
-            .attached
-            .subscriptions
-            .keys()
-            .cloned()
-            .collect();
-        names.sort_unstable();
-        for name in names {
-            self.flush_dispatched(&name);
         }
     }
 

@@ -8,6 +8,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::absence::Presence;
 use super::create::NewSubscription;
 use super::cursor_store;
+use super::reads::LogReads;
 use super::request::StartAt;
 use super::subscription::{Body, CursorPlace};
 use super::{Attached, Stored, Topic, TopicContext};
@@ -181,6 +182,17 @@ impl Attached {
     }
 }
 
+impl LogReads<'_> {
+    /// The first entry published at or after a time.
+    pub(crate) async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
+        let codec = self.cx.codec;
+        let is_due = move |payload: &bytes::Bytes| codec.facts(payload).publish_time_ms >= time_ms;
+        let find = self.state.borrow().stored.log.ledger.find_first(is_due);
+        find.await
+            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
+    }
+}
+
 impl Topic {
     /// Marks everything before `to` as acknowledged, without disturbing the consumers.
     pub(crate) fn skip_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
@@ -274,7 +286,7 @@ impl Topic {
     ) -> Result<(), CursorError> {
         let (place, remaining) = match to {
             SeekTo::Place { at, remaining } => (self.state.borrow().stored.log.start_of(at), remaining),
-            SeekTo::Time(time_ms) => (self.find_by_time(time_ms).await?, Vec::new()),
+            SeekTo::Time(time_ms) => (self.reads().find_by_time(time_ms).await?, Vec::new()),
         };
         let leaving = {
             let mut state = self.state.borrow_mut();
@@ -299,15 +311,6 @@ impl Topic {
             attached.move_resting(cx, stored, name, only.map(|(_, member)| member), &acks);
         });
         self.commit_cursors().await.map_err(CursorError::Storage)
-    }
-
-    /// The first entry published at or after a time.
-    pub(crate) async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
-        let codec = self.cx.codec;
-        let is_due = move |payload: &bytes::Bytes| codec.facts(payload).publish_time_ms >= time_ms;
-        let find = self.state.borrow().stored.log.ledger.find_first(is_due);
-        find.await
-            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
     }
 
     /// Deletes the subscription of a consumer.

@@ -3,7 +3,7 @@
 use pharos_types::Ordinal;
 
 use super::subscription::{Body, CursorPlace};
-use super::{Attached, Stored, Topic};
+use super::{Attached, State, Stored};
 use crate::error::CursorError;
 use crate::ids::ConsumerKey;
 
@@ -35,21 +35,16 @@ impl Attached {
     }
 }
 
-impl Topic {
+impl State {
     /// Numbers of one consumer.
     pub(crate) fn consumer_numbers(
         &self,
         key: ConsumerKey,
         listening: Option<Ordinal>,
     ) -> Result<ConsumerNumbers, CursorError> {
-        let state = self.state.borrow();
-        let consumer = state
-            .attached
-            .consumers
-            .get(&key)
-            .ok_or(CursorError::NoConsumer)?;
-        let end = state.stored.log.ledger.durable_end();
-        let subscription = state
+        let consumer = self.attached.consumers.get(&key).ok_or(CursorError::NoConsumer)?;
+        let end = self.stored.log.ledger.durable_end();
+        let subscription = self
             .attached
             .subscriptions
             .get(&consumer.subscription)
@@ -66,7 +61,7 @@ impl Topic {
             });
         }
         let acked_to = listening
-            .or_else(|| state.attached.acked_to(&state.stored, key))
+            .or_else(|| self.attached.acked_to(&self.stored, key))
             .unwrap_or(end);
         Ok(ConsumerNumbers {
             unacked_messages: 0,

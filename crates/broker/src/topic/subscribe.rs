@@ -90,6 +90,7 @@ impl Topic {
                 }
                 Step::Rewind(time_ms) => {
                     let to = self
+                        .reads()
                         .find_by_time(time_ms)
                         .await
                         .map_err(|e| SubscribeError::Storage(e.to_string()))?;
@@ -125,8 +126,7 @@ impl Topic {
             }
             None => {}
         }
-        drop(state);
-        Ok(self.is_idle())
+        Ok(state.is_idle())
     }
 
     /// Whether a subscription that a producer brings exists, or could be created now. Changes nothing.
@@ -349,7 +349,9 @@ impl Attached {
         let key = cx.consumer_key();
         let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
         self.enlist(request, key, name, SubscriptionType::Failover);
-        let chosen = self.chosen_active(cx, &request.subscription) == Some(key);
+        let chosen = self.subscriptions.get(&request.subscription);
+        let chosen =
+            chosen.and_then(|subscription| subscription.chosen_active(cx, &self.consumers)) == Some(key);
         let at_once = cx
             .shard()
             .is_some_and(|shard| shard.shared.options.failover_delay.is_zero());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pharos_runtime::{Nanos, clock, spawn_local};
 
-use super::{Publishing, State, Topic, TopicContext};
+use super::{Publishing, State, TopicContext};
 use crate::ids::{ConnectionId, ProducerKey};
 use crate::shard::Publish;
 use pharos_catalog::policy::PublishRateLimit;
@@ -72,6 +72,22 @@ impl Throttle {
 }
 
 impl Publishing {
+    fn let_through_after(&mut self, cx: &TopicContext, wait: Duration) {
+        let Some(me) = cx.me() else { return };
+        if std::mem::replace(&mut self.throttle.is_timed, true) {
+            return;
+        }
+        self.throttle.times += 1;
+        spawn_local(async move {
+            tokio::time::sleep(wait).await;
+            let mut state = me.state.borrow_mut();
+            state.stored.publishing.throttle.is_timed = false;
+            state.let_through(&me.cx);
+            state.stored.log.maintain(&me.cx);
+            state.stored.publishing.watch(&me.cx);
+        });
+    }
+
     /// Producers were closed: their clients send again what waited, so it is dropped here.
     pub(super) fn drop_held(&mut self, cx: &TopicContext) {
         for (from, _, entries) in std::mem::take(&mut self.throttle.held) {
@@ -82,65 +98,52 @@ impl Publishing {
     }
 }
 
-impl Topic {
+impl State {
     /// Appends entries of one producer, now or when the topic's publish rate lets them.
-    pub(super) fn on_publish(&self, from: ConnectionId, key: ProducerKey, entries: Vec<Publish>) {
-        let mut state = self.state.borrow_mut();
-        if state.stored.rules.publish_rate.is_off() && state.stored.publishing.throttle.held.is_empty() {
-            self.append_all(&mut state, from, key, entries);
+    pub(super) fn on_publish(
+        &mut self,
+        cx: &TopicContext,
+        from: ConnectionId,
+        key: ProducerKey,
+        entries: Vec<Publish>,
+    ) {
+        if self.stored.rules.publish_rate.is_off() && self.stored.publishing.throttle.held.is_empty() {
+            self.append_all(cx, from, key, entries);
         } else {
-            state
-                .stored
+            self.stored
                 .publishing
                 .throttle
                 .held
                 .push_back((from, key, entries));
-            self.let_through(&mut state);
+            self.let_through(cx);
         }
-        state.stored.log.maintain(&self.cx);
-        state.stored.publishing.watch(&self.cx);
+        self.stored.log.maintain(cx);
+        self.stored.publishing.watch(cx);
     }
 
     /// Appends what waits, as far as the rate allows; the rest in time.
-    pub(super) fn let_through(&self, state: &mut State) {
-        while let Some((from, key, entries)) = state.stored.publishing.throttle.held.pop_front() {
-            let limit = state.stored.rules.publish_rate;
-            let wait = state.stored.publishing.throttle.wait(limit, clock::now());
+    pub(super) fn let_through(&mut self, cx: &TopicContext) {
+        while let Some((from, key, entries)) = self.stored.publishing.throttle.held.pop_front() {
+            let limit = self.stored.rules.publish_rate;
+            let wait = self.stored.publishing.throttle.wait(limit, clock::now());
             if let Some(wait) = wait {
-                state
-                    .stored
+                self.stored
                     .publishing
                     .throttle
                     .held
                     .push_front((from, key, entries));
-                return self.let_through_after(state, wait);
+                return self.stored.publishing.let_through_after(cx, wait);
             }
             if !limit.is_off() {
-                state.stored.publishing.throttle.take(&entries);
+                self.stored.publishing.throttle.take(&entries);
             }
-            self.append_all(state, from, key, entries);
+            self.append_all(cx, from, key, entries);
         }
-    }
-
-    fn let_through_after(&self, state: &mut State, wait: Duration) {
-        let Some(me) = self.cx.me() else { return };
-        if std::mem::replace(&mut state.stored.publishing.throttle.is_timed, true) {
-            return;
-        }
-        state.stored.publishing.throttle.times += 1;
-        spawn_local(async move {
-            tokio::time::sleep(wait).await;
-            let mut state = me.state.borrow_mut();
-            state.stored.publishing.throttle.is_timed = false;
-            me.let_through(&mut state);
-            state.stored.log.maintain(&me.cx);
-            state.stored.publishing.watch(&me.cx);
-        });
     }
 
     /// A producer leaves: what it sent before goes first, whatever the rate, because it would not be sent again.
-    pub(super) fn let_through_of(&self, state: &mut State, key: ProducerKey) {
-        if state
+    pub(super) fn let_through_of(&mut self, cx: &TopicContext, key: ProducerKey) {
+        if self
             .stored
             .publishing
             .throttle
@@ -150,21 +153,20 @@ impl Topic {
         {
             return;
         }
-        for (from, other, entries) in std::mem::take(&mut state.stored.publishing.throttle.held) {
+        for (from, other, entries) in std::mem::take(&mut self.stored.publishing.throttle.held) {
             if other == key {
-                state.stored.publishing.throttle.take(&entries);
-                self.append_all(state, from, key, entries);
+                self.stored.publishing.throttle.take(&entries);
+                self.append_all(cx, from, key, entries);
             } else {
-                state
-                    .stored
+                self.stored
                     .publishing
                     .throttle
                     .held
                     .push_back((from, other, entries));
             }
         }
-        state.stored.log.maintain(&self.cx);
-        state.stored.publishing.watch(&self.cx);
+        self.stored.log.maintain(cx);
+        self.stored.publishing.watch(cx);
     }
 }
 

@@ -71,30 +71,28 @@ impl Resting {
     }
 }
 
+impl State {
+    /// Whether it has not been used for `idle_after` and nothing is under way.
+    fn may_rest(&self, used_ms: u64, now_ms: u64, idle_after: Duration) -> bool {
+        let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
+        let last_ms = used_ms.max(self.stored.publishing.counters.last_publish_ms);
+        let quiet = !self.stored.log.ledger.is_offloading()
+            && self.stored.publishing.pending.is_empty()
+            && !self.stored.log.is_terminating()
+            && self.stored.publishing.fault.is_none();
+        quiet
+            && !self.stored.closing
+            && self.stored.publishing.producers.len() == 0
+            && self.attached.consumers.is_empty()
+            && !is_clock_running(self)
+            && now_ms.saturating_sub(last_ms) >= idle_after_ms
+    }
+}
+
 impl Topic {
     /// Notes that the topic was asked for.
     pub(super) fn touch(&self) {
         self.used_ms.set(clock::wall_ms());
-    }
-
-    /// Whether it has not been used for `idle_after` and nothing is under way.
-    fn may_rest(&self, now_ms: u64, idle_after: Duration) -> bool {
-        let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
-        let state = self.state.borrow();
-        let last_ms = self
-            .used_ms
-            .get()
-            .max(state.stored.publishing.counters.last_publish_ms);
-        let quiet = !state.stored.log.ledger.is_offloading()
-            && state.stored.publishing.pending.is_empty()
-            && !state.stored.log.is_terminating()
-            && state.stored.publishing.fault.is_none();
-        quiet
-            && !state.stored.closing
-            && state.stored.publishing.producers.len() == 0
-            && state.attached.consumers.is_empty()
-            && !is_clock_running(&state)
-            && now_ms.saturating_sub(last_ms) >= idle_after_ms
     }
 }
 
@@ -132,7 +130,12 @@ impl Shard {
         };
         for topic in self.topics.all() {
             let persistent = topic.cx.name.domain() == Domain::Persistent;
-            if persistent && topic.may_rest(clock::wall_ms(), idle_after) {
+            if persistent
+                && topic
+                    .state
+                    .borrow()
+                    .may_rest(topic.used_ms.get(), clock::wall_ms(), idle_after)
+            {
                 self.put_to_rest(&topic, true).await;
             }
         }
@@ -185,7 +188,11 @@ impl Shard {
             // Without subscriptions no consumer is absent. It is left as it was found, whatever else would be done to a topic
             // that is not used.
             let has_subscriptions = !topic.state.borrow().attached.subscriptions.is_empty();
-            if topic.may_rest(clock::wall_ms(), Duration::ZERO) {
+            if topic
+                .state
+                .borrow()
+                .may_rest(topic.used_ms.get(), clock::wall_ms(), Duration::ZERO)
+            {
                 self.put_to_rest(&topic, has_subscriptions).await;
             }
         }
