@@ -4,21 +4,25 @@
 //! confirmed in their order. A recovery fences the writer first, finds the last entry that can have been confirmed,
 //! and seals the ledger. Bookies and the layout of the metadata are Apache's, unchanged.
 //!
-//! What is here so far: the bookie protocol ([`wire`]), entries and their digests, the metadata of ledgers, and the algorithms
-//! ([`machine`]) as state machines without I/O.
+//! From the outside in: [`BookKeeper`] is the engine behind the contract of `ledger`; [`machine`] decides, without I/O; [`wire`] and
+//! [`Digester`] are the bytes; [`metadata`] is where a ledger's bookies are written down.
 
 #![forbid(unsafe_code)]
 
+mod bookies;
 mod call;
 mod digest;
+mod engine;
 mod entry;
 pub mod machine;
 pub mod metadata;
+mod net;
 mod quorum;
 pub mod wire;
 
 pub use call::CallError;
 pub use digest::{DigestType, MasterKey};
+pub use engine::{BookKeeper, Options, StartError};
 pub use entry::{Digester, Entry, EntryError, EntryHeader, PackedEntry};
 pub use metadata::{BookieId, LedgerMetadata, LedgerStore};
 pub use quorum::{BadQuorum, ENSEMBLE_MAX, Positions, Quorum};

@@ -36,6 +36,13 @@ pub struct BadQuorum {
 }
 
 impl Quorum {
+    /// Three copies, two of which must be on disk: one bookie may be slow or gone.
+    pub const THREE_TWO: Self = Self {
+        ensemble: 3,
+        write: 3,
+        ack: 2,
+    };
+
     /// Bookies used, copies of each entry, and how many of them must have it.
     ///
     /// # Errors

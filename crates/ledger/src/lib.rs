@@ -163,7 +163,8 @@ pub trait LedgerEngine: Send + Sync {
 
     /// Reads entries from `first` on, in order: at least one when `first` exists, then as many as fit in
     /// `entries_max` and `bytes_max`, or fewer of at least 512 KiB together, where the engine has no more of them at
-    /// hand. Works on open (durable part) and sealed ledgers. Empty when `first` is at or beyond the readable end.
+    /// hand. Works on sealed ledgers and on open ones; of those, an engine shows the durable part, or less of it while the writer
+    /// is in another process. Empty when `first` is at or beyond the readable end.
     ///
     /// # Errors
     /// [`ReadError::Damaged`] names the entry whose checksum failed; entries before it are returned by a call

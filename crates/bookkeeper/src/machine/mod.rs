@@ -4,8 +4,8 @@
 //! ask for and brings the answers, in any order, late, or never; time-outs are answers as well. So the same code runs against
 //! bookies and inside a simulation.
 //!
-//! [`Writer`]: the one writer of a ledger. [`Recovery`]: fences a writer, finds the end, seals. [`EntryRead`]: one entry from
-//! whichever bookie has it. [`LacRead`]: how far an open ledger of another writer is confirmed.
+//! [`Writer`]: the one writer of a ledger. [`Recovery`]: fences a writer, finds the end, seals. [`EntryRead`]: one entry from a
+//! bookie that has it. [`LacRead`]: how far an open ledger of another writer is confirmed.
 
 mod adds;
 mod read;

@@ -1,0 +1,441 @@
+//! The engine: ledgers of a cluster behind the contract of `ledger`.
+//!
+//! One thread carries all connections, time-outs and metadata writes. Appends do not pass through it on their way out: the caller's
+//! thread packs the entry and puts it into the connections' queues. Answers step the machines on the engine's thread.
+//!
+//! Locks: a ledger's machine first, then that of a connection or of the directory; none is held while a reply is given.
+//!
+//! [`Durability`](pharos_ledger::Durability) asks for nothing weaker than `Sync` here: when an entry counts as stored is up to the
+//! journal settings of its bookies.
+
+mod reading;
+mod recovering;
+mod writing;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use pharos_ledger::{
+    BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError, ReadEntry,
+    ReadError, Sealed, StorageFault,
+};
+use pharos_metadata::{MetadataStore, Version, WriteError};
+use pharos_runtime::{ShardThread, clock, spawn_local, spawn_shard};
+use pharos_types::{EntryId, LedgerId};
+use tokio::sync::oneshot;
+
+use crate::bookies::Directory;
+use crate::digest::DigestType;
+use crate::entry::Digester;
+use crate::machine::{EnsembleChange, MetadataAnswer, Writer};
+use crate::metadata::{BookieId, LedgerMetadata, LedgerStore, Segment, State, StoreError};
+use crate::net::{Connection, Limits, Mailbox, Reply};
+use crate::quorum::Quorum;
+use crate::wire::Request;
+use writing::{Handle, Writing};
+
+/// Closed ledgers whose metadata is remembered.
+const REMEMBERED_MAX: usize = 10_000;
+/// How long the metadata store is left alone after it failed.
+const STORE_PAUSE: Duration = Duration::from_millis(200);
+
+/// How an engine writes and reads.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of new ledgers.
+    pub quorum: Quorum,
+    /// Of new ledgers.
+    pub digest: DigestType,
+    /// Of new ledgers; Pulsar's is empty.
+    pub password: Bytes,
+    /// Stands in the metadata of new ledgers.
+    pub custom: BTreeMap<String, Bytes>,
+    /// When a bookie that fails is exchanged.
+    pub change: EnsembleChange,
+    /// How long a bookie may take to store an entry.
+    pub add_timeout: Duration,
+    /// How long a bookie may take to give one.
+    pub read_timeout: Duration,
+    /// After this time another bookie is asked for the same entry as well.
+    pub speculative_after: Duration,
+    /// How long connecting to a bookie may take.
+    pub connect_timeout: Duration,
+    /// How long a bookie that failed gets nothing new, if there are others.
+    pub quarantine: Duration,
+    /// Payload bytes that may wait for their ack quorum, over all ledgers. More are refused as `Overloaded`.
+    pub pending_bytes_max: usize,
+    /// Bytes that may wait for one bookie; beyond, it counts as failed.
+    pub bookie_queue_bytes_max: usize,
+    /// Largest entry. Bookies take frames of 5 MiB unless they are told otherwise.
+    pub entry_bytes_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            quorum: Quorum::THREE_TWO,
+            digest: DigestType::Crc32c,
+            password: Bytes::new(),
+            custom: BTreeMap::new(),
+            change: EnsembleChange::AtOnce,
+            add_timeout: Duration::from_secs(5),
+            read_timeout: Duration::from_secs(5),
+            speculative_after: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(5),
+            quarantine: Duration::from_mins(30),
+            pending_bytes_max: 256 << 20,
+            bookie_queue_bytes_max: 64 << 20,
+            entry_bytes_max: 5 << 20,
+        }
+    }
+}
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The metadata store does not say which bookies there are.
+    #[error("cannot ask for bookies")]
+    Metadata(#[from] pharos_metadata::ReadError),
+    /// The system refused a thread.
+    #[error("cannot start a thread")]
+    Thread(#[from] std::io::Error),
+}
+
+/// An engine on a cluster of bookies.
+pub struct BookKeeper {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<ShardThread>>,
+}
+
+/// What all ledgers of an engine share.
+struct Inner {
+    options: Options,
+    store: LedgerStore,
+    directory: Directory,
+    connections: Mutex<HashMap<BookieId, Connection>>,
+    /// For the engine's thread.
+    work: Mailbox<Work>,
+    /// Ledgers that are written here.
+    writers: Mutex<HashMap<LedgerId, Weak<Writing>>>,
+    /// Metadata that does not change any more, but for bookies that auto-recovery exchanges.
+    closed: Mutex<HashMap<LedgerId, Arc<LedgerMetadata>>>,
+    /// Payload bytes that wait for their ack quorum.
+    pending_bytes: AtomicUsize,
+    /// Why nothing is taken any more.
+    ended: Mutex<Option<Arc<StorageFault>>>,
+}
+
+enum Work {
+    Run(BoxFuture<'static, ()>),
+    Connect(BookieId, Connection),
+    End,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl BookKeeper {
+    /// Starts an engine on the cluster whose metadata is below `root` (usually `ledgers`) of `store`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start(
+        options: Options,
+        store: Arc<dyn MetadataStore>,
+        root: &str,
+    ) -> Result<Self, StartError> {
+        let inner = Arc::new(Inner {
+            options,
+            store: LedgerStore::new(store, root),
+            directory: Directory::default(),
+            connections: Mutex::default(),
+            work: Mailbox::default(),
+            writers: Mutex::default(),
+            closed: Mutex::default(),
+            pending_bytes: AtomicUsize::new(0),
+            ended: Mutex::default(),
+        });
+        inner.ask_for_bookies().await?;
+        let carried = Arc::clone(&inner);
+        let thread = spawn_shard("bookkeeper".to_owned(), move || carried.carry())?;
+        Ok(Self {
+            inner,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Bookies that take writes now.
+    #[must_use]
+    pub fn bookies(&self) -> usize {
+        self.inner.directory.count()
+    }
+
+    /// Runs on the engine's thread; `None` when the engine ended meanwhile.
+    async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let (tell, told) = oneshot::channel();
+        self.inner.spawn(async move {
+            // The caller may not wait any more.
+            let _ = tell.send(work.await);
+        });
+        told.await.ok()
+    }
+}
+
+impl Drop for BookKeeper {
+    fn drop(&mut self) {
+        self.inner.work.put(Work::End);
+    }
+}
+
+impl Inner {
+    /// The engine's thread.
+    async fn carry(self: Arc<Self>) {
+        let following = Arc::clone(&self);
+        spawn_local(async move { following.follow_bookies().await });
+        loop {
+            match self.work.take().await {
+                Work::Run(work) => spawn_local(work),
+                Work::Connect(bookie, connection) => {
+                    let inner = Arc::downgrade(&self);
+                    spawn_local(connection.run(move || inner.upgrade()?.directory.address(&bookie)));
+                }
+                Work::End => return,
+            }
+        }
+    }
+
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.work.put(Work::Run(work.boxed()));
+    }
+
+    async fn ask_for_bookies(&self) -> Result<(), pharos_metadata::ReadError> {
+        let prefix = format!("{}/available/", self.store.root());
+        let items = self.store.store().scan(&prefix).await?;
+        self.directory.update(&prefix, &items);
+        Ok(())
+    }
+
+    /// Bookies come and go.
+    async fn follow_bookies(&self) {
+        let prefix = format!("{}/available/", self.store.root());
+        let mut watch = self.store.store().watch(&prefix);
+        loop {
+            while let Err(error) = self.ask_for_bookies().await {
+                tracing::warn!(%error, "cannot ask for bookies");
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+            if watch.next().await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Asks a bookie; `reply` is called on the engine's thread.
+    fn call(&self, bookie: &BookieId, request: &Request, timeout: Duration, reply: Reply) {
+        let connection = {
+            let mut connections = lock(&self.connections);
+            match connections.get(bookie) {
+                Some(connection) => connection.clone(),
+                None => {
+                    let connection = Connection::new(Limits {
+                        connect: self.options.connect_timeout,
+                        pause: Duration::from_millis(500),
+                        queue_bytes_max: self.options.bookie_queue_bytes_max,
+                        frame_bytes_max: self.options.entry_bytes_max.saturating_mul(2).max(1 << 20),
+                    });
+                    connections.insert(bookie.clone(), connection.clone());
+                    self.work.put(Work::Connect(bookie.clone(), connection.clone()));
+                    connection
+                }
+            }
+        };
+        connection.send(request, timeout, reply);
+    }
+
+    /// Writes metadata if `version` is still there, and otherwise says what is there, however long the store takes.
+    async fn put_metadata(
+        &self,
+        ledger: LedgerId,
+        metadata: &LedgerMetadata,
+        version: Version,
+    ) -> MetadataAnswer {
+        match self.store.write(ledger, metadata, version).await {
+            Ok(version) => return MetadataAnswer::Written(version),
+            Err(StoreError::Write(WriteError::Conflict { .. })) => {}
+            Err(error) => {
+                tracing::warn!(%ledger, %error, "cannot write the metadata of a ledger");
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+        }
+        loop {
+            match self.store.read(ledger).await {
+                Ok(current) => return MetadataAnswer::Current(current),
+                Err(error) => tracing::warn!(%ledger, %error, "cannot read the metadata of a ledger"),
+            }
+            tokio::time::sleep(STORE_PAUSE).await;
+        }
+    }
+
+    fn ended(&self) -> Option<Arc<StorageFault>> {
+        lock(&self.ended).clone()
+    }
+
+    fn writer_of(&self, ledger: LedgerId) -> Option<Arc<Writing>> {
+        lock(&self.writers).get(&ledger)?.upgrade()
+    }
+
+    fn remember(&self, ledger: LedgerId, metadata: Arc<LedgerMetadata>) {
+        let mut closed = lock(&self.closed);
+        if closed.len() >= REMEMBERED_MAX {
+            closed.clear();
+        }
+        closed.insert(ledger, metadata);
+    }
+
+    async fn create(self: Arc<Self>) -> Result<Arc<dyn LedgerWriter>, CreateError> {
+        let fault = |cause: &dyn std::fmt::Display| {
+            CreateError::Poisoned(StorageFault::transient("create a ledger", cause))
+        };
+        let options = &self.options;
+        let ensemble = self
+            .directory
+            .ensemble(options.quorum.ensemble())
+            .ok_or_else(|| {
+                let (wanted, found) = (options.quorum.ensemble(), self.directory.count());
+                fault(&format!("{wanted} bookies are needed, {found} take writes"))
+            })?;
+        let metadata = LedgerMetadata {
+            quorum: options.quorum,
+            state: State::Open,
+            segments: vec![Segment {
+                first: EntryId(0),
+                ensemble,
+            }],
+            digest: options.digest,
+            password: options.password.clone(),
+            created_ms: i64::try_from(clock::wall_ms()).ok(),
+            custom: options.custom.clone(),
+            token: Some(0),
+        };
+        let ledger = self.store.next_id().await.map_err(|error| fault(&error))?;
+        let version = self.store.create(ledger, &metadata).await;
+        let version = version.map_err(|error| fault(&error))?;
+        let digester = Digester::new(ledger, metadata.digest, &metadata.password);
+        let writer = Writer::new(digester.clone(), metadata, version, options.change);
+        let writing = Writing::new(ledger, Arc::clone(&self), digester, writer);
+        let mut writers = lock(&self.writers);
+        writers.retain(|_, writer| writer.strong_count() > 0);
+        writers.insert(ledger, Arc::downgrade(&writing));
+        Ok(Arc::new(Handle(writing)))
+    }
+
+    async fn delete(self: Arc<Self>, ledger: LedgerId) -> Result<(), DeleteError> {
+        if let Some(writer) = self.writer_of(ledger) {
+            writer.fence();
+        }
+        lock(&self.closed).remove(&ledger);
+        match self.store.delete(ledger).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(DeleteError::Poisoned(StorageFault::transient(
+                "delete a ledger",
+                error,
+            ))),
+        }
+    }
+}
+
+fn shut_down() -> Arc<StorageFault> {
+    StorageFault::new("use the engine", "it was shut down")
+}
+
+impl LedgerEngine for BookKeeper {
+    fn create(&self, _: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
+        async {
+            if let Some(fault) = self.inner.ended() {
+                return Err(CreateError::Poisoned(fault));
+            }
+            let created = self.run(Arc::clone(&self.inner).create()).await;
+            created.unwrap_or_else(|| Err(CreateError::Poisoned(shut_down())))
+        }
+        .boxed()
+    }
+
+    fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>> {
+        async move {
+            let recovered = self
+                .run(recovering::recover(Arc::clone(&self.inner), ledger))
+                .await;
+            recovered.unwrap_or_else(|| Err(OpenError::Fault(shut_down())))
+        }
+        .boxed()
+    }
+
+    fn read(
+        &self,
+        ledger: LedgerId,
+        first: EntryId,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
+        async move {
+            let bounds = reading::Bounds {
+                first,
+                entries_max,
+                bytes_max,
+            };
+            let read = self
+                .run(reading::read(Arc::clone(&self.inner), ledger, bounds))
+                .await;
+            read.unwrap_or_else(|| Err(ReadError::Fault(shut_down())))
+        }
+        .boxed()
+    }
+
+    fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {
+        async move {
+            if let Some(fault) = self.inner.ended() {
+                return Err(DeleteError::Poisoned(fault));
+            }
+            let deleted = self.run(Arc::clone(&self.inner).delete(ledger)).await;
+            deleted.unwrap_or_else(|| Err(DeleteError::Poisoned(shut_down())))
+        }
+        .boxed()
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LedgerId>, ReadError>> {
+        async {
+            let listed = self.inner.store.list().await;
+            listed.map_err(|error| ReadError::Fault(StorageFault::transient("list ledgers", error)))
+        }
+        .boxed()
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        async {
+            let fault = shut_down();
+            lock(&self.inner.ended).get_or_insert(Arc::clone(&fault));
+            let writers: Vec<_> = lock(&self.inner.writers)
+                .values()
+                .filter_map(Weak::upgrade)
+                .collect();
+            for writer in writers {
+                writer.finish(&fault).await;
+            }
+            for connection in lock(&self.inner.connections).values() {
+                connection.end();
+            }
+            self.inner.work.put(Work::End);
+            let thread = lock(&self.thread).take();
+            if let Some(thread) = thread {
+                // It ends at once; a panic there was logged.
+                let _ = thread.join();
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,265 @@
+//! The writer of a ledger: its machine under a lock, stepped by appends and by answers.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use pharos_ledger::{AppendError, BoxFuture, LedgerWriter, NewEntry, StorageFault, Tail};
+use pharos_types::{EntryId, LedgerId};
+use tokio::sync::watch;
+
+use super::{Inner, lock};
+use crate::call::CallError;
+use crate::entry::Digester;
+use crate::machine::{AddAnswer, AddEffect, Placement, Writer, WriterEffect, WriterError};
+use crate::metadata::LedgerMetadata;
+use crate::wire::{AddRequest, Request, Status};
+
+/// After this time a bookie that must not be exchanged is asked again.
+const RESEND_AFTER: Duration = Duration::from_secs(1);
+
+pub(super) struct Writing {
+    ledger: LedgerId,
+    digester: Digester,
+    inner: Arc<Inner>,
+    machine: Mutex<Machine>,
+    tail: watch::Sender<Tail>,
+    /// How it ended, once it has.
+    end: watch::Sender<Option<Result<(), AppendError>>>,
+}
+
+struct Machine {
+    writer: Writer,
+    /// Payload bytes of the entries that wait, the oldest first.
+    sizes: VecDeque<usize>,
+    confirmed: u64,
+}
+
+/// What the caller of `create` holds.
+pub(super) struct Handle(pub(super) Arc<Writing>);
+
+impl Writing {
+    pub(super) fn new(ledger: LedgerId, inner: Arc<Inner>, digester: Digester, writer: Writer) -> Arc<Self> {
+        Arc::new(Self {
+            ledger,
+            digester,
+            inner,
+            machine: Mutex::new(Machine {
+                writer,
+                sizes: VecDeque::new(),
+                confirmed: 0,
+            }),
+            tail: watch::channel(Tail::default()).0,
+            end: watch::channel(None).0,
+        })
+    }
+
+    /// How far it is confirmed, and where its entries are; for readers in this process.
+    pub(super) fn look(&self) -> (EntryId, LedgerMetadata) {
+        let machine = lock(&self.machine);
+        (machine.writer.confirmed(), machine.writer.metadata().clone())
+    }
+
+    /// The ledger is being recovered or deleted here.
+    pub(super) fn fence(self: &Arc<Self>) {
+        self.step(|writer, _, out| writer.fence(out));
+    }
+
+    /// Waits until nothing is pending, or nothing more will be confirmed; then refuses what comes.
+    pub(super) async fn finish(&self, fault: &Arc<StorageFault>) {
+        let next = lock(&self.machine).writer.next().0;
+        let mut tail = self.tail.subscribe();
+        // Each add has a time-out, so this ends.
+        let _ = tail
+            .wait_for(|tail| tail.durable >= next || tail.failed.is_some())
+            .await;
+        self.tail.send_modify(|tail| {
+            tail.failed.get_or_insert_with(|| Arc::clone(fault));
+        });
+        self.end_with(Err(AppendError::Poisoned(Arc::clone(fault))));
+    }
+
+    fn end_with(&self, end: Result<(), AppendError>) {
+        self.end.send_if_modified(|ended| {
+            let is_first = ended.is_none();
+            ended.get_or_insert(end);
+            is_first
+        });
+    }
+
+    fn step<T>(
+        self: &Arc<Self>,
+        step: impl FnOnce(&mut Writer, &mut dyn Placement, &mut Vec<WriterEffect>) -> T,
+    ) -> T {
+        let mut machine = lock(&self.machine);
+        let mut out = Vec::new();
+        let result = step(&mut machine.writer, &mut &self.inner.directory, &mut out);
+        for effect in out {
+            self.apply(&mut machine, effect);
+        }
+        result
+    }
+
+    fn apply(self: &Arc<Self>, machine: &mut Machine, effect: WriterEffect) {
+        match effect {
+            WriterEffect::Add(add) => self.send(add),
+            WriterEffect::PutMetadata { metadata, version } => {
+                let writing = Arc::clone(self);
+                self.inner.spawn(async move {
+                    let put = writing.inner.put_metadata(writing.ledger, &metadata, version);
+                    let answer = put.await;
+                    writing.step(|writer, placement, out| writer.on_metadata(answer, placement, out));
+                });
+            }
+            WriterEffect::ResendLater { position, bookie } => {
+                let writing = Arc::clone(self);
+                self.inner.spawn(async move {
+                    tokio::time::sleep(RESEND_AFTER).await;
+                    writing.step(|writer, _, out| writer.resend(position, &bookie, out));
+                });
+            }
+            WriterEffect::Confirmed { end } => {
+                while machine.confirmed < end.0 {
+                    machine.confirmed += 1;
+                    self.release(machine.sizes.pop_front().unwrap_or(0));
+                }
+                self.tail.send_modify(|tail| tail.durable = end.0);
+            }
+            WriterEffect::Closed => {
+                let metadata = Arc::new(machine.writer.metadata().clone());
+                self.inner.remember(self.ledger, metadata);
+                self.end_with(Ok(()));
+            }
+            WriterEffect::Failed(error) => {
+                self.release(machine.sizes.drain(..).sum());
+                tracing::warn!(ledger = %self.ledger, %error, "a ledger takes no more entries");
+                let fault = StorageFault::transient("append to a ledger", error);
+                self.tail.send_modify(|tail| tail.failed = Some(fault));
+                self.end_with(Err(self.refusal(error)));
+            }
+        }
+    }
+
+    fn release(&self, bytes: usize) {
+        self.inner.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn send(self: &Arc<Self>, add: AddEffect) {
+        let request = Request::Add(AddRequest {
+            ledger: self.ledger,
+            entry: add.entry,
+            key: self.digester.key(),
+            is_recovery: false,
+            is_deferred_sync: false,
+            body: add.body,
+        });
+        let (writing, bookie) = (Arc::clone(self), add.bookie.clone());
+        let (entry, position) = (add.entry, add.position);
+        let reply = move |result: Result<_, CallError>| {
+            let answer = AddAnswer {
+                position,
+                bookie,
+                entry,
+                result: result.map(drop),
+            };
+            writing.on_add(&answer);
+        };
+        let timeout = self.inner.options.add_timeout;
+        self.inner.call(&add.bookie, &request, timeout, Box::new(reply));
+    }
+
+    fn on_add(self: &Arc<Self>, answer: &AddAnswer) {
+        match &answer.result {
+            Ok(()) | Err(CallError::Refused(Status::Fenced | Status::Unauthorized)) => {}
+            Err(error) => {
+                tracing::debug!(ledger = %self.ledger, bookie = %answer.bookie, %error, "an entry was not stored");
+                self.inner
+                    .directory
+                    .quarantine(&answer.bookie, self.inner.options.quarantine);
+            }
+        }
+        self.step(|writer, placement, out| writer.on_add(answer, placement, out));
+    }
+
+    fn refusal(&self, error: WriterError) -> AppendError {
+        let ledger = self.ledger;
+        match error {
+            WriterError::Fenced => AppendError::Fenced { ledger },
+            WriterError::Unauthorized => {
+                AppendError::Poisoned(StorageFault::new("append to a ledger", error))
+            }
+            WriterError::NotEnoughBookies => AppendError::GivenUp {
+                ledger,
+                fault: StorageFault::transient("append to a ledger", error),
+            },
+        }
+    }
+
+    fn append(self: &Arc<Self>, entry: NewEntry) -> Result<EntryId, AppendError> {
+        let ledger = self.ledger;
+        let options = &self.inner.options;
+        let bytes = entry.payload.len();
+        if bytes > options.entry_bytes_max {
+            return Err(AppendError::TooLarge {
+                bytes,
+                bytes_max: options.entry_bytes_max,
+            });
+        }
+        if let Some(fault) = self.inner.ended() {
+            return Err(AppendError::Poisoned(fault));
+        }
+        let pending = self.inner.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if pending.saturating_add(bytes) > options.pending_bytes_max {
+            self.release(bytes);
+            return Err(AppendError::Overloaded {
+                ledger,
+                bytes_max: options.pending_bytes_max,
+            });
+        }
+        let mut machine = lock(&self.machine);
+        let mut out = Vec::new();
+        let placement = &mut &self.inner.directory;
+        let appended = machine
+            .writer
+            .append(entry.payload, entry.crc32c, placement, &mut out);
+        match appended {
+            Some(_) => machine.sizes.push_back(bytes),
+            None => self.release(bytes),
+        }
+        for effect in out {
+            self.apply(&mut machine, effect);
+        }
+        appended.ok_or_else(|| match machine.writer.error() {
+            Some(error) => self.refusal(error),
+            None => AppendError::Closed { ledger },
+        })
+    }
+}
+
+impl LedgerWriter for Handle {
+    fn id(&self) -> LedgerId {
+        self.0.ledger
+    }
+
+    fn append_entry(&self, entry: NewEntry) -> Result<EntryId, AppendError> {
+        self.0.append(entry)
+    }
+
+    fn tail(&self) -> watch::Receiver<Tail> {
+        self.0.tail.subscribe()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), AppendError>> {
+        async {
+            self.0.step(|writer, _, out| writer.close(out));
+            let mut end = self.0.end.subscribe();
+            let ended = end.wait_for(Option::is_some).await;
+            let ledger = self.0.ledger;
+            let ended = ended.ok().and_then(|end| (*end).clone());
+            ended.unwrap_or(Err(AppendError::Fenced { ledger }))
+        }
+        .boxed()
+    }
+}

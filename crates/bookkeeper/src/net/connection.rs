@@ -1,0 +1,308 @@
+//! One bookie: requests out, answers in, in any order.
+//!
+//! ```text
+//!  send ─► queue (bounded in bytes) ─► socket ─► bookie
+//!            └ waiting: number → deadline, reply ◄──── answers
+//! ```
+//! Every request gets one reply: the answer, or why there is none. Replies are never given while a lock is held nor inside `send`, so
+//! who sends may hold a lock that its reply takes. A bookie that cannot be reached refuses requests at once for a while, instead of
+//! keeping each of them until its time is over.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use pharos_runtime::{Nanos, clock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+
+use crate::call::CallError;
+use crate::wire::{Answer, Frame, Request, Response, Status, next_frame};
+
+/// Bytes taken out of the queue for one write.
+const WRITE_BYTES: usize = 256 << 10;
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What becomes of a request.
+pub(crate) type Reply = Box<dyn FnOnce(Result<Response, CallError>) + Send>;
+
+/// Bounds of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// How long connecting may take.
+    pub(crate) connect: Duration,
+    /// How long a bookie that could not be reached is not tried again.
+    pub(crate) pause: Duration,
+    /// Bytes that may wait to be written.
+    pub(crate) queue_bytes_max: usize,
+    /// Largest answer.
+    pub(crate) frame_bytes_max: usize,
+}
+
+/// Where requests to one bookie are put. Cheap to clone; [`Connection::run`] is its task.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limits: Limits,
+    /// Held for one look or change; never while a reply is given.
+    state: Mutex<State>,
+    /// Something is to be written, to be refused, or the connection is to end.
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Frame>,
+    queue_bytes: usize,
+    waiting: HashMap<u64, Waiting>,
+    /// Requests that are not sent, and why.
+    refused: Vec<(Reply, &'static str)>,
+    txn_next: u64,
+    /// Not tried again before this.
+    pause_until: Option<Nanos>,
+    is_ended: bool,
+}
+
+struct Waiting {
+    deadline: Nanos,
+    reply: Reply,
+}
+
+impl Connection {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                limits,
+                state: Mutex::default(),
+                wake: Notify::new(),
+            }),
+        }
+    }
+
+    /// Queues a request. Never waits, and never gives the reply itself.
+    pub(crate) fn send(&self, request: &Request, timeout: Duration, reply: Reply) {
+        let now = clock::now();
+        let mut state = self.shared.lock();
+        let why = if state.is_ended {
+            Some("the engine was shut down")
+        } else if state.pause_until.is_some_and(|until| now < until) {
+            Some("the bookie cannot be reached")
+        } else if state.queue_bytes > self.shared.limits.queue_bytes_max {
+            Some("too much waits for the bookie")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            state.refused.push((reply, why));
+        } else {
+            let txn = state.txn_next;
+            state.txn_next += 1;
+            let frame = request.encode(txn);
+            state.queue_bytes += frame.bytes();
+            state.queue.push_back(frame);
+            let deadline = Nanos(now.0.saturating_add(nanos(timeout)));
+            state.waiting.insert(txn, Waiting { deadline, reply });
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    /// Ends the task; what waits is refused.
+    pub(crate) fn end(&self) {
+        self.shared.lock().is_ended = true;
+        self.shared.wake.notify_one();
+    }
+
+    /// Connects when there is something to send, until [`end`](Self::end).
+    pub(crate) async fn run(self, address: impl Fn() -> Option<SocketAddr>) {
+        loop {
+            self.shared.refuse();
+            let (is_ended, is_idle) = {
+                let state = self.shared.lock();
+                (state.is_ended, state.queue.is_empty())
+            };
+            if is_ended {
+                self.shared.give_up("the engine was shut down");
+                return;
+            }
+            if is_idle {
+                self.shared.wake.notified().await;
+                continue;
+            }
+            match self.connect(address()).await {
+                Some(stream) => {
+                    self.shared.converse(stream).await;
+                    self.shared.give_up("the connection ended");
+                }
+                None => {
+                    let until = clock::now().0.saturating_add(nanos(self.shared.limits.pause));
+                    self.shared.lock().pause_until = Some(Nanos(until));
+                    self.shared.give_up("the bookie cannot be reached");
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, address: Option<SocketAddr>) -> Option<TcpStream> {
+        let connecting = TcpStream::connect(address?);
+        let stream = tokio::time::timeout(self.shared.limits.connect, connecting).await;
+        let stream = stream.ok()?.ok()?;
+        stream.set_nodelay(true).ok()?;
+        self.shared.lock().pause_until = None;
+        Some(stream)
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those that were refused inside `send`.
+    fn refuse(&self) {
+        let refused = std::mem::take(&mut self.lock().refused);
+        for (reply, why) in refused {
+            reply(Err(CallError::NotSent(why)));
+        }
+    }
+
+    /// Nothing that was sent will be answered, and nothing that waits is sent.
+    fn give_up(&self, why: &'static str) {
+        let waiting = {
+            let mut state = self.lock();
+            state.queue.clear();
+            state.queue_bytes = 0;
+            std::mem::take(&mut state.waiting)
+        };
+        for (_, waiting) in waiting {
+            (waiting.reply)(Err(CallError::NoAnswer(why)));
+        }
+        self.refuse();
+    }
+
+    /// Until either side ends the connection.
+    async fn converse(&self, stream: TcpStream) {
+        let (from, to) = stream.into_split();
+        tokio::select! {
+            () = self.listen(from) => {}
+            () = self.speak(to) => {}
+            () = self.watch_deadlines() => {}
+        }
+    }
+
+    async fn listen(&self, mut from: OwnedReadHalf) {
+        let mut received = BytesMut::with_capacity(64 << 10);
+        loop {
+            match from.read_buf(&mut received).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            loop {
+                let answer = match next_frame(&mut received, self.limits.frame_bytes_max) {
+                    Ok(None) => break,
+                    Ok(Some(body)) => Answer::decode(body),
+                    Err(error) => Err(error),
+                };
+                match answer {
+                    Ok(answer) => self.on_answer(answer),
+                    Err(error) => {
+                        tracing::warn!(%error, "a bookie does not speak the protocol");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_answer(&self, answer: Answer) {
+        let waiting = self.lock().waiting.remove(&answer.txn);
+        // Otherwise its time was over.
+        if let Some(waiting) = waiting {
+            (waiting.reply)(match answer.status {
+                Status::Ok => Ok(answer.response),
+                refused => Err(CallError::Refused(refused)),
+            });
+        }
+    }
+
+    async fn speak(&self, mut to: OwnedWriteHalf) {
+        loop {
+            let mut frames = Vec::new();
+            {
+                let mut state = self.lock();
+                if state.is_ended {
+                    return;
+                }
+                let mut bytes = 0;
+                while bytes < WRITE_BYTES
+                    && let Some(frame) = state.queue.pop_front()
+                {
+                    bytes += frame.bytes();
+                    frames.extend([frame.head, frame.tail]);
+                }
+            }
+            self.refuse();
+            if frames.is_empty() {
+                self.wake.notified().await;
+                continue;
+            }
+            let bytes: usize = frames.iter().map(|part| part.len()).sum();
+            if write_all(&mut to, &mut frames).await.is_err() {
+                return;
+            }
+            // Counted until the socket has it: a bookie that takes nothing fills its queue.
+            let mut state = self.lock();
+            state.queue_bytes = state.queue_bytes.saturating_sub(bytes);
+        }
+    }
+
+    async fn watch_deadlines(&self) {
+        loop {
+            tokio::time::sleep(TICK).await;
+            let now = clock::now();
+            let late: Vec<Waiting> = {
+                let mut state = self.lock();
+                let late = state.waiting.extract_if(|_, waiting| waiting.deadline <= now);
+                late.map(|(_, waiting)| waiting).collect()
+            };
+            for waiting in late {
+                (waiting.reply)(Err(CallError::NoAnswer("its time was over")));
+            }
+        }
+    }
+}
+
+/// Several parts in as few writes as the socket takes.
+async fn write_all(to: &mut OwnedWriteHalf, parts: &mut [bytes::Bytes]) -> std::io::Result<()> {
+    let mut first = 0;
+    while first < parts.len() {
+        let slices: Vec<IoSlice<'_>> = parts.iter().skip(first).map(|part| IoSlice::new(part)).collect();
+        let mut written = to.write_vectored(&slices).await?;
+        if written == 0 && slices.iter().any(|slice| !slice.is_empty()) {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        for part in parts.iter_mut().skip(first) {
+            let taken = written.min(part.len());
+            part.advance(taken);
+            written -= taken;
+            if !part.is_empty() {
+                break;
+            }
+            first += 1;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Connections to bookies: one each, made when it is needed and again when it ended.
+
+mod connection;
+mod mailbox;
+
+pub(crate) use connection::{Connection, Limits, Reply};
+pub(crate) use mailbox::Mailbox;

@@ -1,0 +1,257 @@
+//! Bookies that tests make up: they speak the protocol over TCP and keep entries in memory.
+
+#![allow(dead_code, reason = "each test uses its part")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "the world of a test; what is not there is a mistake in it"
+)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use pharos_bookkeeper::wire::bookie_side::{decode_request, encode_answer};
+use pharos_bookkeeper::wire::{ReadTarget, Request, Response, Status, next_frame};
+use pharos_bookkeeper::{BookKeeper, BookieId, MasterKey, Options};
+use pharos_metadata::{Expect, Memory, MetadataStore};
+
+/// A bookie.
+pub(crate) struct Bookie {
+    pub(crate) address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    ledgers: HashMap<u64, Ledger>,
+    connections: Vec<TcpStream>,
+    mood: Mood,
+}
+
+struct Ledger {
+    key: MasterKey,
+    is_fenced: bool,
+    entries: BTreeMap<u64, Bytes>,
+    lac: Option<Bytes>,
+}
+
+/// How a bookie behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mood {
+    #[default]
+    Well,
+    /// Ends every connection.
+    Down,
+    /// Takes requests and says nothing.
+    Silent,
+    /// Takes no entries.
+    ReadOnly,
+}
+
+impl Bookie {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(Mutex::new(State::default()));
+        let served = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let mut state = served.lock().unwrap();
+                if state.mood == Mood::Down {
+                    continue;
+                }
+                state.connections.push(stream.try_clone().unwrap());
+                drop(state);
+                let served = Arc::clone(&served);
+                std::thread::spawn(move || serve(stream, &served));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn id(&self) -> BookieId {
+        BookieId::new(&self.address.to_string())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn set(&self, mood: Mood) {
+        let mut state = self.lock();
+        state.mood = mood;
+        if mood == Mood::Down {
+            for connection in state.connections.drain(..) {
+                let _ = connection.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    pub(crate) fn has(&self, ledger: u64, entry: u64) -> bool {
+        let state = self.lock();
+        state
+            .ledgers
+            .get(&ledger)
+            .is_some_and(|ledger| ledger.entries.contains_key(&entry))
+    }
+
+    /// Spoils the bookie's copy.
+    pub(crate) fn damage(&self, ledger: u64, entry: u64) {
+        let mut state = self.lock();
+        let body = state
+            .ledgers
+            .get_mut(&ledger)
+            .unwrap()
+            .entries
+            .get_mut(&entry)
+            .unwrap();
+        let mut spoilt = body.to_vec();
+        *spoilt.last_mut().unwrap() ^= 1;
+        *body = spoilt.into();
+    }
+}
+
+fn serve(mut stream: TcpStream, state: &Mutex<State>) {
+    let mut received = BytesMut::new();
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(bytes) = stream.read(&mut buffer)
+        && bytes > 0
+    {
+        received.extend_from_slice(&buffer[..bytes]);
+        while let Some(body) = next_frame(&mut received, 64 << 20).unwrap() {
+            let (txn, request) = decode_request(body).unwrap();
+            let mut state = state.lock().unwrap();
+            let (status, response) = match state.mood {
+                Mood::Silent => continue,
+                Mood::Down => return,
+                Mood::ReadOnly if matches!(request, Request::Add(_)) => (Status::ReadOnly, Response::Empty),
+                Mood::Well | Mood::ReadOnly => state.handle(&request),
+            };
+            drop(state);
+            if stream
+                .write_all(&encode_answer(txn, &request, status, &response))
+                .is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    fn handle(&mut self, request: &Request) -> (Status, Response) {
+        match request {
+            Request::Add(add) => {
+                let ledger = self
+                    .ledgers
+                    .entry(add.ledger.0)
+                    .or_insert_with(|| Ledger::new(add.key));
+                if ledger.key != add.key {
+                    return (Status::Unauthorized, Response::Empty);
+                }
+                if ledger.is_fenced && !add.is_recovery {
+                    return (Status::Fenced, Response::Empty);
+                }
+                ledger.entries.insert(add.entry.0, add.body.to_bytes());
+                (Status::Ok, Response::Added)
+            }
+            Request::Read(read) => {
+                if let Some(key) = read.fence {
+                    let ledger = self
+                        .ledgers
+                        .entry(read.ledger.0)
+                        .or_insert_with(|| Ledger::new(key));
+                    if ledger.key != key {
+                        return (Status::Unauthorized, Response::Empty);
+                    }
+                    ledger.is_fenced = true;
+                }
+                let Some(ledger) = self.ledgers.get(&read.ledger.0) else {
+                    return (Status::NoLedger, Response::Empty);
+                };
+                let body = match read.target {
+                    ReadTarget::Entry(entry) => ledger.entries.get(&entry.0),
+                    ReadTarget::Newest => ledger.entries.last_key_value().map(|(_, body)| body),
+                };
+                let body = body.cloned();
+                match body {
+                    Some(_) => (Status::Ok, Response::Read { body, max_lac: None }),
+                    None => (Status::NoEntry, Response::Empty),
+                }
+            }
+            Request::ReadLac { ledger } => match self.ledgers.get(&ledger.0) {
+                Some(ledger) => {
+                    let newest = ledger.entries.last_key_value().map(|(_, body)| body.clone());
+                    let explicit = ledger.lac.clone();
+                    (Status::Ok, Response::Lac { explicit, newest })
+                }
+                None => (Status::NoLedger, Response::Empty),
+            },
+            Request::WriteLac {
+                ledger, key, body, ..
+            } => {
+                let ledger = self.ledgers.entry(ledger.0).or_insert_with(|| Ledger::new(*key));
+                ledger.lac = Some(body.clone());
+                (Status::Ok, Response::Empty)
+            }
+            Request::Force { .. } | Request::Info | Request::Entries { .. } => {
+                (Status::BadRequest, Response::Empty)
+            }
+        }
+    }
+}
+
+impl Ledger {
+    fn new(key: MasterKey) -> Self {
+        Self {
+            key,
+            is_fenced: false,
+            entries: BTreeMap::new(),
+            lac: None,
+        }
+    }
+}
+
+/// Bookies and the metadata that names them.
+pub(crate) struct Cluster {
+    pub(crate) bookies: Vec<Bookie>,
+    pub(crate) store: Arc<Memory>,
+}
+
+impl Cluster {
+    pub(crate) async fn start(bookies: usize) -> Self {
+        let cluster = Self {
+            bookies: (0..bookies).map(|_| Bookie::start()).collect(),
+            store: Arc::new(Memory::new()),
+        };
+        for bookie in &cluster.bookies {
+            let key = format!("ledgers/available/{}", bookie.id());
+            cluster.store.put(&key, Bytes::new(), Expect::Any).await.unwrap();
+        }
+        cluster
+    }
+
+    pub(crate) async fn engine(&self, options: Options) -> BookKeeper {
+        let store = Arc::clone(&self.store) as Arc<dyn MetadataStore>;
+        BookKeeper::start(options, store, "ledgers").await.unwrap()
+    }
+
+    pub(crate) fn bookie(&self, id: &BookieId) -> &Bookie {
+        self.bookies.iter().find(|bookie| bookie.id() == *id).unwrap()
+    }
+}
+
+/// Short times, so that tests of time-outs are short.
+pub(crate) fn options() -> Options {
+    Options {
+        add_timeout: Duration::from_millis(700),
+        read_timeout: Duration::from_millis(700),
+        speculative_after: Duration::from_millis(50),
+        entry_bytes_max: 16 << 20,
+        ..Options::default()
+    }
+}

@@ -1,0 +1,294 @@
+//! What the engine does when bookies fail and when two engines meet on one ledger.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pharos_bookkeeper::machine::EnsembleChange;
+use pharos_bookkeeper::{LedgerMetadata, LedgerStore, Options, Quorum};
+use pharos_ledger::{AppendError, CreateOptions, LedgerEngine, LedgerWriter, ReadError, Tail};
+use pharos_metadata::MetadataStore;
+use pharos_types::{EntryId, LedgerId};
+
+use cluster::{Bookie, Cluster, Mood, options};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(test);
+}
+
+fn payload(entry: u64) -> Bytes {
+    Bytes::from(format!("entry {entry}"))
+}
+
+fn append(writer: &dyn LedgerWriter, entries: std::ops::Range<u64>) {
+    for entry in entries {
+        assert_eq!(writer.append(payload(entry)).unwrap(), EntryId(entry));
+    }
+}
+
+async fn tail_at(writer: &dyn LedgerWriter, durable: u64) -> Tail {
+    let mut tail = writer.tail();
+    let reached = tail.wait_for(|tail| tail.durable >= durable || tail.failed.is_some());
+    let reached = tokio::time::timeout(PATIENCE, reached).await;
+    reached.expect("the tail stands still").unwrap().clone()
+}
+
+async fn durable(writer: &dyn LedgerWriter, end: u64) {
+    let tail = tail_at(writer, end).await;
+    assert!(tail.failed.is_none() && tail.durable == end, "{tail:?}");
+}
+
+async fn holds(engine: &dyn LedgerEngine, ledger: LedgerId, end: u64) {
+    let mut next = 0;
+    while next < end {
+        let found = engine.read(ledger, EntryId(next), 100, 1 << 20).await.unwrap();
+        assert!(!found.is_empty(), "entry {next} of {end} is missing");
+        for entry in found {
+            assert_eq!((entry.id, entry.payload), (EntryId(next), payload(next)));
+            next += 1;
+        }
+    }
+    assert!(engine.read(ledger, EntryId(end), 1, 1).await.unwrap().is_empty());
+}
+
+async fn metadata(cluster: &Cluster, ledger: LedgerId) -> LedgerMetadata {
+    let store = LedgerStore::new(Arc::clone(&cluster.store) as Arc<dyn MetadataStore>, "ledgers");
+    store.read(ledger).await.unwrap().unwrap().0
+}
+
+/// A bookie of the ledger's newest entries.
+async fn member(cluster: &Cluster, ledger: LedgerId) -> &Bookie {
+    let metadata = metadata(cluster, ledger).await;
+    cluster.bookie(&metadata.last_segment().unwrap().ensemble[1])
+}
+
+#[test]
+fn a_bookie_that_dies_or_falls_silent_or_fills_up_is_exchanged_and_nothing_is_lost() {
+    run(async {
+        for mood in [Mood::Down, Mood::Silent, Mood::ReadOnly] {
+            let cluster = Cluster::start(4).await;
+            let engine = cluster.engine(options()).await;
+            let writer = engine.create(CreateOptions::default()).await.unwrap();
+            append(&*writer, 0..20);
+            durable(&*writer, 20).await;
+            let bad = member(&cluster, writer.id()).await;
+            bad.set(mood);
+            append(&*writer, 20..60);
+            durable(&*writer, 60).await;
+            // The add that fails last may come after the last entry is confirmed: another one makes it count.
+            let mut next = 60;
+            while metadata(&cluster, writer.id()).await.segments.len() == 1 {
+                append(&*writer, next..next + 1);
+                next += 1;
+                durable(&*writer, next).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            writer.close().await.unwrap();
+            let closed = metadata(&cluster, writer.id()).await;
+            let last = closed.last_segment().unwrap();
+            assert!(!last.ensemble.contains(&bad.id()), "{mood:?}: {closed:?}");
+            holds(&engine, writer.id(), next).await;
+        }
+    });
+}
+
+#[test]
+fn without_another_bookie_an_ack_quorum_is_enough() {
+    run(async {
+        for change in [
+            EnsembleChange::AtOnce,
+            EnsembleChange::WhenNeeded,
+            EnsembleChange::Never,
+        ] {
+            let cluster = Cluster::start(3).await;
+            let engine = cluster.engine(Options { change, ..options() }).await;
+            let writer = engine.create(CreateOptions::default()).await.unwrap();
+            append(&*writer, 0..10);
+            durable(&*writer, 10).await;
+            cluster.bookies[0].set(Mood::Down);
+            append(&*writer, 10..50);
+            durable(&*writer, 50).await;
+            assert_eq!(metadata(&cluster, writer.id()).await.segments.len(), 1);
+            holds(&engine, writer.id(), 50).await;
+            writer.close().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn too_few_bookies_end_the_writer_and_not_the_engine() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let engine = cluster.engine(options()).await;
+        let writer = engine.create(CreateOptions::default()).await.unwrap();
+        append(&*writer, 0..5);
+        durable(&*writer, 5).await;
+        cluster.bookies[0].set(Mood::Down);
+        cluster.bookies[1].set(Mood::Down);
+        append(&*writer, 5..6);
+        let tail = tail_at(&*writer, u64::MAX).await;
+        assert_eq!(tail.durable, 5);
+        assert!(tail.failed.unwrap().is_transient());
+        let late = writer.append(payload(6));
+        assert!(
+            matches!(&late, Err(error @ AppendError::GivenUp { .. }) if error.is_transient()),
+            "{late:?}"
+        );
+        assert!(engine.recover(writer.id()).await.unwrap_err().is_transient());
+        cluster.bookies[0].set(Mood::Well);
+        cluster.bookies[1].set(Mood::Well);
+        // A bookie that could not be reached is left alone for a moment.
+        let recovered = loop {
+            match engine.recover(writer.id()).await {
+                Ok(sealed) => break sealed,
+                Err(error) => assert!(error.is_transient(), "{error:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert!((5..=6).contains(&recovered.entry_count), "{recovered:?}");
+        holds(&engine, writer.id(), recovered.entry_count).await;
+    });
+}
+
+#[test]
+fn a_writer_that_another_engine_recovered_confirms_nothing_more() {
+    run(async {
+        let cluster = Cluster::start(4).await;
+        let (old, new) = (cluster.engine(options()).await, cluster.engine(options()).await);
+        let writer = old.create(CreateOptions::default()).await.unwrap();
+        append(&*writer, 0..10);
+        durable(&*writer, 10).await;
+        let sealed = new.recover(writer.id()).await.unwrap();
+        assert_eq!(sealed.entry_count, 10);
+        append(&*writer, 10..12);
+        let tail = tail_at(&*writer, u64::MAX).await;
+        assert!(tail.failed.is_some() && tail.durable == 10, "{tail:?}");
+        assert!(matches!(
+            writer.append(payload(12)),
+            Err(AppendError::Fenced { .. })
+        ));
+        assert!(matches!(writer.close().await, Err(AppendError::Fenced { .. })));
+        assert_eq!(new.recover(writer.id()).await.unwrap(), sealed);
+        holds(&new, writer.id(), 10).await;
+    });
+}
+
+#[test]
+fn another_engine_reads_an_open_ledger_as_far_as_it_is_confirmed() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let (one, two) = (cluster.engine(options()).await, cluster.engine(options()).await);
+        let writer = one.create(CreateOptions::default()).await.unwrap();
+        assert!(two.read(writer.id(), EntryId(0), 9, 99).await.unwrap().is_empty());
+        append(&*writer, 0..5);
+        durable(&*writer, 5).await;
+        append(&*writer, 5..6);
+        durable(&*writer, 6).await;
+        // Entry 5 tells that 4 is confirmed; nothing has told of 5 yet.
+        holds(&two, writer.id(), 5).await;
+        holds(&one, writer.id(), 6).await;
+    });
+}
+
+#[test]
+fn a_slow_or_damaged_copy_is_made_up_for_by_another() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let quorum = Quorum::new(3, 3, 3).unwrap();
+        let engine = cluster.engine(Options { quorum, ..options() }).await;
+        let writer = engine.create(CreateOptions::default()).await.unwrap();
+        append(&*writer, 0..8);
+        writer.close().await.unwrap();
+        let ledger = writer.id();
+        for bookie in &cluster.bookies {
+            bookie.set(Mood::Silent);
+            holds(&engine, ledger, 8).await;
+            bookie.set(Mood::Well);
+        }
+        cluster.bookies[0].damage(ledger.0, 3);
+        cluster.bookies[1].damage(ledger.0, 3);
+        holds(&engine, ledger, 8).await;
+        cluster.bookies[2].damage(ledger.0, 3);
+        let before = engine.read(ledger, EntryId(0), 100, 1 << 20).await.unwrap();
+        assert_eq!(before.len(), 3);
+        let damaged = engine.read(ledger, EntryId(3), 1, 1).await;
+        assert!(
+            matches!(
+                damaged,
+                Err(ReadError::Damaged {
+                    entry: EntryId(3),
+                    ..
+                })
+            ),
+            "{damaged:?}"
+        );
+    });
+}
+
+#[test]
+fn what_waits_for_bookies_has_an_end() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let limited = Options {
+            pending_bytes_max: 1_000,
+            ..options()
+        };
+        let engine = cluster.engine(limited).await;
+        let writer = engine.create(CreateOptions::default()).await.unwrap();
+        for bookie in &cluster.bookies {
+            bookie.set(Mood::Silent);
+        }
+        for _ in 0..10 {
+            writer.append(Bytes::from(vec![1; 100])).unwrap();
+        }
+        let refused = writer.append(Bytes::from_static(b"x"));
+        assert!(
+            matches!(refused, Err(AppendError::Overloaded { .. })),
+            "{refused:?}"
+        );
+        // What is given up gives its room back.
+        assert!(tail_at(&*writer, u64::MAX).await.failed.is_some());
+        for bookie in &cluster.bookies {
+            bookie.set(Mood::Well);
+        }
+        let other = engine.create(CreateOptions::default()).await.unwrap();
+        other.append(Bytes::from(vec![1; 900])).unwrap();
+        durable(&*other, 1).await;
+    });
+}
+
+#[test]
+fn a_cluster_of_too_few_bookies_makes_no_ledger_until_there_are_enough() {
+    run(async {
+        let cluster = Cluster::start(2).await;
+        let engine = cluster.engine(options()).await;
+        let refused = engine.create(CreateOptions::default()).await.err().unwrap();
+        assert!(refused.is_transient(), "{refused:?}");
+        let third = Bookie::start();
+        let key = format!("ledgers/available/{}", third.id());
+        cluster
+            .store
+            .put(&key, Bytes::new(), pharos_metadata::Expect::Any)
+            .await
+            .unwrap();
+        let writer = loop {
+            if let Ok(writer) = engine.create(CreateOptions::default()).await {
+                break writer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        append(&*writer, 0..3);
+        durable(&*writer, 3).await;
+        assert!(third.has(writer.id().0, 0));
+    });
+}
