@@ -16,7 +16,7 @@ use pharos_admin_api::{
     AutoSubscriptionCreationOverride, DelayedDeliveryPolicies, DispatchRate, PublishRate, SubscribeRate,
 };
 use pharos_ledger::Durability;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::check::{self, any, count, shape};
 use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
@@ -400,12 +400,12 @@ pub static OTHERS: &[Row] = &[
         .applied(|_| Some(json!(0))).idle(),
     Row::named("subscription_auth_mode", "Whether subscriptions are named after roles.", "None or Prefix", check::auth_mode)
         .namespace("subscriptionAuthMode", "subscription_auth_mode").unset(|_| json!("None")).idle(),
-    Row::named("entry_filters", "Plug-ins that look at each message.", "EntryFilters", any)
+    Row::named("entry_filters", "Plug-ins that look at each message.", "EntryFilters", shape::<Map<String, Value>>)
         .namespace("entryFilters", "entryFilters").topic("entryFilters")
         .applied(|_| Some(json!({"entryFilterNames": ""}))).idle(),
     Row::named("anti_affinity_group", "Namespaces that are kept apart.", "text", shape::<String>)
         .namespace("antiAffinity", "anti_affinity_group").idle(),
-    Row::named("pause_on_ack_state_persistent", "Whether dispatchers wait for acknowledgements to be stored.", "true or false", any)
+    Row::named("pause_on_ack_state_persistent", "Whether dispatchers wait for acknowledgements to be stored.", "true or false", shape::<bool>)
         .namespace("dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled").unset_at_path(|_| json!(false))
         .topic("dispatcherPauseOnAckStatePersistent").unset_on_topics(|_| json!(false)).idle(),
     Row::named("dispatch_rate", "Messages and bytes a second that a topic delivers.", "DispatchRate", shape::<DispatchRate>)

@@ -423,3 +423,22 @@ fn every_member_of_a_namespace_s_policies_has_a_row() {
         assert!(MEMBERS_IN_PULSAR.contains(&member), "{member} is no member");
     }
 }
+
+#[test]
+fn what_rest_sets_has_the_shape_that_its_row_says() {
+    let broker = BrokerPolicies::default();
+    for row in all() {
+        let paths = [
+            (Level::Namespace, row.namespace.map_or("", |at| at.path)),
+            (Level::Topic, row.topic.map_or("", |at| at.path)),
+        ];
+        for (level, path) in paths.into_iter().filter(|(_, path)| !path.is_empty()) {
+            // No policy is a list of objects.
+            let refused = row.accept(level, json!([{}]), &broker, "standalone");
+            assert!(
+                matches!(refused, Err(Refusal::Shape(_) | Refusal::Value(_))),
+                "{path}: {refused:?}"
+            );
+        }
+    }
+}

@@ -180,7 +180,13 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Result<Map<String,
 /// The statuses with which an operation may fail, its own and those of every operation.
 pub(super) fn failures_of(route: &Route) -> Vec<u16> {
     let of_bodies: &[u16] = if route.body.is_some() { &[408, 413] } else { &[] };
-    let mut all = [route.fails, COMMON_FAILURES, of_bodies].concat();
+    // Where the kind of topic is no kind, nothing is.
+    let of_domains: &[u16] = if route.path_parameters().any(|name| name == DOMAIN) {
+        &[404]
+    } else {
+        &[]
+    };
+    let mut all = [route.fails, COMMON_FAILURES, of_bodies, of_domains].concat();
     all.sort_unstable();
     all.dedup();
     all
@@ -256,6 +262,8 @@ mod tests {
             for status in ["401", "403"] {
                 assert!(responses[status].is_object(), "{} {status}", route.id());
             }
+            let has_domain = route.path_parameters().any(|name| name == DOMAIN);
+            assert!(!has_domain || responses["404"].is_object(), "{}", route.id());
             assert_eq!(
                 responses["307"].is_object(),
                 route.may_be_elsewhere(),
