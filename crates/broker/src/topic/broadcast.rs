@@ -3,71 +3,21 @@
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
-use pharos_types::SubscriptionName;
+use pharos_types::{Ordinal, SubscriptionName};
 use tokio::sync::oneshot;
 
 use super::absence::Presence;
-use super::request::{Attach, SubscribeRequest, SubscriptionType};
-use super::subscribe::{Step, lend};
-use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace};
+use super::durable_cursors::DurableCursors;
+use super::figures::{FiguresView, MemberFigures, SubscriptionFigures};
+use super::kind::{Acked, Acks, Attaches, Joined, Joining, Kind};
+use super::request::SubscribeRequest;
+use super::subscribe::Step;
+use super::subscription::{BroadcastBody, BroadcastMember, Cursor, CursorPlace, HandedOver};
 use super::{Attached, Stored, TopicContext};
 use crate::error::SubscribeError;
-use crate::ids::ConsumerKey;
+use crate::ids::{ConsumerKey, SlotId};
 
 impl Attached {
-    /// Attaches a consumer of a broadcast subscription, with the cursor of its name.
-    pub(super) fn attach_broadcast(
-        &mut self,
-        cx: &TopicContext,
-        stored: &mut Stored,
-        request: &SubscribeRequest,
-        turn: ConsumerKey,
-    ) -> Result<Step, SubscribeError> {
-        let key = cx.consumer_key();
-        let missing = || SubscribeError::Busy("consumer is being handed over".to_owned());
-        let name: Arc<str> = request
-            .consumer_name
-            .clone()
-            .unwrap_or_else(|| format!("pharos-{}", key.0))
-            .into();
-        let subscription = self.subscriptions.get_mut(&request.subscription);
-        let subscription = subscription.ok_or_else(missing)?;
-        let number = subscription.number;
-        let Body::Broadcast(body) = &mut subscription.body else {
-            return Err(missing());
-        };
-        if let Some(number) = number {
-            body.ensure_member(cx, stored, request, &name, number);
-        }
-        let old = body.holder(&name);
-        let holder = old.and_then(|old| self.consumers.get(&old));
-        if let Some(holder) = holder
-            && let Some(step) = body.keep_from_rival(cx, request, &name, holder)
-        {
-            return step;
-        }
-        body.note_turn(&name, turn)?;
-        if let Some(moved) = body.place_moved(&name) {
-            return Ok(Step::Wait(vec![moved]));
-        }
-        if let Some(holder) = holder {
-            body.note_takeover(cx, request, &name, holder);
-        }
-        if let Some(old) = old {
-            // The same name again: the older connection's consumer is closed, and its place comes over.
-            let leaving = self.close_and_wait(cx, old);
-            return Ok(Step::Wait(leaving.into_iter().collect()));
-        }
-        let member = body.members.get_mut(&name).ok_or_else(missing)?;
-        let (connection, consumer_id) = (request.connection, request.consumer_id);
-        let lease = lend(&mut member.cursor, key, connection, consumer_id, request.durable);
-        let lease = lease.ok_or_else(missing)?;
-        body.note_presence(cx, stored, &name);
-        self.links.hand_over(cx, &stored.log, request.connection.shard);
-        self.enlist(request, key, name, SubscriptionType::Broadcast);
-        Ok(Step::done(cx, &stored.log, key, Attach::Listen(lease), None))
-    }
-
     /// Gives up the place of a broadcast name, if no consumer has it.
     pub(super) fn forget_place(
         &mut self,
@@ -150,5 +100,112 @@ impl BroadcastBody {
         let (sender, receiver) = oneshot::channel();
         waiting.push(sender);
         Some(receiver)
+    }
+}
+
+impl Kind for BroadcastBody {
+    fn ack(&mut self, _cx: &TopicContext, _acks: &Acks<'_>) -> Acked {
+        Acked::default() // Each consumer holds its own cursor: what comes home came too late.
+    }
+
+    fn seek(&mut self, only: Option<&Arc<str>>, acks: &AckState) -> Vec<SlotId> {
+        let mut moved = Vec::new();
+        for (name, member) in &mut self.members {
+            if only.is_some_and(|only| only != name) || member.cursor.home().is_none() {
+                continue;
+            }
+            moved.extend(member.cursor.seek(None, acks));
+            // A place that was given up stays so; there its consumer goes on should it come back.
+            if let Presence::GivenUp { acked_to, .. } = &mut member.presence {
+                *acked_to = acks.acked_to();
+            }
+        }
+        moved
+    }
+
+    fn skip_to(&mut self, cx: &TopicContext, known: &DurableCursors, to: Ordinal) -> Vec<(SlotId, AckState)> {
+        let members = self.members.values_mut();
+        members
+            .flat_map(|member| member.cursor.skip_to(cx, known, to))
+            .collect()
+    }
+
+    fn unacked_before(&self, known: &DurableCursors, to: Ordinal) -> (u64, Option<(HandedOver, u64)>) {
+        let kept = self
+            .members
+            .values()
+            .filter(|member| !member.presence.is_given_up());
+        let unacked = |acks: &AckState| acks.backlog(to);
+        let counts = kept.map(|member| member.cursor.known(known).map_or(0, unacked));
+        (counts.sum(), None)
+    }
+
+    fn acked_to(&self, known: &DurableCursors, name: &Arc<str>) -> Option<Ordinal> {
+        self.members.get(name)?.cursor.acked_to(known, name)
+    }
+
+    fn lowest(&self, known: &DurableCursors, end: Ordinal) -> (AckState, Option<HandedOver>) {
+        let members = self.members.values();
+        let cursors = members.map(|member| member.cursor.lowest(known, end));
+        let lowest = cursors.min_by_key(|(acks, _)| acks.acked_to());
+        lowest.unwrap_or_else(|| (AckState::new(end), None))
+    }
+
+    fn has_backlog(&self, end: Ordinal) -> bool {
+        let mut members = self.members.values();
+        members.any(|member| member.cursor.has_backlog(end))
+    }
+
+    fn slots(&self) -> Vec<SlotId> {
+        let members = self.members.values();
+        members.filter_map(|member| member.cursor.slot).collect()
+    }
+
+    fn passing_floor(&self, _first: Ordinal, end: Ordinal) -> Ordinal {
+        end
+    }
+
+    fn describe(&self, view: &FiguresView<'_>, figures: &mut SubscriptionFigures) {
+        let each = self.members.iter();
+        figures.cursors = each
+            .map(|(name, member)| view.cursor(&member.cursor, Some(MemberFigures::of(name, member))))
+            .collect();
+        figures.broadcast = self.counts;
+    }
+}
+
+impl Attaches for BroadcastBody {
+    fn attach(&mut self, joining: &mut Joining<'_>) -> Result<Joined, SubscribeError> {
+        let missing = || SubscribeError::Busy("consumer is being handed over".to_owned());
+        let (cx, request, name) = (joining.cx, joining.request, joining.name);
+        if let Some(number) = joining.number {
+            self.ensure_member(cx, joining.stored, request, name, number);
+        }
+        let old = self.holder(name);
+        let holder = old.and_then(|old| joining.consumers.get(&old));
+        if let Some(holder) = holder
+            && let Some(step) = self.keep_from_rival(cx, request, name, holder)
+        {
+            return step.map(Joined::Not);
+        }
+        self.note_turn(name, joining.turn)?;
+        if let Some(moved) = self.place_moved(name) {
+            return Ok(Joined::Not(Step::Wait(vec![moved])));
+        }
+        if let Some(holder) = holder {
+            self.note_takeover(cx, request, name, holder);
+        }
+        if let Some(old) = old {
+            // The same name again: the older connection's consumer is closed, and its place comes over.
+            return Ok(Joined::TakesOver(old));
+        }
+        let member = self.members.get_mut(name).ok_or_else(missing)?;
+        let (connection, consumer_id) = (request.connection, request.consumer_id);
+        let lease = member
+            .cursor
+            .hand_over(joining.key, connection, consumer_id, request.durable);
+        let lease = lease.ok_or_else(missing)?;
+        self.note_presence(cx, joining.stored, name);
+        Ok(Joined::Listens(lease))
     }
 }

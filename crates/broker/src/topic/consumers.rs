@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pharos_runtime::clock;
 use pharos_types::SubscriptionName;
 
+use super::kind::Attaches as _;
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{Attached, Stored, Topic, TopicContext};
 use crate::feed::{Activity, CursorHandoff};
@@ -58,10 +59,7 @@ impl Subscription {
     /// A consumer left. Returns whether it was the last.
     fn remove_consumer(&mut self, key: ConsumerKey) -> bool {
         self.consumers.retain(|other| *other != key);
-        if let Body::Dispatched(body) = &mut self.body {
-            body.dispatcher
-                .remove_consumer(pharos_dispatch::ConsumerKey(key.0));
-        }
+        self.body.kind_mut().detach(key);
         let last = self.consumers.is_empty();
         if last {
             self.sharing = None;
@@ -69,7 +67,7 @@ impl Subscription {
             self.kind = None;
             self.activation = None;
         } else if let Some(sharing) = &mut self.sharing {
-            sharing.remove(key);
+            sharing.detach(key);
         }
         last
     }

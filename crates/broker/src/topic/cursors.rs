@@ -1,17 +1,14 @@
 //! What arrives at a topic's home about cursors: progress of handed over ones, and what the lender's shard could not apply.
 
-use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::QueueError;
 use pharos_runtime::clock;
-use pharos_types::Ordinal;
 
 use super::durable_cursors::DurableCursors;
-use super::subscription::{Body, CursorPlace};
+use super::kind::Acks;
 use super::{Attached, Stored, TopicContext};
 use crate::feed::{Moment, OwnedAck, Progress};
 use crate::ids::{ConsumerKey, SlotId};
-use crate::shard::FeedMessage;
 
 impl Stored {
     /// Cursors that moved on a listening shard: they are queued for the log, and trimming may follow.
@@ -67,84 +64,31 @@ impl Attached {
             return false;
         };
         let name = consumer.subscription.clone();
-        let end = stored.log.ledger.durable_end();
-        let table = stored.log.ledger.table();
         let Some(subscription) = self.subscriptions.get_mut(&name) else {
             return false;
         };
-        match &mut subscription.body {
-            Body::Dispatched(body) => {
-                let mut messages = 0;
-                for ack in acks {
-                    let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else {
-                        continue;
-                    };
-                    if cumulative {
-                        continue;
-                    }
-                    let acked = match &*ack.remaining {
-                        [] => body.dispatcher.ack(ordinal),
-                        words => body.dispatcher.ack_batch(ordinal, words),
-                    };
-                    body.dirty |= acked.outcome.changed();
-                    // One that was to be sent again belongs to no consumer; its number of messages is not at hand.
-                    messages += match acked.messages {
-                        0 => u64::from(acked.outcome.changed()),
-                        count => u64::from(count),
-                    };
-                }
-                if messages > 0 {
-                    let now = Moment::at(clock::now());
-                    subscription.activity.note_acked(messages, now);
-                    if let Some(consumer) = self.consumers.get_mut(&key) {
-                        consumer.activity.note_acked(messages, now);
-                    }
-                }
-                self.run_dispatcher(cx, stored, &name);
-                if let Some(body) = self.dispatched(&name) {
-                    body.flush_soon(cx, &name);
-                }
+        let acks = Acks {
+            acks,
+            cumulative,
+            table: stored.log.ledger.table(),
+            end: stored.log.ledger.durable_end(),
+        };
+        let acked = subscription.body.ack(cx, &acks);
+        if acked.messages > 0 {
+            let now = Moment::at(clock::now());
+            subscription.activity.note_acked(acked.messages, now);
+            if let Some(consumer) = self.consumers.get_mut(&key) {
+                consumer.activity.note_acked(acked.messages, now);
             }
-            Body::Stream(cursor) => match &mut cursor.place {
-                CursorPlace::Home(home) => {
-                    for ack in acks {
-                        let Lookup::Exact(ordinal) = table.ordinal_of(ack.position, end) else {
-                            continue;
-                        };
-                        apply(home, ordinal, &ack.remaining, cumulative);
-                    }
-                    if let (Some(slot), acks) = (cursor.slot, home.clone()) {
-                        stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
-                        return true;
-                    }
-                }
-                CursorPlace::HandedOver(handed_over) => {
-                    // It was handed to another consumer meanwhile: the acknowledgement still counts.
-                    let (connection, key) = (handed_over.connection, handed_over.key);
-                    let acks = acks.to_vec();
-                    cx.send_feed(
-                        connection.shard,
-                        FeedMessage::Ack {
-                            connection,
-                            key,
-                            acks,
-                            cumulative,
-                        },
-                    );
-                }
-            },
-            Body::Broadcast(_) => {}
+        }
+        if let Some((slot, acks)) = acked.moved {
+            stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
+            return true;
+        }
+        self.run_dispatcher(cx, stored, &name);
+        if let Some(body) = self.dispatched(&name) {
+            body.flush_soon(cx, &name);
         }
         false
     }
-}
-
-/// Applies one acknowledgement to a cursor's state.
-pub(super) fn apply(acks: &mut AckState, ordinal: Ordinal, remaining: &[i64], cumulative: bool) {
-    match (cumulative, remaining) {
-        (false, []) => acks.ack(ordinal),
-        (false, words) => acks.ack_batch(ordinal, words),
-        (true, []) => acks.ack_cumulative(ordinal),
-        (true, words) => acks.ack_cumulative_batch(ordinal, words),
-    };
 }

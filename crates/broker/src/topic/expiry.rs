@@ -9,9 +9,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::damage::Look;
-use super::durable_cursors::DurableCursors;
 use super::reads::LogReads;
-use super::subscription::{Body, CursorPlace, HandedOver, Subscription};
 use super::{State, Topic};
 use crate::error::CursorError;
 
@@ -25,36 +23,6 @@ pub struct Expired {
     pub entries: u64,
     /// When that last happened, in milliseconds since 1970; 0 for never.
     pub last_ms: u64,
-}
-
-impl Subscription {
-    /// How many entries before `to` it has not acknowledged, and the one stream consumer whose word is missing, with what is known
-    /// of it.
-    fn unacked_before(&self, cursors: &DurableCursors, to: Ordinal) -> (u64, Option<(HandedOver, u64)>) {
-        let known = |cursor: &super::subscription::Cursor| match (&cursor.place, cursor.slot) {
-            (CursorPlace::Home(acks), _) => acks.backlog(to),
-            (CursorPlace::HandedOver(_), Some(slot)) => {
-                cursors.get(slot).map_or(0, |slot| slot.acks.backlog(to))
-            }
-            (CursorPlace::HandedOver(_), None) => 0,
-        };
-        match &self.body {
-            Body::Dispatched(body) => (body.dispatcher.acks().backlog(to), None),
-            Body::Broadcast(body) => {
-                let kept = body
-                    .members
-                    .values()
-                    .filter(|member| !member.presence.is_given_up());
-                (kept.map(|member| known(&member.cursor)).sum(), None)
-            }
-            Body::Stream(cursor) => match (cursor.handed_over(), known(cursor)) {
-                (Some(handed_over), count) if count > 0 || cursor.slot.is_none() => {
-                    (0, Some((handed_over, count)))
-                }
-                (_, count) => (count, None),
-            },
-        }
-    }
 }
 
 impl LogReads<'_> {
@@ -126,7 +94,7 @@ impl Topic {
             let state = self.state.borrow();
             let subscription = state.attached.subscriptions.get(name);
             let subscription = subscription.ok_or_else(|| CursorError::NoSubscription(name.to_string()))?;
-            subscription.unacked_before(&state.stored.cursors, to)
+            subscription.body.kind().unacked_before(&state.stored.cursors, to)
         };
         if count == 0 && asked.is_none() {
             return Ok(0); // It is further.
@@ -183,14 +151,11 @@ fn lowest_place(state: &State) -> Ordinal {
     let mut lowest = state.stored.cursors.lowest().unwrap_or(end);
     let passing = state.attached.subscriptions.values().filter(|s| !s.is_durable());
     for subscription in passing {
-        let place = match &subscription.body {
-            Body::Dispatched(body) => body.dispatcher.acked_to(),
-            Body::Stream(cursor) => cursor
-                .home()
-                .map_or(state.stored.log.ledger.first(), |acks| acks.acked_to()),
-            Body::Broadcast(_) => end,
-        };
-        lowest = lowest.min(place);
+        let floor = subscription
+            .body
+            .kind()
+            .passing_floor(state.stored.log.ledger.first(), end);
+        lowest = lowest.min(floor);
     }
     lowest.max(state.stored.log.ledger.first())
 }

@@ -18,7 +18,6 @@ use pharos_types::SubscriptionName;
 
 use super::consumers::Consumer;
 use super::request::SubscriptionType;
-use super::subscribe::lend;
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{Attached, Stored, TopicContext};
 use crate::ids::ConsumerKey;
@@ -32,15 +31,29 @@ impl Subscription {
         cx: &TopicContext,
         consumers: &HashMap<ConsumerKey, Consumer>,
     ) -> Option<ConsumerKey> {
-        let attached = self.consumers.iter().filter_map(|key| consumers.get(key));
-        let candidates: Vec<Candidate<'_>> = attached
-            .map(|consumer| Candidate {
-                name: &consumer.name,
-                priority_level: consumer.priority_level,
-            })
-            .collect();
-        let index = pick_active(&candidates, &cx.name.to_string(), cx.name.partition(), false)?;
+        let index = pick(cx, &self.candidates(consumers))?;
         self.consumers.get(index).copied()
+    }
+
+    /// Whether a consumer that joins would be the one.
+    pub(super) fn is_chosen(
+        &self,
+        cx: &TopicContext,
+        consumers: &HashMap<ConsumerKey, Consumer>,
+        newcomer: Candidate<'_>,
+    ) -> bool {
+        let mut candidates = self.candidates(consumers);
+        candidates.push(newcomer);
+        pick(cx, &candidates) == Some(candidates.len() - 1)
+    }
+
+    fn candidates<'a>(&self, consumers: &'a HashMap<ConsumerKey, Consumer>) -> Vec<Candidate<'a>> {
+        let attached = self.consumers.iter().filter_map(|key| consumers.get(key));
+        let candidates = attached.map(|consumer| Candidate {
+            name: &consumer.name,
+            priority_level: consumer.priority_level,
+        });
+        candidates.collect()
     }
 
     /// Tells every consumer whether it is the one.
@@ -155,7 +168,7 @@ impl Attached {
         let Body::Stream(cursor) = &mut subscription.body else {
             return;
         };
-        let Some(lease) = lend(cursor, chosen, connection, consumer_id, durable) else {
+        let Some(lease) = cursor.hand_over(chosen, connection, consumer_id, durable) else {
             return;
         };
         self.links.hand_over(cx, &stored.log, connection.shard);
@@ -172,4 +185,9 @@ impl Attached {
         );
         subscription.announce_active(cx, &self.consumers, chosen);
     }
+}
+
+/// The index of the candidate that should be active.
+fn pick(cx: &TopicContext, candidates: &[Candidate<'_>]) -> Option<usize> {
+    pick_active(candidates, &cx.name.to_string(), cx.name.partition(), false)
 }

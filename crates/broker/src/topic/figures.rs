@@ -4,6 +4,7 @@
 //! their shards afterwards ([`StreamConsumerFigures`]) and put over it by [`ConsumerKey`]. Texts are shared, not copied, because
 //! there may be a hundred thousand of each.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
@@ -12,8 +13,10 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, TopicName};
 
 use super::absence::BroadcastCounts;
+use super::consumers::Consumer;
+use super::durable_cursors::DurableCursors;
 use super::expiry::Expired;
-use super::subscription::{Body, BroadcastMember, Cursor, CursorPlace, Subscription};
+use super::subscription::{BroadcastMember, Cursor, Subscription};
 use super::{
     AccessMode, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates, State,
     SubscriptionType, TopicContext,
@@ -369,7 +372,12 @@ fn producers(state: &State) -> Vec<ProducerFigures> {
 }
 
 fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> SubscriptionFigures {
-    let end = state.stored.log.ledger.durable_end();
+    let view = FiguresView {
+        cursors: &state.stored.cursors,
+        consumers: &state.attached.consumers,
+        end: state.stored.log.ledger.durable_end(),
+        wanted,
+    };
     let mut figures = SubscriptionFigures {
         name: subscription.name.to_string(),
         kind: subscription.kind,
@@ -387,76 +395,59 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         key_shared_mode: None,
         active: None,
     };
-    match &subscription.body {
-        Body::Stream(cursor) => {
-            figures.active = cursor.handed_over().and_then(|handed_over| {
-                let consumer = state.attached.consumers.get(&handed_over.key)?;
-                Some((handed_over.key, consumer.name.clone()))
-            });
-            figures.cursors.push(cursor_figures(state, cursor, None, wanted));
-        }
-        Body::Broadcast(body) => {
-            let each = body.members.iter().map(|(name, member)| {
-                cursor_figures(state, &member.cursor, Some(member_figures(name, member)), wanted)
-            });
-            figures.cursors = each.collect();
-            figures.broadcast = body.counts;
-        }
-        Body::Dispatched(body) => {
-            figures.dispatch = Some(body.dispatcher.stats(end));
-            figures.key_shared_mode = body.dispatcher.key_shared_mode();
-            let acks = AckFigures::of(body.dispatcher.acks(), end, wanted.details);
-            figures.cursors.push(CursorFigures {
-                lent_to: None,
-                acks,
-                advanced: advanced(state, body.slot),
-                member: None,
-            });
-        }
-    }
+    subscription.body.kind().describe(&view, &mut figures);
     if wanted.consumers {
         figures.consumers = consumers(state, subscription);
     }
     figures
 }
 
-fn cursor_figures(
-    state: &State,
-    cursor: &Cursor,
-    member: Option<MemberFigures>,
+/// What a subscription's kind needs to give its numbers.
+pub(super) struct FiguresView<'a> {
+    pub(super) cursors: &'a DurableCursors,
+    pub(super) consumers: &'a HashMap<ConsumerKey, Consumer>,
+    pub(super) end: Ordinal,
     wanted: Wanted,
-) -> CursorFigures {
-    let end = state.stored.log.ledger.durable_end();
-    let acks = match (&cursor.place, cursor.slot) {
-        (CursorPlace::Home(acks), _) => Some(acks),
-        (CursorPlace::HandedOver(_), Some(slot)) => state.stored.cursors.get(slot).map(|slot| &slot.acks),
-        (CursorPlace::HandedOver(_), None) => None,
-    };
-    // A non-durable cursor that is handed over is known to its stream consumer only.
-    let unknown = || AckFigures {
-        acked_to: end,
-        ..AckFigures::default()
-    };
-    CursorFigures {
-        lent_to: cursor.handed_over().map(|handed_over| handed_over.key),
-        acks: acks.map_or_else(unknown, |acks| AckFigures::of(acks, end, wanted.details)),
-        advanced: advanced(state, cursor.slot),
-        member,
+}
+
+impl FiguresView<'_> {
+    /// A cursor that is, or can be, handed over.
+    pub(super) fn cursor(&self, cursor: &Cursor, member: Option<MemberFigures>) -> CursorFigures {
+        // A non-durable cursor that is handed over is known to its stream consumer only.
+        let unknown = || AckFigures {
+            acked_to: self.end,
+            ..AckFigures::default()
+        };
+        let acks = cursor.known(self.cursors);
+        CursorFigures {
+            lent_to: cursor.handed_over().map(|handed_over| handed_over.key),
+            acks: acks.map_or_else(unknown, |acks| self.acks(acks)),
+            advanced: self.advanced(cursor.slot),
+            member,
+        }
+    }
+
+    /// What a cursor has acknowledged.
+    pub(super) fn acks(&self, acks: &AckState) -> AckFigures {
+        AckFigures::of(acks, self.end, self.wanted.details)
+    }
+
+    /// When the mark-delete position of a place last moved.
+    pub(super) fn advanced(&self, slot: Option<SlotId>) -> Moment {
+        let slot = slot.and_then(|id| self.cursors.get(id));
+        slot.map(|slot| slot.advanced).unwrap_or_default()
     }
 }
 
-fn advanced(state: &State, slot: Option<SlotId>) -> Moment {
-    let slot = slot.and_then(|id| state.stored.cursors.get(id));
-    slot.map(|slot| slot.advanced).unwrap_or_default()
-}
-
-fn member_figures(name: &Arc<str>, member: &BroadcastMember) -> MemberFigures {
-    MemberFigures {
-        name: name.clone(),
-        is_named: member.named,
-        absent_since_ms: member.presence.absent_since_ms(),
-        is_dropped: member.presence.is_given_up(),
-        counts: member.counts.as_deref().copied().unwrap_or_default(),
+impl MemberFigures {
+    pub(super) fn of(name: &Arc<str>, member: &BroadcastMember) -> Self {
+        Self {
+            name: name.clone(),
+            is_named: member.named,
+            absent_since_ms: member.presence.absent_since_ms(),
+            is_dropped: member.presence.is_given_up(),
+            counts: member.counts.as_deref().copied().unwrap_or_default(),
+        }
     }
 }
 
@@ -475,11 +466,7 @@ fn consumers(state: &State, subscription: &Subscription) -> Vec<ConsumerFigures>
             dispatch: None,
             hash_ranges: Vec::new(),
         };
-        if let Body::Dispatched(body) = &subscription.body {
-            let key = dispatch::ConsumerKey(key.0);
-            figures.dispatch = body.dispatcher.consumer_stats(key);
-            figures.hash_ranges = body.dispatcher.hash_ranges(key);
-        }
+        subscription.body.kind().describe_consumer(&mut figures);
         figures
     });
     figures.collect()

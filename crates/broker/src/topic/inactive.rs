@@ -4,7 +4,6 @@ use pharos_runtime::clock;
 use pharos_types::{Domain, TopicName};
 
 use super::delete::{DeleteIf, is_in_use, partitioned_error};
-use super::subscription::{Body, CursorPlace, Subscription};
 use super::{State, Topic};
 use crate::error::TopicError;
 use crate::shard::Shard;
@@ -52,20 +51,11 @@ fn is_used(state: &State, mode: InactiveMode) -> bool {
     let mut subscriptions = state.attached.subscriptions.values();
     match mode {
         InactiveMode::NoSubscriptions => !state.attached.subscriptions.is_empty(),
-        InactiveMode::CaughtUp => subscriptions.any(|subscription| has_backlog(state, subscription)),
+        InactiveMode::CaughtUp => {
+            let end = state.stored.log.ledger.durable_end();
+            subscriptions.any(|subscription| subscription.body.kind().has_backlog(end))
+        }
     }
-}
-
-fn has_backlog(state: &State, subscription: &Subscription) -> bool {
-    let end = state.stored.log.ledger.durable_end();
-    if let Body::Dispatched(body) = &subscription.body {
-        return body.dispatcher.acks().backlog(end) > 0;
-    }
-    let mut cursors = subscription.cursors();
-    cursors.any(|(_, cursor)| match &cursor.place {
-        CursorPlace::Home(acks) => acks.backlog(end) > 0,
-        CursorPlace::HandedOver(_) => true,
-    })
 }
 
 impl Shard {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use pharos_types::TopicName;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::subscription::Body;
 use super::{State, Topic, TopicContext};
 use crate::shard::Shard;
 use pharos_catalog::PolicyEvent;
@@ -73,10 +72,7 @@ impl State {
         self.stored.rules = Rc::new(rules);
         let (options, limits) = self.stored.dispatch_options();
         for subscription in self.attached.subscriptions.values_mut() {
-            if let Body::Dispatched(body) = &mut subscription.body {
-                body.dispatcher.set_limits(limits);
-                body.dispatcher.set_delay(options.delay);
-            }
+            subscription.body.kind_mut().set_options(options, limits);
         }
         self.attached.run_dispatchers(cx, &mut self.stored);
         self.let_through(cx);

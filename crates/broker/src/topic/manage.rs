@@ -7,7 +7,6 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::reads::LogReads;
-use super::subscription::{Body, CursorPlace};
 use super::{Attached, Stored, Topic};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
@@ -134,28 +133,8 @@ impl Topic {
                 .subscriptions
                 .get(name)
                 .ok_or_else(|| missing(name))?;
-            match &subscription.body {
-                Body::Dispatched(body) => (body.dispatcher.acks().clone(), None),
-                _ => {
-                    let known = |cursor: &super::subscription::Cursor| match &cursor.place {
-                        CursorPlace::Home(acks) => Some((acks.clone(), None)),
-                        CursorPlace::HandedOver(handed_over) => {
-                            let acks = state
-                                .stored
-                                .cursors
-                                .get(cursor.slot?)
-                                .map(|slot| slot.acks.clone());
-                            Some((
-                                acks.unwrap_or_else(|| AckState::new(state.stored.log.ledger.durable_end())),
-                                Some(*handed_over),
-                            ))
-                        }
-                    };
-                    let cursors = subscription.cursors().filter_map(|(_, cursor)| known(cursor));
-                    let lowest = cursors.min_by_key(|(acks, _)| acks.acked_to());
-                    lowest.unwrap_or_else(|| (AckState::new(state.stored.log.ledger.durable_end()), None))
-                }
-            }
+            let end = state.stored.log.ledger.durable_end();
+            subscription.body.kind().lowest(&state.stored.cursors, end)
         };
         Ok(match handed_over {
             Some(handed_over) => self.cx.listener_acks(handed_over).await.unwrap_or(known),

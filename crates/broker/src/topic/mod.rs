@@ -9,7 +9,7 @@
 //!     │ ├ TopicLog         the log, its upkeep, what of it cannot be read
 //!     │ ├ Publishing       producers, the publish rate, what is appended and not durable, receipts
 //!     │ └ DurableCursors   places, their records, the marks for trimming
-//!     └ Attached     subscriptions with their bodies (stream, broadcast, dispatched), consumers, listening shards
+//!     └ Attached     subscriptions with their bodies, each a `Kind` (stream, broadcast, dispatched), consumers, listening shards
 //!   TopicContext     name, id, the way to the shard: what every part is given
 //! ```
 //! `on_message` handles what connections and listening shards send, each to its end; what must wait runs as a task of the shard.
@@ -32,6 +32,7 @@ mod cursors;
 mod damage;
 mod delete;
 mod dispatched;
+mod dispatched_kind;
 mod durable_cursors;
 mod expiry;
 mod failover;
@@ -39,6 +40,7 @@ mod fault;
 mod figures;
 mod hold;
 mod inactive;
+mod kind;
 mod limits;
 mod links;
 mod load;
@@ -60,6 +62,7 @@ mod rivalry;
 mod seek;
 mod slots;
 mod stats;
+mod stream;
 mod subscribe;
 mod subscription;
 mod throttle;

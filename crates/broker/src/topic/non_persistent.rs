@@ -18,9 +18,9 @@ use pharos_types::{Ordinal, Position};
 
 use super::consumers::Consumer;
 use super::dispatched::entry_ref;
+use super::kind::{Attaches, Joined, Joining};
 use super::publish::against_rules;
-use super::request::{Attach, SubscribeRequest, SubscriptionType};
-use super::subscribe::{Step, WINDOW_BYTES};
+use super::request::SubscriptionType;
 use super::subscription::Subscription;
 use super::{Attached, State, Stored, TopicContext};
 use crate::entry::FeedEntry;
@@ -121,9 +121,23 @@ impl Sharing {
         }
         wanted.saturating_sub(takers.len())
     }
+}
 
-    /// A consumer left.
-    pub(super) fn remove(&mut self, key: ConsumerKey) {
+impl Attaches for Sharing {
+    fn attach(&mut self, joining: &mut Joining<'_>) -> Result<Joined, SubscribeError> {
+        let (key, kind) = (joining.key, joining.kind);
+        let settings = joining.stored.dispatch_options();
+        let dispatcher = match self {
+            Self::OneOf(dispatcher) => dispatcher,
+            Self::Each { dispatchers, .. } => dispatchers
+                .entry(key)
+                .or_insert_with(|| new_dispatcher(kind, settings)),
+        };
+        dispatcher.add_consumer(dispatch::ConsumerKey(key.0), joining.spec())?;
+        Ok(Joined::Dispatched)
+    }
+
+    fn detach(&mut self, key: ConsumerKey) {
         match self {
             Self::Each { dispatchers, .. } => drop(dispatchers.remove(&key)),
             Self::OneOf(dispatcher) => {
@@ -134,6 +148,15 @@ impl Sharing {
 }
 
 impl Subscription {
+    /// What shares out its messages from now on, to consumers of this kind.
+    pub(super) fn share(&mut self, stored: &Stored, kind: SubscriptionType) -> &mut Sharing {
+        if self.consumers.is_empty() {
+            self.sharing = None; // Of an attempt that failed, maybe of another type.
+        }
+        let settings = stored.dispatch_options();
+        self.sharing.get_or_insert_with(|| Sharing::new(kind, settings))
+    }
+
     /// Brings the active consumer of a Failover subscription in line with who is attached, and tells all of a change. Returns it.
     pub(super) fn choose_transient_active(
         &mut self,
@@ -155,53 +178,6 @@ impl Subscription {
 }
 
 impl Attached {
-    /// Attaches a consumer that the checks have let in.
-    pub(super) fn attach_transient(
-        &mut self,
-        cx: &TopicContext,
-        stored: &Stored,
-        request: &SubscribeRequest,
-        kind: SubscriptionType,
-    ) -> Result<Step, SubscribeError> {
-        if kind == SubscriptionType::Exclusive
-            && let Some(holder) = self.first_consumer(&request.subscription)
-        {
-            let refusal = SubscribeError::Busy("Exclusive consumer is already connected".to_owned());
-            return Ok(Step::AskHolder(holder, refusal));
-        }
-        let key = cx.consumer_key();
-        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        let spec = dispatch::ConsumerSpec {
-            name: name.clone(),
-            priority_level: request.priority_level,
-            key_shared: request.key_shared.clone(),
-            window_bytes: WINDOW_BYTES,
-        };
-        let settings = stored.dispatch_options();
-        let subscription = self
-            .subscriptions
-            .get_mut(&request.subscription)
-            .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
-        if subscription.consumers.is_empty() {
-            subscription.sharing = None; // Of an attempt that failed, maybe of another type.
-        }
-        let sharing = subscription
-            .sharing
-            .get_or_insert_with(|| Sharing::new(kind, settings));
-        let dispatcher = match sharing {
-            Sharing::OneOf(dispatcher) => dispatcher,
-            Sharing::Each { dispatchers, .. } => dispatchers
-                .entry(key)
-                .or_insert_with(|| new_dispatcher(kind, settings)),
-        };
-        dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
-        self.enlist(request, key, name, kind);
-        let subscription = self.subscriptions.get_mut(&request.subscription);
-        let subscription = subscription.filter(|_| kind == SubscriptionType::Failover);
-        let active = subscription.map(|it| it.choose_transient_active(cx, &self.consumers) == Some(key));
-        Ok(Step::done(cx, &stored.log, key, Attach::Dispatched, active))
-    }
-
     /// Does something with the dispatcher that knows of a consumer.
     pub(super) fn with_sharing(
         &mut self,

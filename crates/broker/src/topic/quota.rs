@@ -15,7 +15,6 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::damage::Look;
 use super::reads::LogReads;
 use super::retire::bytes_after;
-use super::subscription::{Body, Subscription};
 use super::{State, Topic};
 use crate::error::{CursorError, ProducerError};
 use pharos_catalog::policy::{Quota, QuotaAction};
@@ -166,7 +165,7 @@ impl Topic {
         };
         let mut state = self.state.borrow_mut();
         let mut some = state.attached.subscriptions.values().take(SUBSCRIPTIONS_ASKED);
-        let waits = some.find(|s| stands_at(&state, s, place));
+        let waits = some.find(|s| s.body.kind().stands_at(&state.stored.cursors, place));
         let subscription = waits.map_or_else(|| "".into(), |s| s.name.as_str().into());
         state.stored.oldest = Some(Oldest {
             place,
@@ -239,21 +238,6 @@ pub(super) fn backlog_bytes(state: &State) -> u64 {
         .cursors
         .lowest()
         .map_or(0, |lowest| bytes_after(rows, lowest))
-}
-
-/// Whether a durable cursor of this subscription stands at a place.
-fn stands_at(state: &State, subscription: &Subscription, place: Ordinal) -> bool {
-    if let Body::Dispatched(body) = &subscription.body {
-        return subscription.is_durable() && body.dispatcher.acked_to() == place;
-    }
-    let mut slots = subscription.cursors().filter_map(|(_, cursor)| cursor.slot);
-    slots.any(|slot| {
-        state
-            .stored
-            .cursors
-            .get(slot)
-            .is_some_and(|slot| slot.acked_to() == place)
-    })
 }
 
 /// The first place after which there are at most about `bytes`.

@@ -7,7 +7,6 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
-use super::subscription::Body;
 use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
 use crate::time::millis;
 
@@ -84,9 +83,7 @@ impl Attached {
     /// What was trimmed belongs to no cursor any more. Only cursors that are not durable can still lie before the first entry.
     pub(super) fn forget_trimmed(&mut self, first: Ordinal) {
         for subscription in self.subscriptions.values_mut() {
-            if let Body::Dispatched(body) = &mut subscription.body {
-                body.dirty |= body.dispatcher.ack_before(first);
-            }
+            subscription.body.kind_mut().forget_before(first);
         }
     }
 }

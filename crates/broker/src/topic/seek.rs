@@ -5,17 +5,15 @@ use std::sync::Arc;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::absence::Presence;
 use super::create::NewSubscription;
 use super::cursor_store;
 use super::reads::LogReads;
 use super::request::StartAt;
-use super::subscription::{Body, CursorPlace};
+use super::subscription::Body;
 use super::{Attached, Stored, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError};
 use crate::ids::ConsumerKey;
 use crate::properties::asks_for_broadcast;
-use crate::shard::FeedMessage;
 
 /// Where to move a cursor.
 #[derive(Clone, Debug)]
@@ -44,38 +42,7 @@ impl Attached {
         let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
-        let mut moved = Vec::new();
-        match &mut subscription.body {
-            Body::Stream(cursor) => {
-                if let Some(home) = cursor.home_mut() {
-                    home.clone_from(acks);
-                    moved.extend(cursor.slot);
-                }
-            }
-            Body::Broadcast(body) => {
-                for (member_name, member) in &mut body.members {
-                    if only.as_ref().is_some_and(|only| only != member_name) {
-                        continue;
-                    }
-                    let slot = member.cursor.slot;
-                    if let Some(home) = member.cursor.home_mut() {
-                        home.clone_from(acks);
-                        moved.extend(slot);
-                        // A place that was given up stays so; there its consumer goes on should it come back.
-                        if let Presence::GivenUp { acked_to, .. } = &mut member.presence {
-                            *acked_to = acks.acked_to();
-                        }
-                    }
-                }
-            }
-            Body::Dispatched(body) => {
-                body.dispatcher.reset(acks.acked_to());
-                if let Some(remaining) = acks.remaining_batch(acks.acked_to()) {
-                    body.dispatcher.ack_batch(acks.acked_to(), remaining);
-                }
-                moved.extend(body.slot);
-            }
-        }
+        let moved = subscription.body.kind_mut().seek(only.as_ref(), acks);
         for slot in moved {
             stored.change_cursors(cx, |cursors| cursors.moved(slot, acks));
         }
@@ -90,45 +57,8 @@ impl Attached {
         to: Ordinal,
     ) -> Result<(), CursorError> {
         let subscription = self.subscriptions.get_mut(name).ok_or_else(|| missing(name))?;
-        let mut persist = Vec::new();
-        let cursors = &stored.cursors;
-        let mut skip = |cursor: &mut super::subscription::Cursor| match &mut cursor.place {
-            CursorPlace::Home(acks) => {
-                if acks.raise_to(to)
-                    && let Some(slot) = cursor.slot
-                {
-                    persist.push((slot, acks.clone()));
-                }
-            }
-            CursorPlace::HandedOver(handed_over) => {
-                // The stream consumer may be further than what is known of it, never behind.
-                let known = cursor.slot.and_then(|slot| cursors.get(slot));
-                if known.is_some_and(|slot| slot.acked_to() >= to) {
-                    return;
-                }
-                let message = FeedMessage::SkipTo {
-                    connection: handed_over.connection,
-                    key: handed_over.key,
-                    to,
-                };
-                cx.send_feed(handed_over.connection.shard, message);
-            }
-        };
-        match &mut subscription.body {
-            Body::Stream(cursor) => skip(cursor),
-            Body::Broadcast(body) => body
-                .members
-                .values_mut()
-                .for_each(|member| skip(&mut member.cursor)),
-            Body::Dispatched(body) => {
-                if body.dispatcher.ack_before(to)
-                    && let Some(slot) = body.slot
-                {
-                    persist.push((slot, body.dispatcher.acks().clone()));
-                }
-            }
-        }
-        for (slot, acks) in persist {
+        let moved = subscription.body.kind_mut().skip_to(cx, &stored.cursors, to);
+        for (slot, acks) in moved {
             stored.change_cursors(cx, |cursors| cursors.moved(slot, &acks));
         }
         self.run_dispatcher(cx, stored, name);
@@ -147,13 +77,7 @@ impl Attached {
         let Some(subscription) = self.subscriptions.remove(name) else {
             return;
         };
-        let mut slots: Vec<_> = subscription
-            .cursors()
-            .filter_map(|(_, cursor)| cursor.slot)
-            .collect();
-        if let Body::Dispatched(body) = &subscription.body {
-            slots.extend(body.slot);
-        }
+        let slots = subscription.body.kind().slots();
         let Some(number) = subscription.number else {
             for slot in slots {
                 stored.change_cursors(cx, |cursors| cursors.remove(slot));

@@ -2,7 +2,6 @@
 
 use pharos_types::Ordinal;
 
-use super::subscription::{Body, CursorPlace};
 use super::{Attached, State, Stored};
 use crate::error::CursorError;
 use crate::ids::ConsumerKey;
@@ -23,15 +22,7 @@ impl Attached {
     pub(super) fn acked_to(&self, stored: &Stored, key: ConsumerKey) -> Option<Ordinal> {
         let consumer = self.consumers.get(&key)?;
         let subscription = self.subscriptions.get(&consumer.subscription)?;
-        let cursor = match &subscription.body {
-            Body::Stream(cursor) => cursor,
-            Body::Broadcast(body) => &body.members.get(&consumer.name)?.cursor,
-            Body::Dispatched(body) => return Some(body.dispatcher.acked_to()),
-        };
-        match &cursor.place {
-            CursorPlace::Home(acks) => Some(acks.acked_to()),
-            CursorPlace::HandedOver(_) => stored.cursors.get(cursor.slot?).map(super::slots::Slot::acked_to),
-        }
+        subscription.body.kind().acked_to(&stored.cursors, &consumer.name)
     }
 }
 
@@ -49,16 +40,8 @@ impl State {
             .subscriptions
             .get(&consumer.subscription)
             .ok_or(CursorError::NoConsumer)?;
-        if let Body::Dispatched(body) = &subscription.body {
-            let stats = body
-                .dispatcher
-                .consumer_stats(pharos_dispatch::ConsumerKey(key.0))
-                .unwrap_or_default();
-            return Ok(ConsumerNumbers {
-                unacked_messages: stats.unacked,
-                is_blocked: stats.is_blocked,
-                backlog: body.dispatcher.acks().backlog(end),
-            });
+        if let Some(numbers) = subscription.body.kind().numbers(key, end) {
+            return Ok(numbers);
         }
         let acked_to = listening
             .or_else(|| self.attached.acked_to(&self.stored, key))

@@ -6,13 +6,14 @@ use pharos_types::{Ordinal, SubscriptionName};
 use tokio::sync::oneshot;
 
 use super::consumers::Consumer;
+use super::kind::{Attaches as _, Joined, Joining};
 use super::request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
-use super::subscription::{Body, Cursor, CursorPlace, DispatchedBody, HandedOver, Subscription};
+use super::subscription::{Body, Subscription};
 use super::{Attached, Stored, Topic, TopicContext, TopicLog};
 use crate::error::{SubscribeError, TopicError};
-use crate::feed::{Activity, CursorHandoff};
+use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey};
-use pharos_dispatch::{self as dispatch, Dispatcher};
+use pharos_dispatch::Candidate;
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
 pub(super) const WINDOW_BYTES: u64 = 4 << 20;
@@ -248,17 +249,10 @@ impl Attached {
             .get_mut(&request.subscription)
             .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
         let kind = admit(subscription, request, exists)?;
+        let step = self.attach(cx, stored, (request, kind), turn);
         if cx.is_non_persistent() {
-            return self.attach_transient(cx, stored, request, kind);
+            return step;
         }
-        let step = match kind {
-            SubscriptionType::Exclusive => self.attach_exclusive(cx, stored, request),
-            SubscriptionType::Failover => self.attach_failover(cx, stored, request),
-            SubscriptionType::Broadcast => self.attach_broadcast(cx, stored, request, turn),
-            SubscriptionType::Shared | SubscriptionType::KeyShared => {
-                self.attach_dispatched(cx, stored, request, kind)
-            }
-        };
         if step.is_err() {
             self.undo_attach(cx, stored, &request.subscription, exists);
         }
@@ -288,7 +282,77 @@ impl Attached {
         }
     }
 
-    pub(super) fn enlist(
+    /// Attaches a consumer that the checks have let in, as a consumer of this kind.
+    fn attach(
+        &mut self,
+        cx: &TopicContext,
+        stored: &mut Stored,
+        (request, kind): (&SubscribeRequest, SubscriptionType),
+        turn: ConsumerKey,
+    ) -> Result<Step, SubscribeError> {
+        let key = cx.consumer_key();
+        let is_stored = !cx.is_non_persistent();
+        let name: Arc<str> = match &request.consumer_name {
+            Some(name) => name.clone().into(),
+            None if is_stored && kind == SubscriptionType::Broadcast => format!("pharos-{}", key.0).into(),
+            None => Arc::default(),
+        };
+        let subscription = self.subscriptions.get_mut(&request.subscription);
+        let subscription =
+            subscription.ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
+        let first = subscription.consumers.first();
+        let newcomer = Candidate {
+            name: &name,
+            priority_level: request.priority_level,
+        };
+        let mut joining = Joining {
+            cx,
+            request,
+            kind,
+            key,
+            name: &name,
+            turn,
+            number: subscription.number,
+            first: first
+                .and_then(|key| self.consumers.get(key))
+                .map(|consumer| consumer.connection),
+            is_chosen: kind == SubscriptionType::Failover
+                && subscription.is_chosen(cx, &self.consumers, newcomer),
+            consumers: &self.consumers,
+            stored,
+        };
+        let joined = match (joining.held(), is_stored, kind) {
+            (Some(held), ..) => held,
+            (None, false, _) => subscription.share(joining.stored, kind).attach(&mut joining)?,
+            (None, true, SubscriptionType::Shared | SubscriptionType::KeyShared) => {
+                subscription.dispatch(joining.stored, kind)?;
+                subscription.body.kind_mut().attach(&mut joining)?
+            }
+            (None, true, _) => subscription.body.kind_mut().attach(&mut joining)?,
+        };
+        let is_chosen = joining.is_chosen;
+        let (attach, active) = match joined {
+            Joined::Not(step) => return Ok(step),
+            Joined::TakesOver(old) => {
+                let leaving = self.close_and_wait(cx, old);
+                return Ok(Step::Wait(leaving.into_iter().collect()));
+            }
+            Joined::Listens(lease) => {
+                self.links.hand_over(cx, &stored.log, request.connection.shard);
+                (Attach::Listen(lease), is_chosen.then_some(true))
+            }
+            Joined::Waits => (Attach::Dormant, (!is_chosen).then_some(false)),
+            Joined::Dispatched if kind == SubscriptionType::Failover => (Attach::Dispatched, Some(is_chosen)),
+            Joined::Dispatched => (Attach::Dispatched, None),
+        };
+        self.enlist(request, key, name, kind);
+        if matches!(attach, Attach::Dormant) || !is_stored {
+            self.choose_active(cx, &request.subscription);
+        }
+        Ok(Step::done(cx, &stored.log, key, attach, active))
+    }
+
+    fn enlist(
         &mut self,
         request: &SubscribeRequest,
         key: ConsumerKey,
@@ -316,158 +380,6 @@ impl Attached {
             subscription.idle_since_ms = 0;
         }
     }
-
-    fn attach_exclusive(
-        &mut self,
-        cx: &TopicContext,
-        stored: &mut Stored,
-        request: &SubscribeRequest,
-    ) -> Result<Step, SubscribeError> {
-        if let Some(holder) = self.first_consumer(&request.subscription) {
-            return Ok(Step::AskHolder(
-                holder,
-                SubscribeError::Busy("Exclusive consumer is already connected".to_owned()),
-            ));
-        }
-        let key = cx.consumer_key();
-        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        let Some(lease) = self.lend_stream(cx, stored, request, key) else {
-            return Err(SubscribeError::Busy(
-                "subscription is being handed over".to_owned(),
-            ));
-        };
-        self.enlist(request, key, name, SubscriptionType::Exclusive);
-        Ok(Step::done(cx, &stored.log, key, Attach::Listen(lease), None))
-    }
-
-    fn attach_failover(
-        &mut self,
-        cx: &TopicContext,
-        stored: &mut Stored,
-        request: &SubscribeRequest,
-    ) -> Result<Step, SubscribeError> {
-        let key = cx.consumer_key();
-        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        self.enlist(request, key, name, SubscriptionType::Failover);
-        let chosen = self.subscriptions.get(&request.subscription);
-        let chosen =
-            chosen.and_then(|subscription| subscription.chosen_active(cx, &self.consumers)) == Some(key);
-        let at_once = cx
-            .shard()
-            .is_some_and(|shard| shard.shared.options.failover_delay.is_zero());
-        if at_once
-            && chosen
-            && let Some(lease) = self.lend_stream(cx, stored, request, key)
-        {
-            return Ok(Step::done(
-                cx,
-                &stored.log,
-                key,
-                Attach::Listen(lease),
-                Some(true),
-            ));
-        }
-        // Not the one, or one to come: more may join, or the one before it must stand down first.
-        self.choose_active(cx, &request.subscription);
-        Ok(Step::done(
-            cx,
-            &stored.log,
-            key,
-            Attach::Dormant,
-            (!chosen).then_some(false),
-        ))
-    }
-
-    /// Lends the one cursor of a stream subscription, when it is at home.
-    fn lend_stream(
-        &mut self,
-        cx: &TopicContext,
-        stored: &Stored,
-        request: &SubscribeRequest,
-        key: ConsumerKey,
-    ) -> Option<CursorHandoff> {
-        let subscription = self.subscriptions.get_mut(&request.subscription)?;
-        let durable = subscription.is_durable();
-        let Body::Stream(cursor) = &mut subscription.body else {
-            return None;
-        };
-        let lease = lend(cursor, key, request.connection, request.consumer_id, durable)?;
-        self.links.hand_over(cx, &stored.log, request.connection.shard);
-        Some(lease)
-    }
-
-    fn attach_dispatched(
-        &mut self,
-        cx: &TopicContext,
-        stored: &Stored,
-        request: &SubscribeRequest,
-        kind: SubscriptionType,
-    ) -> Result<Step, SubscribeError> {
-        let key = cx.consumer_key();
-        let name: Arc<str> = request.consumer_name.clone().unwrap_or_default().into();
-        let spec = dispatch::ConsumerSpec {
-            name: name.clone(),
-            priority_level: request.priority_level,
-            key_shared: request.key_shared.clone(),
-            window_bytes: WINDOW_BYTES,
-        };
-        let (options, limits) = stored.dispatch_options();
-        let subscription = self
-            .subscriptions
-            .get_mut(&request.subscription)
-            .ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
-        if let Body::Stream(cursor) = &subscription.body {
-            let Some(acks) = cursor.home().cloned() else {
-                return Err(SubscribeError::Busy(
-                    "subscription is being handed over".to_owned(),
-                ));
-            };
-            let dispatcher = match kind {
-                SubscriptionType::KeyShared => Dispatcher::key_shared(acks, options, limits),
-                _ => Dispatcher::shared(acks, options, limits),
-            };
-            let slot = cursor.slot;
-            subscription.generation += 1;
-            subscription.body = Body::Dispatched(Box::new(DispatchedBody::new(slot, dispatcher)));
-        }
-        let Body::Dispatched(body) = &mut subscription.body else {
-            return Err(SubscribeError::Busy(
-                "subscription is of a different type".to_owned(),
-            ));
-        };
-        body.dispatcher.add_consumer(dispatch::ConsumerKey(key.0), spec)?;
-        self.enlist(request, key, name, kind);
-        Ok(Step::done(cx, &stored.log, key, Attach::Dispatched, None))
-    }
-
-    pub(super) fn first_consumer(&self, subscription: &SubscriptionName) -> Option<ConnectionId> {
-        let first = self.subscriptions.get(subscription)?.consumers.first()?;
-        self.consumers.get(first).map(|consumer| consumer.connection)
-    }
-}
-
-/// Lends a cursor that is at home.
-pub(super) fn lend(
-    cursor: &mut Cursor,
-    key: ConsumerKey,
-    connection: ConnectionId,
-    consumer_id: u64,
-    durable: bool,
-) -> Option<CursorHandoff> {
-    let acks = cursor.home()?.clone();
-    cursor.place = CursorPlace::HandedOver(HandedOver {
-        key,
-        connection,
-        consumer_id,
-        recalled: false,
-    });
-    Some(CursorHandoff {
-        slot: cursor.slot,
-        read_from: acks.acked_to(),
-        acks,
-        durable,
-        activity: Activity::default(),
-    })
 }
 
 /// Whether a consumer of this kind may attach to the subscription as it is, and as what.
