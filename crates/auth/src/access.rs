@@ -15,6 +15,11 @@ pub trait Authorizer: Send + Sync {
     /// # Errors
     /// [`Denied`]: it may not.
     fn authorize(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied>;
+
+    /// Whether `who` may connect in this way: a proxy must say for whom it asks, and only a proxy may.
+    fn may_connect(&self, _who: &Principal) -> bool {
+        true
+    }
 }
 
 /// A caller may not do what it asked for. Nothing was done.
@@ -69,6 +74,13 @@ impl Access {
             return Ok(());
         };
         authorizer.authorize(who, action, resource)
+    }
+
+    /// Whether `who` may connect in this way: a proxy must say for whom it asks, and only a proxy may. Asked once for a connection.
+    #[must_use]
+    pub fn may_connect(&self, who: &Principal) -> bool {
+        let authorizer = self.0.as_ref();
+        authorizer.is_none_or(|authorizer| authorizer.may_connect(who))
     }
 }
 

@@ -13,6 +13,8 @@
 //! assert!(access.check(&caller, Action::Produce, Resource::Topic(&topic)).is_ok());
 //! ```
 //!
+//! [`Action`]'s list is the permission table: what each action needs ([`Need`]). [`Rules`] decide by it as Pulsar does.
+//!
 //! Deliberately absent: how credentials are checked. That happens once, when a connection is made, and results in a
 //! [`Principal`]; here nothing waits.
 
@@ -20,8 +22,16 @@
 
 mod access;
 mod action;
+mod grants;
+mod need;
 mod principal;
+mod rules;
 
 pub use access::{Access, Authorizer, Denied};
 pub use action::{Action, Resource};
-pub use principal::Principal;
+pub use grants::{
+    AUTH_POLICIES, CONSUMER_NAMES, NAMESPACE_AUTH, SUBSCRIPTION_AUTH, SUBSCRIPTION_AUTH_MODE, TOPIC_AUTH,
+};
+pub use need::{Need, Permission};
+pub use principal::{Door, Principal};
+pub use rules::{Facts, RuleOptions, Rules, StoredPolicies};

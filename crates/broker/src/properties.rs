@@ -3,6 +3,7 @@
 //! All other names are their owner's business. One that begins so and means nothing where it stands is refused, and so is
 //! a value that is not understood: a misspelt wish must not silently be no wish.
 
+pub use pharos_auth::CONSUMER_NAMES;
 pub use pharos_catalog::{BROADCAST_SUBSCRIPTIONS, DURABILITY, durability_of};
 
 /// Every name that begins with this is the broker's.
@@ -49,7 +50,7 @@ struct Known {
     values: &'static [&'static str],
 }
 
-const ALL: [Known; 3] = [
+const ALL: [Known; 4] = [
     Known {
         name: SUBSCRIPTION_KIND,
         holders: &[Holder::Subscription, Holder::Consumer],
@@ -64,6 +65,11 @@ const ALL: [Known; 3] = [
         name: BROADCAST_SUBSCRIPTIONS,
         holders: &[Holder::Namespace],
         values: &[],
+    },
+    Known {
+        name: CONSUMER_NAMES,
+        holders: &[Holder::Namespace],
+        values: &["role", "any"],
     },
 ];
 

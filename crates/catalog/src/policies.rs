@@ -43,6 +43,12 @@ impl From<Map<String, Value>> for Policies {
     }
 }
 
+impl AsRef<Map<String, Value>> for Policies {
+    fn as_ref(&self) -> &Map<String, Value> {
+        &self.members
+    }
+}
+
 impl Policies {
     /// What a new namespace has: where it is replicated to, and its bundles.
     #[must_use]

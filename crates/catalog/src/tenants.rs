@@ -43,6 +43,14 @@ impl Catalog {
         state.tenants.get(name).map(|record| (*record.value).clone())
     }
 
+    /// Whether a role is among the administrators of a tenant that exists.
+    #[must_use]
+    pub fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool {
+        let state = self.read();
+        let known = state.tenants.get(tenant);
+        known.is_some_and(|record| record.value.admin_roles.iter().any(|admin| admin == role))
+    }
+
     /// Makes a tenant. Its allowed clusters must be known.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ impl Route {
     pub fn action(&self) -> Action {
         match self.resource {
             Resource::Clusters => match self.method {
+                Method::Get if self.operation == "list" => Action::ListClusters,
                 Method::Get => Action::ReadCluster,
                 Method::Put | Method::Post | Method::Delete => Action::UpdateCluster,
             },
@@ -23,7 +24,7 @@ impl Route {
             },
             Resource::Namespaces => of_namespace(self.operation, self.is_read()),
             Resource::Bundles => match self.operation {
-                "unload" => Action::Unload,
+                "unload" => Action::UnloadNamespace,
                 "clearBacklog" | "clearSubscriptionBacklog" => Action::SkipMessages,
                 _ => Action::UpdateBundles,
             },
@@ -46,7 +47,9 @@ impl Route {
 
 fn of_broker(operation: &str) -> Action {
     match operation {
-        "health" | "ready" | "status" => Action::ReadHealth,
+        "health" | "ready" => Action::ReadHealth,
+        "status" => Action::ReadStatus,
+        "version" => Action::ReadVersion,
         "metrics" | "metricsDirectory" => Action::ReadMetrics,
         "checkBacklogQuotas" => Action::UpdateBroker,
         _ => Action::ReadBroker,
@@ -61,7 +64,7 @@ fn of_namespace(operation: &str, is_read: bool) -> Action {
         "topics" => Action::ListTopics,
         "permissions" | "subscriptionPermissions" => Action::ReadPermissions,
         "grant" | "revoke" => Action::UpdatePermissions,
-        "unload" => Action::Unload,
+        "unload" => Action::UnloadNamespace,
         "clearBacklog" | "clearSubscriptionBacklog" => Action::SkipMessages,
         _ if is_read => Action::ReadNamespace,
         _ => Action::UpdateNamespace,

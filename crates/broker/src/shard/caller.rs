@@ -285,7 +285,11 @@ impl Caller<'_> {
         wish: Consume,
         is_gone: impl Fn() -> bool,
     ) -> Result<Subscribed, Refused<ConsumeError>> {
-        let resource = Resource::Subscription(&wish.request.topic, &wish.request.subscription);
+        let (topic, subscription) = (&wish.request.topic, &wish.request.subscription);
+        let resource = match &wish.request.consumer_name {
+            Some(name) => Resource::Consumer(topic, subscription, name),
+            None => Resource::Subscription(topic, subscription),
+        };
         self.may(Action::Consume, resource)?;
         self.create_consumer(wish, is_gone).await.map_err(Refused::Failed)
     }
@@ -339,7 +343,7 @@ impl Caller<'_> {
         to: SeekTo,
     ) -> Result<(), Refused<CursorError>> {
         let act = move |topic: Rc<Topic>| async move { topic.seek_consumer(key, to).await };
-        self.of_consumer(Action::ResetCursor, topic, key, act).await
+        self.of_consumer(Action::Seek, topic, key, act).await
     }
 
     /// The last message of a consumer's topic, and how far the consumer has acknowledged.
