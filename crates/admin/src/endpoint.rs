@@ -12,9 +12,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 
 use pharos_admin_api::routes::{DOMAIN, Method, Route};
-use pharos_auth::{Access, Principal};
+use pharos_auth::{Access, Action, Principal, Resource};
 
 use crate::error::ApiError;
+use crate::identify::identify;
 use crate::paths::PathParams;
 use crate::redirect;
 use crate::state::Admin;
@@ -48,6 +49,7 @@ where
 
 /// The way of every request to its handler: the one place where it is asked whether the caller may do it.
 async fn enter(route: &'static Route, mut request: Request, next: Next) -> Response {
+    identify(&mut request).await;
     match permit(route, &request) {
         Ok(params) => {
             let (uri, subject) = (request.uri().clone(), params.subject());
@@ -62,14 +64,19 @@ async fn enter(route: &'static Route, mut request: Request, next: Next) -> Respo
 /// Takes the path apart and asks. The handler checks names that are none: what they are part of is what is asked about.
 fn permit(route: &'static Route, request: &Request) -> Result<PathParams, ApiError> {
     let params = PathParams::of(route, request.uri().path())?;
+    may(request, route.action(), params.subject().as_resource())?;
+    Ok(params)
+}
+
+/// Asks whether the one who sends a request may do this.
+pub(crate) fn may(request: &Request, action: Action, resource: Resource<'_>) -> Result<(), ApiError> {
     let found = request.extensions();
     let (Some(access), Some(who)) = (found.get::<Access>(), found.get::<Principal>()) else {
         let reason = "the request came by no connection";
         return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
     };
-    let asked = access.check(who, route.action(), params.subject().as_resource());
-    asked.map_err(|denied| ApiError::denied(&denied))?;
-    Ok(params)
+    let asked = access.check(who, action, resource);
+    asked.map_err(|denied| ApiError::denied(&denied))
 }
 
 impl Endpoint {

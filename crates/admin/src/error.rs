@@ -1,7 +1,7 @@
 //! Errors as HTTP answers: a status and `{"reason": …}`.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use pharos_admin_api::ErrorData;
@@ -82,6 +82,10 @@ impl IntoResponse for ApiError {
             );
         }
         let mut answer = (self.status, Json(ErrorData { reason: self.reason })).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let ways = HeaderValue::from_static("Bearer, Basic realm=\"pharos\"");
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, ways);
+        }
         if let Some(redirect) = self.redirect {
             answer.extensions_mut().insert(*redirect);
         }

@@ -1,13 +1,20 @@
 //! The route table with its handlers as one router, and JSON answers for what the table does not have.
 
-use axum::extract::DefaultBodyLimit;
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::StatusCode;
+use axum::middleware::from_fn;
 use axum::routing::any;
 use axum::{Extension, Router};
 
+use pharos_admin_api::paths::decode_part;
+use pharos_auth::{Action, Resource};
+use pharos_types::NamespaceName;
+
 use crate::body::BODY_BYTES_MAX;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, may};
 use crate::error::ApiError;
+use crate::identify::identify;
+use crate::origin::{AllowedHosts, guard};
 use crate::state::Admin;
 use crate::{
     brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, offload, schemas,
@@ -17,6 +24,8 @@ use crate::{
 /// Everything the door answers.
 pub fn router(admin: Admin) -> Router {
     let access = admin.options.access.clone();
+    let authentication = admin.options.authentication.clone();
+    let allowed_hosts = AllowedHosts(admin.options.allowed_hosts.clone().into());
     endpoints()
         .into_iter()
         .fold(Router::new(), |router, endpoint| endpoint.mount(router))
@@ -24,7 +33,10 @@ pub fn router(admin: Admin) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn(guard))
         .layer(Extension(access))
+        .layer(Extension(authentication))
+        .layer(Extension(allowed_hosts))
         .with_state(admin)
 }
 
@@ -53,20 +65,54 @@ fn endpoints() -> Vec<Endpoint> {
 }
 
 /// Functions, connectors, packages and transactions are other programs' or later releases' business.
-async fn no_functions(uri: Uri) -> ApiError {
+async fn no_functions(mut request: Request) -> ApiError {
+    identify(&mut request).await;
+    let (action, namespace) = of_functions(request.uri().path());
+    let resource = namespace.as_ref().map_or(Resource::Cluster, Resource::Namespace);
+    if let Err(denied) = may(&request, action, resource) {
+        return denied;
+    }
     let reason = format!(
         "{} needs a function worker, package store or coordinator, which this broker has not",
-        uri.path()
+        request.uri().path()
     );
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, reason)
 }
 
-async fn unknown(uri: Uri) -> ApiError {
-    ApiError::not_found(format!("there is nothing at {}", uri.path()))
+/// What `/admin/v3/{kind}/{tenant}/{namespace}/…` is about. A package's path has its type before the tenant.
+fn of_functions(path: &str) -> (Action, Option<NamespaceName>) {
+    let mut parts = path.split('/').skip(3);
+    let kind = parts.next().unwrap_or_default();
+    let action = match kind {
+        "functions" | "function" => Action::ManageFunctions,
+        "sources" | "source" => Action::ManageSources,
+        "sinks" | "sink" => Action::ManageSinks,
+        "packages" => Action::ManagePackages,
+        _ => Action::UpdateBroker,
+    };
+    if kind == "packages" {
+        parts.next();
+    }
+    let mut name = || parts.next().and_then(decode_part).unwrap_or_default();
+    let (tenant, namespace) = (name(), name());
+    (action, NamespaceName::new(&tenant, &namespace).ok())
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::not_allowed(format!("{method} is not possible on {}", uri.path()))
+async fn unknown(mut request: Request) -> ApiError {
+    identify(&mut request).await;
+    if let Err(denied) = may(&request, Action::AskUnknown, Resource::Cluster) {
+        return denied;
+    }
+    ApiError::not_found(format!("there is nothing at {}", request.uri().path()))
+}
+
+async fn wrong_method(mut request: Request) -> ApiError {
+    identify(&mut request).await;
+    if let Err(denied) = may(&request, Action::AskUnknown, Resource::Cluster) {
+        return denied;
+    }
+    let (method, path) = (request.method(), request.uri().path());
+    ApiError::not_allowed(format!("{method} is not possible on {path}"))
 }
 
 #[cfg(test)]

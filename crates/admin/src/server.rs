@@ -16,11 +16,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
 
-use pharos_auth::Principal;
+use pharos_auth::{Door, Principal};
 use pharos_runtime::{ShutdownToken, clock};
 use pharos_transport::{Acceptor, Incoming};
 
 use crate::connections::{Connections, Place};
+use crate::origin::CameFrom;
 use crate::redirect::Encrypted;
 
 /// Connections that are open and not about to close, where files allow it.
@@ -97,7 +98,8 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
     let is_encrypted = stream.is_encrypted();
     let router = TowerToHyperService::new(router);
     let requests = place.requests();
-    let who = Principal::anonymous(format!("/{peer}"));
+    let who = Principal::anonymous(format!("/{peer}")).by(Door::Http);
+    let came_from = CameFrom(peer.ip());
     let service = service_fn(|mut request: hyper::Request<_>| {
         let busy = requests.begin();
         request.extensions_mut().insert(who.clone());
@@ -107,6 +109,7 @@ async fn connection(incoming: Incoming, place: Place, router: Router, mut stop: 
         if let Some(certificate) = &certificate {
             request.extensions_mut().insert(certificate.clone());
         }
+        request.extensions_mut().insert(came_from);
         let answered = router.call(request);
         async move {
             let answer = answered.await;

@@ -7,12 +7,17 @@ use pharos_broker_admin::{
     BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin, TopicAdmin,
 };
 use pharos_catalog::Catalog;
+use pharos_identity::Authentication;
 
 /// What the door says about itself.
 #[derive(Clone, Debug)]
 pub struct AdminOptions {
     /// What says who may do what.
     pub access: Access,
+    /// What says who a caller is.
+    pub authentication: Authentication,
+    /// Names by which this machine may be asked over loopback, besides its own.
+    pub allowed_hosts: Vec<String>,
     /// Name of this cluster.
     pub cluster_name: String,
     /// `pulsar://host:port` as clients reach it.

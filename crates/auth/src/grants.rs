@@ -75,7 +75,7 @@ impl<'a> Grants<'a> {
     pub(crate) fn may_use(self, subscription: &SubscriptionName, role: &str) -> bool {
         let name = subscription.as_str();
         if let Some(roles) = self.part(SUBSCRIPTION_AUTH).and_then(|all| all.get(name)) {
-            // A list without roles is as none; what is no list lets nobody in.
+            // A list without roles is as none; what is no list lets no role in.
             let Some(roles) = roles.as_array() else {
                 return false;
             };

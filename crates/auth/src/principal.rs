@@ -64,7 +64,7 @@ impl Principal {
         Self { role, ..self }
     }
 
-    /// The same, asking for somebody else: what a proxy says of its client. An empty name is none.
+    /// The same, asking for another one: what a proxy says of its client. An empty name is none.
     #[must_use]
     pub fn on_behalf_of(self, original: Option<Arc<str>>) -> Self {
         let original = original.filter(|name| !name.is_empty());

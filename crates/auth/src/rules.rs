@@ -36,7 +36,7 @@ pub trait Facts: Send + Sync {
 /// What settings say about who may do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleOptions {
-    /// Whether roles are told apart; otherwise whoever has one may do everything.
+    /// Whether roles are told apart; otherwise a caller with any role may do everything.
     pub authorization: bool,
     /// Roles that may do everything.
     pub super_users: BTreeSet<String>,

@@ -13,6 +13,7 @@ use pharos_auth::Access;
 use pharos_broker::{Broker, Threads};
 use pharos_broker_admin::Backend;
 use pharos_catalog::{Catalog, CatalogOptions};
+use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside, Embedded, MetadataStore};
@@ -54,7 +55,9 @@ impl Front {
 pub(crate) struct RunningBroker {
     /// The broker, for draining it.
     broker: Broker,
-    /// What says who may do what, over every door.
+    /// What says who a client is, by every door.
+    pub(crate) authentication: Authentication,
+    /// What says who may do what, by every door.
     pub(crate) access: Access,
     /// What the HTTP server asks.
     pub(crate) admin: Arc<Backend>,
@@ -95,6 +98,7 @@ pub(crate) async fn start_broker(
     front: &Front,
     files: Files,
 ) -> anyhow::Result<RunningBroker> {
+    let authentication = crate::identity::authentication(settings)?;
     let dir = &settings.data_dir;
     std::fs::create_dir_all(dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
@@ -113,6 +117,7 @@ pub(crate) async fn start_broker(
         .context("cannot tell which ledgers an earlier run has deleted")?;
     let offloader = crate::offload::start(&settings.offload)?;
     let mut options = broker_options(settings);
+    options.access = crate::identity::access(settings, &catalog);
     options.managed_ledger.offloader = Some(offloader.clone());
     options.managed_ledger.condemned_from = LedgerId(proof.first());
     let access = options.access.clone();
@@ -124,12 +129,8 @@ pub(crate) async fn start_broker(
         &pharos_pulsar::PulsarEntries,
     )
     .context("cannot start the data threads")?;
-    let server = open_server(
-        &broker,
-        settings,
-        front,
-        files.connections_max(settings, &storage),
-    )?;
+    let connections_max = files.connections_max(settings, &storage);
+    let server = open_server(&broker, settings, front, connections_max, authentication.clone())?;
     let (engine, asked, entrances) = (storage.clone(), server.clone(), front.entrances.clone());
     let families = Box::new(move || {
         let mut families = storage_metrics::families(&engine.stats());
@@ -151,6 +152,7 @@ pub(crate) async fn start_broker(
         })
     });
     Ok(RunningBroker {
+        authentication,
         access,
         admin: Backend::with_stores(broker.clone(), families, health),
         broker,
@@ -210,6 +212,7 @@ fn open_server(
     settings: &Settings,
     front: &Front,
     connections_max: ConnectionsMax,
+    authentication: Authentication,
 ) -> anyhow::Result<Arc<Server>> {
     let options = pharos_pulsar::Options {
         listen: settings.pulsar_listen,
@@ -219,6 +222,8 @@ fn open_server(
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
         connections_max,
+        authentication,
+        credential_check_interval: crate::identity::check_interval(settings),
     };
     pharos_pulsar::open(broker, &options)
         .context("cannot take Pulsar clients; choose another pulsar_listen or pulsar_listen_tls")
@@ -300,7 +305,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
     };
     pharos_broker::Options {
         cluster_name: settings.cluster_name.clone(),
-        // There is no authentication to tell callers apart by.
+        // Set once the catalog is there, which knows the grants.
         access: Access::everyone(),
         shards: u16::try_from(shards).unwrap_or(u16::MAX),
         max_message_size: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),

@@ -11,6 +11,7 @@
 mod broker;
 mod command;
 mod files;
+mod identity;
 mod leftovers;
 mod limits;
 pub mod logging;

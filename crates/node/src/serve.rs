@@ -124,6 +124,8 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
     let settings = &effective.settings;
     let options = AdminOptions {
         access: broker.access.clone(),
+        authentication: broker.authentication.clone(),
+        allowed_hosts: allowed_hosts(settings, &front.host),
         cluster_name: settings.cluster_name.clone(),
         broker_url: broker.pulsar.service_url.clone(),
         broker_url_tls: broker.pulsar.service_url_tls.clone(),
@@ -142,6 +144,13 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
         broker.admin.catalog().clone(),
         options,
     )
+}
+
+/// Names by which this machine may be asked over loopback.
+fn allowed_hosts(settings: &Settings, host: &str) -> Vec<String> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let named = settings.http_allowed_hosts.0.iter().cloned();
+    named.chain([machine, host.to_owned()]).collect()
 }
 
 /// Stops from the outside in: the HTTP server first, since what it would ask is about to close.
@@ -168,6 +177,7 @@ async fn stop(
 
 /// One line per door on standard output, for people and for scripts that wait for it; the rest goes to the log.
 fn announce(settings: &Settings, broker: &RunningBroker, front: &Front) -> anyhow::Result<()> {
+    let is_asked = broker.authentication.is_on();
     let (pulsar, http) = (broker.pulsar.local_address, front.http);
     tracing::info!(%pulsar, %http, advertised = broker.pulsar.service_url, "ready");
     let mut out = std::io::stdout().lock();
@@ -197,7 +207,7 @@ fn announce(settings: &Settings, broker: &RunningBroker, front: &Front) -> anyho
         tracing::info!(
             "listening on loopback only; set pulsar_listen and http_listen to take clients from other machines"
         );
-    } else {
+    } else if !is_asked {
         tracing::warn!(
             "listening beyond this machine without authentication; anyone who can connect may do anything"
         );

@@ -105,7 +105,7 @@ async fn the_admin_api_takes_headers_too() {
         stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
         stream.write_all(header).unwrap();
         stream
-            .write_all(b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .write_all(b"GET /admin/v2/clusters HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .unwrap();
         let mut answer = String::new();
         // Closed or reset, it ends.

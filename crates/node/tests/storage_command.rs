@@ -525,7 +525,7 @@ async fn a_deletion_that_is_killed_leaves_no_ledger() {
             let path = "/admin/v2/persistent/public/default/t?force=true";
             write!(
                 stream,
-                "DELETE {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                "DELETE {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             )
             .unwrap();
             // Killed before it answers, or not.

@@ -64,7 +64,7 @@ fn get(url: &str, tls: &TlsOptions, path: &str) -> std::io::Result<String> {
     let mut stream = StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream);
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

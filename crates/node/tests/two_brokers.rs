@@ -17,6 +17,7 @@ use pharos_client::{
     ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,
 };
 use pharos_cluster::{BrokerAddresses, BundleOwnership};
+use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::Memory;
 use pharos_runtime::Shutdown;
@@ -81,12 +82,16 @@ impl Broker {
             server_version: "test".to_owned(),
             keep_alive_interval: Duration::from_secs(30),
             connections_max: ConnectionsMax::none(),
+            authentication: Authentication::off(),
+            credential_check_interval: Duration::from_secs(60),
         };
         let service_url = pharos_pulsar::open(&broker, &door).unwrap().service_url.clone();
         let listener = Listener::bind(any).unwrap();
         let http = listener.local_address();
         let about = AdminOptions {
             access: Access::everyone(),
+            authentication: Authentication::off(),
+            allowed_hosts: Vec::new(),
             cluster_name: "standalone".to_owned(),
             broker_url: service_url.clone(),
             broker_url_tls: None,
@@ -150,7 +155,7 @@ impl Broker {
     fn get(&self, path: &str) -> (u16, Option<String>, String) {
         let mut stream = TcpStream::connect(self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -23,6 +23,7 @@ use pharos_transport::{PeerCertificate, Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
+use crate::credential::Credential;
 use crate::dispatched::Queue;
 use crate::groups::Groups;
 use crate::outgoing::Outgoing;
@@ -46,6 +47,8 @@ pub(crate) struct Peer {
     pub(crate) principal: Principal,
     pub(crate) protocol_version: i32,
     pub(crate) client_version: Arc<str>,
+    /// What it showed.
+    pub(crate) credential: Credential,
 }
 
 /// A connection that lives on no shard, without its socket.
@@ -77,7 +80,9 @@ pub(crate) struct Connection {
     pub(crate) place: Place,
     /// A producer, consumer or watcher came: it stays on this shard.
     is_settled: Cell<bool>,
-    /// `None` until CONNECT.
+    /// CONNECT came; who the client is may still be being found out.
+    pub(crate) is_proving: Cell<bool>,
+    /// `None` until CONNECTED.
     pub(crate) peer: RefCell<Option<Peer>>,
     pub(crate) out: RefCell<Outgoing>,
     /// The socket is full and a task waits for it.
@@ -128,6 +133,7 @@ impl Connection {
             certificate: unsettled.certificate,
             place,
             is_settled: Cell::new(false),
+            is_proving: Cell::new(unsettled.peer.is_some()),
             peer: RefCell::new(unsettled.peer),
             out: RefCell::default(),
             blocked: Cell::new(false),
@@ -192,6 +198,12 @@ impl Connection {
             .borrow()
             .as_ref()
             .map_or(0, |peer| peer.protocol_version)
+    }
+
+    /// The role that the client's certificate proves.
+    pub(crate) fn certificate_role(&self) -> Option<Arc<str>> {
+        let trusted = self.certificate.as_ref().filter(|shown| shown.is_trusted)?;
+        trusted.common_name.as_deref().map(Arc::from)
     }
 
     /// Who the client is. Before CONNECT only its address is known.
@@ -282,7 +294,7 @@ impl Connection {
         }
     }
 
-    fn close_after_writing(&self) {
+    pub(crate) fn close_after_writing(&self) {
         // One try: what the socket does not take now is lost with the connection, as with any close.
         let _ = self.write_turn();
         self.close();
@@ -487,6 +499,7 @@ impl ConnectionHandle for Connection {
     }
 
     fn on_tick(&self, interval: std::time::Duration) {
+        self.check_credential();
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let now = clock::now().0;
         let pinged_at = self.pinged_at.get();

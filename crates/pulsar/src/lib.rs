@@ -11,6 +11,7 @@ mod batch;
 mod closing;
 mod connection;
 mod consumer;
+mod credential;
 mod dispatched;
 mod groups;
 mod handlers;

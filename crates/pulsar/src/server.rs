@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
+use pharos_identity::Authentication;
 use pharos_runtime::spawn_local;
 use pharos_transport::{Admission, ConnectionsMax, Entrance, Incoming, Listener, PartialFrames, Place};
 use pharos_wire::answer;
@@ -35,6 +36,10 @@ pub struct Options {
     pub keep_alive_interval: Duration,
     /// How many connections may be open at this moment, asked at each that comes.
     pub connections_max: ConnectionsMax,
+    /// What says who a client is.
+    pub authentication: Authentication,
+    /// How often it is looked whether what a client showed has expired.
+    pub credential_check_interval: Duration,
 }
 
 /// Starts the server: from the return on, clients can connect.
@@ -63,11 +68,14 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         server_version: options.server_version.clone(),
         local_address,
         local_address_tls,
+        authentication: options.authentication.clone(),
+        credential_check_interval: options.credential_check_interval,
+        access: broker.shared.options.access.clone(),
         admission: Admission::new(broker.shard_count(), options.connections_max.clone()),
         partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
     });
-    let interval = options.keep_alive_interval;
-    broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval)));
+    let (interval, check) = (options.keep_alive_interval, options.credential_check_interval);
+    broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval, check)));
     for listener in listeners {
         let accepting = Accepting {
             server: server.clone(),
@@ -124,9 +132,9 @@ impl pharos_transport::Protocol for Accepting {
 }
 
 /// Asks silent peers whether they live, and drops those that do not answer.
-async fn keep_alive(shard: Rc<Shard>, interval: Duration) {
+async fn keep_alive(shard: Rc<Shard>, interval: Duration, check: Duration) {
     let mut token = shard.shutdown_token();
-    let step = (interval / 8).max(Duration::from_millis(100));
+    let step = (interval / 8).min(check).max(Duration::from_millis(100));
     loop {
         tokio::select! {
             () = token.triggered() => return,

@@ -1,7 +1,10 @@
 //! What all connections of a server share.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use pharos_auth::Access;
+use pharos_identity::Authentication;
 use pharos_transport::{Admission, PartialFrames};
 
 /// The server of the Pulsar protocol: where it listens, and what its connections share.
@@ -16,6 +19,10 @@ pub struct Server {
     /// Where it listens for clients that speak TLS.
     pub local_address_tls: Option<SocketAddr>,
     pub(crate) admission: Admission,
+    pub(crate) authentication: Authentication,
+    pub(crate) credential_check_interval: Duration,
+    /// What says who may do what.
+    pub(crate) access: Access,
     /// Room for large frames that have not arrived whole.
     pub(crate) partial_frames: PartialFrames,
 }

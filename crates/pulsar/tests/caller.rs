@@ -15,6 +15,7 @@ use pharos_broker_admin::SubscriptionAdmin as _;
 use pharos_catalog::schema::SchemaVersion;
 use pharos_catalog::{Catalog, CatalogOptions, ListMode};
 use pharos_client::RawConnection;
+use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::Memory;
 use pharos_transport::ConnectionsMax;
@@ -93,6 +94,8 @@ impl House {
                 server_version: "test".to_owned(),
                 keep_alive_interval: Duration::from_secs(60),
                 connections_max: ConnectionsMax::none(),
+                authentication: Authentication::off(),
+                credential_check_interval: Duration::from_secs(60),
             },
         );
         let mut raw = RawConnection::connect(&server.unwrap().service_url)
@@ -240,7 +243,7 @@ fn consumer_commands(of: &str) -> Vec<(Command, Action, String)> {
         about(request::last_message_id(1, 7), Action::ReadSubscription),
         about(request::consumer_stats(1, 7), Action::ReadSubscription),
         about(request::unsubscribe(1, 7, false), Action::DeleteSubscription),
-        about(request::seek(1, 7, latest), Action::ResetCursor),
+        about(request::seek(1, 7, latest), Action::Seek),
     ]
 }
 

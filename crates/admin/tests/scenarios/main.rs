@@ -14,6 +14,7 @@ use std::time::Duration;
 use pharos_admin::{Admin, AdminOptions, router, serve};
 use pharos_auth::Access;
 use pharos_catalog::{Catalog, CatalogOptions};
+use pharos_identity::Authentication;
 use pharos_metadata::Memory;
 use pharos_runtime::Shutdown;
 use pharos_transport::Listener;
@@ -51,6 +52,8 @@ async fn open_door_with(forced: bool, access: Access) -> (Door, Catalog) {
     let address = listener.local_address();
     let options = AdminOptions {
         access,
+        authentication: Authentication::off(),
+        allowed_hosts: Vec::new(),
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),
         broker_url_tls: None,
@@ -85,7 +88,7 @@ fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Strin
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let length = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
@@ -177,7 +180,7 @@ async fn the_door_closes_also_while_a_client_is_idle() {
     let idle = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();
         stream
-            .write_all(b"GET /status.html HTTP/1.1\r\nhost: x\r\n\r\n")
+            .write_all(b"GET /status.html HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .unwrap();
         let mut first = [0; 12];
         stream.read_exact(&mut first).unwrap();
@@ -198,7 +201,8 @@ async fn a_body_that_is_too_large_is_refused() {
     let address = door.address;
     let answer = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();
-        let head = "PUT /admin/v2/tenants/big HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n";
+        let head =
+            "PUT /admin/v2/tenants/big HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut first = [0; 12];
         stream.read_exact(&mut first).unwrap();

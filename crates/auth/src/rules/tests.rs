@@ -74,10 +74,10 @@ fn every_action_is_denied_to_a_role_that_was_granted_nothing() {
                 may(&access, &role("root"), action, resource),
                 "{action} on {resource}"
             );
-            let nobody = Principal::anonymous("/10.0.0.1:1");
+            let unknown = Principal::anonymous("/10.0.0.1:1");
             let open = matches!(action.need(), Need::Nothing | Need::Metrics);
             assert_eq!(
-                may(&access, &nobody, action, resource),
+                may(&access, &unknown, action, resource),
                 open,
                 "{action} on {resource}"
             );
@@ -237,23 +237,23 @@ fn a_consumer_has_the_name_of_its_role_where_that_is_the_policy() {
 }
 
 #[test]
-fn without_authorization_whoever_has_a_role_may_do_everything() {
+fn without_authorization_any_role_may_do_everything() {
     let access = access(RuleOptions::default(), json!({}));
-    let nobody = Principal::anonymous("/10.0.0.1:1");
+    let unknown = Principal::anonymous("/10.0.0.1:1");
     assert!(may(
         &access,
         &role("any"),
         Action::DeleteTenant,
         Resource::Tenant("t")
     ));
-    assert!(!may(&access, &nobody, Action::ReadTenant, Resource::Tenant("t")));
-    assert!(may(&access, &nobody, Action::ReadStatus, Resource::Cluster));
-    assert!(may(&access, &nobody, Action::ReadMetrics, Resource::Cluster));
+    assert!(!may(&access, &unknown, Action::ReadTenant, Resource::Tenant("t")));
+    assert!(may(&access, &unknown, Action::ReadStatus, Resource::Cluster));
+    assert!(may(&access, &unknown, Action::ReadMetrics, Resource::Cluster));
     let closed = RuleOptions {
         metrics_need_role: true,
         ..RuleOptions::default()
     };
     let access = self::access(closed, json!({}));
-    assert!(!may(&access, &nobody, Action::ReadMetrics, Resource::Cluster));
+    assert!(!may(&access, &unknown, Action::ReadMetrics, Resource::Cluster));
     assert!(may(&access, &role("any"), Action::ReadMetrics, Resource::Cluster));
 }

@@ -16,6 +16,7 @@ mod offload;
 mod policies;
 mod policies_page;
 mod reference;
+mod security;
 mod storage;
 pub mod table;
 mod tls;
@@ -27,9 +28,11 @@ pub use offload::OffloadSettings;
 pub use policies::PolicySettings;
 pub use policies_page::markdown_policies;
 pub use reference::{json_listing, markdown_reference, text_listing};
+pub(crate) use security::ProviderKind;
+pub use security::{AuthenticationSettings, AuthorizationSettings};
 pub use storage::StorageSettings;
 pub use tls::{CipherSuites, TlsSettings, TlsVersions};
-pub use units::{ByteSize, Limit, Paths, Share, Value};
+pub use units::{ByteSize, Limit, Names, Paths, Secret, Share, Value};
 
 /// All settings with their values.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +45,10 @@ pub struct Settings {
     pub http_listen: SocketAddr,
     /// Host told to clients; empty: worked out from `pulsar_listen`.
     pub advertised_address: String,
+    /// Names by which the HTTP server may be asked over loopback.
+    pub http_allowed_hosts: Names,
+    /// Whether other machines may connect although no client is asked who it is.
+    pub allow_unauthenticated_listen: bool,
     /// Name of the cluster.
     pub cluster_name: String,
     /// Data threads; 0: one per core.
@@ -56,6 +63,10 @@ pub struct Settings {
     pub log_level: String,
     /// TLS, and the PROXY protocol.
     pub tls: TlsSettings,
+    /// Who a client is.
+    pub authentication: AuthenticationSettings,
+    /// Who may do what.
+    pub authorization: AuthorizationSettings,
     /// Pulsar protocol.
     pub protocol: ProtocolSettings,
     /// Topics and subscriptions.
@@ -148,6 +159,8 @@ impl Default for Settings {
             pulsar_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6650)),
             http_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             advertised_address: String::new(),
+            http_allowed_hosts: Names::default(),
+            allow_unauthenticated_listen: false,
             cluster_name: "standalone".into(),
             shards: 0,
             keep_cpus_awake: false,
@@ -155,6 +168,8 @@ impl Default for Settings {
             log_format: LogFormat::Auto,
             log_level: "info".into(),
             tls: TlsSettings::default(),
+            authentication: AuthenticationSettings::default(),
+            authorization: AuthorizationSettings::default(),
             protocol: ProtocolSettings {
                 max_message_size: ByteSize(5_242_880),
                 keep_alive_interval: Duration::from_secs(30),
@@ -214,6 +229,24 @@ impl Settings {
         faults
     }
 
+    /// The listeners that other machines reach, except those that let no client in without a trusted certificate.
+    fn reachable(&self) -> Vec<&'static str> {
+        let tls = &self.tls;
+        let asks = tls.require_trusted_client_cert_on_connect && !tls.allow_insecure_connection;
+        let plain = [
+            ("pulsar_listen", Some(self.pulsar_listen)),
+            ("http_listen", Some(self.http_listen)),
+        ];
+        let encrypted = [
+            ("pulsar_listen_tls", tls.pulsar_listen),
+            ("http_listen_tls", tls.http_listen),
+        ];
+        let all = plain.into_iter().chain(encrypted.into_iter().filter(|_| !asks));
+        all.filter(|(_, address)| address.is_some_and(|address| !address.ip().is_loopback()))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
     /// Checks what one value alone cannot tell. Empty when all is well; else a sentence per fault.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
@@ -227,6 +260,15 @@ impl Settings {
         for fault in self.same_addresses() {
             expect(false, &fault);
         }
+        let reachable = self.reachable();
+        expect(
+            reachable.is_empty() || self.authentication.enabled || self.allow_unauthenticated_listen,
+            &format!(
+                "{} can be reached from other machines, and no client would be asked who it is: set \
+                 authentication.enabled, or allow_unauthenticated_listen to let every client that can connect do anything",
+                reachable.join(" and ")
+            ),
+        );
         expect(self.shards <= 1024, "shards is more than 1024");
         expect(
             is_name(&self.cluster_name),
@@ -282,6 +324,8 @@ impl Settings {
         );
         faults.extend(self.offload.faults());
         faults.extend(self.tls.faults());
+        faults.extend(self.authentication.faults());
+        faults.extend(self.authorization.faults(&self.authentication));
         faults
     }
 }

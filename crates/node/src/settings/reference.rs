@@ -94,6 +94,15 @@ pulsar_listen = \"0.0.0.0:6650\"
 http_listen = \"0.0.0.0:8080\"
 advertised_address = \"pharos.example.com\"
 
+[authentication]
+enabled = true
+providers = \"token\"
+token_public_key = \"file:///etc/pharos/tokens.pub\"
+
+[authorization]
+enabled = true
+super_user_roles = \"admin\"
+
 [ledger]
 default_retention_time = \"7d\"
 default_retention_size = \"unlimited\"

@@ -1,6 +1,6 @@
 //! Values with units, as people write them: `64MiB`, `250ms`, `unlimited`.
 //!
-//! Always true: what [`Value::show`] prints, [`Value::parse`] reads back to the same value.
+//! Always true: what [`Value::show`] prints, [`Value::parse`] reads back to the same value, except of a [`Secret`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -331,6 +331,68 @@ impl Value for Paths {
     }
 }
 
+/// Several names; none is a value too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
+
+impl Value for Names {
+    const KIND: &'static str = "names";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Ok(Self(names.map(str::to_owned).collect()))
+    }
+
+    fn show(&self) -> String {
+        self.0.join(",")
+    }
+}
+
+/// A key, or where it is: `file:///path`, `data:;base64,…`, a path, or base64. What may be the key itself is never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// What stands for a secret where settings are shown.
+const HIDDEN: &str = "(hidden)";
+
+impl Secret {
+    /// The text as it was set. Not to be shown.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is not set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Value for Secret {
+    const KIND: &'static str = "key or file";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == HIDDEN {
+            return Err(format!("{HIDDEN} is how a secret is shown, and none itself"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        match self.0.starts_with("file:") || self.0.is_empty() {
+            true => self.0.clone(),
+            false => HIDDEN.to_owned(),
+        }
+    }
+}
+
 /// A share from 0 to 1, in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share(pub u8);
@@ -423,6 +485,20 @@ mod tests {
         assert_eq!(paths.show(), "/a,b/c");
         assert_eq!(Paths::parse("").unwrap().show(), "");
         assert!(Paths::parse("/a,,b").is_err());
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        for text in ["data:;base64,c2VjcmV0", "c2VjcmV0", "/a/path"] {
+            let secret = Secret::parse(text).unwrap();
+            assert_eq!((secret.reveal(), secret.show().as_str()), (text, "(hidden)"));
+            assert_eq!(format!("{secret:?}"), "(hidden)");
+        }
+        let file = Secret::parse("file:///etc/key").unwrap();
+        assert_eq!(file.show(), "file:///etc/key");
+        assert_eq!(Secret::parse("").unwrap().show(), "");
+        assert!(Secret::parse("(hidden)").is_err());
+        assert_eq!(Names::parse("a, b,,c").unwrap().show(), "a,b,c");
     }
 
     #[test]

@@ -179,12 +179,24 @@ impl Node {
 
     /// Head and body of the answer to a request.
     fn exchange(&self, method: &str, path: &str, body: &str) -> (String, String) {
+        self.exchange_with("", method, path, body)
+    }
+
+    /// Status and body of the answer to a request with these headers, each ended by a new line.
+    pub(crate) fn call_with(&self, headers: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+        let (head, body) = self.exchange_with(headers, method, path, body);
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body)
+    }
+
+    fn exchange_with(&self, headers: &str, method: &str, path: &str, body: &str) -> (String, String) {
+        let headers = headers.replace('\n', "\r\n");
         let mut stream = TcpStream::connect(&self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
@@ -201,7 +213,7 @@ impl Node {
         let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();

@@ -1,26 +1,142 @@
-//! CONNECT: the first command, and the only one that may be first.
+//! CONNECT: the first command, and the only one that may be first; and AUTH_RESPONSE, by which a client shows new credentials
+//! when the ones before have expired.
+//!
+//! ```text
+//!   CONNECT ─► who is it? (may wait) ─► CONNECTED
+//!                                  └──► ERROR -1, closed
+//!   …  expired ─► AUTH_CHALLENGE ─► AUTH_RESPONSE ─► the same role? it goes on; else ERROR -1, closed
+//!                 └ no answer till the next look, or a client that cannot answer: closed
+//! ```
 
-use pharos_auth::Principal;
-use pharos_wire::proto::FeatureFlags;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_auth::{Door, Principal};
+use pharos_identity::{Credentials, Failure, Identity};
+use pharos_runtime::spawn_local;
+use pharos_wire::proto::{AuthMethod, CommandAuthResponse, CommandConnect, FeatureFlags, ServerError};
 use pharos_wire::{Command, PROTOCOL_VERSION, answer};
 
 use crate::connection::{Connection, Peer};
+use crate::credential::Credential;
 
-/// Handles the first command of a connection.
-pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
+/// Why a client was not let in.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    #[error("what it hands on of its client: {0}")]
+    Original(Failure),
+    #[error("the role {0} may not connect in this way")]
+    Roles(Arc<str>),
+}
+
+/// Handles the first command of a connection. Returns false when the connection must be closed.
+pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> bool {
     let Command::Connect(connect) = command else {
         tracing::warn!(peer = %connection.address, command = ?command.command_type(), "closing a connection that did not say CONNECT first");
         return false;
     };
+    if connection.is_proving.replace(true) {
+        tracing::warn!(peer = %connection.address, "closing a connection that said CONNECT twice");
+        return false;
+    }
+    if !connection.server.authentication.is_on() {
+        let principal = Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
+        welcome(connection, &connect, principal, Credential::lasting());
+        return true;
+    }
+    let connection = connection.clone();
+    spawn_local(async move {
+        let proved = prove(&connection, &connect).await;
+        if connection.is_closed() {
+            return;
+        }
+        match proved {
+            Ok((principal, credential)) => welcome(&connection, &connect, principal, credential),
+            Err(refused) => refuse(&connection, &refused),
+        }
+    });
+    true
+}
+
+/// Finds out who the client is, and for whom it asks.
+async fn prove(
+    connection: &Connection,
+    connect: &CommandConnect,
+) -> Result<(Principal, Credential), Refused> {
+    let server = &connection.server;
+    let method = method_of(connect);
+    let shown = Credentials {
+        method: method.clone(),
+        data: connect.auth_data.clone().unwrap_or_default().into(),
+        certificate_role: connection.certificate_role(),
+    };
+    let identity = server.authentication.authenticate(shown).await?;
+    let original = original_of(connection, connect).await?;
+    let principal = Principal::anonymous(connection.address.clone())
+        .by(Door::Pulsar)
+        .with_role(identity.role.clone())
+        .on_behalf_of(original);
+    if !server.access.may_connect(&principal) {
+        return Err(Refused::Roles(identity.role));
+    }
+    let flags = connect.feature_flags.as_ref();
+    let may_refresh = flags.is_some_and(|flags| flags.supports_auth_refresh.unwrap_or(false));
+    Ok((
+        principal,
+        Credential::new(&method, identity.expires_at_ms, may_refresh),
+    ))
+}
+
+/// What Pulsar calls the kind of the client's credentials.
+fn method_of(connect: &CommandConnect) -> String {
+    let legacy = || match connect
+        .auth_method
+        .and_then(|method| AuthMethod::try_from(method).ok())
+    {
+        Some(AuthMethod::YcaV1) => "ycav1",
+        Some(AuthMethod::Athens) => "athens",
+        Some(AuthMethod::None) | None => "none",
+    };
+    let named = connect.auth_method_name.clone();
+    named.unwrap_or_else(|| legacy().to_owned())
+}
+
+/// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked.
+async fn original_of(connection: &Connection, connect: &CommandConnect) -> Result<Option<Arc<str>>, Refused> {
+    let authentication = &connection.server.authentication;
+    let said = connect.original_principal.as_deref().map(Arc::from);
+    let Some(data) = connect
+        .original_auth_data
+        .as_ref()
+        .filter(|_| authentication.checks_original())
+    else {
+        return Ok(said);
+    };
+    let shown = Credentials {
+        method: connect.original_auth_method.clone().unwrap_or_default(),
+        data: data.clone().into_bytes(),
+        certificate_role: None,
+    };
+    let identity: Identity = authentication
+        .authenticate(shown)
+        .await
+        .map_err(Refused::Original)?;
+    Ok(Some(identity.role))
+}
+
+fn welcome(connection: &Connection, connect: &CommandConnect, principal: Principal, credential: Credential) {
     let protocol_version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
     *connection.peer.borrow_mut() = Some(Peer {
-        principal: Principal::anonymous(connection.address.clone()),
+        principal,
         protocol_version,
         client_version: clip(&connect.client_version).into(),
+        credential,
     });
     connection.shard.tally().handshake(true);
     let flags = FeatureFlags {
-        supports_auth_refresh: Some(false),
+        supports_auth_refresh: Some(connection.server.authentication.is_on()),
         supports_broker_entry_metadata: Some(false),
         supports_partial_producer: Some(false),
         supports_topic_watchers: Some(true),
@@ -35,7 +151,57 @@ pub(super) fn handle_first(connection: &Connection, command: Command) -> bool {
         bytes_max,
         flags,
     ));
-    true
+}
+
+/// Says that it failed, and no more: the reason is for the log.
+fn refuse(connection: &Connection, refused: &Refused) {
+    tracing::info!(peer = %connection.address, reason = %refused, "a client was not let in");
+    let (code, text) = match refused {
+        Refused::Failed(_) | Refused::Original(_) => {
+            (ServerError::AuthenticationError, "Failed to authenticate")
+        }
+        Refused::Roles(_) => (ServerError::AuthorizationError, "Invalid roles."),
+    };
+    connection.send(&answer::connection_error(code, text));
+    connection.close_after_writing();
+}
+
+/// Handles the answer to a challenge. One that was not asked for is nothing.
+pub(super) fn handle_auth_response(connection: &Rc<Connection>, response: CommandAuthResponse) {
+    let is_asked = match connection.peer.borrow_mut().as_mut() {
+        Some(peer) => peer.credential.begin_refresh(),
+        None => false,
+    };
+    if !is_asked {
+        return;
+    }
+    let shown = response.response.unwrap_or_default();
+    let shown = Credentials {
+        method: shown.auth_method_name.unwrap_or_default(),
+        data: shown.auth_data.unwrap_or_default().into(),
+        certificate_role: connection.certificate_role(),
+    };
+    let connection = connection.clone();
+    spawn_local(async move {
+        let proved = connection.server.authentication.authenticate(shown).await;
+        if connection.is_closed() {
+            return;
+        }
+        let refused = match proved {
+            Ok(identity) => {
+                let mut peer = connection.peer.borrow_mut();
+                match peer.as_mut() {
+                    Some(peer) if peer.principal.role() == Some(&identity.role) => {
+                        peer.credential.refreshed(identity.expires_at_ms);
+                        return;
+                    }
+                    _ => Refused::Roles(identity.role),
+                }
+            }
+            Err(failure) => Refused::Failed(failure),
+        };
+        refuse(&connection, &refused);
+    });
 }
 
 /// A client's name for itself ends up in stats and logs; it does not choose their length.

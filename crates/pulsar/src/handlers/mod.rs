@@ -56,8 +56,7 @@ pub(crate) fn handle(connection: &Rc<Connection>, frame: Frame, batch: &mut Batc
         Command::WatchTopicListClose(request) => list::handle_watch_close(connection, &request),
         Command::GetSchema(request) => schema::handle_get_schema(connection, &request),
         Command::GetOrCreateSchema(request) => schema::handle_get_or_create_schema(connection, request),
-        // A refresh of credentials that was not asked for; there is no authentication to refresh.
-        Command::AuthResponse(_) => {}
+        Command::AuthResponse(response) => connect::handle_auth_response(connection, response),
         other => return refuse(connection, &other),
     }
     true

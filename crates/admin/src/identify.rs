@@ -1,0 +1,84 @@
+//! Who sends a request: its headers, read for credentials.
+//!
+//! ```text
+//!   Authorization: Bearer <token> │ Basic <user:password in base64> │ none, and a client certificate
+//!   X-Original-Principal: for whom a proxy asks
+//! ```
+//! A request whose credentials are refused is one without: what needs none is answered, all else with 401.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use pharos_auth::Principal;
+use pharos_identity::{Authentication, Credentials};
+use pharos_transport::PeerCertificate;
+
+/// By which a proxy names its client.
+const ORIGINAL_PRINCIPAL: &str = "x-original-principal";
+
+/// Finds out who sends a request, and puts the [`Principal`] in the place of the one without a role.
+pub(crate) async fn identify(request: &mut Request) {
+    let found = request.extensions();
+    let (Some(authentication), Some(stranger)) = (found.get::<Authentication>(), found.get::<Principal>())
+    else {
+        return;
+    };
+    if !authentication.is_on() {
+        return;
+    }
+    let certificate = found.get::<Arc<PeerCertificate>>();
+    let trusted = certificate.filter(|shown| shown.is_trusted);
+    let certificate = trusted
+        .and_then(|shown| shown.common_name.as_deref())
+        .map(Arc::from);
+    let shown = shown(request.headers()).with_certificate(certificate);
+    let (authentication, stranger) = (authentication.clone(), stranger.clone());
+    match authentication.authenticate(of_certificate(shown)).await {
+        Ok(identity) => {
+            let original = request.headers().get(ORIGINAL_PRINCIPAL);
+            let original = original.and_then(|name| name.to_str().ok()).map(Into::into);
+            let who = stranger.with_role(identity.role).on_behalf_of(original);
+            request.extensions_mut().insert(who);
+        }
+        Err(failure) => {
+            tracing::debug!(peer = %stranger.address(), reason = %failure, "an HTTP request has no role");
+        }
+    }
+}
+
+/// What the headers show. A header that cannot be read shows something that no provider takes.
+fn shown(headers: &HeaderMap) -> Credentials {
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        return Credentials::default();
+    };
+    let unknown = || Credentials {
+        method: "unknown".to_owned(),
+        ..Credentials::default()
+    };
+    let Ok(value) = value.to_str() else {
+        return unknown();
+    };
+    match value.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Credentials::token(token.trim()),
+        Some((scheme, pair)) if scheme.eq_ignore_ascii_case("basic") => match STANDARD.decode(pair.trim()) {
+            Ok(pair) => Credentials::basic(pair),
+            Err(_) => unknown(),
+        },
+        _ => unknown(),
+    }
+}
+
+/// Who shows nothing else shows its certificate.
+fn of_certificate(shown: Credentials) -> Credentials {
+    match (&shown.certificate_role, shown.method.as_str()) {
+        (Some(_), "") => Credentials {
+            method: "tls".to_owned(),
+            ..shown
+        },
+        _ => shown,
+    }
+}

@@ -1,0 +1,74 @@
+//! What a peer shows, and what it becomes.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What a peer shows to say who it is. Its debug form hides the secret.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// The kind, as Pulsar names it: `token`, `basic`, `tls`; empty or `none` for none.
+    pub method: String,
+    /// A token, or `user:password`.
+    pub data: Vec<u8>,
+    /// The role of the client certificate that the transport checked.
+    pub certificate_role: Option<Arc<str>>,
+}
+
+impl Credentials {
+    /// A token.
+    #[must_use]
+    pub fn token(token: impl Into<Vec<u8>>) -> Self {
+        Self {
+            method: "token".to_owned(),
+            data: token.into(),
+            certificate_role: None,
+        }
+    }
+
+    /// `user:password`.
+    #[must_use]
+    pub fn basic(pair: impl Into<Vec<u8>>) -> Self {
+        Self {
+            method: "basic".to_owned(),
+            data: pair.into(),
+            certificate_role: None,
+        }
+    }
+
+    /// The same, over a connection whose client showed a certificate for this role.
+    #[must_use]
+    pub fn with_certificate(self, role: Option<Arc<str>>) -> Self {
+        Self {
+            certificate_role: role,
+            ..self
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("method", &self.method)
+            .field("certificate_role", &self.certificate_role)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who a peer proved to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its role; never empty.
+    pub role: Arc<str>,
+    /// When what it showed expires, in milliseconds since 1970; `None`: never.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl Identity {
+    /// A role that does not expire.
+    pub(crate) fn lasting(role: &str) -> Self {
+        Self {
+            role: role.into(),
+            expires_at_ms: None,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! From settings to who is let in and who may do what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pharos_auth::{Access, Facts, RuleOptions, Rules, StoredPolicies};
+use pharos_catalog::Catalog;
+use pharos_identity::{Authentication, Chain, Passwords, Provider, TokenOptions, TokenVerifier, read_key};
+use pharos_types::NamespaceName;
+
+use crate::settings::{AuthenticationSettings, ProviderKind, Secret, Settings};
+
+/// Reads keys and passwords; no client is let in when one of them cannot be read.
+pub(crate) fn authentication(settings: &Settings) -> anyhow::Result<Authentication> {
+    let settings = &settings.authentication;
+    if !settings.enabled {
+        return Ok(Authentication::off());
+    }
+    let providers = settings.kinds().into_iter().map(|kind| provider(kind, settings));
+    let anonymous = &settings.anonymous_user_role;
+    Ok(Authentication::by(Chain {
+        providers: providers.collect::<anyhow::Result<_>>()?,
+        anonymous_role: (!anonymous.is_empty()).then(|| anonymous.as_str().into()),
+        strict_method: settings.strict_auth_method,
+        checks_original: settings.authenticate_original_auth_data,
+    }))
+}
+
+fn provider(kind: ProviderKind, settings: &AuthenticationSettings) -> anyhow::Result<Provider> {
+    Ok(match kind {
+        ProviderKind::Token => Provider::Token(Box::new(tokens(settings)?)),
+        ProviderKind::Basic => Provider::Basic(passwords(settings)?),
+        ProviderKind::Tls => Provider::Tls,
+    })
+}
+
+fn tokens(settings: &AuthenticationSettings) -> anyhow::Result<TokenVerifier> {
+    let options = TokenOptions {
+        secret_key: key(&settings.token_secret_key).context("authentication.token_secret_key")?,
+        public_key: key(&settings.token_public_key).context("authentication.token_public_key")?,
+        public_algorithm: settings.token_public_alg.clone(),
+        role_claim: settings.token_auth_claim.clone(),
+        audience_claim: settings.token_audience_claim.clone(),
+        audience: settings.token_audience.clone(),
+        clock_skew_s: settings.token_allowed_clock_skew.as_secs(),
+    };
+    TokenVerifier::new(&options).context("authentication: the keys of tokens")
+}
+
+fn key(setting: &Secret) -> anyhow::Result<Option<Vec<u8>>> {
+    if setting.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(read_key(setting.reveal())?))
+}
+
+fn passwords(settings: &AuthenticationSettings) -> anyhow::Result<Passwords> {
+    let read = || {
+        let text = read_key(settings.basic_auth_conf.reveal())?;
+        let text = String::from_utf8(text).map_err(|_| anyhow::anyhow!("it is no text"))?;
+        anyhow::Ok(Passwords::parse(&text)?)
+    };
+    read().context("authentication.basic_auth_conf")
+}
+
+/// What says who may do what, by every door.
+pub(crate) fn access(settings: &Settings, catalog: &Catalog) -> Access {
+    if !settings.authentication.enabled {
+        return Access::everyone();
+    }
+    let authorization = &settings.authorization;
+    let options = RuleOptions {
+        authorization: authorization.enabled,
+        super_users: authorization.super_user_roles.0.iter().cloned().collect(),
+        proxies: authorization.proxy_roles.0.iter().cloned().collect(),
+        wildcards: authorization.allow_wildcards_matching,
+        metrics_need_role: settings.authentication.metrics_endpoint,
+    };
+    Access::by(Arc::new(Rules::new(options, Arc::new(Stored(catalog.clone())))))
+}
+
+/// How often it is looked whether what clients showed has expired.
+pub(crate) fn check_interval(settings: &Settings) -> Duration {
+    settings.authentication.refresh_check_interval
+}
+
+/// The catalog, as the rules ask it.
+struct Stored(Catalog);
+
+impl Facts for Stored {
+    fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool {
+        self.0.is_tenant_admin(tenant, role)
+    }
+
+    fn policies(&self, namespace: &NamespaceName) -> Option<StoredPolicies> {
+        self.0
+            .policies(namespace)
+            .map(|policies| policies as StoredPolicies)
+    }
+}
