@@ -102,9 +102,6 @@ fn applied(admin: &Admin, row: &Row, topic: &TopicName) -> ApiResult<Option<Valu
             return Ok(Some(value.clone()));
         }
     }
-    if row.guard == Guard::OffloadDrivers {
-        return Ok(admin.offload.default_offload_policies());
-    }
     Ok((row.applied)(&admin.catalog.levels(topic)))
 }
 

@@ -19,7 +19,6 @@ extern crate self as pharos_broker;
 pub mod broker;
 pub mod error;
 pub mod manage;
-pub mod offload;
 pub mod options;
 pub mod placement;
 pub mod properties;
@@ -31,7 +30,7 @@ pub mod topic;
 pub mod unwritten;
 
 pub use broker::{Broker, Threads, start, start_among};
-pub use options::Options;
+pub use options::{OffloadLimits, Options};
 pub use pharos_feed as feed;
 pub use pharos_feed::{entry, ids};
 pub use time::iso_time;

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use pharos_auth::Access;
 
-use crate::offload::OffloadOptions;
-
 /// What new topics become that were not created beforehand, limits, and times.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -56,10 +54,19 @@ pub struct Options {
     /// Bytes that Shared and Key_Shared subscriptions, and those of non-persistent topics, may have handed out to consumers whose
     /// sockets have not taken them, over all topics.
     pub unwritten_bytes_max: u64,
-    /// When ledgers are offloaded and where to. The offloader itself is the managed ledgers'.
-    pub offload: OffloadOptions,
+    /// What policies of tiered storage may not go below. The offloader itself is the managed ledgers'.
+    pub offload: OffloadLimits,
     /// When a topic's ledger is full.
     pub managed_ledger: pharos_managed_ledger::Options,
+}
+
+/// Sizes of the offloader. A policy's limit must not be lower.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OffloadLimits {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes of a fetch.
+    pub read_bytes: u64,
 }
 
 impl Default for Options {
@@ -86,7 +93,7 @@ impl Default for Options {
             catch_up_read_cache_bytes: 128 << 20,
             newest_cache_bytes: 128 << 20,
             unwritten_bytes_max: 128 << 20,
-            offload: OffloadOptions::default(),
+            offload: OffloadLimits::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }
     }

@@ -72,6 +72,32 @@ impl fmt::Display for OffloadTarget {
     }
 }
 
+/// When ledgers are offloaded and where to, and which copy is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OffloadPolicy {
+    /// Where new objects go; `None`: nothing is offloaded, what was is kept and read.
+    pub target: Option<OffloadTarget>,
+    /// Bytes of closed ledgers that stay in the engine alone; the ledger that exceeds them and all older ones are offloaded. 0
+    /// offloads each ledger when it is closed, `None` none for its size.
+    pub bytes_kept: Option<u64>,
+    /// Milliseconds after which a closed ledger is offloaded; `None`: age does not matter.
+    pub age_ms_max: Option<u64>,
+    /// Milliseconds after which the engine's copy of an offloaded ledger is deleted; `None`: never.
+    pub deletion_lag_ms: Option<u64>,
+    /// Which copy is read while there are two.
+    pub read_first: ReadFirst,
+}
+
+/// Which copy of an offloaded ledger is asked first. The other one is asked when that fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadFirst {
+    /// The object store's (`tiered-storage-first`).
+    #[default]
+    Tiered,
+    /// The engine's (`bookkeeper-first`).
+    Local,
+}
+
 /// One attempt: which ledger, under which id, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffloadedLedger {

@@ -53,8 +53,8 @@ pub use error::{
 pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
 pub use ledger::{
     Appended, Entry, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError, MaintenanceEvent,
-    ManagedLedger, OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, OpenMode, ReadFirst, ReadTo,
-    delete, exists, forget_cursors,
+    ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, delete, exists,
+    forget_cursors,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, sweep};

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
+use pharos_ledger::offload::{OffloadPolicy, ReadFirst};
 use pharos_managed_ledger::{
-    INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo, OffloadPolicy, OffloadStatus,
-    OpenMode, Options, ReadError, ReadFirst, Retention, orphans, sweep,
+    INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo, OffloadStatus, OpenMode,
+    Options, ReadError, Retention, orphans, sweep,
 };
 use pharos_metadata::{MatchesLedgers, Memory, MetadataStore};
 use pharos_offload::{Offloader, drivers};

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use pharos_auth::Access;
 use pharos_broker::{Broker, Threads};
 use pharos_broker_admin::Backend;
+use pharos_catalog::policy::BrokerPolicies;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
@@ -289,7 +290,10 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
         broker_service_url: url("pulsar", settings.pulsar_listen.port()),
         broker_service_url_tls: pulsar_tls.map_or_else(String::new, |(at, _)| url("pulsar+ssl", at.port())),
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
-        policies: settings.policies.in_force(),
+        policies: BrokerPolicies {
+            offload: crate::offload::policy(&settings.offload),
+            ..settings.policies.in_force()
+        },
         max_num_partitions: settings.policies.max_partitions_per_topic,
         ..CatalogOptions::default()
     }
@@ -326,7 +330,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         catch_up_read_cache_bytes: bytes(ledger.catch_up_read_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
         unwritten_bytes_max: topics.max_unwritten_size.0,
-        offload: crate::offload::options(&settings.offload),
+        offload: crate::offload::limits(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),
             ledger_bytes_max: ledger.max_size.0,

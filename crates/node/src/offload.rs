@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use pharos_broker::offload::OffloadOptions;
+use pharos_broker::OffloadLimits;
 use pharos_broker_admin::{MetricFamily, MetricKind, MetricSample};
-use pharos_ledger::offload::{LedgerOffloader as _, OffloadTarget};
-use pharos_managed_ledger::{OffloadPolicy, ReadFirst};
+use pharos_ledger::offload::{LedgerOffloader as _, OffloadPolicy, OffloadTarget, ReadFirst};
 use pharos_offload::{Offloader, Options, Stats, drivers};
 use pharos_runtime::Histogram;
 
@@ -37,19 +36,23 @@ pub(crate) fn start(settings: &OffloadSettings) -> anyhow::Result<Arc<Offloader>
 }
 
 /// What the settings say where policies do not.
-pub(crate) fn options(settings: &OffloadSettings) -> OffloadOptions {
+pub(crate) fn policy(settings: &OffloadSettings) -> OffloadPolicy {
     let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    OffloadOptions {
-        policy: OffloadPolicy {
-            target: target(settings),
-            bytes_kept: settings.threshold_size.as_option().map(|size| size.0),
-            age_ms_max: settings.threshold_time.as_option().copied().map(millis),
-            deletion_lag_ms: settings.deletion_lag.as_option().copied().map(millis),
-            read_first: match settings.read_priority {
-                ReadPriority::Tiered => ReadFirst::Tiered,
-                ReadPriority::Bookkeeper => ReadFirst::Local,
-            },
+    OffloadPolicy {
+        target: target(settings),
+        bytes_kept: settings.threshold_size.as_option().map(|size| size.0),
+        age_ms_max: settings.threshold_time.as_option().copied().map(millis),
+        deletion_lag_ms: settings.deletion_lag.as_option().copied().map(millis),
+        read_first: match settings.read_priority {
+            ReadPriority::Tiered => ReadFirst::Tiered,
+            ReadPriority::Bookkeeper => ReadFirst::Local,
         },
+    }
+}
+
+/// What policies may not go below.
+pub(crate) fn limits(settings: &OffloadSettings) -> OffloadLimits {
+    OffloadLimits {
         block_bytes: settings.max_block_size.0,
         read_bytes: settings.read_buffer_size.0,
     }

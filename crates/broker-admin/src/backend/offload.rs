@@ -8,10 +8,6 @@ use super::Backend;
 use crate::resource::{AdminError, AdminResult, OffloadAdmin};
 
 impl OffloadAdmin for Backend {
-    fn default_offload_policies(&self) -> Option<serde_json::Value> {
-        pharos_broker::offload::default_of(&self.broker.shared.options.offload.policy)
-    }
-
     fn offload(&self, topic: TopicName, before: Position) -> AdminResult<'_, ()> {
         Box::pin(self.offload(topic, before))
     }

@@ -2,7 +2,7 @@
 
 use pharos_admin_api::OffloadPolicies;
 use pharos_broker::Options;
-use pharos_broker::offload::{read_first, target_of};
+use pharos_catalog::policy::{offload_read_first, offload_target};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(super) fn check(value: &Value, options: &Options) -> Result<(), AdminError> 
         ));
     }
     if let Some(word) = &policies.managed_ledger_offloaded_read_priority
-        && read_first(word).is_none()
+        && offload_read_first(word).is_none()
     {
         return refuse(format!(
             "'{word}' is none of tiered-storage-first and bookkeeper-first"
@@ -62,7 +62,7 @@ pub(super) fn check(value: &Value, options: &Options) -> Result<(), AdminError> 
             return refuse(format!("{member} must be at least 1"));
         }
     }
-    let Some(target) = target_of(&policies) else {
+    let Some(target) = offload_target(&policies) else {
         return Ok(());
     };
     match &options.managed_ledger.offloader {

@@ -7,12 +7,6 @@ use super::{AdminError, AdminResult, not_implemented};
 
 /// Offloading of closed ledgers. What is always true of such interfaces: [the module](super).
 pub trait OffloadAdmin: Send + Sync {
-    /// What the node's settings say of offloading, in the shape of the policy `offloadPolicies`; `None` when they name no
-    /// driver. All other policies have the broker's level in the catalog.
-    fn default_offload_policies(&self) -> Option<serde_json::Value> {
-        None
-    }
-
     /// Begins to offload the closed ledgers before a place.
     ///
     /// # Errors

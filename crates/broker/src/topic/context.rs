@@ -4,7 +4,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
-use pharos_managed_ledger::{Entry, OffloadPolicy, ReadError};
+use pharos_managed_ledger::{Entry, ReadError};
 use pharos_types::{Domain, TopicName};
 
 use super::Topic;
@@ -122,13 +122,5 @@ impl TopicContext {
         if let Some(shard) = self.shard() {
             shard.tally().lost_skipped();
         }
-    }
-
-    /// What decides on offloading of the topic.
-    pub(super) fn offload_policy(&self) -> OffloadPolicy {
-        let Some(shard) = self.shard() else {
-            return OffloadPolicy::default();
-        };
-        crate::offload::policy_of(&shard.shared.catalog, &shard.shared.options, &self.name)
     }
 }

@@ -63,13 +63,12 @@ impl State {
     /// What holds for the topic, as of a version of all policies.
     fn set_rules(&mut self, cx: &TopicContext, rules: EffectivePolicies, version: u64) {
         self.stored.rules_version = version;
-        self.stored.offload_soon(cx);
-        self.stored.log.maintain(cx);
         if *self.stored.rules == rules || self.stored.closing {
             return;
         }
         self.stored.log.ledger.set_durability(rules.durability);
         self.stored.rules = Rc::new(rules);
+        self.stored.offload_soon();
         let (options, limits) = self.stored.dispatch_options();
         for subscription in self.attached.subscriptions.values_mut() {
             subscription.body.kind_mut().set_options(options, limits);
@@ -124,7 +123,7 @@ impl Topic {
     }
 
     /// Makes sure that the rules are those of now: the news of a change may still be on its way.
-    pub(super) fn catch_up_rules(&self) {
+    pub(crate) fn catch_up_rules(&self) {
         let Some(shard) = self.cx.shard() else { return };
         if self.state.borrow().stored.rules_version != shard.shared.catalog.policy_version() {
             self.on_policies_changed();

@@ -21,17 +21,17 @@ impl Stored {
     pub(crate) fn ask_offload(&mut self, cx: &TopicContext, before: Position) -> Result<(), OffloadAskError> {
         self.log
             .ledger
-            .ask_offload(before, &cx.offload_policy(), clock::wall_ms())?;
+            .ask_offload(before, &self.rules.offload, clock::wall_ms())?;
         self.log.maintain(cx);
         Ok(())
     }
 
     /// Has the log look at what is to be offloaded, deleted or cleaned up; that runs off the path.
-    pub(super) fn offload_soon(&mut self, cx: &TopicContext) {
+    pub(super) fn offload_soon(&mut self) {
         if !self.closing {
             self.log
                 .ledger
-                .plan_offload(&cx.offload_policy(), clock::wall_ms());
+                .plan_offload(&self.rules.offload, clock::wall_ms());
         }
     }
 }

@@ -94,17 +94,17 @@ impl State {
             MaintenanceEvent::Nothing => {}
             MaintenanceEvent::RolledOver => {
                 self.stored.trim_soon(cx);
-                self.stored.offload_soon(cx);
+                self.stored.offload_soon();
             }
             MaintenanceEvent::Trimmed(ledgers) => {
                 tracing::debug!(topic = %cx.name, count = ledgers.len(), "trimmed");
                 let first = self.stored.log.ledger.first();
                 self.attached.forget_trimmed(first);
-                self.stored.offload_soon(cx);
+                self.stored.offload_soon();
             }
             MaintenanceEvent::Offloaded(ledger) => {
                 tracing::info!(topic = %cx.name, %ledger, "offloaded");
-                self.stored.offload_soon(cx);
+                self.stored.offload_soon();
             }
             MaintenanceEvent::Terminated(last) => {
                 self.stored.log.on_terminated(last);
@@ -140,7 +140,7 @@ impl Topic {
             return;
         }
         state.stored.trim_soon(&self.cx);
-        state.stored.offload_soon(&self.cx);
+        state.stored.offload_soon();
         state.stored.log.maintain(&self.cx);
     }
 

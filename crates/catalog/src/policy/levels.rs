@@ -16,8 +16,8 @@ use crate::{DURABILITY, Policies, TopicPolicies, durability_of};
 
 /// Everything that is said about a topic, or about the topics of a namespace. One method per policy says what holds.
 pub struct Levels<'a> {
-    topic: OnTopic,
-    namespace: Option<Arc<Policies>>,
+    pub(super) topic: OnTopic,
+    pub(super) namespace: Option<Arc<Policies>>,
     pub(super) broker: &'a BrokerPolicies,
     /// This cluster, of policies that a namespace has per cluster.
     cluster: &'a str,

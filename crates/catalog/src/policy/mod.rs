@@ -20,6 +20,7 @@
 
 mod check;
 mod levels;
+mod offload;
 mod row;
 mod table;
 mod value;
@@ -27,6 +28,7 @@ mod value;
 pub use check::{Refusal, backlog_quota, is_off, retention_exceeds};
 pub use levels::Levels;
 pub(crate) use levels::OnTopic;
+pub use offload::{offload_read_first, offload_target};
 pub use row::{AtNamespace, AtTopic, Check, Guard, Level, Method, Row};
 pub use table::{BrokerPolicies, EffectivePolicies, OTHERS, POLICIES};
 pub use value::{

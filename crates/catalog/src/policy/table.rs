@@ -16,10 +16,12 @@ use pharos_admin_api::{
     AutoSubscriptionCreationOverride, DelayedDeliveryPolicies, DispatchRate, PublishRate, SubscribeRate,
 };
 use pharos_ledger::Durability;
+use pharos_ledger::offload::OffloadPolicy;
 use serde_json::{Map, Value, json};
 
 use super::check::{self, any, count, shape};
 use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
+use super::offload::offload;
 use super::row::{Guard, Row};
 use super::value::{
     AutoSubscriptionCreation, AutoTopicCreation, AutoTopicType, BacklogQuotaDefaults, BacklogQuotas,
@@ -329,6 +331,25 @@ policies! {
             .guard(Guard::Copies)
             .acts("node/src/broker.rs");
 
+    /// Where closed ledgers are offloaded to, and when; each member is decided by itself.
+    offload: OffloadPolicy, broker OffloadPolicy = OffloadPolicy::default(), offload,
+        Row::new("OffloadPolicies", check::offload_policies)
+            .settings(&[
+                "offload.driver",
+                "offload.threshold_size",
+                "offload.threshold_time",
+                "offload.deletion_lag",
+                "offload.read_priority",
+                "offload.s3_bucket",
+                "offload.s3_region",
+                "offload.s3_endpoint",
+                "offload.filesystem_uri",
+            ])
+            .namespace("offloadPolicies", "offload_policies")
+            .topic("offloadPolicies")
+            .guard(Guard::OffloadDrivers)
+            .acts("broker/src/topic/offload.rs");
+
     /// How hard messages are made durable before they are acknowledged: `sync`, `async` or `bypass`.
     durability: Durability = Durability::Sync, durability,
         Row::new("word", any)
@@ -347,18 +368,15 @@ pub static OTHERS: &[Row] = &[
     Row::named("old_schema_strategy", "Older form of schemaCompatibilityStrategy, which goes before it.", "SchemaAutoUpdateCompatibilityStrategy", check::old_strategy)
         .namespace("schemaAutoUpdateCompatibilityStrategy", OLD_SCHEMA_STRATEGY).put_on_namespaces()
         .acts("catalog/src/policy/levels.rs"),
-    Row::named("offload_policies", "Where closed ledgers are offloaded to, and when.", "OffloadPolicies", check::offload_policies)
-        .namespace("offloadPolicies", "offload_policies").topic("offloadPolicies").guard(Guard::OffloadDrivers)
-        .acts("broker/src/offload.rs"),
     Row::named("offload_threshold", "Bytes of closed ledgers that are not offloaded; -1 is off.", "number", shape::<i64>)
         .namespace("offloadThreshold", "offload_threshold").put_on_namespaces().unset(|_| json!(-1))
-        .acts("broker/src/offload.rs"),
+        .acts("catalog/src/policy/offload.rs"),
     Row::named("offload_threshold_seconds", "Age at which closed ledgers are offloaded; -1 is off.", "number", check::offload_seconds)
         .namespace("offloadThresholdInSeconds", "offload_threshold_in_seconds").put_on_namespaces().unset(|_| json!(-1))
-        .acts("broker/src/offload.rs"),
+        .acts("catalog/src/policy/offload.rs"),
     Row::named("offload_deletion_lag", "Milliseconds that the broker keeps its own copy of an offloaded ledger.", "number", shape::<i64>)
         .namespace("offloadDeletionLagMs", "offload_deletion_lag_ms").put_on_namespaces()
-        .acts("broker/src/offload.rs"),
+        .acts("catalog/src/policy/offload.rs"),
 
     Row::named("replication", "The clusters that have the data; only this one can.", "list of names", shape::<Vec<String>>)
         .namespace("replication", "replication_clusters").topic("replication").guard(Guard::Clusters)

@@ -270,7 +270,13 @@ fn policies_act_where_their_rows_say() {
 #[test]
 fn what_is_acted_on_has_a_level_that_the_broker_answers_with() {
     let options = CatalogOptions::default();
-    for row in POLICIES.iter().filter(|row| !row.settings.is_empty()) {
+    // Without a driver nothing is offloaded, and there is no word for that.
+    let has_word = |row: &&&Row| row.guard != Guard::OffloadDrivers;
+    for row in POLICIES
+        .iter()
+        .filter(|row| !row.settings.is_empty())
+        .filter(has_word)
+    {
         assert!(
             (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name)).is_some(),
             "{}",

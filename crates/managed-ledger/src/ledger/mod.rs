@@ -40,7 +40,7 @@ mod trim;
 pub use append::Appended;
 pub use lifecycle::{delete, exists, forget_cursors};
 pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
-pub use offload::{OffloadAskError, OffloadPolicy, OffloadStats, OffloadStatus, ReadFirst};
+pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
 pub use open::OpenMode;
 pub use read::{Entry, LedgerReader, ReadTo};
 

@@ -7,11 +7,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadedLedger};
+use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadedLedger, ReadFirst};
 use pharos_ledger::{LedgerEngine, ReadEntry};
 use pharos_types::{EntryId, LedgerId};
 
-use super::offload::ReadFirst;
 use crate::error::ReadError;
 use crate::info::ManagedLedgerInfo;
 

@@ -62,7 +62,10 @@ pub fn markdown_policies() -> String {
 fn of_broker(row: &Row) -> String {
     let settings = row.settings.iter().filter_map(|key| by_key(key));
     let settings: Vec<String> = settings
-        .map(|setting| format!("`{}` = `{}`", setting.key, setting.default()))
+        .map(|setting| match setting.default() {
+            default if default.is_empty() => format!("`{}`, empty", setting.key),
+            default => format!("`{}` = `{default}`", setting.key),
+        })
         .collect();
     if !settings.is_empty() {
         return settings.join(", ");

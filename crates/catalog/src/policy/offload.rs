@@ -1,34 +1,25 @@
-//! From settings and policies to what a managed ledger goes by when it offloads.
-//!
-//! Each member is decided by itself: the topic's word, over the namespace's, over the node's settings. A value that could not be
-//! acted on was refused when it was set.
+//! Tiered storage as a policy. Each member is decided by itself: the topic's word, over the namespace's, over the node's settings.
 
 use std::collections::BTreeMap;
 
 use pharos_admin_api::OffloadPolicies;
-use pharos_ledger::offload::OffloadTarget;
-use pharos_managed_ledger::{OffloadPolicy, ReadFirst};
-use pharos_types::TopicName;
+use pharos_ledger::offload::{OffloadPolicy, OffloadTarget, ReadFirst};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::options::Options;
-use pharos_catalog::{Catalog, Policies};
+use super::levels::Levels;
+use super::row::Row;
+use super::value::ToJson;
+use crate::Policies;
 
-/// The policy of namespaces.
-const OF_NAMESPACE: &str = "offload_policies";
-/// The policy of topics.
-pub(crate) const OF_TOPIC: &str = "offloadPolicies";
-
-/// What the node's settings say.
-#[derive(Clone, Debug, Default)]
-pub struct OffloadOptions {
-    /// What holds where neither topic nor namespace says otherwise.
-    pub policy: OffloadPolicy,
-    /// Bytes of a block; a policy's limit must not be lower.
-    pub block_bytes: u64,
-    /// Bytes of a fetch; a policy's limit must not be lower.
-    pub read_bytes: u64,
+/// As [`nearest`](super::levels::nearest), member by member. What could not be acted on was refused when it was set.
+pub(super) fn offload(levels: &Levels<'_>, row: &Row, broker: &OffloadPolicy) -> OffloadPolicy {
+    let own = row.topic.and_then(|at| levels.topic.policies.0.get(at.path));
+    let own = own.and_then(|value| OffloadPolicies::deserialize(value).ok());
+    let namespace = levels.namespace.as_deref().zip(row.namespace);
+    let namespace = namespace.map(|(policies, at)| of_namespace(policies, at.member));
+    let merged = over(own.unwrap_or_default(), namespace.unwrap_or_default());
+    resolve(&merged, broker)
 }
 
 /// Drivers whose objects are in buckets.
@@ -36,22 +27,9 @@ fn is_bucket_driver(driver: &str) -> bool {
     !driver.eq_ignore_ascii_case("filesystem")
 }
 
-/// What holds for a topic.
-pub(crate) fn policy_of(catalog: &Catalog, options: &Options, topic: &TopicName) -> OffloadPolicy {
-    let own = catalog.topic_policies(topic);
-    let own = own
-        .0
-        .get(OF_TOPIC)
-        .and_then(|value| OffloadPolicies::deserialize(value).ok());
-    let namespace = catalog.policies(topic.namespace());
-    let namespace = namespace.as_deref().map(of_namespace).unwrap_or_default();
-    let merged = over(own.unwrap_or_default(), namespace);
-    resolve(&merged, &options.offload.policy)
-}
-
 /// A namespace's policies, with what its single policies say.
-fn of_namespace(policies: &Policies) -> OffloadPolicies {
-    let mut offload: OffloadPolicies = policies.get_as(OF_NAMESPACE).unwrap_or_default();
+fn of_namespace(policies: &Policies, member: &str) -> OffloadPolicies {
+    let mut offload: OffloadPolicies = policies.get_as(member).unwrap_or_default();
     let single = |member: &str| policies.get_as::<i64>(member);
     let bytes = &mut offload.managed_ledger_offload_threshold_in_bytes;
     *bytes = bytes
@@ -105,7 +83,7 @@ fn resolve(policies: &OffloadPolicies, node: &OffloadPolicy) -> OffloadPolicy {
     let seconds = policies.managed_ledger_offload_threshold_in_seconds;
     let priority = policies.managed_ledger_offloaded_read_priority.as_deref();
     OffloadPolicy {
-        target: target_of(policies).or_else(|| node.target.clone()),
+        target: offload_target(policies).or_else(|| node.target.clone()),
         bytes_kept: number(
             policies.managed_ledger_offload_threshold_in_bytes,
             node.bytes_kept,
@@ -118,13 +96,13 @@ fn resolve(policies: &OffloadPolicies, node: &OffloadPolicy) -> OffloadPolicy {
             policies.managed_ledger_offload_deletion_lag_in_millis,
             node.deletion_lag_ms,
         ),
-        read_first: priority.and_then(read_first).unwrap_or(node.read_first),
+        read_first: priority.and_then(offload_read_first).unwrap_or(node.read_first),
     }
 }
 
-/// The target of policies that name a driver.
+/// The target of policies that name a driver; `None` when they name none.
 #[must_use]
-pub fn target_of(policies: &OffloadPolicies) -> Option<OffloadTarget> {
+pub fn offload_target(policies: &OffloadPolicies) -> Option<OffloadTarget> {
     let driver = policies
         .managed_ledger_offload_driver
         .clone()
@@ -145,39 +123,40 @@ pub fn target_of(policies: &OffloadPolicies) -> Option<OffloadTarget> {
     Some(OffloadTarget { driver, facts })
 }
 
-/// The node's settings in the policy's own shape; `None` when they name no driver.
-#[must_use]
-pub fn default_of(node: &OffloadPolicy) -> Option<Value> {
-    let target = node.target.as_ref()?;
-    let signed =
-        |limit: Option<u64>| Some(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
-    let fact = |key: &str| target.facts.get(key).cloned();
-    let is_s3 = is_bucket_driver(&target.driver);
-    let policies = OffloadPolicies {
-        managed_ledger_offload_driver: Some(target.driver.clone()),
-        managed_ledger_offload_threshold_in_bytes: signed(node.bytes_kept),
-        managed_ledger_offload_threshold_in_seconds: signed(node.age_ms_max.map(|age_ms| age_ms / 1000)),
-        managed_ledger_offload_deletion_lag_in_millis: signed(node.deletion_lag_ms),
-        managed_ledger_offloaded_read_priority: Some(
-            match node.read_first {
-                ReadFirst::Tiered => "TIERED_STORAGE_FIRST",
-                ReadFirst::Local => "BOOKKEEPER_FIRST",
-            }
-            .to_owned(),
-        ),
-        s3_managed_ledger_offload_bucket: fact("bucket").filter(|_| is_s3),
-        s3_managed_ledger_offload_region: fact("region").filter(|_| is_s3),
-        s3_managed_ledger_offload_service_endpoint: fact("endpoint").filter(|_| is_s3),
-        file_system_uri: fact("uri"),
-        ..OffloadPolicies::default()
-    };
-    let value = serde_json::to_value(policies).ok()?;
-    let members = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
-    Some(
-        members
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-    )
+/// Says nothing without a driver.
+impl ToJson for OffloadPolicy {
+    fn to_json(&self) -> Option<Value> {
+        let target = self.target.as_ref()?;
+        let signed =
+            |limit: Option<u64>| Some(limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)));
+        let fact = |key: &str| target.facts.get(key).cloned();
+        let is_s3 = is_bucket_driver(&target.driver);
+        let policies = OffloadPolicies {
+            managed_ledger_offload_driver: Some(target.driver.clone()),
+            managed_ledger_offload_threshold_in_bytes: signed(self.bytes_kept),
+            managed_ledger_offload_threshold_in_seconds: signed(self.age_ms_max.map(|age_ms| age_ms / 1000)),
+            managed_ledger_offload_deletion_lag_in_millis: signed(self.deletion_lag_ms),
+            managed_ledger_offloaded_read_priority: Some(
+                match self.read_first {
+                    ReadFirst::Tiered => "TIERED_STORAGE_FIRST",
+                    ReadFirst::Local => "BOOKKEEPER_FIRST",
+                }
+                .to_owned(),
+            ),
+            s3_managed_ledger_offload_bucket: fact("bucket").filter(|_| is_s3),
+            s3_managed_ledger_offload_region: fact("region").filter(|_| is_s3),
+            s3_managed_ledger_offload_service_endpoint: fact("endpoint").filter(|_| is_s3),
+            file_system_uri: fact("uri"),
+            ..OffloadPolicies::default()
+        };
+        let value = serde_json::to_value(policies).ok()?;
+        let members = value.as_object()?.iter().filter(|(_, value)| !value.is_null());
+        Some(
+            members
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        )
+    }
 }
 
 fn bucket(of: &OffloadPolicies) -> Option<&str> {
@@ -197,7 +176,7 @@ fn endpoint(of: &OffloadPolicies) -> Option<&str> {
 
 /// Which copy a word wants read first; Pulsar writes it in two ways.
 #[must_use]
-pub fn read_first(word: &str) -> Option<ReadFirst> {
+pub fn offload_read_first(word: &str) -> Option<ReadFirst> {
     match word.to_ascii_lowercase().replace('_', "-").as_str() {
         "tiered-storage-first" => Some(ReadFirst::Tiered),
         "bookkeeper-first" => Some(ReadFirst::Local),
@@ -230,7 +209,7 @@ mod tests {
             json!({"managedLedgerOffloadDriver": "aws-s3", "s3ManagedLedgerOffloadBucket": "b",
                    "managedLedgerOffloadedReadPriority": "BOOKKEEPER_FIRST"}),
         );
-        let of_namespace = of_namespace(&namespace);
+        let of_namespace = of_namespace(&namespace, "offload_policies");
         let holds = resolve(&over(OffloadPolicies::default(), of_namespace.clone()), &node);
         assert_eq!(
             (holds.bytes_kept, holds.age_ms_max, holds.deletion_lag_ms),
@@ -247,12 +226,12 @@ mod tests {
         let target = holds.target.unwrap();
         assert_eq!((target.driver.as_str(), target.facts.len()), ("filesystem", 1));
         assert_eq!(resolve(&OffloadPolicies::default(), &node), node);
-        assert_eq!(default_of(&node), None);
-        let shown = default_of(&OffloadPolicy {
+        assert_eq!(node.to_json(), None);
+        let shown = OffloadPolicy {
             target: Some(target.clone()),
             ..node.clone()
-        })
-        .unwrap();
+        };
+        let shown = shown.to_json().unwrap();
         let back = resolve(&parse(shown), &OffloadPolicy::default());
         assert_eq!(
             back,
