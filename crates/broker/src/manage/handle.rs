@@ -137,7 +137,7 @@ impl TopicHandle {
     /// # Errors
     /// [`OffloadAskError`].
     pub fn ask_offload(&self, before: Position) -> Result<(), OffloadAskError> {
-        self.0.catch_up_rules();
+        self.0.catch_up_policies();
         self.0.state.borrow_mut().stored.ask_offload(&self.0.cx, before)
     }
 

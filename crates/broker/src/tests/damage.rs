@@ -95,7 +95,7 @@ async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
     let found = bench
         .on(bench.home(&name), move |shard| async move {
             let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
-            let rules = EffectivePolicies {
+            let policies = EffectivePolicies {
                 backlog_quotas: BacklogQuotas {
                     size: None,
                     age: Some(Quota {
@@ -103,9 +103,9 @@ async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
                         action: QuotaAction::Evict,
                     }),
                 },
-                ..(*topic.state.borrow().stored.rules).clone()
+                ..(*topic.state.borrow().stored.policies).clone()
             };
-            topic.state.borrow_mut().stored.rules = Rc::new(rules);
+            topic.state.borrow_mut().stored.policies = Rc::new(policies);
             topic.enforce_quota().await;
             place(&topic)
         })

@@ -33,7 +33,7 @@ pub(crate) enum DeleteIf {
     Always,
     /// No producer and no consumer is on it.
     Unused,
-    /// It is this one, and it has not been used for as long as the rules ask.
+    /// It is this one, and it has not been used for as long as the policies ask.
     Inactive(TopicId),
 }
 

@@ -55,7 +55,7 @@ enum Failed {
 impl Stored {
     /// How dispatchers of this topic behave.
     pub(super) fn dispatch_options(&self) -> (dispatch::Options, Limits) {
-        let delayed = self.rules.delayed_delivery;
+        let delayed = self.policies.delayed_delivery;
         let delay = DelayOptions {
             tick_ms: i64::try_from(millis(delayed.tick)).unwrap_or(1000),
             strict: delayed.strict,
@@ -66,8 +66,8 @@ impl Stored {
             ..dispatch::Options::default()
         };
         let limits = Limits {
-            unacked_per_consumer_max: self.rules.max_unacked_per_consumer,
-            unacked_per_subscription_max: self.rules.max_unacked_per_subscription,
+            unacked_per_consumer_max: self.policies.max_unacked_per_consumer,
+            unacked_per_subscription_max: self.policies.max_unacked_per_subscription,
         };
         (options, limits)
     }

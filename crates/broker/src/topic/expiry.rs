@@ -52,8 +52,8 @@ impl LogReads<'_> {
 impl Topic {
     /// Moves every cursor past what has reached its time to live. A message expires when it is older than that, by its
     /// publish time; one that is exactly as old stays.
-    pub(crate) async fn expire_by_rules(&self) -> Result<(), CursorError> {
-        let ttl_ms = self.state.borrow().stored.rules.message_ttl.millis();
+    pub(crate) async fn expire_by_policies(&self) -> Result<(), CursorError> {
+        let ttl_ms = self.state.borrow().stored.policies.message_ttl.millis();
         match ttl_ms {
             Some(ttl_ms) => {
                 self.expire_published_before(clock::wall_ms().saturating_sub(ttl_ms))
@@ -114,12 +114,12 @@ impl Topic {
         Ok(count)
     }
 
-    /// Deletes durable subscriptions that had no consumer for as long as the rules let them live.
+    /// Deletes durable subscriptions that had no consumer for as long as the policies let them live.
     pub(crate) async fn expire_subscriptions(&self) {
         let now_ms = clock::wall_ms();
         let idle: Vec<SubscriptionName> = {
             let state = self.state.borrow();
-            let Some(limit_ms) = state.stored.rules.subscription_expiration.millis() else {
+            let Some(limit_ms) = state.stored.policies.subscription_expiration.millis() else {
                 return;
             };
             let idle = state.attached.subscriptions.values().filter(|subscription| {

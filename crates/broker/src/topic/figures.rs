@@ -294,8 +294,8 @@ impl State {
                 ..self.stored.publishing.counters
             },
             quotas: (
-                self.stored.rules.backlog_quotas.size.map(|quota| quota.limit),
-                self.stored.rules.backlog_quotas.age.map(|quota| quota.limit),
+                self.stored.policies.backlog_quotas.size.map(|quota| quota.limit),
+                self.stored.policies.backlog_quotas.age.map(|quota| quota.limit),
             ),
             oldest: self.stored.oldest.clone(),
             evictions: self.stored.evictions,

@@ -135,9 +135,9 @@ impl Held {
             let mut state = topic.state.borrow_mut();
             state.stored.closing = false;
             // A change of policies passed it by while it was closing.
-            state.stored.rules_version = 0;
+            state.stored.policy_version = 0;
         }
-        topic.catch_up_rules();
+        topic.catch_up_policies();
         for waiter in self.end(Some(topic.clone())) {
             // A caller that no longer waits does not mind.
             let _ = waiter.send(Ok(topic.clone()));

@@ -12,10 +12,10 @@ use pharos_catalog::PartitionedTopicError;
 use pharos_catalog::policy::InactiveMode;
 
 impl State {
-    /// Notes whether the topic is used. Returns true when it was not for as long as the rules ask and retention does
+    /// Notes whether the topic is used. Returns true when it was not for as long as the policies ask and retention does
     /// not keep it either.
     fn is_to_be_given_up(&mut self, now_ms: u64) -> bool {
-        let rule = self.stored.rules.inactive_topics;
+        let rule = self.stored.policies.inactive_topics;
         if !rule.delete {
             return false;
         }
@@ -25,9 +25,9 @@ impl State {
         !self.stored.closing && self.is_given_up(now_ms)
     }
 
-    /// Whether the topic is not used and was not for as long as the rules ask.
+    /// Whether the topic is not used and was not for as long as the policies ask.
     pub(super) fn is_given_up(&self, now_ms: u64) -> bool {
-        let rule = self.stored.rules.inactive_topics;
+        let rule = self.stored.policies.inactive_topics;
         if !rule.delete {
             return false;
         }
@@ -35,7 +35,7 @@ impl State {
             return false;
         }
         let unused_ms = now_ms.saturating_sub(self.stored.last_used_ms);
-        let is_retained = match self.stored.rules.retention.time {
+        let is_retained = match self.stored.policies.retention.time {
             None => true,
             Some(kept) => unused_ms < millis(kept),
         };

@@ -93,14 +93,14 @@ impl Attached {
         request: &SubscribeRequest,
     ) -> Result<(), SubscribeError> {
         let busy = |text: &str| Err(SubscribeError::Busy(text.to_owned()));
-        if !stored.rules.subscription_types.allow(request.kind.as_str()) {
+        if !stored.policies.subscription_types.allow(request.kind.as_str()) {
             return Err(SubscribeError::NotAllowed(format!(
                 "Topic[{}] doesn't support {} sub type!",
                 cx.name,
                 request.kind.as_str()
             )));
         }
-        let limits = &stored.rules;
+        let limits = &stored.policies;
         // A broadcast consumer that comes back takes the place that its name has.
         let name = request.consumer_name.as_deref();
         let own = name.and_then(
@@ -144,7 +144,7 @@ impl Attached {
 
     /// Whether another durable subscription finds room; else the reason.
     pub(super) fn check_subscription_seat(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
-        let limit = stored.rules.max_subscriptions;
+        let limit = stored.policies.max_subscriptions;
         if limit == 0 {
             return Ok(());
         }

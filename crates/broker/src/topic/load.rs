@@ -29,7 +29,7 @@ const CLOSING_MAX: usize = 256;
 pub enum Access {
     /// It must exist.
     Existing,
-    /// It is created where the rules allow that.
+    /// It is created where the policies allow that.
     Create,
 }
 
@@ -130,7 +130,7 @@ impl Shard {
     async fn load(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
         self.ensure_topic(name, access == Access::Create).await?;
         let (engine, metadata) = self.stores_of(name);
-        let durability = self.rules_of(name).durability;
+        let durability = self.effective_policies(name).durability;
         let ledger = ManagedLedger::open(
             &storage_name(name),
             engine,
@@ -157,10 +157,10 @@ impl Shard {
         if !self.is_home_of(name) {
             return Err(TopicError::NotServed(name.to_string()));
         }
-        let rules_version = self.shared.catalog.policy_version();
-        let rules = Rc::new(self.rules_of(name));
+        let policy_version = self.shared.catalog.policy_version();
+        let policies = Rc::new(self.effective_policies(name));
         let mut ledger = ledger;
-        ledger.set_durability(rules.durability);
+        ledger.set_durability(policies.durability);
         let mut state = State {
             stored: Stored {
                 log: TopicLog::new(ledger),
@@ -178,8 +178,8 @@ impl Shard {
                 cursors: DurableCursors::new(cursors),
                 commits: super::Commits::default(),
                 closing: false,
-                rules,
-                rules_version,
+                policies,
+                policy_version,
                 oldest: None,
                 evictions: super::Evictions::default(),
                 last_used_ms: clock::wall_ms(),

@@ -1,4 +1,4 @@
-//! What is looked at once in a while, and following changes of the rules.
+//! What is looked at once in a while, and following changes of the policies.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,13 +61,13 @@ impl Maintenance {
 
 impl State {
     /// What holds for the topic, as of a version of all policies.
-    fn set_rules(&mut self, cx: &TopicContext, rules: EffectivePolicies, version: u64) {
-        self.stored.rules_version = version;
-        if *self.stored.rules == rules || self.stored.closing {
+    fn set_policies(&mut self, cx: &TopicContext, policies: EffectivePolicies, version: u64) {
+        self.stored.policy_version = version;
+        if *self.stored.policies == policies || self.stored.closing {
             return;
         }
-        self.stored.log.ledger.set_durability(rules.durability);
-        self.stored.rules = Rc::new(rules);
+        self.stored.log.ledger.set_durability(policies.durability);
+        self.stored.policies = Rc::new(policies);
         self.stored.offload_soon();
         let (options, limits) = self.stored.dispatch_options();
         for subscription in self.attached.subscriptions.values_mut() {
@@ -100,7 +100,7 @@ impl Topic {
         match what {
             Maintenance::Ledgers => self.on_tick(),
             Maintenance::Messages => {
-                if let Err(error) = self.expire_by_rules().await {
+                if let Err(error) = self.expire_by_policies().await {
                     tracing::warn!(topic = %self.cx.name, %error, "cannot expire messages");
                 }
             }
@@ -118,14 +118,14 @@ impl Topic {
     pub(crate) fn on_policies_changed(&self) {
         let Some(shard) = self.cx.shard() else { return };
         let version = shard.shared.catalog.policy_version();
-        let rules = shard.rules_of(&self.cx.name);
-        self.state.borrow_mut().set_rules(&self.cx, rules, version);
+        let policies = shard.effective_policies(&self.cx.name);
+        self.state.borrow_mut().set_policies(&self.cx, policies, version);
     }
 
-    /// Makes sure that the rules are those of now: the news of a change may still be on its way.
-    pub(crate) fn catch_up_rules(&self) {
+    /// Makes sure that the policies are those of now: the news of a change may still be on its way.
+    pub(crate) fn catch_up_policies(&self) {
         let Some(shard) = self.cx.shard() else { return };
-        if self.state.borrow().stored.rules_version != shard.shared.catalog.policy_version() {
+        if self.state.borrow().stored.policy_version != shard.shared.catalog.policy_version() {
             self.on_policies_changed();
         }
     }
@@ -171,7 +171,7 @@ impl Shard {
     }
 
     /// What holds for a topic of this shard.
-    pub(crate) fn rules_of(&self, name: &TopicName) -> EffectivePolicies {
+    pub(crate) fn effective_policies(&self, name: &TopicName) -> EffectivePolicies {
         self.shared.catalog.effective_policies(name)
     }
 }

@@ -140,8 +140,8 @@ pub(crate) struct Stored {
     /// The topic is on its way out; everything is refused with "try again".
     pub(crate) closing: bool,
     /// What holds for this topic, and as of which version of all policies that was worked out.
-    pub(crate) rules: Rc<EffectivePolicies>,
-    rules_version: u64,
+    pub(crate) policies: Rc<EffectivePolicies>,
+    policy_version: u64,
     /// The end of the slowest backlog, as of the last look.
     oldest: Option<Oldest>,
     evictions: Evictions,

@@ -19,7 +19,7 @@ use pharos_types::{Ordinal, Position};
 use super::consumers::Consumer;
 use super::dispatched::entry_ref;
 use super::kind::{Attaches, Joined, Joining};
-use super::publish::against_rules;
+use super::publish::against_policies;
 use super::request::SubscriptionType;
 use super::subscription::Subscription;
 use super::{Attached, State, Stored, TopicContext};
@@ -262,7 +262,7 @@ impl State {
             else {
                 return;
             };
-            if let Some(error) = against_rules(&self.stored.rules, &publish, wall_ms) {
+            if let Some(error) = against_policies(&self.stored.policies, &publish, wall_ms) {
                 // Answers leave in the order of the sends.
                 cx.send_receipts(std::mem::take(&mut receipts));
                 let (bytes, sequences) = (

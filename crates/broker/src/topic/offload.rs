@@ -21,7 +21,7 @@ impl Stored {
     pub(crate) fn ask_offload(&mut self, cx: &TopicContext, before: Position) -> Result<(), OffloadAskError> {
         self.log
             .ledger
-            .ask_offload(before, &self.rules.offload, clock::wall_ms())?;
+            .ask_offload(before, &self.policies.offload, clock::wall_ms())?;
         self.log.maintain(cx);
         Ok(())
     }
@@ -31,7 +31,7 @@ impl Stored {
         if !self.closing {
             self.log
                 .ledger
-                .plan_offload(&self.rules.offload, clock::wall_ms());
+                .plan_offload(&self.policies.offload, clock::wall_ms());
         }
     }
 }

@@ -232,7 +232,7 @@ impl Producers {
     fn check(
         &self,
         cx: &TopicContext,
-        rules: &EffectivePolicies,
+        policies: &EffectivePolicies,
         request: &ProducerRequest,
     ) -> Result<Claim, ProducerError> {
         let claim = self.claim(request);
@@ -240,8 +240,8 @@ impl Producers {
             return Ok(claim);
         }
         let is_other = |producer: &&Producer| !matches!(claim, Claim::Replaces(key) if key == producer.key);
-        self.check_limits(cx, rules, request, is_other)?;
-        if rules.encryption_required && !request.encrypted {
+        self.check_limits(cx, policies, request, is_other)?;
+        if policies.encryption_required && !request.encrypted {
             let text = format!("Encryption is required in topic {}", cx.name);
             return Err(ProducerError::Encryption(text));
         }
@@ -393,7 +393,7 @@ impl Stored {
         if self.log.ledger.is_terminated() {
             return Err(ProducerError::Terminated(cx.name.to_string()));
         }
-        self.publishing.producers.check(cx, &self.rules, request)
+        self.publishing.producers.check(cx, &self.policies, request)
     }
 
     fn admit(&mut self, cx: &TopicContext, request: &ProducerRequest) -> Result<Admission, ProducerError> {
@@ -420,7 +420,7 @@ impl Topic {
         &self,
         request: ProducerRequest,
     ) -> Result<ProducerGrant, ProducerError> {
-        self.catch_up_rules();
+        self.catch_up_policies();
         self.check_quota().await?;
         for _ in 0..3 {
             let admission = self.state.borrow_mut().stored.admit(&self.cx, &request)?;
@@ -446,7 +446,7 @@ impl Topic {
 
     /// Whether a producer would be let in now, and changes nothing: asked before anything is created for it.
     pub(crate) async fn check_producer(&self, request: &ProducerRequest) -> Result<(), ProducerError> {
-        self.catch_up_rules();
+        self.catch_up_policies();
         self.check_quota().await?;
         for _ in 0..3 {
             let claim = self.state.borrow().stored.check_admission(&self.cx, request)?;

@@ -49,7 +49,7 @@ impl Publishing {
         &mut self,
         cx: &TopicContext,
         log: &mut TopicLog,
-        rules: &EffectivePolicies,
+        policies: &EffectivePolicies,
         key: ProducerKey,
         entry: Publish,
         now: (Nanos, u64),
@@ -57,7 +57,7 @@ impl Publishing {
         let Some((connection, producer)) = self.note_received(key, &entry, now) else {
             return false;
         };
-        if let Some(error) = against_rules(rules, &entry, now.1) {
+        if let Some(error) = against_policies(policies, &entry, now.1) {
             let bytes = entry.payload.len();
             let sequences = (entry.sequence_id, entry.highest_sequence_id);
             cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
@@ -213,7 +213,7 @@ impl Stored {
         let Self {
             log,
             publishing,
-            rules,
+            policies,
             ..
         } = self;
         let now = (clock::now(), clock::wall_ms());
@@ -221,7 +221,7 @@ impl Stored {
         let mut entries = entries.into_iter();
         while goes_on {
             let Some(entry) = entries.next() else { break };
-            goes_on = publishing.append(cx, log, rules, key, entry, now);
+            goes_on = publishing.append(cx, log, policies, key, entry, now);
         }
         if !entries.as_slice().is_empty() {
             cx.send_dropped(from, entries.as_slice());
@@ -337,19 +337,26 @@ fn refuse(cx: &TopicContext, producer: (ConnectionId, ProducerRef), entry: &Publ
     );
 }
 
-/// What the topic's rules have against an entry.
-pub(super) fn against_rules(rules: &EffectivePolicies, entry: &Publish, now_ms: u64) -> Option<PublishError> {
+/// What the topic's policies have against an entry.
+pub(super) fn against_policies(
+    policies: &EffectivePolicies,
+    entry: &Publish,
+    now_ms: u64,
+) -> Option<PublishError> {
     // Pieces of a larger message are small by themselves.
-    if rules
+    if policies
         .max_entry_bytes
         .is_some_and(|most| entry.payload.len() as u64 > u64::from(most))
     {
         return Some(PublishError::NotAllowed("Exceed maximum message size".to_owned()));
     }
-    if rules.encryption_required && !entry.facts.is_encrypted {
+    if policies.encryption_required && !entry.facts.is_encrypted {
         return Some(PublishError::NotEncrypted);
     }
-    let (most, deliver_at) = (rules.delayed_delivery.delay_ms_max?, entry.facts.deliver_at_ms?);
+    let (most, deliver_at) = (
+        policies.delayed_delivery.delay_ms_max?,
+        entry.facts.deliver_at_ms?,
+    );
     let delay_ms = u64::try_from(deliver_at).unwrap_or(0).saturating_sub(now_ms);
     (delay_ms > most).then(|| {
         let text = format!("Exceeds max allowed delivery delay of {most} milliseconds");

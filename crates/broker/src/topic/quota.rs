@@ -122,7 +122,7 @@ impl Topic {
         let mut over = Vec::new();
         let age = {
             let state = self.state.borrow();
-            let quotas = state.stored.rules.backlog_quotas;
+            let quotas = state.stored.policies.backlog_quotas;
             over.extend(
                 quotas
                     .size

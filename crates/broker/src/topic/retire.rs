@@ -24,7 +24,7 @@ impl Stored {
     /// Gives up closed ledgers that are not needed; they are deleted off the path.
     pub(super) fn trim_soon(&mut self, cx: &TopicContext) {
         let acked_below = self.acked_below();
-        let kept = self.rules.retention;
+        let kept = self.policies.retention;
         let kept = Retention {
             time_ms: kept.time.map(millis),
             bytes: kept.bytes,

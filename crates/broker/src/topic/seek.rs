@@ -297,7 +297,7 @@ impl Topic {
         broadcast: bool,
         properties: &[(String, String)],
     ) -> Result<(), CursorError> {
-        self.catch_up_rules();
+        self.catch_up_policies();
         {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;

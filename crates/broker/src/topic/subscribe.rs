@@ -53,14 +53,14 @@ impl Topic {
         &self,
         mut request: SubscribeRequest,
     ) -> Result<Subscribed, SubscribeError> {
-        self.catch_up_rules();
+        self.catch_up_policies();
         self.with_attached(|attached, _, stored| {
-            attached.check_subscribe_rate(stored.rules.subscribe_rate, &request)
+            attached.check_subscribe_rate(stored.policies.subscribe_rate, &request)
         })?;
         let mut asked = 0;
         let turn = self.cx.consumer_key();
         loop {
-            self.catch_up_rules();
+            self.catch_up_policies();
             let (step, had_place) = self.with_attached(|attached, cx, stored| {
                 let had_place = attached.has_place(&request);
                 (attached.try_subscribe(cx, stored, &request, turn), had_place)
@@ -112,7 +112,7 @@ impl Topic {
     /// Whether a consumer would be let in now, for all that can be said without asking others, and whether the topic is idle.
     /// Changes nothing: asked before anything is created for the consumer.
     pub(crate) fn check_consumer(&self, request: &SubscribeRequest) -> Result<bool, SubscribeError> {
-        self.catch_up_rules();
+        self.catch_up_policies();
         let state = self.state.borrow();
         if state.stored.closing {
             return Err(TopicError::Closing(self.cx.name.to_string()).into());

@@ -107,7 +107,7 @@ impl State {
         key: ProducerKey,
         entries: Vec<Publish>,
     ) {
-        if self.stored.rules.publish_rate.is_off() && self.stored.publishing.throttle.held.is_empty() {
+        if self.stored.policies.publish_rate.is_off() && self.stored.publishing.throttle.held.is_empty() {
             self.append_all(cx, from, key, entries);
         } else {
             self.stored
@@ -124,7 +124,7 @@ impl State {
     /// Appends what waits, as far as the rate allows; the rest in time.
     pub(super) fn let_through(&mut self, cx: &TopicContext) {
         while let Some((from, key, entries)) = self.stored.publishing.throttle.held.pop_front() {
-            let limit = self.stored.rules.publish_rate;
+            let limit = self.stored.policies.publish_rate;
             let wait = self.stored.publishing.throttle.wait(limit, clock::now());
             if let Some(wait) = wait {
                 self.stored

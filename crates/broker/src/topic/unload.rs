@@ -98,8 +98,8 @@ impl Topic {
 
 /// Whether a rule has work here that an hour's delay would be late for: messages or subscriptions that expire.
 fn is_clock_running(state: &State) -> bool {
-    let rules = &state.stored.rules;
-    let evicts = rules
+    let policies = &state.stored.policies;
+    let evicts = policies
         .backlog_quotas
         .age
         .is_some_and(|quota| quota.action == QuotaAction::Evict);
@@ -112,8 +112,8 @@ fn is_clock_running(state: &State) -> bool {
             .values()
             .any(|subscription| subscription.is_durable())
     };
-    (has_backlog && (rules.message_ttl.millis().is_some() || evicts))
-        || (rules.subscription_expiration.millis().is_some() && has_durable())
+    (has_backlog && (policies.message_ttl.millis().is_some() || evicts))
+        || (policies.subscription_expiration.millis().is_some() && has_durable())
 }
 
 /// Whether retention, expiry or absent consumers may have work in it one day.
