@@ -20,6 +20,7 @@ mod produce;
 mod service;
 mod subscriptions;
 mod tenants;
+mod token;
 mod topics;
 
 use std::io::Write as _;
@@ -59,6 +60,9 @@ pub(crate) enum CliCommand {
     /// Keep addresses and credentials of brokers by name, in a file that only you may read
     #[command(subcommand)]
     Context(ContextCommand),
+    /// Make and look at tokens and their keys, as pulsar tokens does
+    #[command(subcommand)]
+    Token(token::TokenCommand),
 }
 
 /// A group of subcommands with what is common to all.
@@ -116,6 +120,7 @@ pub fn run(args: CliArgs) -> ExitCode {
             Ok("healthy\n".into())
         }),
         CliCommand::Context(command) => contexts::run(command),
+        CliCommand::Token(command) => token::run(command),
     };
     match outcome {
         Ok(text) => match std::io::stdout().write_all(text.as_bytes()) {

@@ -134,6 +134,14 @@ impl TokenVerifier {
         })
     }
 
+    /// Whose token this is, for a person who asks.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing of the token is in it.
+    pub fn check(&self, token: &[u8]) -> Result<Identity, String> {
+        self.verify(token).map_err(|refused| refused.to_string())
+    }
+
     /// The claims of a token whose signature and times are right; its audience and role are not looked at.
     pub(crate) fn claims(&self, token: &[u8]) -> Result<Map<String, Value>, Refused> {
         if token.len() > TOKEN_BYTES_MAX {
