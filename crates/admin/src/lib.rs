@@ -27,6 +27,7 @@ mod offload;
 mod origin;
 mod partitions;
 mod paths;
+mod permissions;
 mod redirect;
 mod router;
 mod schemas;

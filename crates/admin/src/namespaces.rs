@@ -22,6 +22,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::forced::{delete_empty, delete_with_topics};
 use crate::namespace_policies;
 use crate::paths::{NamespacePath, PathParams};
+use crate::permissions;
 use crate::state::Admin;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -32,10 +33,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::DELETE, remove),
         on(&routes::TOPICS, topics),
         on(&routes::BUNDLES, bundles),
-        on(&routes::PERMISSIONS, permissions),
-        on(&routes::SUBSCRIPTION_PERMISSIONS, permissions),
-        on(&routes::GRANT, no_authorization),
-        on(&routes::REVOKE, no_authorization),
+        on(&routes::PERMISSIONS, permissions::of_namespace),
+        on(&routes::SUBSCRIPTION_PERMISSIONS, permissions::of_subscriptions),
+        on(&routes::GRANT, permissions::grant_on_namespace),
+        on(&routes::REVOKE, permissions::revoke_on_namespace),
+        on(&routes::GRANT_SUBSCRIPTION, permissions::grant_on_subscription),
+        on(&routes::REVOKE_SUBSCRIPTION, permissions::revoke_on_subscription),
         on(&routes::RESOURCE_GROUP, no_resource_group),
         on(&routes::UNLOAD, unload),
         on(&routes::CLEAR_BACKLOG, clear_backlog),
@@ -137,15 +140,6 @@ async fn bundles(State(admin): State<Admin>, NamespacePath(name): NamespacePath)
     Ok(Json(policies.get("bundles").cloned().unwrap_or_default()))
 }
 
-/// No role is granted anything: there is no authorization yet, every client may do everything.
-async fn permissions(
-    State(admin): State<Admin>,
-    NamespacePath(name): NamespacePath,
-) -> ApiResult<Json<Value>> {
-    policies_of(&admin, &name)?;
-    Ok(Json(Value::Object(Map::new())))
-}
-
 /// There are no resource groups to be in.
 async fn no_resource_group(
     State(admin): State<Admin>,
@@ -153,11 +147,6 @@ async fn no_resource_group(
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Nothing can be granted to or taken from a role.
-pub(crate) async fn no_authorization() -> ApiError {
-    ApiError::not_implemented("Authorization is not enabled")
 }
 
 async fn unload(State(admin): State<Admin>, NamespacePath(name): NamespacePath) -> ApiResult<StatusCode> {

@@ -16,6 +16,8 @@ pub struct AdminOptions {
     pub access: Access,
     /// What says who a caller is.
     pub authentication: Authentication,
+    /// Whether roles are told apart, so that something can be granted to them.
+    pub authorization: bool,
     /// Names by which this machine may be asked over loopback, besides its own.
     pub allowed_hosts: Vec<String>,
     /// Name of this cluster.

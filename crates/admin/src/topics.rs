@@ -24,9 +24,10 @@ use pharos_types::{Domain, TopicName};
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
-use crate::namespaces::{check_properties, no_authorization, policies_of};
+use crate::namespaces::{check_properties, policies_of};
 use crate::partitions::{single, target};
 use crate::paths::{DomainPath, NamespacePath, PathParams, TopicPath};
+use crate::permissions;
 use crate::state::Admin;
 use crate::topic_stats::partitioned;
 
@@ -51,9 +52,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::PROPERTIES, properties),
         on(&routes::SET_PROPERTIES, set_properties),
         on(&routes::REMOVE_PROPERTY, remove_property),
-        on(&routes::PERMISSIONS, permissions),
-        on(&routes::GRANT, no_authorization),
-        on(&routes::REVOKE, no_authorization),
+        on(&routes::PERMISSIONS, permissions::of_topic),
+        on(&routes::GRANT, permissions::grant_on_topic),
+        on(&routes::REVOKE, permissions::revoke_on_topic),
         on(&routes::COMPACTION_STATUS, compaction_status),
         on(&routes::COMPACT, compact),
         on(&routes::SHADOWS, shadow_topics),
@@ -350,12 +351,6 @@ async fn remove_property(
         .update_topic_properties(&topic, Properties::new(), &[query.key])
         .await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// No role is granted anything: there is no authorization yet, every client may do everything.
-async fn permissions(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<Value>> {
-    known(&admin, &topic)?;
-    Ok(Json(serde_json::json!({})))
 }
 
 async fn compaction_status(

@@ -125,6 +125,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
     let options = AdminOptions {
         access: broker.access.clone(),
         authentication: broker.authentication.clone(),
+        authorization: settings.authorization.enabled,
         allowed_hosts: allowed_hosts(settings, &front.host),
         cluster_name: settings.cluster_name.clone(),
         broker_url: broker.pulsar.service_url.clone(),

@@ -91,6 +91,7 @@ impl Broker {
         let about = AdminOptions {
             access: Access::everyone(),
             authentication: Authentication::off(),
+            authorization: false,
             allowed_hosts: Vec::new(),
             cluster_name: "standalone".to_owned(),
             broker_url: service_url.clone(),

@@ -63,7 +63,7 @@ fn of_namespace(operation: &str, is_read: bool) -> Action {
         "delete" => Action::DeleteNamespace,
         "topics" => Action::ListTopics,
         "permissions" | "subscriptionPermissions" => Action::ReadPermissions,
-        "grant" | "revoke" => Action::UpdatePermissions,
+        "grant" | "revoke" | "grantSubscription" | "revokeSubscription" => Action::UpdatePermissions,
         "unload" => Action::UnloadNamespace,
         "clearBacklog" | "clearSubscriptionBacklog" => Action::SkipMessages,
         _ if is_read => Action::ReadNamespace,

@@ -29,15 +29,20 @@ table! { Resource::Namespaces;
     TOPICS = Route::get(at!("/topics"), "topics").query::<NamespaceTopicsQuery>().json::<Vec<String>>().fails(&[404]);
     "How the namespace's hash space is cut."
     BUNDLES = Route::get(at!("/bundles"), "bundles").json::<BundlesData>().fails(&[404]);
-    "Who may do what; nothing is granted, as there is no authorization."
-    PERMISSIONS = Route::get(at!("/permissions"), "permissions").json::<BTreeMap<String, Value>>().fails(&[404]);
-    "Who may use which subscription; nothing is granted, as there is no authorization."
+    "What roles may do in a namespace."
+    PERMISSIONS = Route::get(at!("/permissions"), "permissions").json::<BTreeMap<String, Vec<String>>>().fails(&[404]);
+    "The roles that may use a subscription, of those subscriptions that name some."
     SUBSCRIPTION_PERMISSIONS = Route::get(at!("/permissions/subscription"), "subscriptionPermissions")
-        .json::<BTreeMap<String, Value>>().fails(&[404]);
-    "Answers 501: there is no authorization."
-    GRANT = Route::post(at!("/permissions/{role}"), "grant").fails(&[501]);
-    "Answers 501: there is no authorization."
-    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[501]);
+        .json::<BTreeMap<String, Vec<String>>>().fails(&[404]);
+    "Grants a role these permissions in a namespace, in place of those it had; 501 without authorization."
+    GRANT = Route::post(at!("/permissions/{role}"), "grant").takes::<Vec<String>>().fails(&[404, 409, 501]);
+    "Takes all permissions in a namespace from a role; 501 without authorization."
+    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[404, 409, 501]);
+    "Lets only these roles use a subscription, of those that may consume; 501 without authorization."
+    GRANT_SUBSCRIPTION = Route::post(at!("/permissions/subscription/{subscription}"), "grantSubscription")
+        .takes::<Vec<String>>().fails(&[404, 409, 501]);
+    "Takes a role from those that may use a subscription; one that has none left is for all that may consume."
+    REVOKE_SUBSCRIPTION = Route::delete(at!("/permissions/{subscription}/{role}"), "revokeSubscription").fails(&[404, 409, 501]);
     "The resource group of a namespace; it is in none."
     RESOURCE_GROUP = Route::get(at!("/resourcegroup"), "resourceGroup").done(204).fails(&[404]);
     "Unloads the topics of a namespace."

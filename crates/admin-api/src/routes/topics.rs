@@ -82,12 +82,12 @@ table! { Resource::Topics;
         .fails(&[404, 409, 501]);
     "Removes one property."
     REMOVE_PROPERTY = Route::delete(at!("/properties"), "removeProperty").query::<PropertyQuery>().fails(&[404, 409]);
-    "Who may do what; nothing is granted, as there is no authorization."
-    PERMISSIONS = Route::get(at!("/permissions"), "permissions").json::<BTreeMap<String, Value>>().fails(&[404]);
-    "Answers 501: there is no authorization."
-    GRANT = Route::post(at!("/permissions/{role}"), "grant").fails(&[501]);
-    "Answers 501: there is no authorization."
-    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[501]);
+    "What roles may do on a topic: by its own grants, and those of its namespace and partitioned topic."
+    PERMISSIONS = Route::get(at!("/permissions"), "permissions").json::<BTreeMap<String, Vec<String>>>().fails(&[404]);
+    "Grants a role these permissions on a topic and its partitions, in place of those it had; 501 without authorization."
+    GRANT = Route::post(at!("/permissions/{role}"), "grant").takes::<Vec<String>>().fails(&[404, 409, 501]);
+    "Takes the permissions on a topic from a role; 412 where it has none, 501 without authorization."
+    REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[404, 409, 501]);
     "What came of the last compaction; none was run."
     COMPACTION_STATUS = Route::get(at!("/compaction"), "compactionStatus").json::<BTreeMap<String, Value>>().fails(&[404, 405]);
     "Answers 501: topics are not compacted."

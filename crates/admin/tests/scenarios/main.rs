@@ -53,6 +53,7 @@ async fn open_door_with(forced: bool, access: Access) -> (Door, Catalog) {
     let options = AdminOptions {
         access,
         authentication: Authentication::off(),
+        authorization: false,
         allowed_hosts: Vec::new(),
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),

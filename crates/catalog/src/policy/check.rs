@@ -1,13 +1,17 @@
 //! Checks of values that come in, in the words of Pulsar where it has some.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
-use serde::{Deserialize as _, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use pharos_admin_api::{
     AutoTopicCreationOverride, BacklogQuota, InactiveTopicPolicies, OffloadPolicies, PersistencePolicies,
     RetentionPolicies, lenient,
 };
+
+use pharos_auth::Permission;
 
 use super::value::{Persistence, QuotaAction, SubscriptionTypes};
 use crate::schema::SchemaCompatibilityStrategy;
@@ -144,6 +148,33 @@ pub(super) fn subscription_types(_: &str, value: Value) -> Checked {
         }
     }
     Ok(types.into())
+}
+
+/// Grants: lists of permissions by role, of topics by topic and role, and lists of roles by subscription.
+pub(super) fn auth_policies(_: &str, value: Value) -> Checked {
+    type Lists = BTreeMap<String, Vec<String>>;
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct AuthPolicies {
+        namespace_auth: Lists,
+        destination_auth: BTreeMap<String, Lists>,
+        subscription_auth_roles: Lists,
+    }
+    let read: AuthPolicies = parse(value.clone())?;
+    let AuthPolicies {
+        namespace_auth,
+        destination_auth,
+        // Any name may be a role.
+        subscription_auth_roles: _,
+    } = &read;
+    let topics = destination_auth.values().flat_map(BTreeMap::values);
+    let mut granted = namespace_auth.values().chain(topics);
+    if granted.any(|permissions| permissions.iter().any(|name| Permission::of(name).is_none())) {
+        return Err(Refusal::Shape(
+            "permissions are produce, consume, functions, sources, sinks and packages".to_owned(),
+        ));
+    }
+    Ok(value)
 }
 
 pub(super) fn auth_mode(_: &str, value: Value) -> Checked {

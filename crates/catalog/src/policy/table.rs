@@ -391,9 +391,10 @@ pub static OTHERS: &[Row] = &[
         .namespace("", BROADCAST_SUBSCRIPTIONS).property(BROADCAST_SUBSCRIPTIONS)
         .acts("catalog/src/policies.rs"),
 
-    Row::named("auth_policies", "Who may do what; not enforced yet.", "AuthPolicies", any)
+    Row::named("auth_policies", "Who may do what, once authorization is on.", "AuthPolicies", check::auth_policies)
         .namespace("", "auth_policies")
-        .unset_member(|_| json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}})).idle(),
+        .unset_member(|_| json!({"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}))
+        .acts("auth/src/grants.rs"),
     Row::named("deleted", "Whether the namespace is going.", "true or false", any)
         .namespace("", "deleted").unset_member(|_| json!(false)).idle(),
     Row::named("migrated", "Whether the namespace moved to another cluster.", "true or false", any)
@@ -416,8 +417,9 @@ pub static OTHERS: &[Row] = &[
     Row::named("compaction_threshold", "Bytes of backlog at which a topic is compacted.", "number", count)
         .namespace("compactionThreshold", "compaction_threshold").put_on_namespaces().topic("compactionThreshold")
         .applied(|_| Some(json!(0))).idle(),
-    Row::named("subscription_auth_mode", "Whether subscriptions are named after roles.", "None or Prefix", check::auth_mode)
-        .namespace("subscriptionAuthMode", "subscription_auth_mode").unset(|_| json!("None")).idle(),
+    Row::named("subscription_auth_mode", "Whether subscriptions begin with the role of their consumers, once authorization is on.", "None or Prefix", check::auth_mode)
+        .namespace("subscriptionAuthMode", "subscription_auth_mode").unset(|_| json!("None"))
+        .acts("auth/src/grants.rs"),
     Row::named("entry_filters", "Plug-ins that look at each message.", "EntryFilters", shape::<Map<String, Value>>)
         .namespace("entryFilters", "entryFilters").topic("entryFilters")
         .applied(|_| Some(json!({"entryFilterNames": ""}))).idle(),

@@ -8,6 +8,7 @@ mod command;
 mod messages;
 mod names;
 mod openapi;
+mod permissions;
 mod required;
 mod routes;
 mod table;
@@ -55,6 +56,11 @@ pub(crate) fn run(mode: Mode) -> Result<()> {
     place(
         &root.join("docs/reference/admin-routes.md"),
         &routes::page()?,
+        mode,
+    )?;
+    place(
+        &root.join("docs/reference/permissions.md"),
+        &permissions::page()?,
         mode,
     )
 }
