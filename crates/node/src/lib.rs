@@ -15,6 +15,7 @@ mod identity;
 mod leftovers;
 mod limits;
 pub mod logging;
+mod memory;
 mod offline;
 mod offload;
 mod self_signed;

@@ -130,11 +130,15 @@ pub(super) fn unfinished(files: &[SourceFile]) -> Findings {
     })
 }
 
+/// The one library with a module of `unsafe` code; it denies it everywhere else.
+const LIBRARY_WITH_UNSAFE: &str = "crates/heap/src/lib.rs";
+
 /// Libraries that do not forbid `unsafe`.
 pub(super) fn unsafe_code(files: &[SourceFile]) -> Findings {
     files
         .iter()
         .filter(|file| file.path.starts_with("crates/") && file.path.ends_with("/src/lib.rs"))
+        .filter(|file| file.path != LIBRARY_WITH_UNSAFE)
         .filter(|file| !file.text.contains("#![forbid(unsafe_code)]"))
         .map(|file| format!("{}: no #![forbid(unsafe_code)]", file.path))
         .collect()
