@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
-use pharos_managed_ledger::{Lookup, ReadTo};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
@@ -200,7 +200,7 @@ impl Attached {
 
     /// One round. Returns whether another may follow at once.
     fn run_round(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) -> bool {
-        let end = stored.log.ledger.durable_end();
+        let end = stored.log.readable_end();
         let Some(shard) = cx.shard() else {
             return false;
         };
@@ -219,7 +219,7 @@ impl Attached {
             body.await_room(cx, &shard, name);
             return false;
         }
-        let ledger = &stored.log.ledger;
+        let first = stored.log.ledger.first();
         match body.dispatcher.next(now_ms(), end) {
             Next::Idle => false,
             Next::WaitUntil(at_ms) => {
@@ -232,8 +232,8 @@ impl Attached {
                 bytes_max,
             } => {
                 let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
-                let (entries_max, from) = (entries_max as usize, from.max(ledger.first()));
-                if let Some(entries) = ledger.cached(from, entries_max, bytes_max, ReadTo::Durable) {
+                let (entries_max, from) = (entries_max as usize, from.max(first));
+                if let Some(entries) = stored.log.cached(from, entries_max, bytes_max) {
                     let entries: Vec<_> = entries.into_iter().map(|entry| cx.feed_entry(entry)).collect();
                     self.deal(cx, name, &entries, &[]);
                     return true;
@@ -247,8 +247,8 @@ impl Attached {
                 let wanted = runs(&ordinals);
                 // A single run is often what was just sent and comes back unacknowledged: it may still be at hand.
                 if let [(from, count)] = *wanted
-                    && from >= ledger.first()
-                    && let Some(entries) = ledger.cached(from, count, bytes_max, ReadTo::Durable)
+                    && from >= first
+                    && let Some(entries) = stored.log.cached(from, count, bytes_max)
                 {
                     let entries: Vec<_> = entries.into_iter().map(|entry| cx.feed_entry(entry)).collect();
                     self.deal(cx, name, &entries, &[]);
@@ -487,13 +487,12 @@ impl LogReads<'_> {
                 continue;
             }
             let count = usize::try_from(start.count_to(end)).unwrap_or(usize::MAX);
-            let read =
-                self.state
-                    .borrow()
-                    .stored
-                    .log
-                    .ledger
-                    .read(start, count, bytes_max - bytes.min(bytes_max));
+            let read = self
+                .state
+                .borrow()
+                .stored
+                .log
+                .read(start, count, bytes_max - bytes.min(bytes_max));
             let found = match read.await {
                 Ok(found) => found,
                 Err(error) if error.is_lasting() => {

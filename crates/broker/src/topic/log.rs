@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pharos_managed_ledger::{ManagedLedger, ReadError};
+use pharos_managed_ledger::{Entry, ManagedLedger, ReadError, ReadTo};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
@@ -49,10 +49,33 @@ impl TopicLog {
         FeedSeed {
             topic: cx.id,
             name: cx.name.clone(),
-            tail: self.ledger.durable_end(),
+            tail: self.readable_end(),
             table: self.ledger.table(),
             terminated: self.ledger.is_terminated(),
         }
+    }
+
+    /// The end of what dispatchers and stream consumers get, exclusive; never behind the durable end. Nothing else decides how far
+    /// they may read: today that is as far as the log is durable. What becomes readable later than durable is to be fed then.
+    pub(super) fn readable_end(&self) -> Ordinal {
+        self.ledger.durable_end()
+    }
+
+    /// Readable entries from `from` on out of the cache; see [`ManagedLedger::cached`].
+    pub(super) fn cached(&self, from: Ordinal, entries_max: usize, bytes_max: usize) -> Option<Vec<Entry>> {
+        let to = ReadTo::Before(self.readable_end());
+        self.ledger.cached(from, entries_max, bytes_max, to)
+    }
+
+    /// Readable entries from `from` on; see [`ManagedLedger::read`].
+    pub(super) fn read(
+        &self,
+        from: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> impl Future<Output = Result<Vec<Entry>, ReadError>> + use<> {
+        let to = ReadTo::Before(self.readable_end());
+        self.ledger.read_to(from, entries_max, bytes_max, to)
     }
 
     /// The ordinal at which a new cursor starts.

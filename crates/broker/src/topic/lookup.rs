@@ -46,10 +46,7 @@ impl LogReads<'_> {
     async fn last_entry(&self) -> Result<Last, CursorError> {
         let (mut end, first) = {
             let state = self.state.borrow();
-            (
-                state.stored.log.ledger.durable_end(),
-                state.stored.log.ledger.first(),
-            )
+            (state.stored.log.readable_end(), state.stored.log.ledger.first())
         };
         while end > first {
             end = Ordinal(end.0 - 1);

@@ -258,9 +258,11 @@ impl State {
         };
         let shards = self.attached.links.len();
         let entries = self.stored.publishing.answer_durable(cx, end, shards);
-        if !entries.is_empty() {
+        let readable = self.stored.log.readable_end();
+        let count = entries.partition_point(|entry| entry.ordinal < readable);
+        if let Some(entries @ [_, ..]) = entries.get(..count) {
             let table = self.stored.log.ledger.table();
-            self.attached.links.feed(cx, &table, &entries);
+            self.attached.links.feed(cx, &table, entries);
         }
         self.stored.log.maintain(cx);
         self.attached.run_dispatchers(cx, &mut self.stored);
@@ -273,13 +275,7 @@ impl Topic {
     pub(super) fn on_read(&self, shard: ShardId, from: Ordinal, entries_max: usize, bytes_max: usize) {
         let Some(me) = self.cx.me() else { return };
         let entries_max = READ_ENTRIES_MAX.min(entries_max);
-        let read = self
-            .state
-            .borrow()
-            .stored
-            .log
-            .ledger
-            .read(from, entries_max, bytes_max);
+        let read = self.state.borrow().stored.log.read(from, entries_max, bytes_max);
         spawn_local(async move {
             let answer = match read.await {
                 Ok(found) => {

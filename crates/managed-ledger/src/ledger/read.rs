@@ -23,12 +23,14 @@ pub struct Entry {
     pub payload: Bytes,
 }
 
-/// How far a cached read may go.
+/// How far a read may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadTo {
     /// Durable entries only: what may be delivered.
     Durable,
-    /// Also entries that a crash may still take back; for the broker's own look at its tail.
+    /// Durable entries that lie before this place.
+    Before(Ordinal),
+    /// Also entries that a crash may still take back, as far as they are cached; for the broker's own look at its tail.
     Appended,
 }
 
@@ -54,6 +56,7 @@ impl ManagedLedger {
     ) -> Option<Vec<Entry>> {
         let end = match to {
             ReadTo::Durable => self.durable_end(),
+            ReadTo::Before(end) => end.min(self.durable_end()),
             ReadTo::Appended => self.end(),
         };
         if from >= end || !self.cache.holds(from) {
@@ -91,11 +94,32 @@ impl ManagedLedger {
         entries_max: usize,
         bytes_max: usize,
     ) -> BoxFuture<'static, Result<Vec<Entry>, ReadError>> {
+        self.read_to(from, entries_max, bytes_max, ReadTo::Durable)
+    }
+
+    /// As [`read`](Self::read), and not beyond `to`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// Cancel safety: dropping the future is fine.
+    pub fn read_to(
+        &self,
+        from: Ordinal,
+        entries_max: usize,
+        bytes_max: usize,
+        to: ReadTo,
+    ) -> BoxFuture<'static, Result<Vec<Entry>, ReadError>> {
         let from = from.max(self.first);
-        if let Some(cached) = self.cached(from, entries_max, bytes_max, ReadTo::Durable) {
+        if let Some(cached) = self.cached(from, entries_max, bytes_max, to) {
             return Box::pin(std::future::ready(Ok(cached)));
         }
-        let (reader, end) = (self.reader(), self.durable_end());
+        let durable = self.durable_end();
+        let end = match to {
+            ReadTo::Durable | ReadTo::Appended => durable,
+            ReadTo::Before(end) => end.min(durable),
+        };
+        let reader = self.reader();
         Box::pin(async move { reader.read(from, end, entries_max, bytes_max).await })
     }
 

@@ -428,6 +428,32 @@ fn a_reader_with_an_old_table_is_told_so() {
 }
 
 #[test]
+fn a_bounded_read_ends_where_it_is_told_and_never_beyond_the_durable_end() {
+    let mut world = World::new(small());
+    world.append_many(5);
+    let ordinals = |log: &ManagedLedger, from: u64, to: ReadTo| -> Vec<u64> {
+        let found = run(log.read_to(Ordinal(from), 10, usize::MAX, to)).unwrap();
+        found.iter().map(|entry| entry.ordinal.0).collect()
+    };
+    let cached = |log: &ManagedLedger, from: u64, to: ReadTo| {
+        let found = log.cached(Ordinal(from), 10, usize::MAX, to);
+        found.map(|found| found.last().map(|entry| entry.ordinal.0))
+    };
+    let durable = world.log.durable_end();
+    assert_eq!(durable, Ordinal(5));
+    assert_eq!(ordinals(&world.log, 1, ReadTo::Before(Ordinal(2))), [1]);
+    assert_eq!(cached(&world.log, 1, ReadTo::Before(Ordinal(2))), Some(Some(1)));
+    assert_eq!(cached(&world.log, 2, ReadTo::Before(Ordinal(2))), None);
+    assert_eq!(cached(&world.log, 0, ReadTo::Before(Ordinal(99))), Some(Some(4)));
+    assert!(ordinals(&world.log, 2, ReadTo::Before(Ordinal(2))).is_empty());
+    // The same from the engine: nothing is cached after a crash.
+    world.crash();
+    assert_eq!(ordinals(&world.log, 1, ReadTo::Before(Ordinal(2))), [1]);
+    assert!(ordinals(&world.log, 2, ReadTo::Before(Ordinal(2))).is_empty());
+    assert!(ordinals(&world.log, 5, ReadTo::Before(Ordinal(99))).is_empty());
+}
+
+#[test]
 fn damage_is_reported_where_it_is() {
     let mut world = World::new(Options {
         cache_bytes_max: 0,
