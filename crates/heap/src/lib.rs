@@ -51,10 +51,7 @@ mod tests {
         let before = resident();
         assert!(super::give_back());
         let after = resident();
-        assert!(
-            after + (80 << 20) < before,
-            "{before} bytes before, {after} after"
-        );
+        assert!(after + (80 << 10) < before, "{before} KiB before, {after} after");
         drop(kept);
     }
 }
