@@ -16,7 +16,10 @@ fn is_key(key: &str) -> bool {
 }
 
 /// Refuses what is not a key, before a read.
-pub(crate) fn check_read(key: &str) -> Result<(), ReadError> {
+///
+/// # Errors
+/// [`ReadError::InvalidKey`].
+pub fn check_read(key: &str) -> Result<(), ReadError> {
     if is_key(key) {
         Ok(())
     } else {
@@ -25,7 +28,10 @@ pub(crate) fn check_read(key: &str) -> Result<(), ReadError> {
 }
 
 /// Refuses what is not a key or is too large, before a write.
-pub(crate) fn check_write(key: &str, value: &[u8]) -> Result<(), WriteError> {
+///
+/// # Errors
+/// [`WriteError::InvalidKey`], [`WriteError::TooLarge`].
+pub fn check_write(key: &str, value: &[u8]) -> Result<(), WriteError> {
     if !is_key(key) {
         return Err(WriteError::InvalidKey(key.to_owned()));
     }

@@ -41,7 +41,7 @@ use bytes::Bytes;
 pub mod conformance;
 mod embedded;
 mod error;
-mod key;
+pub mod key;
 mod memory;
 mod sequence;
 mod session;
@@ -54,7 +54,7 @@ pub use error::{Fault, Mismatch, OpenError, ReadError, SessionError, SessionWrit
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::Memory;
 pub use session::{Session, SessionEnd, SessionId};
-pub use watch::{Event, Watch};
+pub use watch::{Event, Watch, Watchers};
 
 /// A future that backends hand out through `dyn` traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

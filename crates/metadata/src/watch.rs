@@ -69,27 +69,36 @@ impl Watch {
 
 /// The writing end, kept by a backend.
 #[derive(Debug)]
-pub(crate) struct Watchers {
+pub struct Watchers {
     /// `None` after [`end`](Self::end). The lock is held for one send or subscribe only.
     ring: Mutex<Option<broadcast::Sender<Event>>>,
 }
 
+impl Default for Watchers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Watchers {
-    pub(crate) fn new() -> Self {
+    /// Without watches.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             ring: Mutex::new(Some(broadcast::Sender::new(RING))),
         }
     }
 
     /// Tells all watches. Call it in the order of the changes, after they are durable.
-    pub(crate) fn tell(&self, event: Event) {
+    pub fn tell(&self, event: Event) {
         if let Some(ring) = &*self.ring.lock().unwrap_or_else(PoisonError::into_inner) {
             // An error only says that there is no watch.
             let _ = ring.send(event);
         }
     }
 
-    pub(crate) fn watch(&self, prefix: &str) -> Watch {
+    /// A watch of what is told from now on, of keys that begin with `prefix`.
+    pub fn watch(&self, prefix: &str) -> Watch {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         Watch {
             prefix: prefix.to_owned(),
@@ -98,7 +107,7 @@ impl Watchers {
     }
 
     /// Ends every watch once it has read what was told.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -29,8 +29,8 @@ fn memory_keeps_the_laws() {
         conformance::all(&Memory::new()).await;
         conformance::after_shutdown_calls_fail(&Memory::new()).await;
         let store = Memory::new();
-        conformance::all_of_sessions(&store, &|time| store.pass(time)).await;
-        conformance::sessions_end_with_the_store(&store).await;
+        conformance::all_of_sessions(&store, Duration::from_mins(1), &|time| store.pass(time)).await;
+        conformance::sessions_end_with_the_store(&store, Duration::from_mins(1)).await;
     });
 }
 
@@ -41,8 +41,8 @@ fn embedded_keeps_the_laws() {
         conformance::all(&open(&dir.path().join("a"))).await;
         conformance::after_shutdown_calls_fail(&open(&dir.path().join("b"))).await;
         let store = open(&dir.path().join("c"));
-        conformance::all_of_sessions(&store, &|time| store.pass(time)).await;
-        conformance::sessions_end_with_the_store(&store).await;
+        conformance::all_of_sessions(&store, Duration::from_mins(1), &|time| store.pass(time)).await;
+        conformance::sessions_end_with_the_store(&store, Duration::from_mins(1)).await;
     });
 }
 

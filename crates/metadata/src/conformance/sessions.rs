@@ -1,7 +1,7 @@
 //! The laws of sessions and ephemeral keys.
 //!
-//! A law never waits for a clock: it asks for minutes and lets them pass with the `pass` of the backend under test, which for a
-//! remote one is a sleep of what it granted.
+//! A law never waits for a clock: it asks for sessions of a certain time and lets that pass with the `pass` of the backend under test,
+//! which for a remote one is a sleep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,20 @@ use crate::{
     WriteError,
 };
 
-const MINUTE: Duration = Duration::from_mins(1);
-
-/// Runs every law of sessions, each below its own path. `pass` lets time pass for the sessions of `store`.
-pub async fn all_of_sessions(store: &dyn MetadataStore, pass: &dyn Fn(Duration)) {
-    ephemeral_keys_are_keys(store).await;
-    ephemeral_keys_go_when_their_session_is_closed(store).await;
-    a_session_that_is_not_renewed_ends(store, pass).await;
-    a_session_that_is_renewed_lives(store, pass).await;
-    a_key_belongs_to_one_session(store).await;
-    a_key_stays_ephemeral_through_every_change(store).await;
-    one_of_many_takes_over(store, pass).await;
+/// Runs every law of sessions, each below its own path, with sessions that last `time`. `pass` lets time pass for the sessions of
+/// `store`.
+pub async fn all_of_sessions(store: &dyn MetadataStore, time: Duration, pass: &dyn Fn(Duration)) {
+    ephemeral_keys_are_keys(store, time).await;
+    ephemeral_keys_go_when_their_session_is_closed(store, time).await;
+    a_session_that_is_not_renewed_ends(store, time, pass).await;
+    a_session_that_is_renewed_lives(store, time, pass).await;
+    a_key_belongs_to_one_session(store, time).await;
+    a_key_stays_ephemeral_through_every_change(store, time).await;
+    one_of_many_takes_over(store, time, pass).await;
 }
 
-async fn open(store: &dyn MetadataStore) -> Arc<dyn Session> {
-    store.open_session(MINUTE).await.unwrap()
+async fn open(store: &dyn MetadataStore, time: Duration) -> Arc<dyn Session> {
+    store.open_session(time).await.unwrap()
 }
 
 async fn put_of(session: &dyn Session, key: &str, value: &str) -> Version {
@@ -56,9 +55,9 @@ async fn told_gone(watch: &mut Watch, key: &str) {
 }
 
 /// Reads, lists, watches, versions and expectations are those of any key.
-async fn ephemeral_keys_are_keys(store: &dyn MetadataStore) {
-    let session = open(store).await;
-    assert_eq!(session.timeout(), MINUTE);
+async fn ephemeral_keys_are_keys(store: &dyn MetadataStore, time: Duration) {
+    let session = open(store, time).await;
+    assert_eq!(session.timeout(), time);
     let mut watch = store.watch("ephemeral/plain/");
     put(store, "ephemeral/plain/a", "1").await;
     let first = put_of(&*session, "ephemeral/plain/b", "2").await;
@@ -101,8 +100,8 @@ async fn ephemeral_keys_are_keys(store: &dyn MetadataStore) {
 }
 
 /// When `close` answers the keys are gone, those of others are not, and neither is what the session wrote as plain keys.
-async fn ephemeral_keys_go_when_their_session_is_closed(store: &dyn MetadataStore) {
-    let (session, other) = (open(store).await, open(store).await);
+async fn ephemeral_keys_go_when_their_session_is_closed(store: &dyn MetadataStore, time: Duration) {
+    let (session, other) = (open(store, time).await, open(store, time).await);
     assert_ne!(session.id(), other.id());
     let version = put_of(&*session, "ephemeral/closed/a", "a").await;
     put_of(&*session, "ephemeral/closed/b", "b").await;
@@ -136,14 +135,18 @@ async fn ephemeral_keys_go_when_their_session_is_closed(store: &dyn MetadataStor
 }
 
 /// Its keys go, watches are told, and it is told; whether anyone holds it does not matter.
-async fn a_session_that_is_not_renewed_ends(store: &dyn MetadataStore, pass: &dyn Fn(Duration)) {
+async fn a_session_that_is_not_renewed_ends(
+    store: &dyn MetadataStore,
+    time: Duration,
+    pass: &dyn Fn(Duration),
+) {
     let mut watch = store.watch("ephemeral/expired/");
-    let (session, left) = (open(store).await, open(store).await);
+    let (session, left) = (open(store, time).await, open(store, time).await);
     put_of(&*session, "ephemeral/expired/a", "a").await;
     put_of(&*left, "ephemeral/expired/b", "b").await;
     drop(left);
     assert!(store.get("ephemeral/expired/b").await.unwrap().is_some());
-    pass(MINUTE);
+    pass(time);
     assert_eq!(session.ended().await, SessionEnd::Expired);
     assert_eq!(store.get("ephemeral/expired/a").await.unwrap(), None);
     told_gone(&mut watch, "ephemeral/expired/a").await;
@@ -166,11 +169,11 @@ async fn a_session_that_is_not_renewed_ends(store: &dyn MetadataStore, pass: &dy
 }
 
 /// However long.
-async fn a_session_that_is_renewed_lives(store: &dyn MetadataStore, pass: &dyn Fn(Duration)) {
-    let (session, witness) = (open(store).await, open(store).await);
+async fn a_session_that_is_renewed_lives(store: &dyn MetadataStore, time: Duration, pass: &dyn Fn(Duration)) {
+    let (session, witness) = (open(store, time).await, open(store, time).await);
     let version = put_of(&*session, "ephemeral/renewed", "a").await;
     for _ in 0..4 {
-        pass(MINUTE * 2 / 3);
+        pass(time * 2 / 3);
         session.renew().await.unwrap();
     }
     assert_eq!(witness.ended().await, SessionEnd::Expired);
@@ -181,8 +184,8 @@ async fn a_session_that_is_renewed_lives(store: &dyn MetadataStore, pass: &dyn F
 }
 
 /// A put of an ephemeral key takes no key away, neither from another session nor from those without one.
-async fn a_key_belongs_to_one_session(store: &dyn MetadataStore) {
-    let (one, two) = (open(store).await, open(store).await);
+async fn a_key_belongs_to_one_session(store: &dyn MetadataStore, time: Duration) {
+    let (one, two) = (open(store, time).await, open(store, time).await);
     let version = put_of(&*one, "ephemeral/owned/a", "one").await;
     for expect in [Expect::Any, Expect::Absent, Expect::Version(version)] {
         let put = two.put("ephemeral/owned/a", Bytes::from("two"), expect).await;
@@ -217,8 +220,8 @@ async fn a_key_belongs_to_one_session(store: &dyn MetadataStore) {
 }
 
 /// A plain put of an ephemeral key changes its value, not whose it is; deleted and put again it is a plain one.
-async fn a_key_stays_ephemeral_through_every_change(store: &dyn MetadataStore) {
-    let session = open(store).await;
+async fn a_key_stays_ephemeral_through_every_change(store: &dyn MetadataStore, time: Duration) {
+    let session = open(store, time).await;
     let first = put_of(&*session, "ephemeral/changed/a", "1").await;
     let value = Bytes::from("2");
     let second = store
@@ -244,14 +247,18 @@ async fn a_key_stays_ephemeral_through_every_change(store: &dyn MetadataStore) {
 }
 
 /// How ownership passes on: who watches tries, and exactly one has it.
-async fn one_of_many_takes_over(store: &dyn MetadataStore, pass: &dyn Fn(Duration)) {
+async fn one_of_many_takes_over(store: &dyn MetadataStore, time: Duration, pass: &dyn Fn(Duration)) {
     let key = "ephemeral/taken";
-    let first = open(store).await;
+    let first = open(store, time).await;
     put_of(&*first, key, "first").await;
-    pass(MINUTE / 2);
-    let next = [open(store).await, open(store).await, open(store).await];
+    pass(time / 2);
+    let next = [
+        open(store, time).await,
+        open(store, time).await,
+        open(store, time).await,
+    ];
     let mut watch = store.watch(key);
-    pass(MINUTE / 2);
+    pass(time / 2);
     told_gone(&mut watch, key).await;
     let [a, b, c] = next
         .each_ref()
@@ -271,8 +278,8 @@ async fn one_of_many_takes_over(store: &dyn MetadataStore, pass: &dyn Fn(Duratio
 }
 
 /// Nothing hangs and no holder goes on believing: sessions end when the store is shut down.
-pub async fn sessions_end_with_the_store(store: &dyn MetadataStore) {
-    let session = open(store).await;
+pub async fn sessions_end_with_the_store(store: &dyn MetadataStore, time: Duration) {
+    let session = open(store, time).await;
     put_of(&*session, "last", "1").await;
     store.shutdown().await;
     assert_eq!(session.ended().await, SessionEnd::StoreEnded);
@@ -280,7 +287,7 @@ pub async fn sessions_end_with_the_store(store: &dyn MetadataStore) {
     assert!(session.renew().await.is_err());
     session.close().await;
     assert!(matches!(
-        store.open_session(MINUTE).await,
+        store.open_session(time).await,
         Err(SessionError::Fault(_))
     ));
 }
