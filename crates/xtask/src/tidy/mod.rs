@@ -1,10 +1,11 @@
 //! Checks facts about the repository that no compiler checks: `cargo run -p pharos-xtask -- tidy`.
 //!
-//! Facts, not taste: dependency arrows point down, every crate is on the map, no circle of imports, files stay short, types have few methods, nothing in the tree names
-//! a machine it was made on. Each finding is one line `path: what is wrong`; nothing is changed.
+//! Facts, not taste: dependency arrows point down, every crate is on the map, no circle of imports, files stay short, types have
+//! few methods and names of their own, nothing in the tree names a machine it was made on. Each finding is one line `path: what is wrong`; nothing is changed.
 
 mod circles;
 mod layers;
+mod names;
 mod sources;
 mod types;
 mod walks;
@@ -23,13 +24,14 @@ pub(crate) type Findings = Vec<String>;
 pub(crate) fn run() -> Result<()> {
     let root = repository_root()?;
     let files = source_files(&root)?;
-    let checks: [(&str, Findings); 12] = [
+    let checks: [(&str, Findings); 13] = [
         ("dependencies point down", layers::arrows(&root)?),
         ("every crate is on the map", layers::map(&root)?),
         ("the map names what is there", walks::named_places(&files)),
         ("no circle across directories", circles::across(&files)),
         ("files are short", sources::long_files(&files)),
         ("types have few methods", types::large(&files)),
+        ("names of types mean one thing", names::shared(&files)),
         ("no forbidden words", sources::forbidden_words(&files)),
         ("sentences have a subject", sources::vague_words(&files)),
         ("no ignored tests", sources::ignored_tests(&files)),
