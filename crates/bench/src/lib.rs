@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod args;
 mod broadcast;
 mod broker_process;

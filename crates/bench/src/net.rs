@@ -3,7 +3,7 @@
 //! Always true: reads go through one buffer shared by all connections of a thread, so that memory does not grow with
 //! their number; a connection keeps bytes of its own only while a frame is torn across two reads. Nothing here blocks.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read as _, Write as _};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,9 +11,13 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Type};
 
 use crate::proto::frame::{self, FrameError};
+
+mod socket;
+
+pub(crate) use socket::Socket;
 
 /// One socket is ready.
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +141,7 @@ impl Poller {
 /// `source` chooses the local address: one address offers only as many ports as the system hands out, so a test with
 /// more connections needs several. `rcvbuf` of 0 leaves the system's own tuning alone.
 pub(crate) fn start_connect(to: SocketAddr, source: Option<IpAddr>, rcvbuf: usize) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket2::Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
     if rcvbuf > 0 {
@@ -241,7 +245,7 @@ impl Inbound {
     /// The peer broke the framing. A lost connection is no error but [`Received::Closed`].
     pub(crate) fn receive(
         &mut self,
-        mut stream: &TcpStream,
+        stream: &mut Socket,
         scratch: &mut Scratch,
         read_bytes: usize,
         sink: &mut impl FrameSink,
@@ -259,22 +263,15 @@ impl Inbound {
         if room.len() < read_bytes {
             room.resize(read_bytes, 0);
         }
-        let mut slices = [
-            IoSliceMut::new(&mut self.carry[self.kept..self.kept + missing]),
-            IoSliceMut::new(&mut room[..read_bytes]),
-        ];
-        // Without a torn frame there is no first slice to look at.
-        let outcome = match missing {
-            0 => stream.read(&mut slices[1]),
-            _ => stream.read_vectored(&mut slices),
-        };
+        let torn = &mut self.carry[self.kept..self.kept + missing];
+        let outcome = stream.read(torn, &mut room[..read_bytes]);
         let received = match outcome {
-            Ok(0) => Received::Closed,
-            Ok(read) => {
+            Ok((0, _)) => Received::Closed,
+            Ok((read, is_drained)) => {
                 self.kept += read.min(missing);
                 let fresh = &room[..read.saturating_sub(missing)];
                 self.complete(scratch, fresh, sink, out)?;
-                if read < missing + read_bytes {
+                if is_drained {
                     Received::Drained
                 } else {
                     Received::More
@@ -392,7 +389,7 @@ impl Outbound {
     ///
     /// # Errors
     /// The connection is lost.
-    pub(crate) fn flush(&mut self, mut stream: &TcpStream) -> io::Result<bool> {
+    pub(crate) fn flush(&mut self, stream: &mut Socket) -> io::Result<bool> {
         while self.at < self.buf.len() {
             match stream.write(&self.buf[self.at..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -410,7 +407,7 @@ impl Outbound {
             }
         }
         self.reset();
-        Ok(true)
+        stream.flush()
     }
 }
 

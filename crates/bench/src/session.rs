@@ -1,7 +1,6 @@
 //! A blocking connection for the few questions asked before the load starts: how many partitions, which broker.
 
 use std::collections::HashMap;
-use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -14,6 +13,8 @@ use pharos_wire::proto::{
 };
 use pharos_wire::{encode, frame, request};
 
+use crate::access::{Access, TLS_SCHEME};
+use crate::net::Socket;
 use crate::proto::command;
 
 /// Longest wait for one answer.
@@ -28,26 +29,26 @@ const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// A connection that has shaken hands.
 pub(crate) struct Session {
-    stream: TcpStream,
+    stream: Socket,
     inbound: BytesMut,
     next_request: u64,
 }
 
 impl Session {
     /// Connects and shakes hands.
-    pub(crate) fn open(broker: SocketAddr, token: Option<&str>) -> anyhow::Result<Self> {
+    pub(crate) fn open(broker: SocketAddr, access: &Access) -> anyhow::Result<Self> {
         let stream = TcpStream::connect_timeout(&broker, ANSWER_TIMEOUT)
             .with_context(|| format!("cannot connect to {broker}"))?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_nodelay(true)?;
         let mut session = Self {
-            stream,
+            stream: Socket::new(stream, access.connector()?.as_ref())?,
             inbound: BytesMut::new(),
             next_request: 0,
         };
         let mut hello = Vec::new();
-        command::push_connect(&mut hello, token);
-        session.stream.write_all(&hello)?;
+        command::push_connect(&mut hello, access.token.as_deref());
+        session.send_bytes(&hello)?;
         match session.next()? {
             Command::Connected(_) => Ok(session),
             Command::Error(error) => bail!("the broker refused the connection: {}", command::refusal(&error)),
@@ -74,6 +75,7 @@ impl Session {
     /// One lookup step: the broker that serves `topic`, or the one to ask next.
     fn lookup(&mut self, topic: &str, authoritative: bool) -> anyhow::Result<Found> {
         let id = self.request_id();
+        let is_tls = matches!(self.stream, Socket::Tls(_));
         self.send(&request::lookup(topic, id, authoritative).into())?;
         loop {
             let Command::LookupResponse(answer) = self.next()? else {
@@ -85,8 +87,13 @@ impl Session {
             if answer.response() == LookupType::Failed {
                 bail!("{topic}: {}", answer.message());
             }
+            let url = if is_tls {
+                answer.broker_service_url_tls()
+            } else {
+                answer.broker_service_url()
+            };
             return Ok(Found {
-                url: answer.broker_service_url().to_owned(),
+                url: url.to_owned(),
                 redirect: answer.response() == LookupType::Redirect,
                 authoritative: answer.authoritative(),
             });
@@ -133,7 +140,7 @@ impl Session {
     }
 
     /// The socket, and what was read beyond the last answer.
-    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_parts(self) -> (Socket, Vec<u8>) {
         (self.stream, self.inbound.to_vec())
     }
 
@@ -149,7 +156,13 @@ impl Session {
 
     /// Sends whole frames.
     pub(crate) fn send_bytes(&mut self, frames: &[u8]) -> anyhow::Result<()> {
-        Ok(self.stream.write_all(frames)?)
+        let mut left = frames;
+        while !left.is_empty() {
+            let taken = self.stream.write(left)?;
+            left = &left[taken..];
+        }
+        self.stream.flush()?;
+        Ok(())
     }
 
     fn next(&mut self) -> anyhow::Result<Command> {
@@ -168,7 +181,10 @@ impl Session {
                 return Ok((frame.command, frame.payload));
             }
             let mut buf = [0u8; 64 << 10];
-            let read = self.stream.read(&mut buf).context("no answer from the broker")?;
+            let (read, _) = self
+                .stream
+                .read(&mut [], &mut buf)
+                .context("no answer from the broker")?;
             if read == 0 {
                 bail!("the broker closed the connection");
             }
@@ -184,11 +200,11 @@ struct Found {
 }
 
 /// The broker that serves `topic`, starting from any broker of the cluster.
-pub(crate) fn find_broker(url: &str, topic: &str, token: Option<&str>) -> anyhow::Result<SocketAddr> {
+pub(crate) fn find_broker(url: &str, topic: &str, access: &Access) -> anyhow::Result<SocketAddr> {
     let mut broker = resolve(url)?;
     let mut authoritative = false;
     for _ in 0..REDIRECTS_MAX {
-        let found = Session::open(broker, token)?.lookup(topic, authoritative)?;
+        let found = Session::open(broker, access)?.lookup(topic, authoritative)?;
         if found.url.is_empty() {
             return Ok(broker);
         }
@@ -202,18 +218,14 @@ pub(crate) fn find_broker(url: &str, topic: &str, token: Option<&str>) -> anyhow
 }
 
 /// The broker of each topic; see [`find_broker`].
-pub(crate) fn find_brokers(
-    url: &str,
-    topics: &[String],
-    token: Option<&str>,
-) -> anyhow::Result<Vec<SocketAddr>> {
+pub(crate) fn find_brokers(url: &str, topics: &[String], access: &Access) -> anyhow::Result<Vec<SocketAddr>> {
     let first = resolve(url)?;
-    let mut session = Session::open(first, token)?;
+    let mut session = Session::open(first, access)?;
     let mut brokers = Vec::new();
     for topic in topics {
         let found = session.lookup(topic, false)?;
         brokers.push(if found.redirect {
-            find_broker(url, topic, token)?
+            find_broker(url, topic, access)?
         } else if found.url.is_empty() {
             first
         } else {
@@ -223,9 +235,13 @@ pub(crate) fn find_brokers(
     Ok(brokers)
 }
 
-/// The address in `pulsar://host:port`; the port may be left out.
+/// The address in `pulsar://host:port` or `pulsar+ssl://host:port`; the port may be left out.
 pub(crate) fn resolve(url: &str) -> anyhow::Result<SocketAddr> {
-    resolve_with(url, "pulsar://", 6650)
+    if url.starts_with(TLS_SCHEME) {
+        resolve_with(url, TLS_SCHEME, 6651)
+    } else {
+        resolve_with(url, "pulsar://", 6650)
+    }
 }
 
 /// The address in `<scheme>host[:port][/...]`.
@@ -280,6 +296,10 @@ mod tests {
         assert_eq!(
             address("pulsar://127.0.0.1:1,127.0.0.2:2/x").as_deref(),
             Some("127.0.0.1:1")
+        );
+        assert_eq!(
+            address("pulsar+ssl://127.0.0.1").as_deref(),
+            Some("127.0.0.1:6651")
         );
         assert_eq!(address("http://127.0.0.1:1"), None);
     }

@@ -179,3 +179,68 @@ fn a_self_signed_certificate_is_made_and_told_how_to_trust() {
     let health = ["health", "--url", &https, "--tls-trust-certs", &certificate];
     assert_eq!(person.does(&health), "healthy\n");
 }
+
+#[test]
+fn load_is_measured_over_tls() {
+    let (dir, data, person) = (TempDir::new().unwrap(), TempDir::new().unwrap(), Person::new());
+    let authority = Authority::new(dir.path(), "authority");
+    let client = authority.client("load");
+    let mut settings = authority.broker("broker").settings();
+    let trust = text(&authority.certificate_file).to_owned();
+    settings.extend(["--tls-trust-certs-file".to_owned(), trust.clone()]);
+    settings.push("--tls-require-trusted-client-cert-on-connect".to_owned());
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let mut node = Node::start(data.path(), &settings);
+    let url = node.announced("pulsar+ssl://");
+    let there = [
+        "--url",
+        &url,
+        "--tls-trust-certs",
+        &trust,
+        "--tls-cert",
+        text(&client.certificate_file),
+        "--tls-key",
+        text(&client.key_file),
+    ];
+    // Every consumer must have got every message, whole and in order, or it fails.
+    let broadcast = [
+        "bench",
+        "broadcast",
+        "--consumers",
+        "60",
+        "--connections",
+        "6",
+        "--messages",
+        "20",
+        "--rate",
+        "50",
+    ];
+    let sizes = ["--size", "100KB", "--settle", "100ms"];
+    person.does(&[&broadcast[..], &sizes, &there].concat());
+    let both = [
+        "bench",
+        "e2e",
+        "--warmup",
+        "100ms",
+        "--duration",
+        "1s",
+        "--size",
+        "10KB",
+        "--rate",
+        "300",
+    ];
+    person.does(&[&both[..], &there].concat());
+    person.fails(
+        &[
+            "bench",
+            "broadcast",
+            "--url",
+            &url,
+            "--consumers",
+            "1",
+            "--connections",
+            "1",
+        ],
+        1,
+    );
+}

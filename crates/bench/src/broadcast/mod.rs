@@ -95,13 +95,13 @@ fn measure(
         .clone()
         .unwrap_or_else(|| format!("bench-{:x}", clock::realtime_ns() / 1_000_000));
     let topic = session::full_topic(&topic);
-    let token = args.target.token.as_deref();
-    let partitions = Session::open(session::resolve(&target.url)?, token)?.partitions(&topic)?;
+    let access = &args.target.access();
+    let partitions = Session::open(session::resolve(&target.url)?, access)?.partitions(&topic)?;
     ensure!(
         partitions == 0,
         "{topic} is partitioned; broadcast measures one topic"
     );
-    let broker = session::find_broker(&target.url, &topic, token)?;
+    let broker = session::find_broker(&target.url, &topic, access)?;
 
     let started = target.sample();
     let plans = plans(args, broker, &topic);
@@ -120,7 +120,7 @@ fn measure(
     let total = args.warmup_messages + args.messages;
     let published = run.publish(PublisherPlan {
         broker,
-        token: args.target.token.clone(),
+        access: args.target.access(),
         topic: topic.clone(),
         size: args.size as usize,
         total,
@@ -156,7 +156,7 @@ fn plans(args: &BroadcastArgs, broker: std::net::SocketAddr, topic: &str) -> Vec
     let common = WorkerPlan {
         broker,
         source: None,
-        token: args.target.token.clone(),
+        access: args.target.access(),
         topic: topic.to_owned(),
         subscription: args.subscription.clone(),
         mode: args.mode,

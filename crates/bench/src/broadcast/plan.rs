@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Access;
 use crate::order::OrderCounts;
 use crate::proto::ack::AckMode;
 use crate::proto::command::SubscriptionType;
@@ -30,8 +31,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) broker: SocketAddr,
     /// Local address to connect from, when one address has too few ports.
     pub(crate) source: Option<IpAddr>,
-    /// JSON Web Token, if the broker asks for one.
-    pub(crate) token: Option<String>,
+    /// How to get in there.
+    pub(crate) access: Access,
     /// Full topic name.
     pub(crate) topic: String,
     /// Subscription name, or its prefix when each consumer has its own.

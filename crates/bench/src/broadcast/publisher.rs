@@ -5,7 +5,7 @@
 //! after a lost connection, unchanged, under the same producer name and sequence ids.
 
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use anyhow::{Context as _, bail};
@@ -15,9 +15,10 @@ use pharos_wire::message::encode_entry;
 use pharos_wire::proto::{MessageMetadata, command_lookup_topic_response::LookupType};
 use pharos_wire::{encode, frame as wire_frame, request};
 
+use crate::access::{Access, TlsConnector};
 use crate::clock;
 use crate::histogram::Latencies;
-use crate::net::{FrameSink, Inbound, Outbound, Poller, Ready, Received, Scratch, start_connect};
+use crate::net::{FrameSink, Inbound, Outbound, Poller, Ready, Received, Scratch, Socket, start_connect};
 use crate::proto::command;
 use crate::proto::frame::{self, FrameError};
 use crate::proto::payload::{Bodies, Stamp, pattern};
@@ -34,8 +35,8 @@ const BACKOFF_NS: u64 = 100_000_000;
 pub(crate) struct PublisherPlan {
     /// The topic's broker.
     pub(crate) broker: SocketAddr,
-    /// JSON Web Token, if the broker asks for one.
-    pub(crate) token: Option<String>,
+    /// How to get in there.
+    pub(crate) access: Access,
     /// Full topic name.
     pub(crate) topic: String,
     /// Payload bytes.
@@ -78,7 +79,9 @@ struct Publisher<'a> {
     name: String,
     payload: Vec<u8>,
     bodies: Bodies,
-    stream: Option<TcpStream>,
+    /// What begins TLS, if it is spoken.
+    tls: Option<TlsConnector>,
+    stream: Option<Socket>,
     connecting: bool,
     /// The producer exists on the present connection.
     open: bool,
@@ -106,6 +109,7 @@ pub(crate) fn publish(
         name: format!("bench-publisher-{}", std::process::id()),
         payload: pattern(plan.size),
         bodies: Bodies::default(),
+        tls: plan.access.connector()?,
         stream: None,
         connecting: false,
         open: false,
@@ -169,6 +173,7 @@ impl Publisher<'_> {
 
     fn connect(&mut self) {
         let opened = start_connect(self.plan.broker, None, 0)
+            .and_then(|stream| Socket::new(stream, self.tls.as_ref()))
             .and_then(|stream| self.poller.add(&stream, 0, true).map(|()| stream));
         match opened {
             Ok(stream) => {
@@ -230,11 +235,11 @@ impl Publisher<'_> {
     }
 
     fn flush(&mut self) {
-        let Some(stream) = &self.stream else { return };
+        let Some(stream) = &mut self.stream else { return };
         let outcome = self
             .outbound
             .flush(stream)
-            .and_then(|all| self.poller.set(stream, 0, !all));
+            .and_then(|all| self.poller.set(&*stream, 0, !all));
         if let Err(error) = outcome {
             self.trouble
                 .get_or_insert((format!("connection lost: {error}"), true));
@@ -248,14 +253,14 @@ impl Publisher<'_> {
         inbound: &mut Inbound,
         scratch: &mut Scratch,
     ) -> anyhow::Result<bool> {
-        let Some(stream) = self.stream.take() else {
+        let Some(mut stream) = self.stream.take() else {
             return Ok(false);
         };
         if self.connecting {
-            match stream.take_error() {
+            match stream.stream().take_error() {
                 Ok(None) if event.writable => {
                     self.connecting = false;
-                    command::push_connect(&mut self.outbound.buf, self.plan.token.as_deref());
+                    command::push_connect(&mut self.outbound.buf, self.plan.access.token.as_deref());
                 }
                 Ok(None) => {}
                 Ok(Some(error)) | Err(error) => {
@@ -271,7 +276,7 @@ impl Publisher<'_> {
         if event.readable {
             // The answers collect apart, because the sink borrows the publisher.
             let mut answers = Vec::new();
-            let received = inbound.receive(&stream, scratch, 64 << 10, self, &mut answers)?;
+            let received = inbound.receive(&mut stream, scratch, 64 << 10, self, &mut answers)?;
             self.outbound.buf.extend_from_slice(&answers);
             if received == Received::Closed {
                 self.trouble

@@ -7,15 +7,15 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::access::TlsConnector;
 use crate::clock;
-use crate::net::{Inbound, Outbound, Poller, Ready, Received, Scratch, start_connect};
+use crate::net::{Inbound, Outbound, Poller, Ready, Received, Scratch, Socket, start_connect};
 
 use super::burst::Burst;
 use super::load_consumer::{LoadConsumer, LoadConsumerSink, Phase, Shared};
@@ -43,7 +43,7 @@ const REST: Duration = Duration::from_micros(300);
 /// One connection with its socket.
 struct Conn {
     seat: LoadConsumer,
-    stream: Option<TcpStream>,
+    stream: Option<Socket>,
     inbound: Inbound,
     outbound: Outbound,
     watched_for_write: bool,
@@ -58,6 +58,8 @@ struct Conn {
 
 struct Worker {
     conns: Vec<Conn>,
+    /// What begins TLS, if it is spoken.
+    tls: Option<TlsConnector>,
     shared: Shared,
     poller: Poller,
     scratch: Scratch,
@@ -126,6 +128,7 @@ fn tell(report: &Report) -> anyhow::Result<()> {
 impl Worker {
     fn new(plan: WorkerPlan, input: File) -> anyhow::Result<Self> {
         let poller = Poller::edge_triggered()?;
+        let tls = plan.access.connector()?;
         rustix::io::ioctl_fionbio(&input, true)?;
         poller.add(&input, STDIN, false)?;
         let (consumers, connections) = (u64::from(plan.consumers), u64::from(plan.connections));
@@ -151,6 +154,7 @@ impl Worker {
             conns,
             shared: Shared::new(plan),
             poller,
+            tls,
             scratch: Scratch::default(),
             opening: 0,
             next_conn: 0,
@@ -354,6 +358,7 @@ impl Worker {
             let plan = &self.shared.plan;
             let conn = &mut self.conns[number as usize];
             let opened = start_connect(plan.broker, plan.source, plan.rcvbuf as usize)
+                .and_then(|stream| Socket::new(stream, self.tls.as_ref()))
                 .and_then(|stream| self.poller.add(&stream, u64::from(number), true).map(|()| stream));
             match opened {
                 Ok(stream) => {
@@ -390,7 +395,7 @@ impl Worker {
             if !event.writable {
                 return Ok(());
             }
-            match stream.take_error() {
+            match stream.stream().take_error() {
                 Ok(None) => conn.seat.connected(&self.shared, &mut conn.outbound.buf),
                 Ok(Some(error)) | Err(error) => {
                     self.lost(number, &format!("cannot connect: {error}"));
@@ -417,7 +422,7 @@ impl Worker {
     /// One read of a connection; false when it turned out to be lost.
     fn read(&mut self, number: u32) -> anyhow::Result<bool> {
         let conn = &mut self.conns[number as usize];
-        let Some(stream) = &conn.stream else {
+        let Some(stream) = &mut conn.stream else {
             return Ok(false);
         };
         let read_bytes = self.shared.plan.read_bytes as usize;
@@ -459,13 +464,13 @@ impl Worker {
     fn flush(&mut self, number: u32) {
         let conn = &mut self.conns[number as usize];
         conn.unflushed_ns = 0;
-        let Some(stream) = &conn.stream else { return };
+        let Some(stream) = &mut conn.stream else { return };
         let written = conn.outbound.flush(stream);
         let want_write = matches!(written, Ok(false));
         let failed = match written {
             Ok(_) if want_write != conn.watched_for_write => {
                 conn.watched_for_write = want_write;
-                self.poller.set(stream, u64::from(number), want_write).err()
+                self.poller.set(&*stream, u64::from(number), want_write).err()
             }
             Ok(_) => None,
             Err(error) => Some(error),

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use pharos_wire::command::Command;
 use pharos_wire::{frame as wire_frame, request};
 
+use crate::access::Access;
 use crate::clock;
 use crate::net::{FrameSink, Poller, Scratch};
 use crate::perf::batch::{Author, BatchTemplate, Due};
@@ -70,7 +71,7 @@ pub(super) fn run(plan: &Plan<'_>) -> anyhow::Result<Vec<(u64, u64)>> {
 }
 
 fn publish(plan: &Plan<'_>, lanes: &mut [Lane]) -> anyhow::Result<()> {
-    let mut session = Session::open(session::resolve(&plan.url)?, None)?;
+    let mut session = Session::open(session::resolve(&plan.url)?, &Access::default())?;
     session.ask_all(plan.topics.iter().zip(lanes.iter()).map(|(topic, lane)| {
         let author = &lane.author;
         let make = move |id: u64| request::producer(topic, author.producer_id, id, Some(&author.name)).into();

@@ -5,6 +5,7 @@ use pharos_wire::command::Command;
 use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
 use pharos_wire::request;
 
+use crate::access::Access;
 use crate::clock;
 use crate::perf::batch::{Author, BatchTemplate, Due};
 use crate::proto::command;
@@ -27,7 +28,7 @@ pub(super) fn mark_and_read(
     account: &mut Account,
     size: usize,
 ) -> anyhow::Result<()> {
-    let mut session = Session::open(session::resolve(url)?, None)?;
+    let mut session = Session::open(session::resolve(url)?, &Access::default())?;
     // Before the first message there must be a subscription that keeps it.
     subscribe(&mut session, topic, KEEPER, 0)?;
     send_mark(&mut session, topic, round, size)?;

@@ -8,6 +8,7 @@ use pharos_wire::proto::CommandSubscribe;
 use pharos_wire::proto::command_subscribe::InitialPosition;
 use pharos_wire::{frame as wire_frame, request};
 
+use crate::access::Access;
 use crate::clock;
 use crate::net::{FrameSink, Poller, Ready, Scratch};
 use crate::proto::ack::{AckMode, write_ack, write_flow};
@@ -45,7 +46,7 @@ pub(crate) struct ConsumerPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivePlan {
     /// JSON Web Token.
-    pub(crate) token: Option<String>,
+    pub(crate) access: Access,
     /// The consumers.
     pub(crate) consumers: Vec<ConsumerPlan>,
     /// Connections to each broker.
@@ -89,7 +90,7 @@ impl ReceivePlan {
         let mut sessions = Sessions::new(self.connections);
         let mut link_of = Vec::new();
         for (number, consumer) in self.consumers.iter().enumerate() {
-            link_of.push(sessions.to(consumer.broker, number, self.token.as_deref())?);
+            link_of.push(sessions.to(consumer.broker, number, &self.access)?);
         }
         for (link, session) in sessions.all() {
             let own = link_of.iter().zip(&self.consumers).enumerate();

@@ -1,15 +1,16 @@
 //! One connection of a throughput run, after the handshake, inside an event loop.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 
 use anyhow::{Context as _, bail};
 
-use crate::net::{FrameSink, Inbound, Outbound, Poller, Received, Scratch};
+use crate::access::Access;
+use crate::net::{FrameSink, Inbound, Outbound, Poller, Received, Scratch, Socket};
 use crate::session::Session;
 
 /// A connection and its buffers.
 pub(crate) struct Link {
-    stream: TcpStream,
+    stream: Socket,
     inbound: Inbound,
     /// Frames to send.
     pub(crate) outbound: Outbound,
@@ -24,7 +25,7 @@ impl Link {
     /// Takes over a session's socket and adds it to `poller` under `token`.
     pub(crate) fn new(session: Session, poller: &Poller, token: u64) -> anyhow::Result<Self> {
         let (stream, carry) = session.into_parts();
-        stream.set_nonblocking(true)?;
+        stream.stream().set_nonblocking(true)?;
         poller.add(&stream, token, false)?;
         Ok(Self {
             stream,
@@ -40,9 +41,13 @@ impl Link {
     /// # Errors
     /// The connection is lost or the framing broken.
     pub(crate) fn read(&mut self, scratch: &mut Scratch, sink: &mut impl FrameSink) -> anyhow::Result<bool> {
-        let received =
-            self.inbound
-                .receive(&self.stream, scratch, READ_BYTES, sink, &mut self.outbound.buf)?;
+        let received = self.inbound.receive(
+            &mut self.stream,
+            scratch,
+            READ_BYTES,
+            sink,
+            &mut self.outbound.buf,
+        )?;
         if received == Received::Closed {
             bail!("the broker closed the connection");
         }
@@ -51,7 +56,7 @@ impl Link {
 
     /// Writes what the socket takes and has the rest waited for.
     pub(crate) fn flush(&mut self, poller: &Poller) -> anyhow::Result<()> {
-        let done = self.outbound.flush(&self.stream).context("connection lost")?;
+        let done = self.outbound.flush(&mut self.stream).context("connection lost")?;
         if done == self.watched_for_write {
             self.watched_for_write = !done;
             poller.set(&self.stream, self.token, !done)?;
@@ -77,18 +82,13 @@ impl Sessions {
     }
 
     /// The number of the connection to `broker` for producer or consumer `number`, opened now if there is none yet.
-    pub(crate) fn to(
-        &mut self,
-        broker: SocketAddr,
-        number: usize,
-        token: Option<&str>,
-    ) -> anyhow::Result<usize> {
+    pub(crate) fn to(&mut self, broker: SocketAddr, number: usize, access: &Access) -> anyhow::Result<usize> {
         let slot = number % self.per_broker;
         let known = |(address, at, _): &(SocketAddr, usize, Session)| *address == broker && *at == slot;
         if let Some(at) = self.open.iter().position(known) {
             return Ok(at);
         }
-        self.open.push((broker, slot, Session::open(broker, token)?));
+        self.open.push((broker, slot, Session::open(broker, access)?));
         Ok(self.open.len() - 1)
     }
 

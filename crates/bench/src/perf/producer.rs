@@ -11,6 +11,7 @@ use anyhow::bail;
 use pharos_wire::command::Command;
 use pharos_wire::{frame as wire_frame, request};
 
+use crate::access::Access;
 use crate::clock;
 use crate::net::{FrameSink, Poller, Ready, Scratch};
 use crate::proto::command;
@@ -45,7 +46,7 @@ pub(crate) struct ProducerPlan {
 #[derive(Clone, Debug)]
 pub(crate) struct PublishPlan {
     /// JSON Web Token.
-    pub(crate) token: Option<String>,
+    pub(crate) access: Access,
     /// The producers.
     pub(crate) producers: Vec<ProducerPlan>,
     /// Connections to each broker.
@@ -119,7 +120,7 @@ fn create(plan: &PublishPlan) -> anyhow::Result<(Vec<Lane>, Sessions)> {
     let mut lanes = Vec::new();
     for (number, producer) in plan.producers.iter().enumerate() {
         lanes.push(Lane {
-            link: sessions.to(producer.broker, number, plan.token.as_deref())?,
+            link: sessions.to(producer.broker, number, &plan.access)?,
             author: Author {
                 producer_id: number as u64,
                 source: producer.source,

@@ -73,13 +73,13 @@ impl Workload {
 
 /// Topics and partitions, each with its broker.
 fn find_topics(load: &LoadArgs, target: &Target) -> anyhow::Result<Vec<(String, SocketAddr)>> {
-    let token = load.target.token.as_deref();
+    let access = &load.target.access();
     let base = load
         .topic
         .clone()
         .unwrap_or_else(|| format!("bench-{:x}", clock::realtime_ns() / 1_000_000));
     let base = session::full_topic(&base);
-    let mut session = Session::open(session::resolve(&target.url)?, token)?;
+    let mut session = Session::open(session::resolve(&target.url)?, access)?;
     let mut found = Vec::new();
     for number in 0..load.topics {
         let topic = if load.topics == 1 {
@@ -98,7 +98,7 @@ fn find_topics(load: &LoadArgs, target: &Target) -> anyhow::Result<Vec<(String, 
                 .collect(),
         };
         for name in names {
-            let broker = session::find_broker(&target.url, &name, token)?;
+            let broker = session::find_broker(&target.url, &name, access)?;
             found.push((name, broker));
         }
     }
@@ -124,7 +124,7 @@ fn publishers(load: &LoadArgs, args: &PublishArgs, topics: &[(String, SocketAddr
     let count = topics.len() * args.producers as usize;
     let mut plans = vec![
         PublishPlan {
-            token: load.target.token.clone(),
+            access: load.target.access(),
             producers: Vec::new(),
             size: args.size as usize,
             connections: 1,
@@ -183,7 +183,7 @@ fn receivers(load: &LoadArgs, args: &ReceiveArgs, topics: &[(String, SocketAddr)
     }
     let mut plans = vec![
         ReceivePlan {
-            token: load.target.token.clone(),
+            access: load.target.access(),
             consumers: Vec::new(),
             connections: 1,
             from_first: false,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use crate::access::Access;
 use crate::perf::consumer::{BACKLOG_SOURCE, ConsumerPlan, ReceivePlan};
 use crate::perf::producer::{ProducerPlan, PublishPlan};
 
@@ -34,7 +35,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// For these topics.
-    pub(super) fn new(load: &Load, topics: &[Topic], token: Option<&str>) -> Self {
+    pub(super) fn new(load: &Load, topics: &[Topic], access: &Access) -> Self {
         let hot_readers = load.hot_readers() as usize;
         let cold_readers = load.cold_readers as usize;
         let hot_by_topic = dealt(0, hot_readers, topics.len());
@@ -57,9 +58,9 @@ impl Plan {
             })
         });
         let fillers: Vec<ProducerPlan> = fillers.collect();
-        let publishing = |producers, rate, limit| publish_plans(load, producers, token, rate, limit);
+        let publishing = |producers, rate, limit| publish_plans(load, producers, access, rate, limit);
         let rate = load.total_rate() / f64::from(load.all_producers().max(1));
-        let reading = |by_topic, name| receive_plans(load, topics, by_topic, name, token);
+        let reading = |by_topic, name| receive_plans(load, topics, by_topic, name, access);
         Self {
             publishers: publishing(producers, rate, None),
             fillers: publishing(fillers, 0.0, Some(backlog_messages)),
@@ -138,14 +139,14 @@ fn producers(load: &Load, topics: &[Topic]) -> Vec<ProducerPlan> {
 fn publish_plans(
     load: &Load,
     producers: Vec<ProducerPlan>,
-    token: Option<&str>,
+    access: &Access,
     rate: f64,
     limit: Option<u64>,
 ) -> Vec<PublishPlan> {
     deal(producers, load.threads)
         .into_iter()
         .map(|producers| PublishPlan {
-            token: token.map(str::to_owned),
+            access: access.clone(),
             producers,
             connections: load.connections,
             size: load.size.0 as usize,
@@ -164,7 +165,7 @@ fn receive_plans(
     topics: &[Topic],
     by_topic: &BTreeMap<usize, u64>,
     name: &str,
-    token: Option<&str>,
+    access: &Access,
 ) -> Vec<ReceivePlan> {
     let mut consumers = Vec::new();
     for (at, readers) in by_topic {
@@ -183,7 +184,7 @@ fn receive_plans(
     deal(consumers, load.threads)
         .into_iter()
         .map(|consumers| ReceivePlan {
-            token: token.map(str::to_owned),
+            access: access.clone(),
             consumers,
             connections: load.connections,
             subscription_type: load.subscription_type,
@@ -216,7 +217,7 @@ mod tests {
     fn plan(load: &Load) -> Plan {
         let address = "127.0.0.1:1".parse().expect("an address");
         let topics: Vec<Topic> = (0..load.topics).map(|n| (format!("t{n}"), address)).collect();
-        Plan::new(load, &topics, None)
+        Plan::new(load, &topics, &Access::default())
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pharos_wire::request;
 
+use crate::access::Access;
 use crate::args::TargetArgs;
 use crate::broker_process::{BrokerProcess, StartError};
 use crate::clock;
@@ -82,8 +83,8 @@ fn measure(
         mut places,
     } = prepared;
     let names = topic_names(case.load.topics);
-    let token = around.target.token.as_deref();
-    let mut plan = Plan::new(&case.load, &find(&target, &names, token)?, token);
+    let access = &around.target.access();
+    let mut plan = Plan::new(&case.load, &find(&target, &names, access)?, access);
     if plan.backlog_reads() > 0 {
         let from_ns = clock::monotonic_ns();
         store_backlog(&plan, around)?;
@@ -93,7 +94,7 @@ fn measure(
         if case.load.restart || case.load.kill {
             target = start_again(case, around, target, outcome)?;
             // It listens elsewhere now.
-            plan = Plan::new(&case.load, &find(&target, &names, token)?, token);
+            plan = Plan::new(&case.load, &find(&target, &names, access)?, access);
         } else {
             outcome.notes.push(drop_cache(&target.dirs()));
         }
@@ -143,11 +144,11 @@ fn topic_names(count: u32) -> Vec<String> {
         .collect()
 }
 
-fn find(target: &Target, names: &[String], token: Option<&str>) -> anyhow::Result<Vec<Topic>> {
+fn find(target: &Target, names: &[String], access: &Access) -> anyhow::Result<Vec<Topic>> {
     let brokers: Vec<SocketAddr> = if target.is_own() {
         vec![session::resolve(&target.url)?; names.len()]
     } else {
-        session::find_brokers(&target.url, names, token)?
+        session::find_brokers(&target.url, names, access)?
     };
     Ok(names.iter().cloned().zip(brokers).collect())
 }
