@@ -113,8 +113,13 @@ impl Entrance {
     fn on_failed(&self, peer: SocketAddr, error: &io::Error) {
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
         let (now, told_at) = (clock::now().0, self.told_at.load(Ordering::Relaxed));
-        // A peer that fails again and again cannot fill the log.
-        let is_due = told_at == 0 || now.saturating_sub(told_at) >= FAILURES_TOLD_EVERY;
+        // A peer that fails again and again cannot fill the log, and one that leaves without a word is mostly a balancer that looks
+        // whether the port is open.
+        let has_left = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+        );
+        let is_due = !has_left && (told_at == 0 || now.saturating_sub(told_at) >= FAILURES_TOLD_EVERY);
         let swap = |to| {
             self.told_at
                 .compare_exchange(told_at, to, Ordering::Relaxed, Ordering::Relaxed)
