@@ -13,7 +13,7 @@ pub(crate) enum ContextCommand {
     Add {
         /// What to call it
         name: String,
-        /// Where its admin API is, such as https://pharos.example.com:8443
+        /// Where its admin API is, such as `https://pharos.example.com:8443`
         #[arg(long)]
         url: Option<String>,
         /// Where it takes Pulsar clients, such as pulsar+ssl://pharos.example.com:6651

@@ -7,8 +7,8 @@
 //!  sequence                             an ephemeral sequential node, deleted at once
 //!  watch                                one persistent recursive watch for all
 //! ```
-//! It speaks through the crate `zookeeper-client`: the only client in Rust that is kept up to date with ZooKeeper 3.9 (persistent
-//! watches, transactions in events) and that comes back to a session by itself.
+//! It speaks through the crate `zookeeper-client`, which has what this needs of ZooKeeper 3.9: persistent recursive watches, the
+//! transaction in an event, and a session that is come back to by itself.
 //!
 //! What ZooKeeper does otherwise than the other stores:
 //! - A node needs a parent. Parents that had to be made are empty; a node without data that has children is not a key. One whose
