@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use anyhow::Context as _;
 use pharos_admin::{Admin, AdminOptions, router};
 use pharos_runtime::{Awake, Shutdown};
 use pharos_transport::Listener;
+use rustix::fs::Mode;
 use tokio::task::JoinSet;
 
 use crate::broker::{Front, RunningBroker, start_broker};
@@ -29,6 +32,7 @@ const HTTP_GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     let settings = &effective.settings;
     logging::init(settings.log_format, &settings.log_level);
+    keep_to_the_owner(&settings.data_dir);
     let open_files = limits::raise_open_files();
     // Held until the end.
     let _awake = keep_awake(settings.keep_cpus_awake)?;
@@ -48,6 +52,16 @@ pub(crate) fn serve(effective: &Effective) -> anyhow::Result<()> {
     // What did not stop in time must not keep the process alive.
     runtime.shutdown_background();
     outcome
+}
+
+/// What is made from now on is readable by its owner alone: directories get mode 0700, files 0600. What is there already stays as
+/// its owner left it.
+fn keep_to_the_owner(data_dir: &Path) {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    let found = std::fs::metadata(data_dir).map(|found| found.permissions().mode());
+    if found.is_ok_and(|mode| mode & 0o077 != 0) {
+        tracing::warn!(data_dir = %data_dir.display(), "the data directory is open to other users of this machine; chmod 700 it");
+    }
 }
 
 fn keep_awake(is_wanted: bool) -> anyhow::Result<Option<Awake>> {

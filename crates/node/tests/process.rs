@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -202,6 +203,33 @@ fn a_hang_up_that_was_ignored_before_it_began_stays_ignored() {
     let (code, log) = node.stop(Signal::TERM);
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("SIGHUP"), "{log}");
+}
+
+/// Everything below a directory, itself included, with its mode.
+fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
+    let mode = path.symlink_metadata().unwrap().permissions().mode() & 0o777;
+    let mut found = vec![(path.to_owned(), mode)];
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            found.extend(modes(&entry.unwrap().path()));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_a_broker_keeps_is_readable_by_its_owner_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let node = Node::start(&data);
+    node.ask(&["topics", "create", "persistent://public/default/news"]);
+    node.stop(Signal::TERM);
+    let found = modes(&data);
+    assert!(found.len() > 5, "{found:?}");
+    for (path, mode) in found {
+        let wanted = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode, wanted, "{}: {mode:o}", path.display());
+    }
 }
 
 #[test]
