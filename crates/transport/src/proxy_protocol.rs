@@ -164,7 +164,7 @@ mod tests {
         let v1 = b"PROXY TCP4 192.0.2.7 10.0.0.1 4711 6650\r\nrest";
         assert_eq!(
             look(v1),
-            Found::Header(42, Some("192.0.2.7:4711".parse().unwrap()))
+            Found::Header(41, Some("192.0.2.7:4711".parse().unwrap()))
         );
         assert_eq!(look(b"PROXY UNKNOWN\r\n"), Found::Header(15, None));
         let addresses = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x67, 0x19, 0xfa, 0x04, 0, 1, 9];
