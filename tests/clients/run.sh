@@ -2,6 +2,7 @@
 # Runs the official Pulsar clients against a broker; see README.md.
 #   run.sh --url pulsar://127.0.0.1:PORT --admin http://127.0.0.1:PORT
 #          [--only python,java,go,node,rust] [--skip-extension] [--test SUBSTRING] [--logs DIR]
+#          [--tls-trust-certs FILE [--tls-cert FILE --tls-key FILE]]   for pulsar+ssl:// URLs; python, java and go
 # PHAROS_TEST_CACHE (default $HOME/.cache/pharos-tests) keeps what was installed and built; remove it to start afresh.
 # Prints "ok <lang> <test>" or "not ok <lang> <test>: reason" for each test, and a summary at the end.
 set -uo pipefail
@@ -10,11 +11,12 @@ CACHE="${PHAROS_TEST_CACHE:-$HOME/.cache/pharos-tests}"
 ONLY=python,java,go,node,rust
 LOGS="$CACHE/logs"
 URL="" ADMIN=""
+TLS_TRUST_CERTS="" TLS_CERT="" TLS_KEY=""
 SKIP_EXTENSION=0 FILTER=""
 # A language's whole run may take this long; its own tests have shorter deadlines.
 RUN_SECONDS=300
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
     --url) URL="${2:?}"; shift 2 ;;
@@ -22,6 +24,9 @@ while [ $# -gt 0 ]; do
     --only) ONLY="${2:?}"; shift 2 ;;
     --test) FILTER="${2:?}"; shift 2 ;;
     --logs) LOGS="${2:?}"; shift 2 ;;
+    --tls-trust-certs) TLS_TRUST_CERTS="${2:?}"; shift 2 ;;
+    --tls-cert) TLS_CERT="${2:?}"; shift 2 ;;
+    --tls-key) TLS_KEY="${2:?}"; shift 2 ;;
     --skip-extension) SKIP_EXTENSION=1; shift ;;
     *) usage ;;
   esac
@@ -89,6 +94,7 @@ one() {
   fi
   echo "# $lang: installed in $((SECONDS - started)) s"; started=$SECONDS
   PHAROS_URL="$URL" PHAROS_ADMIN="$ADMIN" PHAROS_SKIP_EXTENSION="$SKIP_EXTENSION" PHAROS_TEST_FILTER="$FILTER" \
+    PHAROS_TLS_TRUST_CERTS="$TLS_TRUST_CERTS" PHAROS_TLS_CERT="$TLS_CERT" PHAROS_TLS_KEY="$TLS_KEY" \
     PHAROS_LOG="$LOGS/$lang.log" run_"$lang" 2> "$LOGS/$lang.err" | tee "$out" | grep -E --line-buffered '^(ok|not ok) '
   code=${PIPESTATUS[0]}
   p=$(grep -c "^ok $lang " "$out"); f=$(grep -c "^not ok $lang " "$out")

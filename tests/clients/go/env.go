@@ -45,9 +45,17 @@ func newLogger() clientLogger {
 }
 
 func newEnv(logger clientLogger) *env {
-	client, err := pulsar.NewClient(pulsar.ClientOptions{
+	options := pulsar.ClientOptions{
 		URL: os.Getenv("PHAROS_URL"), OperationTimeout: 15 * time.Second, ConnectionTimeout: 10 * time.Second, Logger: logger,
-	})
+	}
+	// What a `pulsar+ssl://` URL needs: whom to trust, and the certificate to show, if there is one.
+	if trust := os.Getenv("PHAROS_TLS_TRUST_CERTS"); trust != "" {
+		options.TLSTrustCertsFilePath, options.TLSValidateHostname = trust, true
+	}
+	if certificate := os.Getenv("PHAROS_TLS_CERT"); certificate != "" {
+		options.Authentication = pulsar.NewAuthenticationTLS(certificate, os.Getenv("PHAROS_TLS_KEY"))
+	}
+	client, err := pulsar.NewClient(options)
 	if err != nil {
 		panic(err)
 	}

@@ -41,7 +41,8 @@ class Env:
         self.admin = os.environ["PHAROS_ADMIN"].rstrip("/")
         log = os.environ.get("PHAROS_LOG")
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, log) if log else None
-        self.client = pulsar.Client(os.environ["PHAROS_URL"], operation_timeout_seconds=15, logger=logger)
+        self.client = pulsar.Client(
+            os.environ["PHAROS_URL"], operation_timeout_seconds=15, logger=logger, **_tls_options())
 
     def topic(self, test_name):
         return f"persistent://public/default/python-{test_name}-{uuid.uuid4().hex[:12]}"
@@ -53,6 +54,18 @@ class Env:
             headers={"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=15) as answer:
             expect(answer.status in (200, 204), f"create partitions: HTTP {answer.status}")
+
+
+def _tls_options():
+    """What a `pulsar+ssl://` URL needs: whom to trust, and the certificate to show, if there is one."""
+    trust, certificate = os.environ.get("PHAROS_TLS_TRUST_CERTS"), os.environ.get("PHAROS_TLS_CERT")
+    options = {}
+    if trust:
+        options["tls_trust_certs_file_path"] = trust
+        options["tls_validate_hostname"] = True
+    if certificate:
+        options["authentication"] = pulsar.AuthenticationTLS(certificate, os.environ["PHAROS_TLS_KEY"])
+    return options
 
 
 def expect(condition, what):

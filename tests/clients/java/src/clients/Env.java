@@ -13,6 +13,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.stream.IntStream;
+import org.apache.pulsar.client.api.AuthenticationFactory;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
@@ -35,8 +37,23 @@ final class Env implements AutoCloseable {
     }
 
     Env() throws PulsarClientException {
-        client = PulsarClient.builder().serviceUrl(System.getenv("PHAROS_URL")).ioThreads(1).listenerThreads(1)
-                .operationTimeout(15, TimeUnit.SECONDS).build();
+        ClientBuilder builder = PulsarClient.builder().serviceUrl(System.getenv("PHAROS_URL")).ioThreads(1).listenerThreads(1)
+                .operationTimeout(15, TimeUnit.SECONDS);
+        // What a `pulsar+ssl://` URL needs: whom to trust, and the certificate to show, if there is one.
+        String trust = setting("PHAROS_TLS_TRUST_CERTS");
+        String certificate = setting("PHAROS_TLS_CERT");
+        if (trust != null) {
+            builder.tlsTrustCertsFilePath(trust).enableTlsHostnameVerification(true);
+        }
+        if (certificate != null) {
+            builder.authentication(AuthenticationFactory.TLS(certificate, setting("PHAROS_TLS_KEY")));
+        }
+        client = builder.build();
+    }
+
+    private static String setting(String name) {
+        String value = System.getenv(name);
+        return value == null || value.isEmpty() ? null : value;
     }
 
     @Override
