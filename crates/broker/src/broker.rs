@@ -4,84 +4,24 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pharos_cluster::{Alone, Ownership};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
-use pharos_runtime::{ShardThread, Shutdown, ShutdownToken, clock, spawn_shard};
+use pharos_runtime::{ShardThread, Shutdown, clock, spawn_shard};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::entry::EntryCodec;
 use crate::error::Gone;
 use crate::ids::ShardId;
+use crate::mesh::{INBOX_BATCHES, MESH_BYTES_MAX, Message};
 use crate::options::Options;
 use crate::placement::Placement;
-use crate::shard::{INBOX_BATCHES, MESH_BYTES_MAX, Message, Shard, job};
+use crate::shard::{Shard, job, job_with_answer};
+use crate::shared::{Budget, PUBLISH_BUDGET_BYTES, Shared};
 use crate::unwritten::Unwritten;
 use pharos_catalog::Catalog;
-
-/// Bytes of sends without a receipt that all connections together may have before each stops reading.
-const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;
-
-/// What all shards share. Immutable, or safe to share by its own means.
-pub struct Shared {
-    /// Settings.
-    pub options: Options,
-    /// Tenants, namespaces, topics that exist, schemas.
-    pub catalog: Catalog,
-    /// Reads the entries that front doors store.
-    pub codec: &'static dyn EntryCodec,
-    /// Where ledgers are.
-    pub engine: Arc<dyn LedgerEngine>,
-    /// Where the lists of ledgers are.
-    pub metadata: Arc<dyn MetadataStore>,
-    /// Whose topic is whose.
-    pub placement: Placement,
-    /// Says when to stop.
-    pub shutdown: ShutdownToken,
-    /// What publishers have in flight, over all connections.
-    pub publish_budget: Budget,
-    /// What is on its way between shards.
-    pub mesh_budget: Budget,
-    /// What dispatchers have handed out and sockets have not taken.
-    pub unwritten: Arc<Unwritten>,
-    /// Tells this run of the broker from others in generated names.
-    pub instance: u64,
-}
-
-/// A count of bytes with a limit, shared by all threads.
-#[derive(Debug)]
-pub struct Budget {
-    bytes: AtomicU64,
-    bytes_max: u64,
-}
-
-impl Budget {
-    fn new(bytes_max: u64) -> Self {
-        Self {
-            bytes: AtomicU64::new(0),
-            bytes_max,
-        }
-    }
-
-    /// Counts bytes as used; never waits, so the limit may be overrun by what was read already.
-    pub fn take(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Counts bytes as free again.
-    pub fn give(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Whether nothing more should be taken now.
-    #[must_use]
-    pub fn is_exhausted(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
-    }
-}
 
 /// The running broker. Cheap to clone; usable from any thread.
 #[derive(Clone)]
@@ -193,7 +133,7 @@ impl Broker {
         let (answer, result) = oneshot::channel();
         let inbox = self.inboxes.get(shard.index()).ok_or(Gone)?;
         inbox
-            .send(vec![Message::Job(job(work, answer))])
+            .send(vec![Message::Job(job_with_answer(work, answer))])
             .await
             .map_err(|_| Gone)?;
         result.await.map_err(|_| Gone)
@@ -212,7 +152,7 @@ impl Broker {
         let mut waiting = Vec::with_capacity(self.inboxes.len());
         for inbox in &*self.inboxes {
             let (answer, result) = oneshot::channel();
-            let work = Message::Job(job(work.clone(), answer));
+            let work = Message::Job(job_with_answer(work.clone(), answer));
             inbox.send(vec![work]).await.map_err(|_| Gone)?;
             waiting.push(result);
         }
@@ -229,7 +169,7 @@ impl Broker {
             return;
         };
         // A closed inbox means that the broker stops, and the work with it.
-        let _ = inbox.send(vec![Message::Job(Box::new(work))]).await;
+        let _ = inbox.send(vec![Message::Job(job(work))]).await;
     }
 
     /// Runs something on a shard soon, without waiting. For start-up, when inboxes are empty.
@@ -237,7 +177,7 @@ impl Broker {
         let Some(inbox) = self.inboxes.get(shard) else {
             return;
         };
-        if inbox.try_send(vec![Message::Job(Box::new(work))]).is_err() {
+        if inbox.try_send(vec![Message::Job(job(work))]).is_err() {
             tracing::error!(shard, "a shard did not take its start-up work");
         }
     }
@@ -258,15 +198,17 @@ impl Broker {
     pub async fn drain(&self) {
         // A shard that is gone has drained.
         let _ = self
-            .call_all(|shard| async move { shard.shut_down_connections() })
+            .call_all(|shard| async move { shard.connections.shut_down() })
             .await;
         // What connections gave back when they closed is on its way home; a second round comes after it.
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            let _ = self.call_all(|shard| async move { shard.flush_progress() }).await;
+            let _ = self
+                .call_all(|shard| async move { shard.feeds.flush_progress() })
+                .await;
         }
         let _ = self
-            .call_all(|shard| async move { shard.close_topics().await })
+            .call_all(|shard| async move { shard.home.close_topics().await })
             .await;
     }
 }

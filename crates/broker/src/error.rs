@@ -185,3 +185,26 @@ impl From<pharos_dispatch::AddConsumerError> for SubscribeError {
         }
     }
 }
+
+/// Why entries that a connection set aside were not read again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadAgainError {
+    /// The topic was closed, or the entry is damaged: it does not come back.
+    #[error("the topic was closed, or the entry is damaged")]
+    Closed,
+    /// It may be read later.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

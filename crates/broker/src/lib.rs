@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A front door implements [`shard::ConnectionHandle`] for its connections and calls the operations of [`shard::Shard`]; it never
-//! sees a topic. Who administers the broker comes through [`manage`]. Reading order: `broker`, `shard`, `topic`, `feed`.
+//! sees a topic. Who administers the broker comes through [`manage`]. Reading order: `broker`, `shard`, `home`, `topic`, `feed`;
+//! `mesh` is what shards tell each other.
 
 #![forbid(unsafe_code)]
 
@@ -18,11 +19,16 @@ extern crate self as pharos_broker;
 
 pub mod broker;
 pub mod error;
+mod home;
 pub mod manage;
+mod mesh;
 pub mod options;
 pub mod placement;
 pub mod properties;
 pub mod shard;
+mod shard_context;
+pub mod shared;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod time;

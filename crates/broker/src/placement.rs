@@ -5,7 +5,7 @@
 //!  PRODUCER, SUBSCRIBE ──► of ──► Here(shard) │ refused: look up again    takes none
 //! ```
 //! Asked when a producer, consumer or reader is made and when a topic is loaded, never for a message. When ownership goes, the
-//! shards close what they have loaded of it (`topic::load`), and what they are loading is given up.
+//! shards close what they have loaded of it (`home::load`), and what they are loading is given up.
 
 use std::sync::Arc;
 

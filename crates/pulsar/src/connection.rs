@@ -231,7 +231,7 @@ impl Connection {
 
     pub(crate) fn wake(&self) {
         if !self.blocked.get() {
-            self.shard.wake_connection(self.id);
+            self.shard.connections.wake(self.id);
         }
     }
 
@@ -304,7 +304,7 @@ impl Connection {
     pub(crate) fn clean_up(&self) {
         self.closed.set(true);
         self.closing.notify_one();
-        self.shard.unregister(self.id);
+        self.shard.connections.unregister(self.id);
         if self.peer.borrow().is_none() {
             self.shard.tally().handshake(false);
         }

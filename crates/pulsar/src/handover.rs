@@ -48,8 +48,8 @@ impl Unsettled {
             connection as Rc<_>
         };
         match &unhandled {
-            None => _ = shard.register(make),
-            Some(_) => shard.register_moved(make),
+            None => _ = shard.connections.register(make),
+            Some(_) => shard.connections.register_moved(make),
         }
         Some(reader::run(made?, reading, unhandled))
     }
@@ -99,12 +99,12 @@ pub(crate) fn hand_on(
     rest: BytesMut,
 ) {
     let shard = connection.shard.clone();
-    shard.unregister_moved(connection.id);
+    shard.connections.unregister_moved(connection.id);
     let (unsettled, writing) = match Rc::try_unwrap(connection) {
         Ok(connection) => connection.into_unsettled(),
         Err(connection) => {
             tracing::error!(peer = %connection.address, "closing a connection that cannot move");
-            shard.lose_moved();
+            shard.connections.lose_moved();
             return connection.clean_up();
         }
     };
@@ -112,7 +112,7 @@ pub(crate) fn hand_on(
         Ok(stream) => stream,
         Err(error) => {
             tracing::warn!(peer = %unsettled.address, %error, "cannot hand a connection on");
-            return shard.lose_moved();
+            return shard.connections.lose_moved();
         }
     };
     let home = ShardId(u16::try_from(place.shard()).unwrap_or(0));
@@ -125,7 +125,7 @@ pub(crate) fn hand_on(
         }
         Err(error) => {
             tracing::warn!(peer = %unsettled.address, %error, "cannot take a connection in");
-            home.lose_moved();
+            home.connections.lose_moved();
         }
     });
 }

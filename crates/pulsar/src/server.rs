@@ -140,7 +140,7 @@ async fn keep_alive(shard: Rc<Shard>, interval: Duration, check: Duration) {
             () = token.triggered() => return,
             () = tokio::time::sleep(step) => {}
         }
-        for handle in shard.connection_handles() {
+        for handle in shard.connections.all() {
             handle.on_tick(interval);
         }
     }

@@ -55,7 +55,7 @@ impl Connection {
         if let Some(since) = self.stalled_since.get()
             && (self.dispatched.borrow().holds() || self.out.borrow().holds_dispatched())
         {
-            self.shard.stalls(self.id, since);
+            self.shard.stalled.stalls(self.id, since);
         }
     }
 
@@ -68,7 +68,7 @@ impl Connection {
 
     pub(crate) fn forget_stall(&self) {
         if let Some(since) = self.stalled_since.take() {
-            self.shard.goes_on(self.id, since);
+            self.shard.stalled.goes_on(self.id, since);
         }
     }
 
@@ -110,7 +110,7 @@ impl Connection {
             me.unstall();
             me.note_stalled();
             if me.flush_turn() == Pumped::More {
-                me.shard.wake_connection(me.id);
+                me.shard.connections.wake(me.id);
             }
             // Others have their turn once this one's socket had its chance.
             drop(again);

@@ -180,7 +180,7 @@ impl Connection {
             me.unstall();
             me.resumed.notify_one();
             if me.flush_turn() == Pumped::More {
-                me.shard.wake_connection(me.id);
+                me.shard.connections.wake(me.id);
             }
         });
     }

@@ -9,7 +9,8 @@ use pharos_types::{Domain, SubscriptionName, TopicName};
 use super::Backend;
 use crate::resource::AdminError;
 use pharos_broker::error::{CursorError, TopicError};
-use pharos_broker::topic::{DeleteTurn, DurableSubscription, StartAt};
+use pharos_broker::manage::DeleteTurn;
+use pharos_broker::topic::{DurableSubscription, StartAt};
 use pharos_catalog::PartitionedTopicError;
 
 impl Backend {

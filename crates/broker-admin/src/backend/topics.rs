@@ -8,8 +8,8 @@ use pharos_types::TopicName;
 
 use super::Backend;
 use crate::resource::{AdminError, AdminResult, LastMessage, TopicAdmin};
+use pharos_broker::manage::DeleteTurn;
 use pharos_broker::placement::Placed;
-use pharos_broker::topic::DeleteTurn;
 
 impl TopicAdmin for Backend {
     fn serves(&self, topic: &TopicName) -> bool {

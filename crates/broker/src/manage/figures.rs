@@ -51,11 +51,11 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
     let mut topics = Vec::new();
     // In one moment with the list of those that are loaded: what is unloaded meanwhile must be counted once.
     let unloaded = {
-        let mut past = shard.topics.past.borrow_mut();
+        let mut past = shard.home.topics.past.borrow_mut();
         past.keep(|namespace| shard.shared.catalog.has_namespace(namespace));
         past.clone()
     };
-    for some in shard.topics.all().chunks(ASKED_PER_TURN) {
+    for some in shard.home.topics.all().chunks(ASKED_PER_TURN) {
         topics.extend(
             some.iter()
                 .map(|topic| topic.state.borrow().figures(&topic.cx, Wanted::default())),
@@ -63,7 +63,7 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
         tokio::task::yield_now().await;
     }
     // In one moment: the stages of a feed that goes meanwhile must not be counted in both.
-    let (past, all) = (shard.past_stages(), shard.all_feeds());
+    let (past, all) = (shard.feeds.past_stages(), shard.feeds.all());
     let mut feeds = Vec::new();
     for some in all.chunks(ASKED_PER_TURN) {
         feeds.extend(some.iter().map(|feed| FeedFigures {
@@ -74,16 +74,16 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
         tokio::task::yield_now().await;
     }
     ShardFigures {
-        connections: shard.connection_counts(),
-        living: shard.connections_here(),
+        connections: shard.connections.counts(),
+        living: shard.connections.living(),
         topics,
         feeds,
         past,
         unloaded,
         counts: shard.tally().counts(),
-        backlog_bytes: shard.backlog().used() as u64,
-        newest_bytes: shard.newest().used() as u64,
-        backlog_waiting: shard.backlog().waiting() as u64,
+        backlog_bytes: shard.feeds.budget().used() as u64,
+        newest_bytes: shard.feeds.newest().used() as u64,
+        backlog_waiting: shard.feeds.budget().waiting() as u64,
     }
 }
 

@@ -15,13 +15,15 @@ use std::future::Future;
 
 use pharos_types::TopicName;
 
+pub use crate::home::DeleteTurn;
 pub use figures::{FeedFigures, ShardFigures};
 pub use handle::TopicHandle;
 
 use crate::broker::Broker;
 use crate::error::{Gone, TopicError};
+use crate::home::DeleteIf;
 use crate::ids::{ShardId, TopicId};
-use crate::topic::{Access, DeleteIf, DeleteTurn, Maintenance, StreamConsumerFigures};
+use crate::topic::{Access, Maintenance, StreamConsumerFigures};
 
 impl Broker {
     /// Does something with a topic that exists, on its home shard `home`; loads it first when it must.
@@ -36,7 +38,7 @@ impl Broker {
         F: Future<Output = Result<R, E>> + 'static,
     {
         let outcome = self.call(home, move |shard| async move {
-            let topic = shard.topic(&name, Access::Existing).await?;
+            let topic = shard.home.topic(&name, Access::Existing).await?;
             work(TopicHandle::new(topic)).await
         });
         outcome.await?
@@ -47,8 +49,10 @@ impl Broker {
     /// # Errors
     /// [`Gone`].
     pub async fn is_loaded(&self, home: ShardId, name: TopicName) -> Result<bool, Gone> {
-        self.call(home, move |shard| async move { shard.loaded(&name).is_some() })
-            .await
+        self.call(home, move |shard| async move {
+            shard.home.topics.by_name(&name).is_some()
+        })
+        .await
     }
 
     /// Disconnects clients and forgets the loaded topic; it is loaded again when it is asked for.
@@ -56,7 +60,7 @@ impl Broker {
     /// # Errors
     /// [`Gone`].
     pub async fn unload(&self, home: ShardId, name: TopicName) -> Result<(), Gone> {
-        self.call(home, move |shard| async move { shard.unload(&name).await })
+        self.call(home, move |shard| async move { shard.home.unload(&name).await })
             .await
     }
 
@@ -67,10 +71,9 @@ impl Broker {
     /// do their part.
     pub async fn delete_topic(&self, home: ShardId, name: TopicName, force: bool) -> Result<(), TopicError> {
         let when = condition(force);
-        let outcome = self.call(
-            home,
-            move |shard| async move { shard.delete_topic(&name, when).await },
-        );
+        let outcome = self.call(home, move |shard| async move {
+            shard.home.delete_topic(&name, when).await
+        });
         outcome.await?
     }
 
@@ -86,7 +89,7 @@ impl Broker {
     ) -> Result<DeleteTurn, TopicError> {
         let when = condition(force);
         let outcome = self.call(home, move |shard| async move {
-            shard.hold_for_delete(&name, when).await
+            shard.home.hold_for_delete(&name, when).await
         });
         outcome.await?
     }
@@ -96,7 +99,7 @@ impl Broker {
     /// # Errors
     /// [`Gone`].
     pub async fn check_backlog_quotas(&self) -> Result<(), Gone> {
-        let all = self.call_all(|shard| async move { shard.maintain_all(Maintenance::Quotas).await });
+        let all = self.call_all(|shard| async move { shard.home.maintain_all(Maintenance::Quotas).await });
         all.await.map(drop)
     }
 
@@ -110,7 +113,7 @@ impl Broker {
         with_ranges: bool,
     ) -> Result<Vec<StreamConsumerFigures>, Gone> {
         let asked = self.call_all(move |shard| async move {
-            let feed = shard.feed_by_id(topic);
+            let feed = shard.feeds.get(topic);
             feed.map_or_else(Vec::new, |feed| figures::stream_consumers(&feed, with_ranges))
         });
         Ok(asked.await?.into_iter().flatten().collect())

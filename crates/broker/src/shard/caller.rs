@@ -14,6 +14,7 @@ use std::sync::Arc;
 use pharos_auth::{Action, Denied, Principal, Resource};
 use pharos_catalog::schema::{SchemaEntry, SchemaError, SchemaInfo, SchemaVersion};
 use pharos_catalog::{ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing};
+use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
 use super::Shard;
@@ -300,7 +301,10 @@ impl Caller<'_> {
         is_gone: impl Fn() -> bool,
     ) -> Result<Subscribed, ConsumeError> {
         let (shard, request) = (self.shard, wish.request);
-        shard.ensure_topic(&request.topic, wish.may_create_topic).await?;
+        shard
+            .shared
+            .ensure_topic(&request.topic, wish.may_create_topic)
+            .await?;
         if let Some(schema) = wish.schema {
             let is_idle = shard.check_consumer(request.clone()).await;
             let is_idle = is_idle.map_err(ConsumeError::Consumer)?;
@@ -355,7 +359,8 @@ impl Caller<'_> {
         topic: TopicId,
         key: ConsumerKey,
     ) -> Result<LastMessage, Refused<CursorError>> {
-        let listening = self.shard.listener_acked_to(topic, key);
+        let feeds = &self.shard.feeds;
+        let listening = feeds.look_at_acks(topic, key, AckState::acked_to);
         let act = move |topic: Rc<Topic>| async move { topic.last_message(Some(key), listening).await };
         self.of_consumer(Action::ReadSubscription, topic, key, act).await
     }
@@ -369,7 +374,8 @@ impl Caller<'_> {
         topic: TopicId,
         key: ConsumerKey,
     ) -> Result<ConsumerNumbers, Refused<CursorError>> {
-        let listening = self.shard.listener_acked_to(topic, key);
+        let feeds = &self.shard.feeds;
+        let listening = feeds.look_at_acks(topic, key, AckState::acked_to);
         let act =
             move |topic: Rc<Topic>| async move { topic.state.borrow().consumer_numbers(key, listening) };
         self.of_consumer(Action::ReadSubscription, topic, key, act).await

@@ -1,13 +1,17 @@
 //! The loop that handles what other shards and this one sent here, one message after the other, each to its end.
 //!
-//! Always true: what comes from one shard is handled in the order in which it was sent; see [`Mesh`](super::mesh::Mesh).
+//! Always true: what comes from one shard is handled in the order in which it was sent; see [`Mesh`](crate::mesh::Mesh).
 
+use std::any::Any;
 use std::rc::Rc;
 
-use pharos_runtime::{Nanos, clock};
+use pharos_managed_ledger::cursor::AckState;
+use pharos_runtime::{Nanos, clock, spawn_local};
 
-use super::{ConnectionEvent, FeedMessage, HomeMessage, Inbox, Message, Receipt, Shard};
+use super::{Inbox, Shard};
+use crate::home::DeleteIf;
 use crate::ids::{ConnectionId, TopicId};
+use crate::mesh::{Ask, ConnectionEvent, FeedMessage, HomeMessage, Message, Receipt};
 
 /// How long messages are handled before sockets get their turn.
 const HANDLE_NANOS_MAX: u64 = 500_000;
@@ -47,12 +51,12 @@ impl Shard {
                     Some(batch) => batch,
                     None => return,
                 },
-                () = self.mesh.own_filled() => Vec::new(),
+                () = self.cx.mesh.own_filled() => Vec::new(),
             };
             self.handle_batch(batch).await;
             // What this shard told itself meanwhile. Bounded, so that other shards and sockets get their turn.
             for _ in 0..OWN_ROUNDS_MAX {
-                let own = self.mesh.take_own();
+                let own = self.cx.mesh.take_own();
                 if own.is_empty() {
                     break;
                 }
@@ -60,9 +64,9 @@ impl Shard {
             }
             if calm.is_turn() {
                 // What was answered leaves before other shards are woken: to wake a core from its sleep takes longer than this.
-                self.pump_next();
+                self.connections.pump_next();
             }
-            if self.mesh.has_own() {
+            if self.cx.mesh.has_own() {
                 tokio::task::yield_now().await;
             }
         }
@@ -84,20 +88,47 @@ impl Shard {
 
     fn handle(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Job(job) => job(self),
+            Message::Job(job) => {
+                let shard: Rc<dyn Any> = self.clone();
+                job(&shard);
+            }
+            Message::Ask(ask) => self.on_ask(ask),
             Message::Home(topic, message) => {
-                if let Some(topic) = self.topics.by_id(topic) {
+                if let Some(topic) = self.home.topics.by_id(topic) {
                     topic.on_message(message);
                 } else {
                     self.on_topic_gone(topic, message);
                 }
             }
-            Message::Feed(topic, message) => self.on_feed(topic, message),
+            Message::Feed(topic, message) => self.feeds.on_message(topic, message),
             Message::Receipts(receipts) => self.on_receipts(&receipts),
             Message::Connection(connection, event) => {
-                if let Some(handle) = self.connection_handle(connection) {
+                if let Some(handle) = self.connections.get(connection) {
                     handle.on_event(event);
                 }
+            }
+        }
+    }
+
+    /// Answers a question of a topic. One that was given up meanwhile is answered all the same.
+    fn on_ask(&self, ask: Ask) {
+        match ask {
+            Ask::Probe { connection, answer } => {
+                let (connections, timeout) = (self.connections.clone(), self.shared.options.liveness_timeout);
+                spawn_local(async move {
+                    let _ = answer.send(connections.probe(connection, timeout).await);
+                });
+            }
+            Ask::Acks { topic, key, answer } => {
+                let _ = answer.send(self.feeds.look_at_acks(topic, key, AckState::clone));
+            }
+            Ask::Report { topic, answer } => self.feeds.report(topic, answer),
+            Ask::Arrived(answer) => drop(answer.send(())),
+            Ask::Delete { topic, answer } => {
+                let home = self.home.clone();
+                spawn_local(async move {
+                    let _ = answer.send(home.delete_topic(&topic, DeleteIf::Always).await);
+                });
             }
         }
     }
@@ -106,10 +137,11 @@ impl Shard {
     fn on_topic_gone(&self, topic: TopicId, message: HomeMessage) {
         match message {
             HomeMessage::Publish { from, entries, .. } => {
-                self.tell_connection(from, ConnectionEvent::dropped(&entries));
+                self.cx.tell_connection(from, ConnectionEvent::dropped(&entries));
             }
             HomeMessage::Read { shard, from, .. } => {
-                self.send(shard, Message::Feed(topic, FeedMessage::ReadFailed { from }));
+                self.cx
+                    .send(shard, Message::Feed(topic, FeedMessage::ReadFailed { from }));
             }
             _ => {}
         }
@@ -122,7 +154,7 @@ impl Shard {
             let Some((connection, _)) = part.first() else {
                 continue;
             };
-            if let Some(handle) = self.connection_handle(*connection) {
+            if let Some(handle) = self.connections.get(*connection) {
                 run.clear();
                 run.extend(part.iter().map(|(_, receipt)| *receipt));
                 handle.on_receipts(&run);

@@ -8,40 +8,20 @@ use std::rc::Rc;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
 use super::caller::ProduceError;
-use super::{HomeMessage, Publish, Shard};
+use super::{Publish, Shard};
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::feed::{CursorHandoff, OwnedAck};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, TopicId};
-use crate::topic::{Access, ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic};
-use pharos_catalog::EnsureTopicError;
+use crate::mesh::HomeMessage;
+use crate::topic::{ProducerGrant, ProducerRequest, SubscribeRequest, Subscribed, Topic};
 
 impl Shard {
-    /// A number that is unique on this shard, for a front door's own bookkeeping.
-    #[must_use]
-    pub fn number_for_front_door(&self) -> u64 {
-        self.number()
-    }
-
     /// Checks that a topic may be used, and creates it where that is allowed.
     ///
     /// # Errors
     /// [`TopicError`]: not this broker's, not found, not allowed, or the metadata store failed.
     pub async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
-        self.shared.placement.home(topic)?;
-        self.shared
-            .catalog
-            .ensure_topic(topic, may_create)
-            .await
-            .map(drop)
-            .map_err(topic_error)
-    }
-
-    /// A topic that its client made sure of. If it is gone, it was deleted since: the client comes again, and makes it.
-    async fn ensured_topic(self: &Rc<Self>, name: &TopicName) -> Result<Rc<Topic>, TopicError> {
-        match self.topic(name, Access::Existing).await {
-            Err(TopicError::NotFound(name)) => Err(TopicError::Closing(name)),
-            outcome => outcome,
-        }
+        self.shared.ensure_topic(topic, may_create).await
     }
 
     /// Attaches a producer.
@@ -55,7 +35,7 @@ impl Shard {
     ) -> Result<(TopicId, ProducerGrant), ProducerError> {
         let name = topic.clone();
         self.call(self.shared.placement.home(topic)?, move |shard| async move {
-            let topic = shard.ensured_topic(&name).await?;
+            let topic = shard.home.ensured_topic(&name).await?;
             let grant = topic.add_producer(request).await?;
             Ok((topic.cx.id, grant))
         })
@@ -70,7 +50,7 @@ impl Shard {
         self.call(
             self.shared.placement.home(&request.topic)?,
             move |shard| async move {
-                let topic = shard.ensured_topic(&request.topic).await?;
+                let topic = shard.home.ensured_topic(&request.topic).await?;
                 topic.subscribe(request).await
             },
         )
@@ -89,7 +69,7 @@ impl Shard {
         let allowed = self.shared.catalog.may_create_subscription(topic);
         let topic_name = topic.clone();
         self.call(self.shared.placement.home(topic)?, move |shard| async move {
-            let topic = shard.ensured_topic(&topic_name).await?;
+            let topic = shard.home.ensured_topic(&topic_name).await?;
             topic.ensure_subscription(name, allowed).await
         })
         .await?
@@ -109,7 +89,7 @@ impl Shard {
         let name = topic.clone();
         let home = self.shared.placement.home(topic)?;
         let checked = self.call(home, move |shard| async move {
-            let topic = shard.ensured_topic(&name).await?;
+            let topic = shard.home.ensured_topic(&name).await?;
             topic
                 .check_producer(&request)
                 .await
@@ -132,6 +112,7 @@ impl Shard {
         let home = self.shared.placement.home(&request.topic)?;
         self.call(home, move |shard| async move {
             shard
+                .home
                 .ensured_topic(&request.topic)
                 .await?
                 .check_consumer(&request)
@@ -147,7 +128,7 @@ impl Shard {
         F: Future<Output = Result<R, CursorError>> + 'static,
     {
         self.call(topic.home, move |shard| async move {
-            match shard.topics.by_id(topic) {
+            match shard.home.topics.by_id(topic) {
                 Some(topic) => work(topic).await,
                 None => Err(TopicError::Closing("of this consumer".to_owned()).into()),
             }
@@ -155,19 +136,19 @@ impl Shard {
         .await?
     }
 
-    /// How far a stream consumer on this shard has acknowledged; its home may not have heard of it yet.
-    pub(super) fn listener_acked_to(
-        &self,
-        topic: TopicId,
-        key: ConsumerKey,
-    ) -> Option<pharos_types::Ordinal> {
-        let mut found = None;
-        self.feed_by_id(topic)?.for_each_listener(|_, listener| {
-            if listener.key == key {
-                found = Some(listener.acks.acked_to());
+    /// Resolves when what a consumer here has acknowledged so far is durable, as far as its subscription is.
+    ///
+    /// # Errors
+    /// The storage's reason, or that the topic is gone; whether the acknowledgements survive is unknown then.
+    pub async fn settle_acks(&self, topic: TopicId, key: ConsumerKey) -> Result<(), String> {
+        self.feeds.flush_feed(topic);
+        let settled = self.call(topic.home, move |shard| async move {
+            match shard.home.topics.by_id(topic) {
+                Some(topic) => topic.settle_acks(key).await,
+                None => Err("topic was unloaded".to_owned()),
             }
         });
-        found
+        settled.await.unwrap_or_else(|gone| Err(gone.to_string()))
     }
 
     // ---- sent and forgotten ------------------------------------------------------------------------------------
@@ -179,27 +160,27 @@ impl Shard {
             producer,
             entries,
         };
-        self.send_home(topic, message);
+        self.cx.send_home(topic, message);
     }
 
     /// A producer left.
     pub fn close_producer(&self, topic: TopicId, producer: ProducerKey) {
-        self.send_home(topic, HomeMessage::CloseProducer(producer));
+        self.cx.send_home(topic, HomeMessage::CloseProducer(producer));
     }
 
     /// A consumer left; its cursor goes home if it had it.
     pub fn detach(&self, topic: TopicId, key: ConsumerKey, lease: Option<CursorHandoff>) {
-        self.send_home(topic, HomeMessage::Detach { key, lease });
+        self.cx.send_home(topic, HomeMessage::Detach { key, lease });
     }
 
     /// More permits for a consumer of a dispatched subscription.
     pub fn flow(&self, topic: TopicId, key: ConsumerKey, permits: u32) {
-        self.send_home(topic, HomeMessage::Flow { key, permits });
+        self.cx.send_home(topic, HomeMessage::Flow { key, permits });
     }
 
     /// Acknowledgements of a consumer that does not listen here.
     pub fn ack(&self, topic: TopicId, key: ConsumerKey, acks: Vec<OwnedAck>, cumulative: bool) {
-        self.send_home(
+        self.cx.send_home(
             topic,
             HomeMessage::Ack {
                 key,
@@ -211,23 +192,12 @@ impl Shard {
 
     /// Deliver again: all that is pending at the consumer, or these.
     pub fn redeliver(&self, topic: TopicId, key: ConsumerKey, positions: Option<Vec<Position>>) {
-        self.send_home(topic, HomeMessage::Redeliver { key, positions });
+        self.cx
+            .send_home(topic, HomeMessage::Redeliver { key, positions });
     }
 
     /// Bytes of dispatched entries that reached the socket.
     pub fn written(&self, topic: TopicId, key: ConsumerKey, bytes: u64) {
-        self.send_home(topic, HomeMessage::Written { key, bytes });
-    }
-}
-
-pub(crate) fn topic_error(error: EnsureTopicError) -> TopicError {
-    match error {
-        EnsureTopicError::TopicNotFound(name) => TopicError::NotFound(name.to_string()),
-        EnsureTopicError::NamespaceNotFound | EnsureTopicError::TenantNotFound => {
-            TopicError::NoNamespace(error.to_string())
-        }
-        EnsureTopicError::Deleting(name) => TopicError::Closing(name.to_string()),
-        EnsureTopicError::NotAllowed(reason) => TopicError::NotAllowed(reason),
-        EnsureTopicError::Store(error) => TopicError::Metadata(error.to_string()),
+        self.cx.send_home(topic, HomeMessage::Written { key, bytes });
     }
 }

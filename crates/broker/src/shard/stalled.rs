@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,11 @@ use pharos_types::Ordinal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Shard;
+use super::connections::Connections;
 use crate::entry::FeedEntry;
+use crate::error::ReadAgainError;
 use crate::ids::{ConnectionId, TopicId};
+use crate::shared::Shared;
 use crate::unwritten::Held;
 
 /// How often it is looked whether memory is short.
@@ -28,22 +31,16 @@ const STALLED_AFTER: Duration = Duration::from_millis(200);
 /// Connections of a shard that read again at a time.
 pub(crate) const READS_AGAIN_MAX: usize = 8;
 
-/// The list, and the turns of reading again.
-pub(super) struct Stalled {
+/// The stalled connections of a shard, and the turns of reading again.
+pub struct Stalled {
+    shared: Arc<Shared>,
+    connections: Rc<Connections>,
+    /// Itself, for the task that looks.
+    me: Weak<Stalled>,
     /// Since when, and which.
-    connections: RefCell<BTreeSet<(Nanos, u64)>>,
+    listed: RefCell<BTreeSet<(Nanos, u64)>>,
     is_looking: Cell<bool>,
     reads: Arc<Semaphore>,
-}
-
-impl Default for Stalled {
-    fn default() -> Self {
-        Self {
-            connections: RefCell::default(),
-            is_looking: Cell::new(false),
-            reads: Arc::new(Semaphore::new(READS_AGAIN_MAX)),
-        }
-    }
 }
 
 /// Entries that were read again.
@@ -57,40 +54,38 @@ pub struct ReadAgain {
     _turn: OwnedSemaphorePermit,
 }
 
-/// Why nothing was read again.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadAgainError {
-    /// The topic was closed, or the entry is damaged: it does not come back.
-    #[error("the topic was closed, or the entry is damaged")]
-    Closed,
-    /// It may be read later.
-    #[error("{0}")]
-    Failed(String),
-}
+impl Stalled {
+    pub(super) fn new(shared: Arc<Shared>, connections: Rc<Connections>) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            shared,
+            connections,
+            me: me.clone(),
+            listed: RefCell::default(),
+            is_looking: Cell::new(false),
+            reads: Arc::new(Semaphore::new(READS_AGAIN_MAX)),
+        })
+    }
 
-impl Shard {
-    /// A connection here holds dispatched entries, and its socket has taken nothing since then. To be said again after
+    /// A connection of the shard holds dispatched entries, and its socket has taken nothing since then. To be said again after
     /// [`ConnectionHandle::set_aside`](super::ConnectionHandle::set_aside) when it got more.
     pub fn stalls(&self, connection: ConnectionId, since: Nanos) {
-        let place = (since, connection.number);
-        self.stalled.connections.borrow_mut().insert(place);
-        if self.stalled.is_looking.replace(true) {
+        self.listed.borrow_mut().insert((since, connection.number));
+        if self.is_looking.replace(true) {
             return;
         }
         let Some(me) = self.me.upgrade() else { return };
         spawn_local(async move {
-            while !me.stalled.connections.borrow().is_empty() {
+            while !me.listed.borrow().is_empty() {
                 tokio::time::sleep(LOOK_INTERVAL).await;
                 me.set_aside();
             }
-            me.stalled.is_looking.set(false);
+            me.is_looking.set(false);
         });
     }
 
-    /// The socket of a connection here takes bytes again, or the connection is gone. `since`: as it was said.
+    /// The socket of a connection of the shard takes bytes again, or the connection is gone. `since`: as it was said.
     pub fn goes_on(&self, connection: ConnectionId, since: Nanos) {
-        let place = (since, connection.number);
-        self.stalled.connections.borrow_mut().remove(&place);
+        self.listed.borrow_mut().remove(&(since, connection.number));
     }
 
     /// Has those that are stalled longest set aside what they hold, until memory is not short.
@@ -98,18 +93,19 @@ impl Shard {
         let limit = u64::try_from(STALLED_AFTER.as_nanos()).unwrap_or(u64::MAX);
         let until = Nanos(clock::now().0.saturating_sub(limit));
         while self.shared.unwritten.is_short() {
-            let first = self.stalled.connections.borrow().first().copied();
+            let first = self.listed.borrow().first().copied();
             let Some((since, number)) = first.filter(|(since, _)| *since <= until) else {
                 return;
             };
-            self.stalled.connections.borrow_mut().remove(&(since, number));
-            let handle = self.connection_handles.borrow().get(number).cloned();
-            if let Some(handle) = handle {
+            self.listed.borrow_mut().remove(&(since, number));
+            if let Some(handle) = self.connections.by_number(number) {
                 handle.set_aside();
             }
         }
     }
+}
 
+impl Shard {
     /// Reads entries again that a connection here has set aside, in turn, once there is room. `ordinals`: rising, at least one.
     /// `bytes`: what they come to, about.
     ///
@@ -126,8 +122,8 @@ impl Shard {
         let turn = self.stalled.reads.clone().acquire_owned().await;
         let turn = turn.map_err(|_| ReadAgainError::Closed)?;
         let reserved = self.shared.unwritten.room_to_read_again(bytes).await;
-        let read = self.call(topic.home, move |home| async move {
-            match home.topics.by_id(topic) {
+        let read = self.call(topic.home, move |shard| async move {
+            match shard.home.topics.by_id(topic) {
                 Some(topic) => topic.read_again(&ordinals, bytes).await,
                 None => Err(ReadAgainError::Closed),
             }

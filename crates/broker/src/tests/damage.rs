@@ -28,7 +28,7 @@ async fn damaged_with(damaged: Range<usize>, skips: bool, broadcast: bool) -> (B
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             let made = topic.create_subscription_at(subscription("s"), StartAt::Earliest, broadcast, &[]);
             made.await.unwrap();
         })
@@ -73,7 +73,7 @@ async fn what_is_old_expires_around_damage_and_with_it() {
         let wanted = name.clone();
         let found = bench
             .on(bench.home(&name), move |shard| async move {
-                let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+                let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
                 for _ in 0..3 {
                     topic.expire_published_before(OLD_MS + 1).await.unwrap();
                 }
@@ -94,7 +94,7 @@ async fn a_backlog_that_begins_with_damage_has_an_age_and_is_evicted() {
     let wanted = name.clone();
     let found = bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             let policies = EffectivePolicies {
                 backlog_quotas: BacklogQuotas {
                     size: None,
@@ -120,7 +120,7 @@ async fn a_reset_by_time_goes_on_around_damage() {
     let wanted = name.clone();
     let found = bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             let name = subscription("s");
             topic.reset(&name, SeekTo::Time(OLD_MS + 1)).await.unwrap();
             place(&topic)
@@ -150,7 +150,7 @@ async fn waits_until_it_is_skipped(kind: SubscriptionType) {
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             // What the client acknowledged arrives in its order, but not at once.
             until(|| {
                 let state = topic.state.borrow();
@@ -220,7 +220,7 @@ async fn is_moved_past(range: Range<usize>, kind: SubscriptionType, broadcast: b
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             for _ in 0..5_000 {
                 let acks = topic.acks_of(&subscription("s")).await.unwrap();
                 if acks.acked_to() == Ordinal(10) {
@@ -301,7 +301,7 @@ async fn last_of(bench: &Bench, name: &TopicName) -> Option<u64> {
     let wanted = name.clone();
     bench
         .on(bench.home(name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             let last = topic.last_message(None, None).await.unwrap();
             last.position.map(|position| position.entry.0)
         })
@@ -363,7 +363,7 @@ async fn others_are_replayed(kind: SubscriptionType, skips: bool) {
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             for _ in 0..5_000 {
                 let acks = topic.acks_of(&subscription("s")).await.unwrap();
                 if acks.acked_to() == expected {

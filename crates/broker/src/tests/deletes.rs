@@ -51,7 +51,7 @@ async fn who_comes_while_a_topic_is_deleted_gets_a_new_one() {
             let home = bench.home(&name);
             // It waits; or it was let in, as it must not be.
             let waits = move |shard: Rc<Shard>| async move {
-                shard.topics.waiting(&wanted) > 0 || shard.loaded(&wanted).is_some()
+                shard.home.topics.waiting(&wanted) > 0 || shard.home.topics.by_name(&wanted).is_some()
             };
             while !bench.on(home, waits.clone()).await {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -202,12 +202,17 @@ async fn unloading_an_old_topic_leaves_the_new_one_of_its_name() {
     assert_eq!(backlogs.len(), 2);
     let wanted = name.clone();
     let tables = bench.on(bench.home(&name), move |shard| async move {
-        let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+        let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
         let same = shard
+            .home
             .topics
             .by_id(topic.cx.id)
             .is_some_and(|it| Rc::ptr_eq(&it, &topic));
-        (same, shard.topics.all().len(), shard.loaded(&wanted).is_some())
+        (
+            same,
+            shard.home.topics.all().len(),
+            shard.home.topics.by_name(&wanted).is_some(),
+        )
     });
     assert_eq!(tables.await, (true, 1, true));
 }

@@ -47,7 +47,7 @@ async fn shared_subscriptions_read_when_there_is_room_and_give_it_back() {
     let (bench, names) = cold().await;
     // Others have all of it.
     of_accounts(&bench, |shard| {
-        let room = shard.room_now(BYTES_MAX);
+        let room = shard.feeds.budget().reserve_room(false, BYTES_MAX);
         HELD.with_borrow_mut(|held| *held = room);
     })
     .await;
@@ -65,7 +65,7 @@ async fn shared_subscriptions_read_when_there_is_room_and_give_it_back() {
     let mut waiting = 0;
     while waiting < TOPICS {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        waiting = of_accounts(&bench, |shard| shard.backlog().waiting())
+        waiting = of_accounts(&bench, |shard| shard.feeds.budget().waiting())
             .await
             .iter()
             .sum();
@@ -86,7 +86,10 @@ async fn shared_subscriptions_read_when_there_is_room_and_give_it_back() {
             )
             .await;
     }
-    assert_eq!(of_accounts(&bench, |shard| shard.backlog().used()).await, [0, 0]);
-    let peaks = of_accounts(&bench, |shard| shard.backlog().peak()).await;
+    assert_eq!(
+        of_accounts(&bench, |shard| shard.feeds.budget().used()).await,
+        [0, 0]
+    );
+    let peaks = of_accounts(&bench, |shard| shard.feeds.budget().peak()).await;
     assert!(peaks.iter().all(|peak| *peak <= BYTES_MAX), "{peaks:?}");
 }

@@ -42,9 +42,9 @@ async fn a_topic_whose_ledger_is_taken_comes_back_by_itself() {
     let wanted = name.clone();
     bench
         .on(home, move |shard| async move {
-            let before = shard.topics.by_name(&wanted).unwrap();
+            let before = shard.home.topics.by_name(&wanted).unwrap();
             publish_again(&shard, &wanted, "after").await;
-            let now = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let now = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             assert_ne!(now.cx.id, before.cx.id, "it was loaded anew");
             assert!(now.state.borrow().stored.publishing.fault.is_none());
             assert!(
@@ -71,7 +71,7 @@ async fn a_topic_of_a_poisoned_engine_stays_for_its_readers() {
     engine.poison(&StorageFault::new("sync", "failed"));
     bench
         .on(home, move |shard| async move {
-            let loaded = shard.topics.by_name(&name).unwrap();
+            let loaded = shard.home.topics.by_name(&name).unwrap();
             let client = Client::new(&shard);
             let (topic, key) = client.produce(&name).await;
             client.publish(topic, key, sends(vec![entry("refused", clock::wall_ms())]));
@@ -80,7 +80,7 @@ async fn a_topic_of_a_poisoned_engine_stays_for_its_readers() {
             assert!(client.receipts.borrow().is_empty());
             // It would be loaded anew by now if it were to be.
             tokio::time::sleep(Duration::from_millis(700)).await;
-            let same = shard.topics.by_name(&name).unwrap();
+            let same = shard.home.topics.by_name(&name).unwrap();
             assert!(Rc::ptr_eq(&same, &loaded));
             let kept = loaded.reads().entry_at(Ordinal(0)).await.unwrap().unwrap();
             assert!(kept.payload.ends_with(b"before"));

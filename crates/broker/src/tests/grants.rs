@@ -118,7 +118,7 @@ async fn a_consumer_whose_subscription_cannot_be_stored_is_not_there() {
                     matches!(refused, Err(SubscribeError::Storage(_))),
                     "{kind:?} {refused:?}"
                 );
-                let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+                let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
                 let state = topic.state.borrow();
                 assert!(state.attached.consumers.is_empty(), "{kind:?}");
                 let left: Vec<_> = state
@@ -148,7 +148,7 @@ async fn a_key_shared_consumer_that_is_refused_leaves_its_subscription_as_it_was
             let kind = wish(SubscriptionType::KeyShared);
             let refused = client.try_subscribe(&wanted, kind, Some(backwards.clone())).await;
             assert!(matches!(refused, Err(SubscribeError::Assign(_))), "{refused:?}");
-            let topic = shard.topic(&wanted, Access::Existing).await.unwrap();
+            let topic = shard.home.topic(&wanted, Access::Existing).await.unwrap();
             assert!(topic.state.borrow().attached.subscriptions.is_empty());
             // One that exists takes a consumer of any kind afterwards.
             client.subscribe(&wanted, wish(SubscriptionType::Exclusive)).await;

@@ -10,6 +10,7 @@ mod encoding;
 mod faults;
 mod grants;
 mod newest;
+mod skips;
 mod stops;
 
 use std::cell::RefCell;

@@ -38,7 +38,7 @@ async fn many_topics_together_have_no_more_at_hand_than_the_account_allows() {
     }
     for shard in [ShardId(0), ShardId(1)] {
         let used = bench
-            .on(shard, |shard| async move { shard.newest().used() })
+            .on(shard, |shard| async move { shard.feeds.newest().used() })
             .await;
         // What came in one call may be too much until the next.
         assert!((1..=(1 << 20) + ENTRIES * 2000).contains(&used), "{used}");

@@ -33,7 +33,7 @@ async fn a_stop_closes_many_topics_at_a_time() {
             let wanted = name.clone();
             bench
                 .on(bench.home(name), move |shard| async move {
-                    let topic = shard.loaded(&wanted).unwrap();
+                    let topic = shard.home.topics.by_name(&wanted).unwrap();
                     until(|| topic.state.borrow().stored.closing).await;
                 })
                 .await;
@@ -44,7 +44,7 @@ async fn a_stop_closes_many_topics_at_a_time() {
     for name in names {
         let wanted = name.clone();
         let loaded = bench.on(bench.home(&name), move |shard| async move {
-            shard.loaded(&wanted).is_some()
+            shard.home.topics.by_name(&wanted).is_some()
         });
         assert!(!loaded.await, "{name}");
     }
@@ -81,7 +81,7 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
     let deleting = bench.at_home(&name, delete);
     let (home, wanted) = (bench.home(&name), name.clone());
     let is_under_way = bench.on(home, move |shard| async move {
-        let topic = shard.loaded(&wanted).unwrap();
+        let topic = shard.home.topics.by_name(&wanted).unwrap();
         until(|| topic.state.borrow().attached.subscriptions.is_empty()).await;
         // What wants to be trimmed is.
         for _ in 0..100 {
@@ -100,7 +100,7 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
     let wanted = name.clone();
     bench
         .on(bench.home(&name), move |shard| async move {
-            let topic = shard.loaded(&wanted).unwrap();
+            let topic = shard.home.topics.by_name(&wanted).unwrap();
             until(|| topic.state.borrow().stored.log.ledger.first().0 >= 3).await;
         })
         .await;

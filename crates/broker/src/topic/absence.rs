@@ -17,6 +17,7 @@ use super::request::SubscribeRequest;
 use super::retire::bytes_after;
 use super::subscription::{Body, BroadcastBody};
 use super::{Attached, Stored, TopicContext};
+use crate::tally::BroadcastCounts;
 
 /// Facts of a cursor as stored; never reuse a number.
 const GIVEN_UP_LONG_AGO: u8 = 1;
@@ -94,33 +95,6 @@ impl Presence {
             _ => None,
         };
         known.unwrap_or(Self::Absent { since_ms: now_ms })
-    }
-}
-
-/// What happened on a broadcast subscription, or to one of its consumers, since the topic was loaded; or on a shard since it
-/// started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BroadcastCounts {
-    /// Places given up.
-    pub absent_dropped: u64,
-    /// Consumers that came back after that.
-    pub returned_late: u64,
-    /// Entries that were deleted before these came back, and that they had not acknowledged.
-    pub entries_skipped: u64,
-    /// Places taken over by another consumer of the same name.
-    pub takeovers: u64,
-    /// Take-overs that were refused because two live consumers fight for a name.
-    pub takeovers_refused: u64,
-}
-
-impl BroadcastCounts {
-    /// Adds others.
-    pub fn add(&mut self, more: Self) {
-        self.absent_dropped += more.absent_dropped;
-        self.returned_late += more.returned_late;
-        self.entries_skipped += more.entries_skipped;
-        self.takeovers += more.takeovers;
-        self.takeovers_refused += more.takeovers_refused;
     }
 }
 
@@ -259,9 +233,7 @@ impl BroadcastBody {
             member.counts.get_or_insert_default().add(once);
         }
         self.counts.add(once);
-        if let Some(shard) = cx.shard() {
-            shard.tally().broadcast(once);
-        }
+        cx.shard.tally.broadcast(once);
     }
 }
 
@@ -275,8 +247,7 @@ struct AbsenceLimits {
 impl Attached {
     /// Gives up the places of broadcast consumers that were absent too long or hold back too much. Returns whether one was.
     pub(super) fn drop_absentees(&mut self, cx: &TopicContext, stored: &mut Stored, now_ms: u64) -> bool {
-        let Some(shard) = cx.shard() else { return false };
-        let options = &shard.shared.options;
+        let options = cx.options();
         let limits = AbsenceLimits {
             now_ms,
             retention_ms: options.absent_retention.map_or(u64::MAX, |time| {

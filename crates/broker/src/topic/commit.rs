@@ -5,7 +5,7 @@ use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
 use super::{Stored, Topic, TopicContext};
-use crate::error::CursorError;
+use crate::error::{CursorError, chain};
 use crate::ids::ConsumerKey;
 
 /// Who waits.
@@ -85,7 +85,7 @@ impl Topic {
                     (waiting, ending, ticket)
                 };
                 let outcome = ticket.durable().await.map_err(|error| {
-                    let reason = super::publish::chain(&error);
+                    let reason = chain(&error);
                     if error.is_transient() {
                         // The store says what it lacks; here it would be said for each topic, every second.
                         tracing::debug!(topic = %me.cx.name, reason, "cursors are stored later");

@@ -10,7 +10,7 @@ use super::subscription::{Body, CursorPlace, Subscription};
 use super::{Attached, Stored, Topic, TopicContext};
 use crate::feed::{Activity, CursorHandoff};
 use crate::ids::{ConnectionId, ConsumerKey};
-use crate::shard::ConnectionEvent;
+use crate::mesh::ConnectionEvent;
 
 /// What a connection tells of a consumer, for stats.
 #[derive(Clone, Debug, Default)]
@@ -46,12 +46,11 @@ pub(crate) struct Consumer {
 impl Consumer {
     /// Tells its connection to close it.
     fn tell_closed(&self, cx: &TopicContext, key: ConsumerKey) {
-        let Some(shard) = cx.shard() else { return };
         let event = ConnectionEvent::ConsumerClosed {
             consumer_id: self.consumer_id,
             key,
         };
-        shard.tell_connection(self.connection, event);
+        cx.tell_connection(self.connection, event);
     }
 }
 

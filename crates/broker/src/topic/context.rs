@@ -8,11 +8,16 @@ use pharos_managed_ledger::{Entry, ReadError};
 use pharos_types::{Domain, TopicName};
 
 use super::Topic;
+use super::host::TopicHost;
 use super::subscription::HandedOver;
 use crate::entry::{EntryCodec, FeedEntry};
 use crate::error::PublishError;
+use crate::feed::Room;
 use crate::ids::{ConnectionId, ConsumerKey, ShardId, TopicId};
-use crate::shard::{ConnectionEvent, FeedMessage, Message, ProducerRef, Publish, Shard};
+use crate::mesh::{Ask, ConnectionEvent, FeedMessage, Message, ProducerRef, Publish};
+use crate::options::Options;
+use crate::shard_context::ShardContext;
+use crate::unwritten::Unwritten;
 
 /// Who a topic is, and where it lives. It holds nothing that changes.
 pub(crate) struct TopicContext {
@@ -20,15 +25,23 @@ pub(crate) struct TopicContext {
     pub(crate) name: TopicName,
     /// Reads its entries.
     pub(crate) codec: &'static dyn EntryCodec,
-    pub(super) shard: Weak<Shard>,
+    /// The shard that it lives on, and the way to others.
+    pub(super) shard: Rc<ShardContext>,
+    /// What holds it.
+    pub(super) host: Rc<dyn TopicHost>,
     /// The topic, for tasks that come back to it.
     pub(super) me: Weak<Topic>,
 }
 
 impl TopicContext {
-    /// The shard. It outlives its topics, except in the last moments of a shutdown.
-    pub(crate) fn shard(&self) -> Option<Rc<Shard>> {
-        self.shard.upgrade()
+    /// Settings.
+    pub(super) fn options(&self) -> &Options {
+        &self.shard.shared.options
+    }
+
+    /// The account of what dispatchers have handed out and sockets have not taken.
+    pub(super) fn unwritten(&self) -> &Arc<Unwritten> {
+        &self.shard.shared.unwritten
     }
 
     /// The topic, for a task that comes back to it.
@@ -42,13 +55,15 @@ impl TopicContext {
     }
 
     pub(super) fn send(&self, to: ShardId, message: Message) {
-        if let Some(shard) = self.shard() {
-            shard.send(to, message);
-        }
+        self.shard.send(to, message);
     }
 
     pub(super) fn send_feed(&self, to: ShardId, message: FeedMessage) {
         self.send(to, Message::Feed(self.id, message));
+    }
+
+    pub(super) fn tell_connection(&self, connection: ConnectionId, event: ConnectionEvent) {
+        self.shard.tell_connection(connection, event);
     }
 
     /// Says why a send failed.
@@ -66,13 +81,13 @@ impl TopicContext {
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             error,
         };
-        self.send(producer.0.shard, Message::Connection(producer.0, event));
+        self.tell_connection(producer.0, event);
     }
 
     /// Tells a connection of sends that will not be answered otherwise.
     pub(super) fn send_dropped(&self, from: ConnectionId, entries: &[Publish]) {
         let event = ConnectionEvent::dropped(entries);
-        self.send(from.shard, Message::Connection(from, event));
+        self.tell_connection(from, event);
     }
 
     /// Whether nothing of the topic is stored.
@@ -82,45 +97,52 @@ impl TopicContext {
 
     /// A key for a new consumer: unique in the process, and it rises on the shard.
     pub(super) fn consumer_key(&self) -> ConsumerKey {
-        ConsumerKey(self.shard().map_or(0, |shard| shard.global_number()))
+        ConsumerKey(self.shard.global_number())
     }
 
     /// Asks the connection that holds something exclusive whether its peer still answers; closes it when not.
     pub(super) async fn holder_answers(&self, holder: ConnectionId) -> bool {
-        let Some(shard) = self.shard() else { return true };
-        let asked = shard
-            .call(
-                holder.shard,
-                move |shard| async move { shard.probe(holder).await },
-            )
-            .await;
-        asked.unwrap_or(false)
+        let probe = |answer| Ask::Probe {
+            connection: holder,
+            answer,
+        };
+        self.shard.ask(holder.shard, probe).await.unwrap_or(false)
     }
 
     /// What a stream consumer has acknowledged; `None` when it is gone.
     pub(super) async fn listener_acks(&self, handed_over: HandedOver) -> Option<AckState> {
-        let (shard, id) = (self.shard()?, self.id);
-        let asked = shard.call(handed_over.connection.shard, move |shard| async move {
-            let mut found = None;
-            shard.feed_by_id(id)?.for_each_listener(|_, listener| {
-                if listener.key == handed_over.key {
-                    found = Some(listener.acks.clone());
-                }
-            });
-            found
-        });
-        asked.await.ok()?
+        let ask = |answer| Ask::Acks {
+            topic: self.id,
+            key: handed_over.key,
+            answer,
+        };
+        self.shard.ask(handed_over.connection.shard, ask).await.ok()?
+    }
+
+    /// Resolves when what stream consumers of a shard have acknowledged until now is known here.
+    pub(super) async fn hear_from(&self, shard: ShardId) {
+        let topic = self.id;
+        let heard = self.shard.ask(shard, |answer| Ask::Report { topic, answer });
+        // A shard that is gone has nothing to tell.
+        let _ = heard.await;
+    }
+
+    /// Room for what a dispatcher reads, at most `bytes_max`; waits for it in turn. `None`: the shard is going.
+    ///
+    /// Cancel safety: dropping it gives up the turn.
+    pub(super) async fn room_to_read(&self, bytes_max: usize) -> Option<Room> {
+        match self.host.room_to_read(bytes_max) {
+            Ok(room) => Some(room),
+            Err(turn) => turn.await.ok(),
+        }
     }
 
     /// Whether a consumer that comes to an entry that answers this is moved past it.
     pub(super) fn skips(&self, error: &ReadError) -> bool {
-        let shard = self.shard();
-        error.is_lost() && shard.is_some_and(|shard| shard.shared.options.skip_lost_entries)
+        error.is_lost() && self.options().skip_lost_entries
     }
 
     pub(super) fn count_skip(&self) {
-        if let Some(shard) = self.shard() {
-            shard.tally().lost_skipped();
-        }
+        self.shard.tally.lost_skipped();
     }
 }

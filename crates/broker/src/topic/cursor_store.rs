@@ -14,6 +14,7 @@ use super::absence::Presence;
 use super::slots::Slot;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{State, Stored, TopicContext};
+use crate::error::chain;
 use crate::feed::Activity;
 use crate::ids::SlotId;
 
@@ -126,10 +127,10 @@ impl Stored {
         match self.cursors.log_mut().on_maintenance(done, clock::wall_ms()) {
             cursor_log::RollEvent::Nothing | cursor_log::RollEvent::Rolled => {}
             cursor_log::RollEvent::Retrying(error) => {
-                tracing::warn!(topic = %cx.name, error = super::publish::chain(&error), "rolling the cursor log is tried again");
+                tracing::warn!(topic = %cx.name, error = chain(&error), "rolling the cursor log is tried again");
             }
             cursor_log::RollEvent::Failed(error) => {
-                let reason = super::publish::chain(&error);
+                let reason = chain(&error);
                 self.publishing
                     .fail(cx, &format!("cursor log: {reason}"), error.is_mended_by_opening());
             }
@@ -160,39 +161,7 @@ pub(super) fn restore(state: &mut State) {
             let Some(cursor) = state.stored.cursors.log().cursor(*slot) else {
                 continue;
             };
-            let id = SlotId(slot.0);
-            let presence = Presence::of_facts(&cursor.facts, cursor.acks.acked_to(), now_ms);
-            let dropped = stored.kind == KIND_BROADCAST && presence.is_given_up();
-            let home = Cursor {
-                slot: Some(id),
-                place: CursorPlace::Home(cursor.acks.clone()),
-            };
-            let member: Option<Arc<str>> =
-                (!cursor.consumer.is_empty()).then(|| Arc::from(&*cursor.consumer));
-            match (&mut body, &member) {
-                (Body::Broadcast(body), Some(member)) => {
-                    let place = BroadcastMember {
-                        cursor: home,
-                        named: true,
-                        presence,
-                        counts: None,
-                        rivalry: None,
-                        newest: 0,
-                    };
-                    body.members.insert(member.clone(), place);
-                }
-                (Body::Stream(place), _) => *place = home,
-                _ => continue,
-            }
-            slots.push((
-                id,
-                Slot {
-                    acks: cursor.acks.clone(),
-                    logged: true,
-                    dropped,
-                    advanced: Default::default(),
-                },
-            ));
+            slots.extend(restore_cursor(&mut body, SlotId(slot.0), cursor, now_ms));
         }
         let subscription = Subscription {
             name: name.clone(),
@@ -214,4 +183,44 @@ pub(super) fn restore(state: &mut State) {
         state.attached.subscriptions.insert(name, Box::new(subscription));
     }
     state.stored.cursors.restore(slots);
+}
+
+/// Puts one cursor of a subscription back. Returns its place; `None` of one that the subscription cannot have.
+fn restore_cursor(
+    body: &mut Body,
+    id: SlotId,
+    cursor: &cursor_log::Cursor,
+    now_ms: u64,
+) -> Option<(SlotId, Slot)> {
+    let presence = Presence::of_facts(&cursor.facts, cursor.acks.acked_to(), now_ms);
+    let home = Cursor {
+        slot: Some(id),
+        place: CursorPlace::Home(cursor.acks.clone()),
+    };
+    let dropped = match body {
+        Body::Broadcast(body) if !cursor.consumer.is_empty() => {
+            let place = BroadcastMember {
+                cursor: home,
+                named: true,
+                presence,
+                counts: None,
+                rivalry: None,
+                newest: 0,
+            };
+            body.members.insert(Arc::from(&*cursor.consumer), place);
+            presence.is_given_up()
+        }
+        Body::Stream(place) => {
+            *place = home;
+            false
+        }
+        Body::Broadcast(_) | Body::Dispatched(_) => return None,
+    };
+    let slot = Slot {
+        acks: cursor.acks.clone(),
+        logged: true,
+        dropped,
+        advanced: Default::default(),
+    };
+    Some((id, slot))
 }

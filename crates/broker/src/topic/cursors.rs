@@ -7,6 +7,7 @@ use pharos_runtime::clock;
 use super::durable_cursors::DurableCursors;
 use super::kind::Acks;
 use super::{Attached, Stored, TopicContext};
+use crate::error::chain;
 use crate::feed::{Moment, OwnedAck, Progress};
 use crate::ids::{ConsumerKey, SlotId};
 
@@ -27,7 +28,7 @@ impl Stored {
         change: impl FnOnce(&mut DurableCursors) -> Result<(), QueueError>,
     ) {
         if let Err(error) = change(&mut self.cursors) {
-            let reason = super::publish::chain(&error);
+            let reason = chain(&error);
             self.publishing
                 .fail(cx, &format!("cursor log: {reason}"), error.is_transient());
         }

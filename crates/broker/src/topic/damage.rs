@@ -10,10 +10,9 @@ use std::sync::Arc;
 
 use pharos_types::Ordinal;
 
-use super::publish::chain;
 use super::reads::LogReads;
 use crate::entry::FeedEntry;
-use crate::error::CursorError;
+use crate::error::{CursorError, chain};
 
 /// Places that are remembered, and so told and counted, until they are trimmed: one ledger lost must not fill the log.
 const PLACES_MAX: usize = 256;

@@ -1,7 +1,6 @@
 //! Driving the dispatcher of a Shared or Key_Shared subscription: feeding it events, reading what it asks for, sending
 //! what it deals.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +9,14 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
-use super::publish::chain;
 use super::reads::LogReads;
 use super::subscription::{Body, DispatchedBody};
 use super::{Attached, Stored, Topic, TopicContext};
 use crate::entry::{EntryCodec, FeedEntry};
+use crate::error::{ReadAgainError, chain};
 use crate::feed::{Moment, Sent, retry_delay};
 use crate::ids::{ConsumerKey, SlotId};
-use crate::shard::{ConnectionEvent, Dispatched, ReadAgainError, Shard};
+use crate::mesh::{ConnectionEvent, Dispatched};
 use crate::time::millis;
 use pharos_dispatch::{self as dispatch, DelayOptions, Dispatcher, EntryRef, Limits, Next};
 
@@ -89,9 +88,9 @@ impl DispatchedBody {
     }
 
     /// Asks the dispatcher again when sockets have taken some of what was handed out.
-    fn await_room(&mut self, cx: &TopicContext, shard: &Rc<Shard>, name: &SubscriptionName) {
+    fn await_room(&mut self, cx: &TopicContext, name: &SubscriptionName) {
         self.awaits_room = true;
-        let (me, unwritten, name) = (cx.me.clone(), shard.shared.unwritten.clone(), name.clone());
+        let (me, unwritten, name) = (cx.me.clone(), cx.unwritten().clone(), name.clone());
         spawn_local(async move {
             unwritten.room_to_deal().await;
             if let Some(me) = me.upgrade() {
@@ -109,20 +108,18 @@ impl DispatchedBody {
         wanted: Vec<(Ordinal, usize)>,
         bytes_max: usize,
     ) {
-        let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
-            return;
-        };
+        let Some(me) = cx.me() else { return };
         self.reading = true;
         let name = name.clone();
         spawn_local(async move {
-            let Some(room) = shard.room_to_read(bytes_max).await else {
+            let Some(room) = me.cx.room_to_read(bytes_max).await else {
                 return;
             };
             let outcome = me.reads().read_runs(purpose, &wanted, room.bytes()).await;
             me.with_attached(|attached, cx, stored| {
                 attached.on_runs_read(cx, stored, &name, generation, outcome);
             });
-            shard.end_read(room);
+            me.cx.host.end_read(room);
         });
     }
 
@@ -132,10 +129,8 @@ impl DispatchedBody {
             return;
         }
         self.flush_set = true;
-        let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
-            return;
-        };
-        let (name, interval) = (name.clone(), shard.shared.options.cursor_flush_interval);
+        let Some(me) = cx.me() else { return };
+        let (name, interval) = (name.clone(), cx.options().cursor_flush_interval);
         spawn_local(async move {
             tokio::time::sleep(interval).await;
             me.flush_dispatched(&name);
@@ -201,9 +196,6 @@ impl Attached {
     /// One round. Returns whether another may follow at once.
     fn run_round(&mut self, cx: &TopicContext, stored: &mut Stored, name: &SubscriptionName) -> bool {
         let end = stored.log.readable_end();
-        let Some(shard) = cx.shard() else {
-            return false;
-        };
         let Some(subscription) = self.subscriptions.get_mut(name) else {
             return false;
         };
@@ -214,9 +206,9 @@ impl Attached {
         if body.reading || body.awaits_room {
             return false;
         }
-        let room = shard.shared.unwritten.room();
+        let room = cx.unwritten().room();
         if room == 0 {
-            body.await_room(cx, &shard, name);
+            body.await_room(cx, name);
             return false;
         }
         let first = stored.log.ledger.first();
@@ -317,7 +309,7 @@ impl Attached {
         entries: &[Arc<FeedEntry>],
         gone: &[Ordinal],
     ) {
-        let (Some(subscription), Some(shard)) = (self.subscriptions.get_mut(name), cx.shard()) else {
+        let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
         };
         let by_key = subscription.kind == Some(super::SubscriptionType::KeyShared);
@@ -358,7 +350,7 @@ impl Attached {
                 consumer_id: consumer.consumer_id,
                 key,
                 entry: entry.clone(),
-                held: shard.shared.unwritten.hold(entry.payload.len(), true),
+                held: cx.unwritten().hold(entry.payload.len(), true),
                 partition: cx.name.partition(),
                 redelivery_count: delivery.redelivery_count,
                 ack_set: delivery.ack_set.unwrap_or_default(),
@@ -370,7 +362,7 @@ impl Attached {
         }
         for (key, items) in runs {
             if let Some(consumer) = self.consumers.get(&key) {
-                shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
+                cx.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
     }
@@ -541,15 +533,14 @@ impl Topic {
         ordinals: &[Ordinal],
         bytes_max: usize,
     ) -> Result<(Vec<Arc<FeedEntry>>, Vec<Ordinal>), ReadAgainError> {
-        let shard = self.cx.shard().ok_or(ReadAgainError::Closed)?;
-        let room = shard.room_to_read(bytes_max).await;
+        let room = self.cx.room_to_read(bytes_max).await;
         let room = room.ok_or(ReadAgainError::Closed)?;
         // One that was lost meanwhile ends this: what its consumer had comes again, around that one.
         let outcome = self
             .reads()
             .read_runs(Purpose::New, &runs(ordinals), room.bytes())
             .await;
-        shard.end_read(room);
+        self.cx.host.end_read(room);
         match outcome {
             Ok(read) => Ok((read.entries, read.gone)),
             Err(Failed::Told) => Err(ReadAgainError::Closed),

@@ -21,7 +21,7 @@ use super::request::SubscriptionType;
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{Attached, Stored, TopicContext};
 use crate::ids::ConsumerKey;
-use crate::shard::{ConnectionEvent, FeedMessage};
+use crate::mesh::{ConnectionEvent, FeedMessage};
 use pharos_dispatch::{Candidate, pick_active};
 
 impl Subscription {
@@ -63,7 +63,6 @@ impl Subscription {
         consumers: &HashMap<ConsumerKey, Consumer>,
         chosen: ConsumerKey,
     ) {
-        let Some(shard) = cx.shard() else { return };
         for key in &self.consumers {
             let Some(consumer) = consumers.get(key) else {
                 continue;
@@ -73,22 +72,20 @@ impl Subscription {
                 key: *key,
                 active: *key == chosen,
             };
-            shard.tell_connection(consumer.connection, event);
+            cx.tell_connection(consumer.connection, event);
         }
     }
 
     /// Hands the cursor to the chosen consumer after the configured delay, so that a flock of joins settles first.
     fn activate_later(&mut self, cx: &TopicContext) {
-        let (Some(me), Some(shard)) = (cx.me(), cx.shard()) else {
-            return;
-        };
+        let Some(me) = cx.me() else { return };
         if self.activation.is_some() {
             return;
         }
-        let number = shard.global_number();
+        let number = cx.shard.global_number();
         self.activation = Some(number);
         let name = self.name.clone();
-        let delay = shard.shared.options.failover_delay;
+        let delay = cx.options().failover_delay;
         spawn_local(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;

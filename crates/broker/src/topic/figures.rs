@@ -12,7 +12,6 @@ use pharos_managed_ledger::{LedgerRow, LedgerTable, OffloadStats};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, TopicName};
 
-use super::absence::BroadcastCounts;
 use super::consumers::Consumer;
 use super::durable_cursors::DurableCursors;
 use super::expiry::Expired;
@@ -23,6 +22,7 @@ use super::{
 };
 use crate::feed::{Activity, Moment, Sent, StreamConsumer};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
+use crate::tally::BroadcastCounts;
 use pharos_dispatch::{self as dispatch, DispatchStats, HashRange};
 
 /// What to gather.

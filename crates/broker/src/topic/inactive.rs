@@ -1,20 +1,20 @@
 //! Unused topics: told apart here, deleted by their shard.
 
-use pharos_runtime::clock;
-use pharos_types::{Domain, TopicName};
-
-use super::delete::{DeleteIf, is_in_use, partitioned_error};
-use super::{State, Topic};
-use crate::error::TopicError;
-use crate::shard::Shard;
+use super::State;
 use crate::time::millis;
-use pharos_catalog::PartitionedTopicError;
 use pharos_catalog::policy::InactiveMode;
 
 impl State {
+    /// Whether producers, or consumers, are attached or wait to be.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.stored.publishing.producers.len() > 0
+            || self.stored.publishing.producers.waiting_len() > 0
+            || !self.attached.consumers.is_empty()
+    }
+
     /// Notes whether the topic is used. Returns true when it was not for as long as the policies ask and retention does
     /// not keep it either.
-    fn is_to_be_given_up(&mut self, now_ms: u64) -> bool {
+    pub(crate) fn is_to_be_given_up(&mut self, now_ms: u64) -> bool {
         let rule = self.stored.policies.inactive_topics;
         if !rule.delete {
             return false;
@@ -26,7 +26,7 @@ impl State {
     }
 
     /// Whether the topic is not used and was not for as long as the policies ask.
-    pub(super) fn is_given_up(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_given_up(&self, now_ms: u64) -> bool {
         let rule = self.stored.policies.inactive_topics;
         if !rule.delete {
             return false;
@@ -45,7 +45,7 @@ impl State {
 
 /// Whether a topic counts as used.
 fn is_used(state: &State, mode: InactiveMode) -> bool {
-    if is_in_use(state) {
+    if state.is_in_use() {
         return true;
     }
     let mut subscriptions = state.attached.subscriptions.values();
@@ -54,53 +54,6 @@ fn is_used(state: &State, mode: InactiveMode) -> bool {
         InactiveMode::CaughtUp => {
             let end = state.stored.log.ledger.durable_end();
             subscriptions.any(|subscription| subscription.body.kind().has_backlog(end))
-        }
-    }
-}
-
-impl Shard {
-    /// Deletes a topic that was not used for long enough; one that stores nothing is let go.
-    pub(crate) async fn give_up_unused(self: &std::rc::Rc<Self>, topic: &Topic) {
-        if !topic.state.borrow_mut().is_to_be_given_up(clock::wall_ms()) {
-            return;
-        }
-        let name = topic.cx.name.clone();
-        if name.domain() == Domain::NonPersistent {
-            if let Ok(held) = self.hold_to_delete(&name, DeleteIf::Inactive(topic.cx.id)).await {
-                topic.close().await;
-                self.shared.catalog.note_unloaded(&name);
-                drop(held);
-            }
-            return;
-        }
-        let deleted = match self.delete_topic(&name, DeleteIf::Inactive(topic.cx.id)).await {
-            Ok(()) => {
-                tracing::info!(topic = %name, "deleted an unused topic");
-                self.give_up_partitioned(&name).await
-            }
-            // A client came to it meanwhile, or it is another one.
-            Err(TopicError::InUse | TopicError::Closing(_)) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = deleted {
-            tracing::warn!(topic = %name, %error, "cannot delete an unused topic");
-        }
-    }
-
-    /// Deletes a partitioned topic when the last of its partitions was deleted.
-    async fn give_up_partitioned(&self, partition: &TopicName) -> Result<(), TopicError> {
-        let catalog = &self.shared.catalog;
-        let base = partition.base();
-        if partition.partition().is_none() || !self.shared.options.delete_inactive_partitioned {
-            return Ok(());
-        }
-        if catalog.partitioned_topic(&base).is_none() {
-            return Ok(());
-        }
-        match catalog.begin_delete_unmade(&base).await {
-            Ok(true) => catalog.delete_partitioned(&base).await.map_err(partitioned_error),
-            Ok(false) | Err(PartitionedTopicError::NotPartitioned(_)) => Ok(()),
-            Err(error) => Err(partitioned_error(error)),
         }
     }
 }

@@ -86,7 +86,7 @@ impl Attached {
     }
 
     /// Whether another consumer finds room, and its subscription if that does not exist yet.
-    pub(super) fn check_consumer_seat(
+    pub(super) fn check_consumer_room(
         &self,
         cx: &TopicContext,
         stored: &Stored,

@@ -8,7 +8,7 @@ use super::publish::shard_id;
 use super::{TopicContext, TopicLog};
 use crate::entry::FeedEntry;
 use crate::ids::ShardId;
-use crate::shard::FeedMessage;
+use crate::mesh::FeedMessage;
 
 /// Per shard: how many cursors are handed over to it, and which ledger table it knows.
 pub(super) struct Links {

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use super::TopicContext;
 use super::damage::Damage;
-use super::publish::chain;
 use super::request::StartAt;
 use crate::entry::{EntryFacts, FeedEntry};
+use crate::error::chain;
 use crate::feed::FeedSeed;
 
 /// How often a log is looked at that waits for the engine. Those who wait are told by nothing else.
@@ -176,9 +176,7 @@ impl TopicLog {
         if !is_new {
             return;
         }
-        if let Some(shard) = cx.shard() {
-            shard.tally().entry_unreadable();
-        }
+        cx.shard.tally.entry_unreadable();
         tracing::error!(
             topic = %cx.name,
             position = position.unwrap_or_default(),

@@ -7,7 +7,7 @@ use pharos_types::{Ordinal, Position};
 use super::reads::LogReads;
 use super::{State, Topic};
 use crate::entry::FeedEntry;
-use crate::error::CursorError;
+use crate::error::{CursorError, chain};
 use crate::ids::ConsumerKey;
 
 /// The last message of a topic.
@@ -71,7 +71,7 @@ impl LogReads<'_> {
                         None => continue,
                     }
                 }
-                Err(error) => return Err(CursorError::Storage(super::publish::chain(&error))),
+                Err(error) => return Err(CursorError::Storage(chain(&error))),
             };
             let Some(entry) = found.into_iter().next().map(|entry| self.cx.feed_entry(entry)) else {
                 return Ok(Last::Nothing);

@@ -1,18 +1,12 @@
-//! What is looked at once in a while, and following changes of the policies.
+//! What is looked at once in a while, and what holds for a topic when the policies change.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use pharos_types::TopicName;
-use tokio::sync::broadcast::error::RecvError;
-
-use super::{State, Topic, TopicContext};
-use crate::shard::Shard;
+use super::{State, Stored, Topic, TopicContext};
 use pharos_catalog::PolicyEvent;
 use pharos_catalog::policy::EffectivePolicies;
 
-/// Topics that are looked at before others on the shard get their turn.
-const TOPICS_PER_TURN: usize = 64;
 /// No look is taken more often.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
@@ -27,7 +21,7 @@ pub(crate) enum Maintenance {
     Quotas,
     /// Subscriptions without consumers.
     Subscriptions,
-    /// Topics without users.
+    /// Topics without users: their shard looks.
     Topics,
 }
 
@@ -41,7 +35,7 @@ impl Maintenance {
     ];
 
     /// How often.
-    fn interval(self, options: &crate::Options) -> Duration {
+    pub(crate) fn interval(self, options: &crate::Options) -> Duration {
         let interval = match self {
             Self::Ledgers => {
                 let absent = options.absent_retention.unwrap_or(Duration::MAX);
@@ -82,8 +76,17 @@ impl State {
     }
 }
 
+impl Stored {
+    /// It is not closed after all. Changes of the policies passed it by meanwhile.
+    pub(crate) fn reopen(&mut self) {
+        self.closing = false;
+        self.policy_version = 0;
+    }
+}
+
 impl TopicContext {
-    fn is_meant(&self, event: &PolicyEvent) -> bool {
+    /// Whether a change of policies may be about this topic.
+    pub(crate) fn is_meant(&self, event: &PolicyEvent) -> bool {
         match event {
             PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
             PolicyEvent::Topic(name) => self.name == *name || self.name.base() == *name,
@@ -93,7 +96,7 @@ impl TopicContext {
 
 impl Topic {
     /// Looks at one thing.
-    pub(super) async fn maintain_part(&self, what: Maintenance) {
+    pub(crate) async fn maintain_part(&self, what: Maintenance) {
         if self.state.borrow().stored.closing {
             return;
         }
@@ -106,72 +109,23 @@ impl Topic {
             }
             Maintenance::Quotas => self.enforce_quota().await,
             Maintenance::Subscriptions => self.expire_subscriptions().await,
-            Maintenance::Topics => {
-                if let Some(shard) = self.cx.shard() {
-                    shard.give_up_unused(self).await;
-                }
-            }
+            Maintenance::Topics => {}
         }
     }
 
     /// A policy that may be about this topic changed.
     pub(crate) fn on_policies_changed(&self) {
-        let Some(shard) = self.cx.shard() else { return };
-        let version = shard.shared.catalog.policy_version();
-        let policies = shard.effective_policies(&self.cx.name);
+        let catalog = &self.cx.shard.shared.catalog;
+        let version = catalog.policy_version();
+        let policies = catalog.effective_policies(&self.cx.name);
         self.state.borrow_mut().set_policies(&self.cx, policies, version);
     }
 
     /// Makes sure that the policies are those of now: the news of a change may still be on its way.
     pub(crate) fn catch_up_policies(&self) {
-        let Some(shard) = self.cx.shard() else { return };
-        if self.state.borrow().stored.policy_version != shard.shared.catalog.policy_version() {
+        let version = self.cx.shard.shared.catalog.policy_version();
+        if self.state.borrow().stored.policy_version != version {
             self.on_policies_changed();
         }
-    }
-}
-
-impl Shard {
-    /// Looks at every loaded topic, one after the other, so that what must be read is read one entry at a time.
-    pub(crate) async fn maintain_all(self: &Rc<Self>, what: Maintenance) {
-        for (index, topic) in self.topics.all().into_iter().enumerate() {
-            topic.maintain_part(what).await;
-            if index % TOPICS_PER_TURN == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// Looks at one thing for as long as the shard lives.
-    pub(crate) async fn run_maintenance(self: Rc<Self>, what: Maintenance) {
-        let interval = what.interval(&self.shared.options);
-        loop {
-            tokio::time::sleep(interval).await;
-            self.maintain_all(what).await;
-            if what == Maintenance::Ledgers {
-                self.rest_topics().await;
-            }
-        }
-    }
-
-    /// Follows changes of policies for as long as the shard lives.
-    pub(crate) async fn run_policies(self: Rc<Self>) {
-        let mut events = self.shared.catalog.subscribe_policy_events();
-        loop {
-            let event = match events.recv().await {
-                Ok(event) => Some(event),
-                Err(RecvError::Lagged(_)) => None,
-                Err(RecvError::Closed) => return,
-            };
-            let meant = |topic: &Rc<Topic>| event.as_ref().is_none_or(|event| topic.cx.is_meant(event));
-            for topic in self.topics.all().iter().filter(|topic| meant(topic)) {
-                topic.on_policies_changed();
-            }
-        }
-    }
-
-    /// What holds for a topic of this shard.
-    pub(crate) fn effective_policies(&self, name: &TopicName) -> EffectivePolicies {
-        self.shared.catalog.effective_policies(name)
     }
 }

@@ -9,7 +9,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::reads::LogReads;
 use super::{Attached, Stored, Topic};
 use crate::entry::FeedEntry;
-use crate::error::CursorError;
+use crate::error::{CursorError, chain};
 
 /// Entries that one read of a scan brings.
 const SCAN_ENTRIES: usize = 1000;
@@ -92,9 +92,7 @@ impl LogReads<'_> {
             .log
             .ledger
             .read(from, entries_max, bytes_max);
-        let found = read
-            .await
-            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))?;
+        let found = read.await.map_err(|error| CursorError::Storage(chain(&error)))?;
         Ok(found.into_iter().map(|entry| self.cx.feed_entry(entry)).collect())
     }
 
@@ -197,7 +195,7 @@ impl Topic {
                 .log
                 .ledger
                 .append(payload)
-                .map_err(|error| super::publish::chain(&error))?;
+                .map_err(|error| chain(&error))?;
             state.stored.log.maintain(&self.cx);
             (appended.ordinal, state.stored.log.ledger.durable_watch())
         };

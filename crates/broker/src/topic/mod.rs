@@ -10,7 +10,7 @@
 //!     │ ├ Publishing       producers, the publish rate, what is appended and not durable, receipts
 //!     │ └ DurableCursors   places, their records, the marks for trimming
 //!     └ Attached     subscriptions with their bodies, each a `Kind` (stream, broadcast, dispatched), consumers, listening shards
-//!   TopicContext     name, id, the way to the shard: what every part is given
+//!   TopicContext     name, id, the shard and what holds the topic there (`TopicHost`): what every part is given
 //! ```
 //! `on_message` handles what connections and listening shards send, each to its end; what must wait runs as a task of the shard.
 //!
@@ -30,7 +30,6 @@ mod create;
 mod cursor_store;
 mod cursors;
 mod damage;
-mod delete;
 mod dispatched;
 mod dispatched_kind;
 mod durable_cursors;
@@ -38,18 +37,18 @@ mod expiry;
 mod failover;
 mod fault;
 mod figures;
-mod hold;
+mod host;
 mod inactive;
 mod kind;
 mod limits;
 mod links;
-mod load;
 mod log;
 mod lookup;
 mod maintenance;
 mod manage;
 mod non_persistent;
 mod offload;
+mod open;
 mod past;
 mod producers;
 mod publish;
@@ -74,22 +73,20 @@ use std::rc::Rc;
 
 use pharos_types::{Ordinal, SubscriptionName};
 
-pub use absence::BroadcastCounts;
+pub use crate::tally::BroadcastCounts;
 pub use consumers::ConsumerInfo;
 pub use counts::{Counters, EntrySizes, HomeStages, PastTotals};
-pub(crate) use delete::DeleteIf;
-pub use delete::DeleteTurn;
 pub use expiry::Expired;
 pub use figures::{
     AckFigures, ConsumerFigures, CursorFigures, LogFigures, MemberFigures, ProducerFigures,
     StreamConsumerFigures, SubscriptionFigures, TopicFigures, Wanted,
 };
-pub use load::Access;
-pub(crate) use load::Topics;
-pub use load::storage_name;
+pub(crate) use host::TopicHost;
 pub use lookup::LastMessage;
 pub use manage::DurableSubscription;
 pub(crate) use manage::backlog_entry;
+pub(crate) use open::StoredTopic;
+pub use open::{Access, storage_name};
 pub use past::Past;
 pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
@@ -98,7 +95,7 @@ pub use stats::ConsumerNumbers;
 
 use crate::feed::Sent;
 use crate::ids::ConsumerKey;
-use crate::shard::HomeMessage;
+use crate::mesh::HomeMessage;
 use commit::Commits;
 use consumers::Consumer;
 use context::TopicContext;
@@ -120,7 +117,7 @@ use throttle::Throttle;
 pub(crate) struct Topic {
     pub(crate) cx: TopicContext,
     /// When it was last asked for, in milliseconds since 1970.
-    used_ms: Cell<u64>,
+    pub(crate) used_ms: Cell<u64>,
     pub(crate) state: RefCell<State>,
 }
 
@@ -146,7 +143,7 @@ pub(crate) struct Stored {
     oldest: Option<Oldest>,
     evictions: Evictions,
     /// When the topic was last used, as of the last look; in milliseconds since 1970.
-    last_used_ms: u64,
+    pub(crate) last_used_ms: u64,
 }
 
 /// What publishes to a topic.

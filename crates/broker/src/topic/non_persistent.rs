@@ -27,7 +27,7 @@ use crate::entry::FeedEntry;
 use crate::error::SubscribeError;
 use crate::feed::{Moment, Sent};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey};
-use crate::shard::{ConnectionEvent, Dispatched, Message, Publish, Receipt};
+use crate::mesh::{ConnectionEvent, Dispatched, Message, Publish, Receipt};
 use crate::unwritten::Unwritten;
 use pharos_dispatch::{self as dispatch, Dispatcher, EntryRef};
 
@@ -250,7 +250,6 @@ impl Attached {
 impl State {
     /// Hands messages of one producer to the consumers that can take them now, and answers the producer.
     pub(super) fn pass_on(&mut self, cx: &TopicContext, key: ProducerKey, entries: Vec<Publish>) {
-        let Some(shard) = cx.shard() else { return };
         let (now, wall_ms) = (clock::now(), clock::wall_ms());
         let mut receipts: Vec<(ConnectionId, Receipt)> = Vec::new();
         let mut deliveries: HashMap<ConsumerKey, Vec<Dispatched>> = HashMap::new();
@@ -291,11 +290,11 @@ impl State {
                 durable_at: now,
             });
             self.attached
-                .deal_transient(cx, &entry, &shard.shared.unwritten, &mut deliveries);
+                .deal_transient(cx, &entry, cx.unwritten(), &mut deliveries);
         }
         for (key, items) in deliveries {
             if let Some(consumer) = self.attached.consumers.get(&key) {
-                shard.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
+                cx.tell_connection(consumer.connection, ConnectionEvent::Dispatched(items));
             }
         }
         cx.send_receipts(receipts);

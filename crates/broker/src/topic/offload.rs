@@ -1,17 +1,12 @@
 //! Offloading of one topic: when its log plans, and what administrators ask.
 
-use std::rc::Rc;
 use std::time::Duration;
 
-use pharos_managed_ledger::{OffloadAskError, sweep};
-use pharos_runtime::{clock, spawn_local};
+use pharos_managed_ledger::OffloadAskError;
+use pharos_runtime::clock;
 use pharos_types::Position;
 
 use super::{Stored, Topic, TopicContext};
-use crate::shard::Shard;
-
-/// How often objects of deleted topics are looked for, besides after a deletion.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// How long a topic that closes waits for the step of offloading that it called off.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,6 +32,12 @@ impl Stored {
 }
 
 impl Topic {
+    /// Closes clients before the log goes: nothing of what is appended or acknowledged matters any more.
+    pub(crate) async fn close_for_good(&self) {
+        self.close_clients().await;
+        self.stop_offload().await;
+    }
+
     /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.
     pub(super) async fn stop_offload(&self) {
         self.state.borrow_mut().stored.log.ledger.stop_offload();
@@ -47,41 +48,6 @@ impl Topic {
         };
         if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
             tracing::warn!(topic = %self.cx.name, "an offload under way did not end in time");
-        }
-    }
-}
-
-impl Shard {
-    /// Deletes the objects of topics that were deleted, soon.
-    pub(super) fn sweep_soon(self: &Rc<Self>) {
-        let shard = self.clone();
-        spawn_local(async move { shard.sweep().await });
-    }
-
-    /// The same at the start and now and then: a deletion may have ended with a crash, or the store was away.
-    pub(crate) async fn run_sweeps(self: Rc<Self>) {
-        loop {
-            self.sweep().await;
-            tokio::time::sleep(SWEEP_INTERVAL).await;
-        }
-    }
-
-    async fn sweep(&self) {
-        let Some(offloader) = self.shared.options.managed_ledger.offloader.clone() else {
-            return;
-        };
-        match sweep(&*self.shared.metadata, &*offloader).await {
-            Ok(swept) => {
-                if let Some(error) = swept.left {
-                    tracing::warn!(%error, "objects of deleted topics are left; they are deleted later");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = super::publish::chain(&error),
-                    "objects of deleted topics are not looked for"
-                );
-            }
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Past {
 
 impl Past {
     /// Takes over what a topic counted. Its stream consumers have left.
-    pub(super) fn add(&mut self, topic: &Topic) {
+    pub(crate) fn add(&mut self, topic: &Topic) {
         let state = topic.state.borrow();
         let counters = &state.stored.publishing.counters;
         let totals = PastTotals {

@@ -9,9 +9,9 @@ use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
 use super::{Publishing, State, Stored, Topic, TopicContext};
-use crate::error::ProducerError;
+use crate::error::{ProducerError, chain};
 use crate::ids::{ConnectionId, IdMap, ProducerKey};
-use crate::shard::{ConnectionEvent, Message, ProducerRef};
+use crate::mesh::{ConnectionEvent, ProducerRef};
 use pharos_catalog::policy::EffectivePolicies;
 
 /// How many others a producer suffers.
@@ -97,12 +97,9 @@ pub(crate) struct Producer {
 
 impl Producer {
     fn new(cx: &TopicContext, request: &ProducerRequest) -> Self {
-        let shard = cx.shard();
-        let number = shard.as_ref().map_or(0, |shard| shard.global_number());
+        let number = cx.shard.global_number();
         let name = request.name.clone().unwrap_or_else(|| {
-            let shared = shard.as_ref().map(|shard| shard.shared.clone());
-            let (cluster, instance) =
-                shared.map_or_else(Default::default, |s| (s.options.cluster_name.clone(), s.instance));
+            let (cluster, instance) = (&cx.options().cluster_name, cx.shard.shared.instance);
             format!("{cluster}-{instance}-{number}")
         });
         Self {
@@ -129,7 +126,7 @@ impl Producer {
         let event = ConnectionEvent::ProducerClosed {
             producer: self.known_as(),
         };
-        cx.send(self.connection.shard, Message::Connection(self.connection, event));
+        cx.tell_connection(self.connection, event);
     }
 }
 
@@ -482,7 +479,7 @@ impl Topic {
             (epoch, stored.log.ledger.set_properties(vec![property]))
         };
         save.await
-            .map_err(|error| ProducerError::Storage(super::publish::chain(&error)))?;
+            .map_err(|error| ProducerError::Storage(chain(&error)))?;
         self.state.borrow_mut().stored.publishing.producers.epoch_stored = Some(epoch);
         Ok(())
     }

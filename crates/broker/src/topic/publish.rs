@@ -10,10 +10,10 @@ use pharos_types::{Ordinal, Position};
 
 use super::{Publishing, State, Stored, Topic, TopicContext, TopicLog};
 use crate::entry::{EntryFacts, FeedEntry};
-use crate::error::PublishError;
+use crate::error::{PublishError, chain};
 use crate::feed::READ_ENTRIES_MAX;
 use crate::ids::{ConnectionId, ProducerKey, ShardId};
-use crate::shard::{FeedMessage, Message, ProducerRef, Publish, Receipt};
+use crate::mesh::{FeedMessage, Message, ProducerRef, Publish, Receipt};
 use pharos_catalog::policy::EffectivePolicies;
 
 /// An entry that is appended but not yet durable.
@@ -363,16 +363,4 @@ pub(super) fn against_policies(
 /// A shard's id from its index in the per-shard tables.
 pub(super) fn shard_id(index: usize) -> ShardId {
     ShardId(u16::try_from(index).unwrap_or(u16::MAX))
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    text
 }

@@ -217,15 +217,9 @@ impl Topic {
         if self.with_attached(super::Attached::flush_all) {
             self.start_commit();
         }
-        let (Some(shard), id) = (self.cx.shard(), self.cx.id) else {
-            return;
-        };
         let listening = self.state.borrow().attached.links.listening();
-        for to in listening {
-            // A shard that is gone has nothing to tell.
-            let _ = shard
-                .call(to, move |shard| async move { shard.report_progress(id).await })
-                .await;
+        for shard in listening {
+            self.cx.hear_from(shard).await;
         }
     }
 }

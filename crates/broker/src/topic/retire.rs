@@ -8,6 +8,7 @@ use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
 use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
+use crate::error::chain;
 use crate::time::millis;
 
 /// How long a topic that closes waits for the engine. Longer than the engine waits for room.
@@ -112,12 +113,12 @@ impl State {
                 self.stored.publishing.close_all_producers(cx);
             }
             MaintenanceEvent::Retrying(error) => {
-                tracing::warn!(topic = %cx.name, error = super::publish::chain(&error), "maintenance of the log is tried again");
+                tracing::warn!(topic = %cx.name, error = chain(&error), "maintenance of the log is tried again");
             }
             MaintenanceEvent::Failed(error) => {
                 self.stored
                     .publishing
-                    .fail(cx, &super::publish::chain(&error), error.is_transient());
+                    .fail(cx, &chain(&error), error.is_transient());
             }
         }
         self.stored.log.maintain(cx);

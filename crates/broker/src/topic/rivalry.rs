@@ -20,13 +20,13 @@ use pharos_runtime::clock::{self, Nanos};
 use pharos_types::SubscriptionName;
 
 use super::TopicContext;
-use super::absence::BroadcastCounts;
 use super::consumers::Consumer;
 use super::request::SubscribeRequest;
 use super::subscribe::Step;
 use super::subscription::BroadcastBody;
 use crate::error::SubscribeError;
 use crate::ids::ConnectionId;
+use crate::tally::BroadcastCounts;
 
 /// How long a holder keeps its place after the first take-over, and at most.
 const HOLD_FIRST: Duration = Duration::from_secs(1);

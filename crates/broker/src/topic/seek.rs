@@ -11,7 +11,7 @@ use super::reads::LogReads;
 use super::request::StartAt;
 use super::subscription::Body;
 use super::{Attached, Stored, Topic, TopicContext};
-use crate::error::{CursorError, SubscribeError};
+use crate::error::{CursorError, SubscribeError, chain};
 use crate::ids::ConsumerKey;
 use crate::properties::asks_for_broadcast;
 
@@ -112,8 +112,7 @@ impl LogReads<'_> {
         let codec = self.cx.codec;
         let is_due = move |payload: &bytes::Bytes| codec.facts(payload).publish_time_ms >= time_ms;
         let find = self.state.borrow().stored.log.ledger.find_first(is_due);
-        find.await
-            .map_err(|error| CursorError::Storage(super::publish::chain(&error)))
+        find.await.map_err(|error| CursorError::Storage(chain(&error)))
     }
 }
 

@@ -14,7 +14,7 @@ use super::subscription::{Cursor, CursorPlace, HandedOver};
 use crate::error::SubscribeError;
 use crate::feed::{Activity, CursorHandoff};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
-use crate::shard::FeedMessage;
+use crate::mesh::FeedMessage;
 
 impl Cursor {
     /// Hands it over, when it is at home.
@@ -152,8 +152,7 @@ impl Kind for Cursor {
 impl Attaches for Cursor {
     fn attach(&mut self, joining: &mut Joining<'_>) -> Result<Joined, SubscribeError> {
         let is_failover = joining.kind == SubscriptionType::Failover;
-        let shard = joining.cx.shard();
-        let at_once = shard.is_some_and(|shard| shard.shared.options.failover_delay.is_zero());
+        let at_once = joining.cx.options().failover_delay.is_zero();
         // Not the one, or one to come: more may join, or the one before it must stand down first.
         if is_failover && !(at_once && joining.is_chosen) {
             return Ok(Joined::Waits);

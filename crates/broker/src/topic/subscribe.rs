@@ -119,7 +119,7 @@ impl Topic {
         }
         state
             .attached
-            .check_consumer_seat(&self.cx, &state.stored, request)?;
+            .check_consumer_room(&self.cx, &state.stored, request)?;
         match state.attached.subscriptions.get(&request.subscription) {
             Some(subscription) => _ = admit(subscription, request, true)?,
             None if request.durable && !request.may_create => {
@@ -239,7 +239,7 @@ impl Attached {
         if let Some(time_ms) = request.rewind_to_ms {
             return Ok(Step::Rewind(time_ms));
         }
-        self.check_consumer_seat(cx, stored, request)?;
+        self.check_consumer_room(cx, stored, request)?;
         let exists = self.subscriptions.contains_key(&request.subscription);
         if !exists {
             self.create_subscription(cx, stored, request)?;
@@ -292,11 +292,7 @@ impl Attached {
     ) -> Result<Step, SubscribeError> {
         let key = cx.consumer_key();
         let is_stored = !cx.is_non_persistent();
-        let name: Arc<str> = match &request.consumer_name {
-            Some(name) => name.clone().into(),
-            None if is_stored && kind == SubscriptionType::Broadcast => format!("pharos-{}", key.0).into(),
-            None => Arc::default(),
-        };
+        let name = name_of(request, is_stored && kind == SubscriptionType::Broadcast, key);
         let subscription = self.subscriptions.get_mut(&request.subscription);
         let subscription =
             subscription.ok_or_else(|| SubscribeError::NotFound(request.subscription.to_string()))?;
@@ -379,6 +375,15 @@ impl Attached {
             subscription.kind = Some(kind);
             subscription.idle_since_ms = 0;
         }
+    }
+}
+
+/// What a consumer goes by: the client's name, where it must have one a name of its own, otherwise none.
+fn name_of(request: &SubscribeRequest, needs_one: bool, key: ConsumerKey) -> Arc<str> {
+    match &request.consumer_name {
+        Some(name) => name.clone().into(),
+        None if needs_one => format!("pharos-{}", key.0).into(),
+        None => Arc::default(),
     }
 }
 

@@ -16,13 +16,14 @@ use pharos_runtime::clock::Nanos;
 use pharos_types::SubscriptionName;
 use tokio::sync::oneshot;
 
-use super::absence::{BroadcastCounts, Presence};
+use super::absence::Presence;
 use super::expiry::Expired;
 use super::non_persistent::Sharing;
 use super::request::SubscriptionType;
 use super::rivalry::Rivalry;
 use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+use crate::tally::BroadcastCounts;
 use pharos_dispatch::Dispatcher;
 
 /// A subscription of a topic.

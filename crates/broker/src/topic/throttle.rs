@@ -11,7 +11,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 
 use super::{Publishing, State, TopicContext};
 use crate::ids::{ConnectionId, ProducerKey};
-use crate::shard::Publish;
+use crate::mesh::Publish;
 use pharos_catalog::policy::PublishRateLimit;
 
 /// What is left of a second's worth; below zero it is owed.

@@ -1,79 +1,15 @@
-//! Unused topics: let go after a while, loaded again by the next request.
-//!
-//! A resting topic costs its shard a name and a time. Its log and cursors stay where they are; a topic that holds
-//! messages or subscriptions is loaded once in a while by the shard itself, so that retention and expiry go on. After a start
-//! all topics rest and none is known to: the shard walks through the catalog once, a few topics in each round, loads those
-//! that were not asked for yet, and from then on looks at those with subscriptions like at others that rest.
-//!
-//! Always true: a request for a topic that is being let go waits for that and then gets it; none is refused.
+//! Whether a topic is used, and what an unloaded one is looked at for.
 
-use std::collections::HashMap;
-use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_runtime::clock;
-use pharos_types::{Domain, TopicName};
 
-use super::load::Access;
-use super::{Maintenance, State, Topic};
-use crate::shard::Shard;
+use super::{State, Topic};
 use pharos_catalog::policy::QuotaAction;
-
-/// A resting topic with something in it is looked at this often, or as often as an absent consumer's time can run out.
-const LOOK_INTERVAL_MS: u64 = 3_600_000;
-
-/// Resting topics that are loaded in one round of the shard's ticks.
-const LOOKS_PER_ROUND: usize = 256;
-
-/// Topics of the catalog that are passed in one round of the walk after a start, of all shards.
-const PASSED_PER_ROUND: usize = 4096;
-
-/// When resting topics are to be looked at, in milliseconds since 1970. Only those with something in them.
-#[derive(Default)]
-pub(crate) struct Resting {
-    looks: HashMap<TopicName, Look>,
-    walk: Walk,
-}
-
-/// How far the shard has walked through the catalog since the start.
-#[derive(Default)]
-enum Walk {
-    #[default]
-    Begins,
-    After(TopicName),
-    Done,
-}
-
-/// A look to be taken at a resting topic.
-#[derive(Clone, Copy)]
-struct Look {
-    at_ms: u64,
-    /// When the topic was last used: being looked at is no use of it.
-    used_ms: u64,
-}
-
-impl Resting {
-    /// Those to look at in this round; who has waited longest goes first.
-    fn due(&self, now_ms: u64) -> Vec<(TopicName, u64)> {
-        let due = self.looks.iter().filter(|(_, look)| look.at_ms <= now_ms);
-        let mut due: Vec<_> = due.collect();
-        if due.len() > LOOKS_PER_ROUND {
-            due.select_nth_unstable_by_key(LOOKS_PER_ROUND, |(_, look)| look.at_ms);
-            due.truncate(LOOKS_PER_ROUND);
-        }
-        due.into_iter()
-            .map(|(name, look)| (name.clone(), look.used_ms))
-            .collect()
-    }
-
-    pub(super) fn remove(&mut self, name: &TopicName) {
-        self.looks.remove(name);
-    }
-}
 
 impl State {
     /// Whether it has not been used for `idle_after` and nothing is under way.
-    fn may_rest(&self, used_ms: u64, now_ms: u64, idle_after: Duration) -> bool {
+    pub(crate) fn may_rest(&self, used_ms: u64, now_ms: u64, idle_after: Duration) -> bool {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let last_ms = used_ms.max(self.stored.publishing.counters.last_publish_ms);
         let quiet = !self.stored.log.ledger.is_offloading()
@@ -87,11 +23,17 @@ impl State {
             && !is_clock_running(self)
             && now_ms.saturating_sub(last_ms) >= idle_after_ms
     }
+
+    /// Whether retention, expiry or absent consumers may have work in it one day.
+    pub(crate) fn holds_something(&self) -> bool {
+        !self.attached.subscriptions.is_empty()
+            || self.stored.log.ledger.first() < self.stored.log.ledger.end()
+    }
 }
 
 impl Topic {
     /// Notes that the topic was asked for.
-    pub(super) fn touch(&self) {
+    pub(crate) fn touch(&self) {
         self.used_ms.set(clock::wall_ms());
     }
 }
@@ -114,124 +56,4 @@ fn is_clock_running(state: &State) -> bool {
     };
     (has_backlog && (policies.message_ttl.millis().is_some() || evicts))
         || (policies.subscription_expiration.millis().is_some() && has_durable())
-}
-
-/// Whether retention, expiry or absent consumers may have work in it one day.
-fn holds_something(state: &State) -> bool {
-    !state.attached.subscriptions.is_empty()
-        || state.stored.log.ledger.first() < state.stored.log.ledger.end()
-}
-
-impl Shard {
-    /// One round: lets idle topics go, and looks at resting ones whose time has come.
-    pub(crate) async fn rest_topics(self: &Rc<Self>) {
-        let Some(idle_after) = self.shared.options.unload_idle_after else {
-            return;
-        };
-        for topic in self.topics.all() {
-            let persistent = topic.cx.name.domain() == Domain::Persistent;
-            if persistent
-                && topic
-                    .state
-                    .borrow()
-                    .may_rest(topic.used_ms.get(), clock::wall_ms(), idle_after)
-            {
-                self.put_to_rest(&topic, true).await;
-            }
-        }
-        self.walk_on().await;
-        let due = self.topics.resting.borrow().due(clock::wall_ms());
-        for (name, used_ms) in due {
-            match self.topic(&name, Access::Existing).await {
-                Ok(topic) => {
-                    // It was not asked for: it may rest again as soon as this look is over.
-                    topic.used_ms.set(0);
-                    topic.state.borrow_mut().stored.last_used_ms = used_ms;
-                    for what in Maintenance::ALL {
-                        topic.maintain_part(what).await;
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(topic = %name, %error, "a resting topic cannot be looked at");
-                    self.topics.resting.borrow_mut().remove(&name);
-                }
-            }
-        }
-    }
-
-    /// One round of the walk through the topics that were not asked for since the start.
-    async fn walk_on(self: &Rc<Self>) {
-        let after = match &self.topics.resting.borrow().walk {
-            Walk::Begins => None,
-            Walk::After(name) => Some(name.clone()),
-            Walk::Done => return,
-        };
-        let is_unseen = |name: &TopicName| {
-            self.is_home_of(name)
-                && !self.topics.resting.borrow().looks.contains_key(name)
-                && self.topics.is_nowhere(name)
-        };
-        let catalog = &self.shared.catalog;
-        let count = PASSED_PER_ROUND.min(LOOKS_PER_ROUND * usize::from(self.shared.options.shards.max(1)));
-        let (names, last) = catalog.topics_after(after.as_ref(), count, is_unseen);
-        self.topics.resting.borrow_mut().walk = last.map_or(Walk::Done, Walk::After);
-        for name in names {
-            let topic = match self.topic(&name, Access::Existing).await {
-                Ok(topic) => topic,
-                Err(error) => {
-                    tracing::debug!(topic = %name, %error, "an unused topic cannot be looked at");
-                    continue;
-                }
-            };
-            topic.used_ms.set(0);
-            topic.maintain_part(Maintenance::Ledgers).await;
-            // Without subscriptions no consumer is absent. It is left as it was found, whatever else would be done to a topic
-            // that is not used.
-            let has_subscriptions = !topic.state.borrow().attached.subscriptions.is_empty();
-            if topic
-                .state
-                .borrow()
-                .may_rest(topic.used_ms.get(), clock::wall_ms(), Duration::ZERO)
-            {
-                self.put_to_rest(&topic, has_subscriptions).await;
-            }
-        }
-    }
-
-    /// How often a resting topic is looked at.
-    fn look_interval_ms(&self) -> u64 {
-        let absent = self.shared.options.absent_retention;
-        let absent_ms = absent.and_then(|time| u64::try_from(time.as_millis()).ok());
-        absent_ms.map_or(LOOK_INTERVAL_MS, |absent_ms| absent_ms.min(LOOK_INTERVAL_MS))
-    }
-
-    /// `is_looked_at`: whether it is to be looked at again when something is in it.
-    async fn put_to_rest(self: &Rc<Self>, topic: &Rc<Topic>, is_looked_at: bool) {
-        if !self.topics.begin_rest(topic) {
-            return;
-        }
-        topic.close().await;
-        let holds = is_looked_at && holds_something(&topic.state.borrow());
-        let waiters = self.topics.end_rest(topic);
-        if holds {
-            let look = Look {
-                at_ms: clock::wall_ms() + self.look_interval_ms(),
-                used_ms: topic.state.borrow().stored.last_used_ms,
-            };
-            self.topics
-                .resting
-                .borrow_mut()
-                .looks
-                .insert(topic.cx.name.clone(), look);
-        }
-        tracing::debug!(topic = %topic.cx.name, "unloaded, it is not used");
-        if waiters.is_empty() {
-            return;
-        }
-        let again = self.topic(&topic.cx.name, Access::Existing).await;
-        for waiter in waiters {
-            // A caller that no longer waits does not mind.
-            let _ = waiter.send(again.clone());
-        }
-    }
 }

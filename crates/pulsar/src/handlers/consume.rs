@@ -48,7 +48,7 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Ok(schema) => schema,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
-    let attempt = connection.shard.number_for_front_door();
+    let attempt = connection.shard.number();
     connection.consumers.borrow_mut().insert(
         id,
         ConsumerSlot::Creating {
@@ -236,7 +236,7 @@ fn finish(
     let wanted = wanted && !closed;
     let attached = match subscribed.attach {
         Attach::Listen(lease) if wanted => {
-            let feed = connection.shard.feed(&subscribed.seed);
+            let feed = connection.shard.feeds.open(&subscribed.seed);
             let handle = feed.join(
                 connection.id,
                 (id, subscribed.key),

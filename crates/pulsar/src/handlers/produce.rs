@@ -53,7 +53,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         Ok(wish) => wish,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
-    let attempt = connection.shard.number_for_front_door();
+    let attempt = connection.shard.number();
     connection.producers.borrow_mut().insert(
         id,
         ProducerSlot::Creating {

@@ -69,7 +69,7 @@ impl Client {
             closed_producers: RefCell::default(),
             closed_consumers: RefCell::default(),
         });
-        let connection = shard.register(|_| client.clone());
+        let connection = shard.connections.register(|_| client.clone());
         client.connection.set(Some(connection));
         client
     }
@@ -80,7 +80,7 @@ impl Client {
 
     /// The process is gone: lets go of what holds each other.
     pub(crate) fn forget(&self) {
-        self.shard.unregister(self.connection());
+        self.shard.connections.unregister(self.connection());
         self.produces.take();
         // A handle that is left would speak to its topic.
         if let Some(consumes) = self.consumes.take() {
@@ -185,7 +185,7 @@ impl Client {
                 return false;
             }
             Attach::Listen(lease) => {
-                let feed = self.shard.feed(&done.seed);
+                let feed = self.shard.feeds.open(&done.seed);
                 Some(feed.join(self.connection(), (ID, done.key), lease, 0, None))
             }
             Attach::Dormant => None,
@@ -209,7 +209,7 @@ impl Client {
             came: Vec::new(),
             last: None,
         });
-        self.shard.wake_connection(self.connection());
+        self.shard.connections.wake(self.connection());
         true
     }
 
@@ -438,7 +438,7 @@ impl ConnectionHandle for Client {
             }
             _ => return Err(handle),
         }
-        self.shard.wake_connection(self.connection());
+        self.shard.connections.wake(self.connection());
         Ok(())
     }
 

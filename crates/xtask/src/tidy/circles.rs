@@ -8,26 +8,12 @@ use crate::modules::{Graph, circles, directory, imports, is_across};
 use crate::sizes::by_crate;
 use crate::source::SourceFile;
 
-/// Crates that still have circles, and how many. The list only gets shorter.
-const LEFT: [(&str, usize); 1] = [("broker", 1)];
-
-/// Circles that are not on the list, each with the imports that cross directories, and entries that are due to go.
+/// Circles of files in more than one directory, each with the imports that cross directories.
 pub(super) fn across(files: &[SourceFile]) -> Findings {
     let mut findings = Findings::new();
     for (name, files) in &by_crate(files) {
         let graph = imports(files);
-        let found: Vec<_> = circles(&graph).into_iter().filter(|it| is_across(it)).collect();
-        let left = LEFT
-            .iter()
-            .find(|(left, _)| left == name)
-            .map_or(0, |(_, count)| *count);
-        if found.len() < left {
-            let found = found.len();
-            findings.push(format!(
-                "crates/{name}: {found} circles are left, not {left}; shorten the list in tidy"
-            ));
-        }
-        for circle in found.iter().filter(|_| found.len() > left) {
+        for circle in circles(&graph).iter().filter(|circle| is_across(circle)) {
             findings.push(format!(
                 "crates/{name}: a circle of {}: {}",
                 circle.len(),

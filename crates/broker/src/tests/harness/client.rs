@@ -77,7 +77,7 @@ impl Client {
             got: RefCell::default(),
             events: RefCell::default(),
         });
-        let connection = shard.register(|_| client.clone());
+        let connection = shard.connections.register(|_| client.clone());
         *client.connection.borrow_mut() = Some(connection);
         CLIENTS.with_borrow_mut(|clients| clients.insert(connection.number, client.clone()));
         client
@@ -186,7 +186,7 @@ impl Client {
         let topic = done.seed.topic;
         let handle = match done.attach {
             Attach::Listen(lease) => {
-                let feed = self.shard.feed(&done.seed);
+                let feed = self.shard.feeds.open(&done.seed);
                 let handle = feed.join(connection, (7, done.key), lease, 0, None);
                 handle.flow(100);
                 Some(handle)
@@ -202,7 +202,7 @@ impl Client {
             key: done.key,
             handle,
         });
-        self.shard.wake_connection(connection);
+        self.shard.connections.wake(connection);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Client {
     pub(crate) fn flow(&self, permits: u32) {
         let consumer = self.consumer.borrow();
         consumer.as_ref().unwrap().handle.as_ref().unwrap().flow(permits);
-        self.shard.wake_connection(self.connection.borrow().unwrap());
+        self.shard.connections.wake(self.connection.borrow().unwrap());
     }
 
     /// Waits until so many entries came.
@@ -287,7 +287,7 @@ impl ConnectionHandle for Client {
             Some(consumer) => consumer.handle = Some(handle),
             None => return Err(handle),
         }
-        self.shard.wake_connection(self.connection.borrow().unwrap());
+        self.shard.connections.wake(self.connection.borrow().unwrap());
         Ok(())
     }
 

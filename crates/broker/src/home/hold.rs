@@ -8,21 +8,21 @@ use std::rc::Rc;
 use pharos_types::TopicName;
 use tokio::sync::oneshot;
 
-use super::load::{Place, Topics, Waiters};
-use super::{State, Topic};
+use super::Home;
+use super::table::{Place, Topics, Waiters};
 use crate::error::TopicError;
-use crate::shard::Shard;
+use crate::topic::{State, Topic};
 
 /// The right to a topic's name. Dropped, the topic is out of the tables and those who waited are told to try again.
 pub(super) struct Held {
-    shard: Rc<Shard>,
+    home: Rc<Home>,
     name: TopicName,
     /// The topic, if it was loaded; it refuses every request.
     topic: Option<Rc<Topic>>,
     is_over: bool,
 }
 
-impl Shard {
+impl Home {
     /// Takes the name of a topic when no other caller has it. `may` is asked of a loaded topic.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Shard {
                 Turn::Now(topic) => {
                     self.topics.resting.borrow_mut().remove(name);
                     return Ok(Held {
-                        shard: self.clone(),
+                        home: self.clone(),
                         name: name.clone(),
                         topic,
                         is_over: false,
@@ -131,12 +131,7 @@ impl Held {
     /// Nothing came of it: the topic is there as before.
     pub(super) fn reopen(mut self) {
         let Some(topic) = self.topic.take() else { return };
-        {
-            let mut state = topic.state.borrow_mut();
-            state.stored.closing = false;
-            // A change of policies passed it by while it was closing.
-            state.stored.policy_version = 0;
-        }
+        topic.state.borrow_mut().stored.reopen();
         topic.catch_up_policies();
         for waiter in self.end(Some(topic.clone())) {
             // A caller that no longer waits does not mind.
@@ -149,9 +144,9 @@ impl Held {
             return Vec::new();
         }
         if let Some(topic) = self.topic.take() {
-            self.shard.topics.leave(&topic);
+            self.home.topics.leave(&topic);
         }
-        self.shard.topics.end_hold(&self.name, reopened)
+        self.home.topics.end_hold(&self.name, reopened)
     }
 }
 

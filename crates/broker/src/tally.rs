@@ -6,7 +6,32 @@ use std::cell::RefCell;
 
 use pharos_runtime::Histogram;
 
-use crate::topic::BroadcastCounts;
+/// What happened on a broadcast subscription, or to one of its consumers, since the topic was loaded; or on a shard since it
+/// started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BroadcastCounts {
+    /// Places given up.
+    pub absent_dropped: u64,
+    /// Consumers that came back after that.
+    pub returned_late: u64,
+    /// Entries that were deleted before these came back, and that they had not acknowledged.
+    pub entries_skipped: u64,
+    /// Places taken over by another consumer of the same name.
+    pub takeovers: u64,
+    /// Take-overs that were refused because two live consumers fight for a name.
+    pub takeovers_refused: u64,
+}
+
+impl BroadcastCounts {
+    /// Adds others.
+    pub fn add(&mut self, more: Self) {
+        self.absent_dropped += more.absent_dropped;
+        self.returned_late += more.returned_late;
+        self.entries_skipped += more.entries_skipped;
+        self.takeovers += more.takeovers;
+        self.takeovers_refused += more.takeovers_refused;
+    }
+}
 
 /// The numbers.
 #[derive(Clone, Debug, Default)]

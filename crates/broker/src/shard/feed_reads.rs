@@ -10,7 +10,7 @@ use pharos_types::Ordinal;
 
 use tokio::sync::oneshot;
 
-use super::Shard;
+use super::feeds::Feeds;
 use crate::feed::{Room, Waiting};
 use crate::ids::TopicId;
 
@@ -26,7 +26,7 @@ pub(super) struct Reads {
     is_granting: Cell<bool>,
 }
 
-impl Shard {
+impl Feeds {
     /// Looks for room now and then until no read waits.
     pub(super) fn relieve_reads(&self) {
         if self.reads.is_relieving.replace(true) {
@@ -34,7 +34,7 @@ impl Shard {
         }
         let Some(me) = self.me.upgrade() else { return };
         spawn_local(async move {
-            while me.backlog.waiting() > 0 {
+            while me.budget().waiting() > 0 {
                 tokio::time::sleep(LOOK_INTERVAL).await;
                 me.drop_unused_pages();
                 me.grant_reads();
@@ -60,55 +60,49 @@ impl Shard {
         let Some(me) = self.me.upgrade() else { return };
         spawn_local(async move {
             tokio::time::sleep(delay).await;
-            if let Some(feed) = me.feed_by_id(topic) {
+            if let Some(feed) = me.get(topic) {
                 feed.begin_read(from, false);
             }
         });
     }
 
-    /// Room for what a dispatcher reads, at most `bytes_max`; waits for it in turn. `None`: the shard is going.
-    ///
-    /// Cancel safety: dropping it gives up the turn.
-    pub(crate) async fn room_to_read(&self, bytes_max: usize) -> Option<Room> {
-        if let Some(room) = self.room_now(bytes_max) {
-            return Some(room);
+    /// Room for what a dispatcher reads, at most `bytes_max`, if no other waits and there is some; otherwise where it is told when it
+    /// is its turn. Who drops that gives up the turn.
+    pub(super) fn room_to_read(&self, bytes_max: usize) -> Result<Room, oneshot::Receiver<Room>> {
+        if let Some(room) = self.budget().reserve_room(false, bytes_max) {
+            return Ok(room);
         }
         let (turn, granted) = oneshot::channel();
-        self.backlog.wait(Waiting::Dispatcher(bytes_max, turn));
+        self.budget().wait(Waiting::Dispatcher(bytes_max, turn));
         self.relieve_reads();
-        granted.await.ok()
-    }
-
-    /// The same without waiting, if no other waits and there is some.
-    pub(crate) fn room_now(&self, bytes_max: usize) -> Option<Room> {
-        self.backlog.reserve_room(false, bytes_max)
+        Err(granted)
     }
 
     /// A dispatcher's read is over and dealt: others may have its room.
-    pub(crate) fn end_read(&self, room: Room) {
+    pub(super) fn end_read(&self, room: Room) {
         drop(room);
-        if self.backlog.waiting() > 0 {
+        if self.budget().waiting() > 0 {
             self.grant_reads_soon();
         }
     }
 
     /// Begins the reads that wait, in their order, as far as there is room.
     fn grant_reads(&self) {
-        while let Some(read) = self.backlog.take_waiting() {
+        while let Some(read) = self.budget().take_waiting() {
             let goes_on = match read {
                 // A feed that is gone waits for nothing.
-                Waiting::Feed(topic, place) => self
-                    .feed_by_id(topic)
-                    .is_none_or(|feed| feed.begin_read(place, true)),
+                Waiting::Feed(topic, place) => {
+                    self.get(topic).is_none_or(|feed| feed.begin_read(place, true))
+                }
                 Waiting::Dispatcher(_, turn) if turn.is_closed() => true,
-                Waiting::Dispatcher(bytes_max, turn) => match self.backlog.reserve_room(true, bytes_max) {
+                Waiting::Dispatcher(bytes_max, turn) => match self.budget().reserve_room(true, bytes_max) {
                     // A caller that gave up meanwhile releases it by that.
                     Some(room) => {
                         drop(turn.send(room));
                         true
                     }
                     None => {
-                        self.backlog.wait_on(Waiting::Dispatcher(bytes_max, turn));
+                        self.budget().wait_on(Waiting::Dispatcher(bytes_max, turn));
                         false
                     }
                 },
@@ -121,8 +115,8 @@ impl Shard {
 
     fn drop_unused_pages(&self) {
         let since = Nanos(clock::now().0.saturating_sub(UNUSED_NANOS));
-        for topic in self.backlog.holders() {
-            if let Some(feed) = self.feed_by_id(topic) {
+        for topic in self.budget().holders() {
+            if let Some(feed) = self.get(topic) {
                 feed.drop_unused(since);
             }
         }

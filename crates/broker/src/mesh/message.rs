@@ -1,26 +1,36 @@
 //! What shards tell each other. Only batches and control travel here; never one message per consumer.
+//!
+//! What a shard is, is not known here: topics send messages, and shards hold topics.
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_managed_ledger::LedgerTable;
+use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::Nanos;
-use pharos_types::{Ordinal, Position};
+use pharos_types::{Ordinal, Position, TopicName};
+use tokio::sync::oneshot;
 
-use super::Shard;
 use super::connection_handle::{ConnectionEvent, Receipt};
 use crate::entry::{EntryFacts, FeedEntry};
+use crate::error::TopicError;
 use crate::feed::{CursorHandoff, FeedSeed, OwnedAck, Progress};
 use crate::ids::{ConnectionId, ConsumerKey, ProducerKey, ShardId, TopicId};
 
-/// Work to be done on another shard.
-pub(crate) type Job = Box<dyn FnOnce(&Rc<Shard>) + Send>;
+/// Work to be done on another shard, which it is given. Made by `shard::job` alone: who runs it and what it is given is one type.
+pub(crate) type Job = Box<dyn FnOnce(&Rc<dyn Any>) + Send>;
+
+/// Where the answer to a question goes. Dropped: the shard that was asked is going.
+pub(crate) type AnswerTo<T> = oneshot::Sender<T>;
 
 /// One message between shards.
 pub(crate) enum Message {
     /// Control: rare, and of any kind.
     Job(Job),
+    /// A question of a topic.
+    Ask(Ask),
     /// For the home of a topic.
     Home(TopicId, HomeMessage),
     /// For a shard that listens to a topic.
@@ -74,7 +84,7 @@ impl Message {
     /// are counted where they were read. Neither are calls: who makes one waits for it.
     pub(crate) fn bytes(&self) -> u64 {
         let holds = match self {
-            Self::Job(_) => return 0,
+            Self::Job(_) | Self::Ask(_) => return 0,
             Self::Home(_, HomeMessage::Publish { entries, .. }) => items(entries.len()),
             Self::Home(_, HomeMessage::Redeliver { positions, .. }) => {
                 items(positions.as_ref().map_or(0, Vec::len))
@@ -90,6 +100,30 @@ impl Message {
         };
         MESSAGE_BYTES + holds
     }
+}
+
+/// What topics ask of shards.
+pub(crate) enum Ask {
+    /// Whether the peer of a connection there still answers; the connection is closed when it does not.
+    Probe {
+        connection: ConnectionId,
+        answer: AnswerTo<bool>,
+    },
+    /// What a stream consumer there has acknowledged; `None` when it is gone.
+    Acks {
+        topic: TopicId,
+        key: ConsumerKey,
+        answer: AnswerTo<Option<AckState>>,
+    },
+    /// To send home what moved on a topic; answered when its home has heard of it.
+    Report { topic: TopicId, answer: AnswerTo<()> },
+    /// Whether what was sent before this has arrived.
+    Arrived(AnswerTo<()>),
+    /// To delete a topic whose home it is, whatever is attached to it.
+    Delete {
+        topic: TopicName,
+        answer: AnswerTo<Result<(), TopicError>>,
+    },
 }
 
 /// For the home of a topic.

@@ -5,7 +5,7 @@
 //! there is no cycle of waiting.
 //!
 //! Outboxes end where reading does. All that is on its way between shards is weighed against one budget of the process
-//! (`Shared::mesh_budget`, [`MESH_BYTES_MAX`]), and while that is exhausted no connection is read. What is sent without
+//! (`Shared::mesh_budget`, `MESH_BYTES_MAX`), and while that is exhausted no connection is read. What is sent without
 //! anything having been read is bounded by itself: answers by what is in flight on connections, dispatched entries by
 //! their consumers' windows, reads by the account of the shard that asked (`feed::CatchUpReadBudget`), calls by who waits for them.
 //! So outboxes and inboxes together hold at most the budget, and beyond it
@@ -21,12 +21,18 @@
 //!
 //! Always true: messages from one shard to another, or to itself, are handled in the order in which they were sent.
 
+mod connection_handle;
+mod message;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use tokio::sync::{Notify, mpsc};
 
-use super::message::Message;
+pub use connection_handle::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Pumped, Receipt};
+pub use message::Publish;
+pub(crate) use message::{AnswerTo, Ask, FeedMessage, HomeMessage, Job, Message};
+
 use crate::ids::ShardId;
 
 /// Bytes of messages between shards, about, above which connections are not read. Far above what a busy broker has on

@@ -147,7 +147,7 @@ pub trait ConnectionHandle {
     /// Whether the peer still answers: asks, and resolves the sender when anything arrives or the time is over.
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>);
     /// Lets go of the payloads that were dispatched to consumers here and that it can read again. Called only for a connection
-    /// that said that it is [stalled](super::Shard::stalls).
+    /// that said that it is stalled.
     fn set_aside(&self);
     /// Closes the connection.
     fn close(&self);

@@ -4,7 +4,7 @@
 //! 2. The mark is stored (`catalog::deleting`). If it is refused the topic is there as before.
 //! 3. Producers and consumers are closed, the log and the cursors go, then schemas, policies and the record.
 //!
-//! What fails or crashes after step 2 is gone on with by [`Shard::run_unfinished`], which begins with every start.
+//! What fails or crashes after step 2 is gone on with by [`Home::run_unfinished`], which begins with every start.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
+use super::Home;
 use super::hold::Held;
-use super::load::storage_name;
-use super::{State, Topic};
-use crate::error::{Gone, TopicError};
+use crate::error::{Gone, TopicError, chain};
 use crate::ids::TopicId;
+use crate::mesh::Ask;
 use crate::placement::Placed;
-use crate::shard::Shard;
+use crate::topic::storage_name;
 use pharos_catalog::{self as catalog, PartitionedTopicError, Unfinished};
 
 /// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
@@ -55,7 +55,7 @@ impl DeleteTurn {
     }
 }
 
-impl Shard {
+impl Home {
     /// Deletes a topic: its clients are closed, its log, cursors and records go.
     ///
     /// # Errors
@@ -81,11 +81,11 @@ impl Shard {
     ) -> Result<DeleteTurn, TopicError> {
         let held = self.hold_to_delete(name, when).await?;
         let ((go, decided), (done, outcome)) = (oneshot::channel(), oneshot::channel());
-        let shard = self.clone();
+        let home = self.clone();
         spawn_local(async move {
             match decided.await {
                 // The caller waits for the answer no more: the work is done all the same.
-                Ok(()) => drop(done.send(shard.delete_held(held).await)),
+                Ok(()) => drop(done.send(home.delete_held(held).await)),
                 Err(_) => held.reopen(),
             }
         });
@@ -101,7 +101,7 @@ impl Shard {
         self.hold(name, |topic, state| {
             let may = match when {
                 DeleteIf::Always => true,
-                DeleteIf::Unused => !is_in_use(state),
+                DeleteIf::Unused => !state.is_in_use(),
                 DeleteIf::Inactive(id) => topic.cx.id == id && state.is_given_up(now_ms),
             };
             if may { Ok(()) } else { Err(TopicError::InUse) }
@@ -110,7 +110,7 @@ impl Shard {
     }
 
     async fn delete_held(self: &Rc<Self>, held: Held) -> Result<(), TopicError> {
-        let catalog = &self.shared.catalog;
+        let catalog = &self.cx.shared.catalog;
         let name = held.name().clone();
         if let Err(error) = catalog.begin_delete(&name).await {
             if !catalog.is_deleting(&name) {
@@ -129,7 +129,7 @@ impl Shard {
             pharos_managed_ledger::delete(&storage_name(&name), engine, &*metadata)
                 .await
                 .map(drop)
-                .map_err(|error| TopicError::Storage(super::publish::chain(&error)))?;
+                .map_err(|error| TopicError::Storage(chain(&error)))?;
             self.sweep_soon();
         }
         catalog.delete_topic(&name).await.map_err(delete_error)
@@ -140,7 +140,7 @@ impl Shard {
         let mut pause = UNFINISHED_INTERVAL;
         loop {
             let mut has_failed = false;
-            for unfinished in self.shared.catalog.unfinished_deletes() {
+            for unfinished in self.cx.shared.catalog.unfinished_deletes() {
                 has_failed |= !self.finish(unfinished).await;
             }
             pause = match has_failed {
@@ -153,11 +153,12 @@ impl Shard {
 
     /// Goes on with one; false when it fails again.
     async fn finish(self: &Rc<Self>, unfinished: Unfinished) -> bool {
-        let catalog = &self.shared.catalog;
+        let catalog = &self.cx.shared.catalog;
         let (Unfinished::Topic(name) | Unfinished::Partitioned(name) | Unfinished::InDoubt(name)) =
             &unfinished;
         // One that was begun by a broker that is gone has no owner.
-        if !matches!(self.shared.placement.claim(name).await, Ok(Placed::Here(home)) if home == self.id) {
+        if !matches!(self.cx.shared.placement.claim(name).await, Ok(Placed::Here(home)) if home == self.cx.id)
+        {
             return true;
         }
         let outcome = match &unfinished {
@@ -182,7 +183,7 @@ impl Shard {
 
     /// Deletes the partitions of a partitioned topic that is marked, and then its metadata.
     pub(crate) async fn finish_partitioned(&self, name: &TopicName) -> Result<(), TopicError> {
-        let catalog = &self.shared.catalog;
+        let catalog = &self.cx.shared.catalog;
         let count = catalog
             .partitioned_topic(name)
             .map_or(0, |whole| whole.partitions);
@@ -190,24 +191,18 @@ impl Shard {
             if !catalog.has_record(&partition) {
                 continue;
             }
-            let home = self.shared.placement.home(&partition)?;
-            let deleted = self.call(home, move |shard| async move {
-                shard.delete_topic(&partition, DeleteIf::Always).await
-            });
-            match deleted.await? {
+            let home = self.cx.shared.placement.home(&partition)?;
+            let delete = |answer| Ask::Delete {
+                topic: partition,
+                answer,
+            };
+            match self.cx.ask(home, delete).await? {
                 Ok(()) | Err(TopicError::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         catalog.delete_partitioned(name).await.map_err(partitioned_error)
     }
-}
-
-/// Whether producers, or consumers, are attached or wait to be.
-pub(super) fn is_in_use(state: &State) -> bool {
-    state.stored.publishing.producers.len() > 0
-        || state.stored.publishing.producers.waiting_len() > 0
-        || !state.attached.consumers.is_empty()
 }
 
 fn delete_error(error: catalog::TopicError) -> TopicError {
@@ -230,13 +225,5 @@ pub(super) fn partitioned_error(error: PartitionedTopicError) -> TopicError {
     match error {
         PartitionedTopicError::NotPartitioned(name) => TopicError::NotFound(name.to_string()),
         error => TopicError::Metadata(error.to_string()),
-    }
-}
-
-impl Topic {
-    /// Closes clients before the log goes: nothing of what is appended or acknowledged matters any more.
-    async fn close_for_good(&self) {
-        self.close_clients().await;
-        self.stop_offload().await;
     }
 }

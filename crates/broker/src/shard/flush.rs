@@ -1,19 +1,12 @@
-//! What a shard does from time to time: positions are sent home, counters noted, entries let go.
+//! What feeds do from time to time: what moved is sent home, old entries are let go.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use pharos_runtime::clock;
-
-use super::{HomeMessage, Shard};
+use super::feeds::Feeds;
 use crate::feed::Progress;
-use crate::ids::{ConsumerKey, TopicId};
-
-/// How often the counters of topics are noted.
-const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Topics whose counters are noted before others get their turn.
-const SAMPLES_PER_TURN: usize = 1000;
+use crate::ids::TopicId;
+use crate::mesh::{AnswerTo, Ask, HomeMessage, Message};
 
 /// Cursors in one report to a topic's home.
 const PROGRESS_CURSORS_MAX: usize = 1024;
@@ -29,21 +22,21 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 /// message, so without a bound ten thousand topics with a message a second each would cost twice.
 const FLUSH_TOPICS_PER_S: u64 = 1000;
 
-impl Shard {
+impl Feeds {
     /// Sends home what moved, about once a second, while anything moves.
     pub(super) async fn run_flush(self: Rc<Self>) {
-        let interval = self.shared.options.cursor_flush_interval;
+        let interval = self.cx.shared.options.cursor_flush_interval;
         let mut pause = interval;
         loop {
             tokio::time::sleep(pause).await;
             // Delivery first: while connections wait for their turn of writing, persisting positions may wait a little.
             for _ in 0..FLUSH_DELAYS_MAX {
-                if !self.connection_handles.borrow().has_ready() {
+                if !self.connections.has_ready() {
                     break;
                 }
                 tokio::time::sleep(FLUSH_DELAY).await;
             }
-            let dirty: Vec<TopicId> = self.dirty_feeds.borrow().iter().copied().collect();
+            let dirty: Vec<TopicId> = self.dirty.borrow().iter().copied().collect();
             let is_spread = dirty.len() > FLUSH_TOPICS;
             pause = if is_spread { interval / 3 } else { interval };
             self.spread_flush(&dirty, spread_time(dirty.len(), interval))
@@ -61,35 +54,24 @@ impl Shard {
             }
             for topic in slice {
                 // Until its turn it stays noted, so that a stop in between forgets nothing.
-                if self.dirty_feeds.borrow_mut().remove(topic) {
+                if self.dirty.borrow_mut().remove(topic) {
                     self.flush_feed(*topic);
                 }
             }
         }
     }
 
-    /// Notes the counters of every loaded topic, so that rates are those of the last minute whenever they are asked for. What
-    /// their caches have had for some rounds goes.
-    pub(super) async fn run_samples(self: Rc<Self>) {
-        loop {
-            tokio::time::sleep(SAMPLE_INTERVAL).await;
-            for topics in self.topics.all().chunks(SAMPLES_PER_TURN) {
-                topics.iter().for_each(|topic| topic.state.borrow_mut().sample());
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
     /// Sends home what moved since the last time.
     pub(crate) fn flush_progress(&self) {
-        let dirty = std::mem::take(&mut *self.dirty_feeds.borrow_mut());
+        let dirty = std::mem::take(&mut *self.dirty.borrow_mut());
         for topic in dirty {
             self.flush_feed(topic);
         }
     }
 
-    fn flush_feed(&self, topic: TopicId) {
-        let Some(feed) = self.feed_by_id(topic) else {
+    /// Sends home what moved on one topic.
+    pub(super) fn flush_feed(&self, topic: TopicId) {
+        let Some(feed) = self.get(topic) else {
             return;
         };
         let progress = feed.take_progress();
@@ -97,30 +79,16 @@ impl Shard {
         let mut moved = progress.moved.into_iter().peekable();
         while moved.peek().is_some() {
             let part = moved.by_ref().take(PROGRESS_CURSORS_MAX).collect();
-            self.send_home(topic, HomeMessage::Progress(Progress { moved: part }));
+            self.cx
+                .send_home(topic, HomeMessage::Progress(Progress { moved: part }));
         }
     }
 
-    /// Sends home what moved on one topic; resolves when its home has heard of it.
-    pub(crate) async fn report_progress(&self, topic: TopicId) {
+    /// Sends home what moved on one topic; answered by its home, which has heard of it by then.
+    pub(super) fn report(&self, topic: TopicId, answer: AnswerTo<()>) {
         self.flush_feed(topic);
-        // What is sent to a shard arrives in the order in which it was sent. One that is gone hears nothing any more.
-        let _ = self.call(topic.home, |_| async {}).await;
-    }
-
-    /// Resolves when what a consumer here has acknowledged so far is durable, as far as its subscription is.
-    ///
-    /// # Errors
-    /// The storage's reason, or that the topic is gone; whether the acknowledgements survive is unknown then.
-    pub async fn settle_acks(&self, topic: TopicId, key: ConsumerKey) -> Result<(), String> {
-        self.flush_feed(topic);
-        let settled = self.call(topic.home, move |home| async move {
-            match home.topics.by_id(topic) {
-                Some(topic) => topic.settle_acks(key).await,
-                None => Err("topic was unloaded".to_owned()),
-            }
-        });
-        settled.await.unwrap_or_else(|gone| Err(gone.to_string()))
+        // What is sent to a shard arrives in the order in which it was sent.
+        self.cx.send(topic.home, Message::Ask(Ask::Arrived(answer)));
     }
 
     /// Lets go of what is old also where nothing new comes.
@@ -128,17 +96,6 @@ impl Shard {
         loop {
             tokio::time::sleep(FORGET_INTERVAL).await;
             self.forget_oldest();
-        }
-    }
-
-    /// Lets go of the oldest of the newest entries that feeds have at hand, as far as it is time.
-    pub(super) fn forget_oldest(&self) {
-        while let Some((until, topics)) = self.newest.take_due(clock::now()) {
-            for topic in topics {
-                if let Some(feed) = self.feed_by_id(topic) {
-                    feed.forget_until(until);
-                }
-            }
         }
     }
 }

@@ -1,0 +1,175 @@
+//! Loading a topic on its home shard, once, however many ask.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_ledger::LedgerEngine;
+use pharos_ledger::memory::MemoryEngine;
+use pharos_metadata::{Memory, MetadataStore};
+use pharos_runtime::{clock, spawn_local};
+use pharos_types::{Domain, TopicName};
+use tokio::sync::oneshot;
+
+use super::Home;
+use super::table::Joined;
+use crate::error::TopicError;
+use crate::topic::{Access, StoredTopic, Topic};
+
+/// Topics of a shard that a clean stop closes at a time.
+const CLOSING_MAX: usize = 256;
+
+impl Home {
+    /// The loaded topic; loads it when it is not. Only on its home shard.
+    pub(crate) async fn topic(
+        self: &Rc<Self>,
+        name: &TopicName,
+        access: Access,
+    ) -> Result<Rc<Topic>, TopicError> {
+        debug_assert_eq!(self.cx.shared.placement.shard_of(name), self.cx.id);
+        if let Some(waiter) = self.topics.join(name)? {
+            return match waiter {
+                Joined::Here(topic) => Ok(topic),
+                Joined::Later(receiver) => receiver.await.unwrap_or_else(|_| Err(crate::error::Gone.into())),
+            };
+        }
+        let began = clock::now();
+        let outcome = self.load(name, access).await;
+        match &outcome {
+            Ok(_) => self.cx.tally.loaded(clock::now().since(began)),
+            Err(TopicError::Metadata(_) | TopicError::Storage(_)) => self.cx.tally.load_failed(),
+            Err(_) => {}
+        }
+        let waiters = self.topics.end_load(name, outcome.as_ref().ok());
+        for waiter in waiters {
+            // A caller that no longer waits does not mind.
+            let _ = waiter.send(outcome.clone());
+        }
+        outcome
+    }
+
+    /// A topic that its client made sure of. If it is gone, it was deleted since: the client comes again, and makes it.
+    pub(crate) async fn ensured_topic(self: &Rc<Self>, name: &TopicName) -> Result<Rc<Topic>, TopicError> {
+        match self.topic(name, Access::Existing).await {
+            Err(TopicError::NotFound(name)) => Err(TopicError::Closing(name)),
+            outcome => outcome,
+        }
+    }
+
+    async fn load(self: &Rc<Self>, name: &TopicName, access: Access) -> Result<Rc<Topic>, TopicError> {
+        self.cx
+            .shared
+            .ensure_topic(name, access == Access::Create)
+            .await?;
+        let (engine, metadata) = self.stores_of(name);
+        let durability = self.cx.shared.catalog.effective_policies(name).durability;
+        let options = pharos_managed_ledger::Options {
+            durability,
+            ..self.cx.shared.options.managed_ledger.clone()
+        };
+        let stored = StoredTopic::open(name, options, engine, metadata).await?;
+        // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
+        // another broker, find it there, or came before.
+        if !self.cx.is_home_of(name) {
+            return Err(TopicError::NotServed(name.to_string()));
+        }
+        Ok(stored.load(name, &self.cx, &self.host))
+    }
+
+    /// Where a topic keeps what it knows: a non-persistent one for as long as it is loaded only.
+    pub(super) fn stores_of(&self, name: &TopicName) -> (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) {
+        match name.domain() {
+            Domain::Persistent => (self.cx.shared.engine.clone(), self.cx.shared.metadata.clone()),
+            Domain::NonPersistent => (Arc::new(MemoryEngine::new()), Arc::new(Memory::new())),
+        }
+    }
+
+    /// Closes a loaded topic; it loads again when it is asked for. A non-persistent one does not exist any more,
+    /// until a client makes it again by using it.
+    pub(crate) async fn unload(self: &Rc<Self>, name: &TopicName) {
+        // Refused only by a topic that a stop is closing.
+        let Ok(held) = self.hold(name, |_, _| Ok(())).await else {
+            return;
+        };
+        if let Some(topic) = held.topic() {
+            topic.close().await;
+        }
+        self.cx.shared.catalog.note_unloaded(name);
+        let waiters = held.let_go();
+        if waiters.is_empty() {
+            return;
+        }
+        let again = match name.domain() {
+            Domain::Persistent => self.topic(name, Access::Existing).await,
+            Domain::NonPersistent => Err(TopicError::Closing(name.to_string())),
+        };
+        for waiter in waiters {
+            // A caller that no longer waits does not mind.
+            let _ = waiter.send(again.clone());
+        }
+    }
+
+    /// Closes all topics, for a clean stop: many at a time, because each waits for the device and they can wait together.
+    pub(crate) async fn close_topics(self: &Rc<Self>) {
+        let open = Rc::new(RefCell::new(self.topics.all()));
+        let closers = open.borrow().len().min(CLOSING_MAX);
+        let mut running = Vec::with_capacity(closers);
+        for _ in 0..closers {
+            let (done, finished) = oneshot::channel();
+            let (home, open) = (self.clone(), open.clone());
+            spawn_local(async move {
+                loop {
+                    let Some(topic) = open.borrow_mut().pop() else {
+                        break;
+                    };
+                    topic.close().await;
+                    home.topics.remove(&topic);
+                }
+                // The caller waits no more when the stop was given up.
+                let _ = done.send(());
+            });
+            running.push(finished);
+        }
+        for finished in running {
+            // A closer that panicked was logged by the runtime; the others take its topics.
+            let _ = finished.await;
+        }
+    }
+}
+
+// ---- topics that went to other brokers ------------------------------------------------------------------------------
+
+impl Home {
+    /// Follows what other brokers change of tenants, namespaces, topics and policies.
+    pub(crate) async fn run_catalog(self: Rc<Self>) {
+        if self.cx.shared.metadata.has_other_writers() {
+            self.cx.shared.catalog.follow().await;
+        }
+    }
+
+    /// Closes what is loaded here of topics that another broker serves, or may serve, from now on.
+    pub(crate) async fn run_losses(self: Rc<Self>) {
+        let mut losses = self.cx.shared.placement.losses();
+        // The end of them is that of the process.
+        while losses.changed().await.is_ok() {
+            let lost = self.topics.names(|name| !self.cx.is_home_of(name));
+            if lost.is_empty() {
+                continue;
+            }
+            tracing::info!(
+                topics = lost.len(),
+                shard = self.cx.id.0,
+                "closing topics that are not this broker's any more"
+            );
+            // Not waited for: their clients go at once, and another loss is heard meanwhile.
+            for names in lost.chunks(lost.len().div_ceil(CLOSING_MAX)) {
+                let (home, names) = (self.clone(), names.to_vec());
+                spawn_local(async move {
+                    for name in names {
+                        home.unload(&name).await;
+                    }
+                });
+            }
+        }
+    }
+}

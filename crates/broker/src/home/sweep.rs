@@ -1,0 +1,48 @@
+//! Objects of deleted topics in the object store.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pharos_managed_ledger::sweep;
+use pharos_runtime::spawn_local;
+
+use super::Home;
+use crate::error::chain;
+
+/// How often objects of deleted topics are looked for, besides after a deletion.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+impl Home {
+    /// Deletes the objects of topics that were deleted, soon.
+    pub(super) fn sweep_soon(self: &Rc<Self>) {
+        let home = self.clone();
+        spawn_local(async move { home.sweep().await });
+    }
+
+    /// The same at the start and now and then: a deletion may have ended with a crash, or the store was away.
+    pub(crate) async fn run_sweeps(self: Rc<Self>) {
+        loop {
+            self.sweep().await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+        }
+    }
+
+    async fn sweep(&self) {
+        let Some(offloader) = self.cx.shared.options.managed_ledger.offloader.clone() else {
+            return;
+        };
+        match sweep(&*self.cx.shared.metadata, &*offloader).await {
+            Ok(swept) => {
+                if let Some(error) = swept.left {
+                    tracing::warn!(%error, "objects of deleted topics are left; they are deleted later");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "objects of deleted topics are not looked for"
+                );
+            }
+        }
+    }
+}

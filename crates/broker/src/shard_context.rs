@@ -1,0 +1,82 @@
+//! What every part of a shard must know of the shard, and how it reaches the others.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Gone;
+use crate::ids::{ConnectionId, ShardId, TopicId};
+use crate::mesh::{AnswerTo, Ask, ConnectionEvent, HomeMessage, Mesh, Message};
+use crate::placement::Placed;
+use crate::shared::Shared;
+use crate::tally::Tally;
+use pharos_types::TopicName;
+
+/// One shard, as its parts and its topics see it.
+pub(crate) struct ShardContext {
+    /// Which one.
+    pub(crate) id: ShardId,
+    /// What all shards share.
+    pub(crate) shared: Arc<Shared>,
+    /// Where it is counted what happens here.
+    pub(crate) tally: Tally,
+    /// The way to other shards, and to this one.
+    pub(crate) mesh: Mesh,
+    next_number: Cell<u64>,
+}
+
+impl ShardContext {
+    /// On the thread of shard `id`. `inboxes`: one per shard, in order.
+    pub(crate) fn new(id: ShardId, shared: Arc<Shared>, inboxes: &[mpsc::Sender<Vec<Message>>]) -> Self {
+        Self {
+            id,
+            shared,
+            tally: Tally::default(),
+            mesh: Mesh::start(id, inboxes),
+            next_number: Cell::new(1),
+        }
+    }
+
+    /// Whether this is the shard that serves a topic.
+    pub(crate) fn is_home_of(&self, topic: &TopicName) -> bool {
+        self.shared.placement.of(topic) == Placed::Here(self.id)
+    }
+
+    /// A number that is unique on this shard.
+    pub(crate) fn number(&self) -> u64 {
+        let number = self.next_number.get();
+        self.next_number.set(number + 1);
+        number
+    }
+
+    /// A number that is unique in the process, and rises on the shard.
+    pub(crate) fn global_number(&self) -> u64 {
+        (u64::from(self.id.0) << 48) | self.number()
+    }
+
+    pub(crate) fn send(&self, to: ShardId, message: Message) {
+        self.shared.mesh_budget.take(message.bytes());
+        self.mesh.send(to, message);
+    }
+
+    pub(crate) fn send_home(&self, topic: TopicId, message: HomeMessage) {
+        self.send(topic.home, Message::Home(topic, message));
+    }
+
+    pub(crate) fn tell_connection(&self, connection: ConnectionId, event: ConnectionEvent) {
+        self.send(connection.shard, Message::Connection(connection, event));
+    }
+
+    /// Asks a shard and waits for the answer.
+    ///
+    /// # Errors
+    /// [`Gone`] when that shard stopped.
+    ///
+    /// Cancel safety: dropping the future does not stop what was asked for.
+    pub(crate) async fn ask<T>(&self, to: ShardId, ask: impl FnOnce(AnswerTo<T>) -> Ask) -> Result<T, Gone> {
+        let (answer, result) = oneshot::channel();
+        self.send(to, Message::Ask(ask(answer)));
+        result.await.map_err(|_| Gone)
+    }
+}

@@ -1,0 +1,101 @@
+//! What all shards share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pharos_catalog::{Catalog, EnsureTopicError};
+use pharos_ledger::LedgerEngine;
+use pharos_metadata::MetadataStore;
+use pharos_runtime::ShutdownToken;
+use pharos_types::TopicName;
+
+use crate::entry::EntryCodec;
+use crate::error::TopicError;
+use crate::options::Options;
+use crate::placement::Placement;
+use crate::unwritten::Unwritten;
+
+/// Bytes of sends without a receipt that all connections together may have before each stops reading.
+pub(crate) const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;
+
+/// What all shards share. Immutable, or safe to share by its own means.
+pub struct Shared {
+    /// Settings.
+    pub options: Options,
+    /// Tenants, namespaces, topics that exist, schemas.
+    pub catalog: Catalog,
+    /// Reads the entries that front doors store.
+    pub codec: &'static dyn EntryCodec,
+    /// Where ledgers are.
+    pub engine: Arc<dyn LedgerEngine>,
+    /// Where the lists of ledgers are.
+    pub metadata: Arc<dyn MetadataStore>,
+    /// Whose topic is whose.
+    pub placement: Placement,
+    /// Says when to stop.
+    pub shutdown: ShutdownToken,
+    /// What publishers have in flight, over all connections.
+    pub publish_budget: Budget,
+    /// What is on its way between shards.
+    pub mesh_budget: Budget,
+    /// What dispatchers have handed out and sockets have not taken.
+    pub unwritten: Arc<Unwritten>,
+    /// Tells this run of the broker from others in generated names.
+    pub instance: u64,
+}
+
+impl Shared {
+    /// Checks that a topic may be used, and creates it where that is allowed.
+    ///
+    /// # Errors
+    /// [`TopicError`]: not this broker's, not found, not allowed, or the metadata store failed.
+    pub(crate) async fn ensure_topic(&self, topic: &TopicName, may_create: bool) -> Result<(), TopicError> {
+        self.placement.home(topic)?;
+        let ensured = self.catalog.ensure_topic(topic, may_create).await;
+        ensured.map(drop).map_err(topic_error)
+    }
+}
+
+/// A count of bytes with a limit, shared by all threads.
+#[derive(Debug)]
+pub struct Budget {
+    bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            bytes_max,
+        }
+    }
+
+    /// Counts bytes as used; never waits, so the limit may be overrun by what was read already.
+    pub fn take(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes as free again.
+    pub fn give(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether nothing more should be taken now.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+    }
+}
+
+fn topic_error(error: EnsureTopicError) -> TopicError {
+    match error {
+        EnsureTopicError::TopicNotFound(name) => TopicError::NotFound(name.to_string()),
+        EnsureTopicError::NamespaceNotFound | EnsureTopicError::TenantNotFound => {
+            TopicError::NoNamespace(error.to_string())
+        }
+        EnsureTopicError::Deleting(name) => TopicError::Closing(name.to_string()),
+        EnsureTopicError::NotAllowed(reason) => TopicError::NotAllowed(reason),
+        EnsureTopicError::Store(error) => TopicError::Metadata(error.to_string()),
+    }
+}

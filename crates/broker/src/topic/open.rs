@@ -1,0 +1,147 @@
+//! Opening a topic: its log and its cursors as they are stored, and the topic over them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pharos_ledger::LedgerEngine;
+use pharos_managed_ledger::{CursorLog, ManagedLedger, OpenError, OpenMode, Options};
+use pharos_metadata::MetadataStore;
+use pharos_runtime::clock;
+use pharos_types::TopicName;
+
+use super::durable_cursors::DurableCursors;
+use super::host::TopicHost;
+use super::{Attached, Links, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
+use crate::error::{TopicError, chain};
+use crate::ids::TopicId;
+use crate::shard_context::ShardContext;
+
+/// Whether a topic may be created on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It must exist.
+    Existing,
+    /// It is created where the policies allow that.
+    Create,
+}
+
+/// What is stored of a topic, opened.
+pub(crate) struct StoredTopic {
+    ledger: ManagedLedger,
+    cursors: CursorLog,
+}
+
+impl StoredTopic {
+    /// Opens the log and the cursors of a topic; makes them when there are none.
+    ///
+    /// # Errors
+    /// `Storage`.
+    pub(crate) async fn open(
+        name: &TopicName,
+        options: Options,
+        engine: Arc<dyn LedgerEngine>,
+        metadata: Arc<dyn MetadataStore>,
+    ) -> Result<Self, TopicError> {
+        let name = storage_name(name);
+        let opened = ManagedLedger::open(
+            &name,
+            engine,
+            metadata,
+            options,
+            OpenMode::Create,
+            clock::wall_ms(),
+        );
+        let ledger = opened.await.map_err(|error| open_error(&error))?;
+        let cursors = cursor_store::open(&ledger).await;
+        let cursors = cursors.map_err(|error| open_error(&error))?;
+        Ok(Self { ledger, cursors })
+    }
+
+    /// The topic over it, on its home shard, with the policies of now.
+    pub(crate) fn load(
+        mut self,
+        name: &TopicName,
+        shard: &Rc<ShardContext>,
+        host: &Rc<dyn TopicHost>,
+    ) -> Rc<Topic> {
+        let id = TopicId {
+            home: shard.id,
+            number: shard.number(),
+        };
+        let producers = super::Producers::new(&self.ledger.properties());
+        let catalog = &shard.shared.catalog;
+        let policy_version = catalog.policy_version();
+        let policies = Rc::new(catalog.effective_policies(name));
+        self.ledger.set_durability(policies.durability);
+        let now_ms = clock::wall_ms();
+        let mut state = State {
+            stored: Stored {
+                log: TopicLog::new(self.ledger),
+                publishing: Publishing::new(producers, now_ms),
+                cursors: DurableCursors::new(self.cursors),
+                commits: super::Commits::default(),
+                closing: false,
+                policies,
+                policy_version,
+                oldest: None,
+                evictions: super::Evictions::default(),
+                last_used_ms: now_ms,
+            },
+            attached: Attached {
+                subscriptions: HashMap::new(),
+                consumers: HashMap::new(),
+                links: Links::new(shard.mesh.shard_count()),
+                subscribes: super::Subscribes::default(),
+                sent: crate::feed::Sent::default(),
+            },
+        };
+        cursor_store::restore(&mut state);
+        Rc::new_cyclic(|me| Topic {
+            cx: TopicContext {
+                id,
+                name: name.clone(),
+                codec: shard.shared.codec,
+                shard: shard.clone(),
+                host: host.clone(),
+                me: me.clone(),
+            },
+            used_ms: Cell::new(now_ms),
+            state: RefCell::new(state),
+        })
+    }
+}
+
+impl Publishing {
+    fn new(producers: super::Producers, now_ms: u64) -> Self {
+        Self {
+            producers,
+            throttle: super::Throttle::default(),
+            pending: VecDeque::new(),
+            draining: Vec::new(),
+            watching: false,
+            fault: None,
+            stages: super::HomeStages::default(),
+            counters: super::Counters::default(),
+            rate_in: super::RateWindow::new(now_ms),
+        }
+    }
+}
+
+/// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded.
+#[must_use]
+pub fn storage_name(name: &TopicName) -> String {
+    let mut local = String::new();
+    for byte in name.local().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => local.push(char::from(byte)),
+            other => local.push_str(&format!("%{other:02X}")),
+        }
+    }
+    format!("{}/{}/{local}", name.namespace(), name.domain().as_str())
+}
+
+fn open_error(error: &OpenError) -> TopicError {
+    TopicError::Storage(chain(error))
+}
