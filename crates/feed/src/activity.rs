@@ -133,14 +133,14 @@ mod tests {
             messages: 30,
             bytes: 300,
         };
-        let listener = StreamConsumerActivity {
+        let consumer = StreamConsumerActivity {
             sent,
             entries: 3,
             acked: 2,
             redelivered: 1,
             ..StreamConsumerActivity::default()
         };
-        let activity = listener.in_messages();
+        let activity = consumer.in_messages();
         assert_eq!((activity.acked, activity.redelivered), (20, 10));
         assert_eq!(activity.messages_per_entry(), 10);
         assert_eq!(Activity::default().messages_per_entry(), 0);

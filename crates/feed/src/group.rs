@@ -64,7 +64,7 @@ pub struct Group {
 
 #[derive(Default)]
 struct State {
-    listeners: SmallVec<[Option<StreamConsumer>; 1]>,
+    consumers: SmallVec<[Option<StreamConsumer>; 1]>,
     free: Vec<u32>,
     count: usize,
     cohorts: Cohorts,
@@ -133,19 +133,19 @@ impl Group {
     }
 
     /// Takes a stream consumer in and returns its index here.
-    pub(super) fn add(&self, listener: StreamConsumer) -> u32 {
+    pub(super) fn add(&self, consumer: StreamConsumer) -> u32 {
         let mut state = self.state.borrow_mut();
         state.count += 1;
         let index = match state.free.pop() {
             Some(index) => index,
             None => {
-                state.listeners.push(None);
-                u32::try_from(state.listeners.len() - 1).unwrap_or(u32::MAX)
+                state.consumers.push(None);
+                u32::try_from(state.consumers.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        let parked = listener.permits <= 0;
-        if let Some(place) = state.listeners.get_mut(index as usize) {
-            *place = Some(listener);
+        let parked = consumer.permits <= 0;
+        if let Some(place) = state.consumers.get_mut(index as usize) {
+            *place = Some(consumer);
         }
         if !parked {
             state.enqueue(index);
@@ -157,7 +157,7 @@ impl Group {
     /// Lets a stream consumer go and returns it.
     pub(super) fn remove(&self, index: u32) -> Option<StreamConsumer> {
         let mut state = self.state.borrow_mut();
-        let listener = state.listeners.get_mut(index as usize)?.take()?;
+        let consumer = state.consumers.get_mut(index as usize)?.take()?;
         state.count -= 1;
         state.free.push(index);
         if state.count == 0 {
@@ -165,14 +165,14 @@ impl Group {
             // So that the connection sees that it can go.
             self.ring();
         }
-        Some(listener)
+        Some(consumer)
     }
 
     /// Changes a stream consumer; `None` when it is gone.
     pub(super) fn with<R>(&self, index: u32, change: impl FnOnce(&mut StreamConsumer) -> R) -> Option<R> {
         self.state
             .borrow_mut()
-            .listeners
+            .consumers
             .get_mut(index as usize)?
             .as_mut()
             .map(change)
@@ -180,14 +180,14 @@ impl Group {
 
     /// Looks at every stream consumer.
     pub fn for_each(&self, mut look: impl FnMut(&StreamConsumer)) {
-        self.state.borrow().listeners.iter().flatten().for_each(&mut look);
+        self.state.borrow().consumers.iter().flatten().for_each(&mut look);
     }
 
     /// Where a consumer sits.
     pub(super) fn index_of(&self, key: ConsumerKey) -> Option<u32> {
         let state = self.state.borrow();
         let index = state
-            .listeners
+            .consumers
             .iter()
             .position(|place| place.as_ref().is_some_and(|l| l.key == key))?;
         u32::try_from(index).ok()
@@ -196,12 +196,12 @@ impl Group {
     /// Gives a stream consumer more permits. Returns whether it may now be due a message.
     pub(super) fn add_permits(&self, index: u32, permits: u32) -> bool {
         let mut state = self.state.borrow_mut();
-        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else {
+        let Some(Some(consumer)) = state.consumers.get_mut(index as usize) else {
             return false;
         };
-        listener.permits = listener.permits.saturating_add(i64::from(permits));
-        listener.flow_at_s = u32::try_from(clock::wall_ms() / 1000).unwrap_or(u32::MAX);
-        if listener.permits <= 0 || listener.queued {
+        consumer.permits = consumer.permits.saturating_add(i64::from(permits));
+        consumer.flow_at_s = u32::try_from(clock::wall_ms() / 1000).unwrap_or(u32::MAX);
+        if consumer.permits <= 0 || consumer.queued {
             return false;
         }
         state.enqueue(index);
@@ -212,15 +212,15 @@ impl Group {
     /// Moves a stream consumer to another place; what it had in flight is void.
     pub(super) fn rewind(&self, index: u32, to: Ordinal, epoch: Option<u64>) {
         let mut state = self.state.borrow_mut();
-        let Some(Some(listener)) = state.listeners.get_mut(index as usize) else {
+        let Some(Some(consumer)) = state.consumers.get_mut(index as usize) else {
             return;
         };
-        listener.next = to;
+        consumer.next = to;
         if epoch.is_some() {
-            listener.epoch = epoch;
+            consumer.epoch = epoch;
         }
-        listener.queued = false;
-        if listener.permits > 0 {
+        consumer.queued = false;
+        if consumer.permits > 0 {
             state.enqueue(index);
             self.ring();
         }
@@ -242,8 +242,8 @@ impl Group {
         };
         while let Some(member) = cohort.next() {
             if state.valid(member) {
-                if let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) {
-                    listener.next = resume;
+                if let Some(Some(consumer)) = state.consumers.get_mut(member.index as usize) {
+                    consumer.next = resume;
                 }
                 state.enqueue(member.index);
             }
@@ -289,19 +289,19 @@ impl Group {
             if !state.valid(member) {
                 continue;
             }
-            let Some(Some(listener)) = state.listeners.get_mut(member.index as usize) else {
+            let Some(Some(consumer)) = state.consumers.get_mut(member.index as usize) else {
                 continue;
             };
             if entry.facts.is_marker {
-                Feed::acknowledge_marker(listener, ordinal);
-            } else if !listener.acks.is_acked(ordinal) {
-                if listener.permits <= 0 {
-                    listener.queued = false;
+                Feed::acknowledge_marker(consumer, ordinal);
+            } else if !consumer.acks.is_acked(ordinal) {
+                if consumer.permits <= 0 {
+                    consumer.queued = false;
                     continue;
                 }
-                send(listener, entry, ready, sink);
+                send(consumer, entry, ready, sink);
             }
-            listener.next = ordinal.next();
+            consumer.next = ordinal.next();
             state.enqueue(member.index);
         }
         state.cohorts.recycle(cohort);
@@ -310,22 +310,22 @@ impl Group {
 }
 
 /// Hands one entry to one stream consumer and counts it.
-fn send(listener: &mut StreamConsumer, entry: &Arc<FeedEntry>, ready: Moment, sink: &mut dyn DeliverySink) {
+fn send(consumer: &mut StreamConsumer, entry: &Arc<FeedEntry>, ready: Moment, sink: &mut dyn DeliverySink) {
     let to = Recipient {
-        consumer_id: listener.consumer_id,
+        consumer_id: consumer.consumer_id,
         redelivery_count: 0,
-        epoch: listener.epoch,
+        epoch: consumer.epoch,
     };
     let count = entry.facts.message_count;
-    let remaining = listener.acks.remaining_batch(entry.ordinal).unwrap_or_default();
+    let remaining = consumer.acks.remaining_batch(entry.ordinal).unwrap_or_default();
     let cost = if remaining.is_empty() {
         count
     } else {
         remaining.iter().map(|word| word.count_ones()).sum()
     };
     sink.message(to, remaining);
-    listener.permits -= i64::from(cost);
-    let activity = &mut listener.activity;
+    consumer.permits -= i64::from(cost);
+    let activity = &mut consumer.activity;
     activity.sent.add(Sent {
         messages: u64::from(cost),
         bytes: entry.payload.len() as u64,
@@ -336,23 +336,23 @@ fn send(listener: &mut StreamConsumer, entry: &Arc<FeedEntry>, ready: Moment, si
 
 impl State {
     fn valid(&self, member: Member) -> bool {
-        matches!(self.listeners.get(member.index as usize),
-            Some(Some(listener)) if listener.queued && listener.ticket == member.ticket)
+        matches!(self.consumers.get(member.index as usize),
+            Some(Some(consumer)) if consumer.queued && consumer.ticket == member.ticket)
     }
 
     /// Stands a stream consumer into the cohort of its next entry.
     fn enqueue(&mut self, index: u32) {
-        let Some(Some(listener)) = self.listeners.get_mut(index as usize) else {
+        let Some(Some(consumer)) = self.consumers.get_mut(index as usize) else {
             return;
         };
         self.ticket = self.ticket.wrapping_add(1);
-        listener.ticket = self.ticket;
-        listener.queued = true;
+        consumer.ticket = self.ticket;
+        consumer.queued = true;
         let member = Member {
             index,
-            ticket: listener.ticket,
+            ticket: consumer.ticket,
         };
-        self.cohorts.join(listener.next, member);
+        self.cohorts.join(consumer.next, member);
     }
 
     /// The next cohort, in turn, whose entry is at hand; asks for reads of those whose entry is not.
@@ -420,9 +420,9 @@ impl ConsumerHandle {
 
     /// Delivers again from the first entry that is not acknowledged.
     pub fn redeliver(&self, epoch: Option<u64>) {
-        let first = self.group.with(self.index, |listener| {
-            listener.activity.redelivered += listener.acks.backlog(listener.next);
-            listener.acks.acked_to()
+        let first = self.group.with(self.index, |consumer| {
+            consumer.activity.redelivered += consumer.acks.backlog(consumer.next);
+            consumer.acks.acked_to()
         });
         if let Some(first) = first {
             self.group.rewind(self.index, first, epoch);
@@ -431,10 +431,10 @@ impl ConsumerHandle {
 
     /// Looks at the stream consumer.
     pub fn with<R>(&self, look: impl FnOnce(&StreamConsumer) -> R) -> Option<R> {
-        self.group.with(self.index, |listener| look(listener))
+        self.group.with(self.index, |consumer| look(consumer))
     }
 
-    /// Leaves the group and gives the lease back.
+    /// Leaves the group and gives the cursor back.
     #[must_use]
     pub fn leave(self) -> Option<CursorHandoff> {
         self.group.feed.leave(&self.group, self.index)

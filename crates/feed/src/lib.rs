@@ -137,7 +137,7 @@ pub struct Feed {
     table: RefCell<LedgerTable>,
     /// In the order of connections, so that turns of writing go through memory in one direction.
     groups: RefCell<BTreeMap<ConnectionId, Rc<Group>>>,
-    /// Seats whose cursor moved since the last report.
+    /// Stream consumers whose cursor moved since the last report.
     dirty: RefCell<Vec<(Rc<Group>, u32)>>,
     /// Places to read at, and who waits for that.
     asked: RefCell<BTreeMap<Ordinal, Asked>>,
@@ -206,18 +206,18 @@ impl Feed {
     }
 
     /// All groups, for stats.
-    pub fn for_each_listener(&self, mut look: impl FnMut(ConnectionId, &StreamConsumer)) {
+    pub fn for_each_consumer(&self, mut look: impl FnMut(ConnectionId, &StreamConsumer)) {
         for (connection, group) in self.groups.borrow().iter() {
-            group.for_each(|listener| look(*connection, listener));
+            group.for_each(|consumer| look(*connection, consumer));
         }
     }
 
-    /// Seats a consumer of `connection` with the cursor that its topic's home lends it.
+    /// Takes in a consumer of `connection`, with the cursor that its topic's home hands over.
     pub fn join(
         self: &Rc<Self>,
         connection: ConnectionId,
         consumer: (u64, ConsumerKey),
-        lease: CursorHandoff,
+        handoff: CursorHandoff,
         permits: i64,
         epoch: Option<u64>,
     ) -> ConsumerHandle {
@@ -227,12 +227,14 @@ impl Feed {
                 .insert(Rc::new(Group::new(connection, self.clone())))
                 .clone(),
         };
-        let index = group.add(StreamConsumer::new(consumer.0, consumer.1, lease, permits, epoch));
+        let index = group.add(StreamConsumer::new(
+            consumer.0, consumer.1, handoff, permits, epoch,
+        ));
         ConsumerHandle::new(group, index)
     }
 
     fn leave(&self, group: &Rc<Group>, index: u32) -> Option<CursorHandoff> {
-        let listener = group.remove(index)?;
+        let consumer = group.remove(index)?;
         if group.is_empty() {
             let mut groups = self.groups.borrow_mut();
             groups.remove(&group.connection);
@@ -244,7 +246,7 @@ impl Feed {
                 self.with_pages(Pages::clear);
             }
         }
-        Some(listener.into_lease())
+        Some(consumer.into_handoff())
     }
 
     /// New entries are durable. Wakes every connection that listens.
@@ -276,9 +278,9 @@ impl Feed {
     pub fn on_terminated(&self) {
         self.terminated.set(true);
         let tail = self.tail();
-        self.for_each_listener(|connection, listener| {
-            if listener.acks.acked_to() >= tail {
-                self.host.end_of_topic(connection, listener.consumer_id);
+        self.for_each_consumer(|connection, consumer| {
+            if consumer.acks.acked_to() >= tail {
+                self.host.end_of_topic(connection, consumer.consumer_id);
             }
         });
     }
@@ -302,9 +304,9 @@ impl Feed {
         let moved = dirty
             .iter()
             .filter_map(|(group, index)| {
-                group.with(*index, |listener| {
-                    listener.dirty = false;
-                    Some((listener.slot?, listener.acks.clone()))
+                group.with(*index, |consumer| {
+                    consumer.dirty = false;
+                    Some((consumer.slot?, consumer.acks.clone()))
                 })?
             })
             .collect();
@@ -343,9 +345,9 @@ impl Feed {
             }
         });
         if acked > 0 {
-            group.with(index, |listener| {
-                listener.activity.acked += acked;
-                listener.activity.acked_at = Moment::at(now);
+            group.with(index, |consumer| {
+                consumer.activity.acked += acked;
+                consumer.activity.acked_at = Moment::at(now);
             });
         }
         too_long
@@ -360,7 +362,7 @@ impl Feed {
 
     /// As [`ConsumerHandle::skip_to`], for the topic's home, which knows consumers by key.
     pub fn skip_consumer(&self, connection: ConnectionId, key: ConsumerKey, to: Ordinal) {
-        if let Some((group, index)) = self.seat_of(connection, key) {
+        if let Some((group, index)) = self.place_of(connection, key) {
             self.skip_to(&group, index, to);
         }
     }
@@ -373,7 +375,7 @@ impl Feed {
         acks: &[OwnedAck],
         cumulative: bool,
     ) {
-        if let Some((group, index)) = self.seat_of(connection, key) {
+        if let Some((group, index)) = self.place_of(connection, key) {
             let mut acks = acks.iter().map(|ack| Ack {
                 position: ack.position,
                 remaining: &ack.remaining,
@@ -382,7 +384,7 @@ impl Feed {
         }
     }
 
-    fn seat_of(&self, connection: ConnectionId, key: ConsumerKey) -> Option<(Rc<Group>, u32)> {
+    fn place_of(&self, connection: ConnectionId, key: ConsumerKey) -> Option<(Rc<Group>, u32)> {
         let group = self.groups.borrow().get(&connection).cloned()?;
         let index = group.index_of(key)?;
         Some((group, index))
@@ -392,7 +394,7 @@ impl Feed {
         self.change(group, index, |state| {
             state.raise_to(to);
         });
-        let next = group.with(index, |listener| listener.next);
+        let next = group.with(index, |consumer| consumer.next);
         if next.is_some_and(|next| next < to) {
             group.rewind(index, to, None);
             self.host.wake(group.connection);
@@ -402,12 +404,12 @@ impl Feed {
     /// Changes a stream consumer's cursor and keeps the marks, the dirty list and the end of topic right.
     fn change(&self, group: &Rc<Group>, index: u32, change: impl FnOnce(&mut AckState)) {
         let tail = self.tail();
-        let outcome = group.with(index, |listener| {
-            let before = listener.acks.acked_to();
-            change(&mut listener.acks);
-            let after = listener.acks.acked_to();
-            let newly_dirty = !std::mem::replace(&mut listener.dirty, true);
-            (newly_dirty, after >= tail && before < after, listener.consumer_id)
+        let outcome = group.with(index, |consumer| {
+            let before = consumer.acks.acked_to();
+            change(&mut consumer.acks);
+            let after = consumer.acks.acked_to();
+            let newly_dirty = !std::mem::replace(&mut consumer.dirty, true);
+            (newly_dirty, after >= tail && before < after, consumer.consumer_id)
         });
         let Some((newly_dirty, caught_up, consumer_id)) = outcome else {
             return;
@@ -423,8 +425,8 @@ impl Feed {
 
     /// A marker is not for consumers: it is acknowledged in passing. The group is borrowed by the caller, so the
     /// dirty list is left alone; the next real acknowledgement reports it.
-    fn acknowledge_marker(listener: &mut StreamConsumer, ordinal: Ordinal) {
-        listener.acks.ack(ordinal);
+    fn acknowledge_marker(consumer: &mut StreamConsumer, ordinal: Ordinal) {
+        consumer.acks.ack(ordinal);
     }
 
     /// An entry is about to be dealt to a connection; when it was ready for that.

@@ -32,7 +32,7 @@ const AHEAD: usize = 2;
 /// Pages ahead of a stream consumer that are kept for it, when others were faster.
 const KEPT_AHEAD: usize = 8;
 /// Where so many listen, it is not looked where they all stand; pages then make room for others by age.
-const LISTENERS_SCANNED: usize = 1024;
+const CONSUMERS_SCANNED: usize = 1024;
 
 /// A place that was asked for.
 #[derive(Debug, Default)]
@@ -257,13 +257,13 @@ impl Feed {
         }
         let groups = self.groups.borrow();
         let mut places = Vec::new();
-        let mut left = LISTENERS_SCANNED;
+        let mut left = CONSUMERS_SCANNED;
         for group in groups.values() {
             let Some(rest) = left.checked_sub(group.len()) else {
                 return;
             };
             left = rest;
-            group.for_each(|listener| places.push(listener.next));
+            group.for_each(|consumer| places.push(consumer.next));
         }
         drop(groups);
         places.sort_unstable();

@@ -26,7 +26,7 @@ impl Sent {
     }
 }
 
-/// The virtual cursor that the topic's home lends to a stream consumer, and gets back when the stream consumer leaves.
+/// The virtual cursor that the topic's home hands over to a stream consumer, and gets back when the stream consumer leaves.
 #[derive(Debug, Clone)]
 pub struct CursorHandoff {
     /// Which place of the cursor log this is; `None` for a cursor that is not persisted.
@@ -73,35 +73,35 @@ pub struct StreamConsumer {
 }
 
 impl StreamConsumer {
-    /// A stream consumer that takes up a lease.
+    /// A stream consumer that takes up a cursor.
     #[must_use]
     pub fn new(
         consumer_id: u64,
         key: ConsumerKey,
-        lease: CursorHandoff,
+        handoff: CursorHandoff,
         permits: i64,
         epoch: Option<u64>,
     ) -> Self {
         Self {
             consumer_id,
             key,
-            slot: lease.slot,
-            acks: lease.acks,
-            next: lease.read_from,
+            slot: handoff.slot,
+            acks: handoff.acks,
+            next: handoff.read_from,
             permits,
             epoch,
             flow_at_s: 0,
             ticket: 0,
             queued: false,
             dirty: false,
-            durable: lease.durable,
+            durable: handoff.durable,
             activity: StreamConsumerActivity::default(),
         }
     }
 
-    /// The lease, to give back.
+    /// Its cursor, to give back.
     #[must_use]
-    pub fn into_lease(self) -> CursorHandoff {
+    pub fn into_handoff(self) -> CursorHandoff {
         CursorHandoff {
             slot: self.slot,
             read_from: self.acks.acked_to(),

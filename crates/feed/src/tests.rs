@@ -68,7 +68,7 @@ struct Shard {
     backlog: Rc<CatchUpReadBudget>,
     newest: Rc<Newest>,
     feeds: Vec<Rc<Feed>>,
-    seats: Vec<ConsumerHandle>,
+    handles: Vec<ConsumerHandle>,
 }
 
 impl Shard {
@@ -78,7 +78,7 @@ impl Shard {
             backlog: Rc::new(CatchUpReadBudget::new(bytes_max)),
             newest: Rc::new(Newest::new(bytes_max)),
             feeds: Vec::new(),
-            seats: Vec::new(),
+            handles: Vec::new(),
         };
         for number in 0..topics {
             let topic = TopicId {
@@ -102,7 +102,7 @@ impl Shard {
                 shard: ShardId(0),
                 number,
             };
-            let lease = CursorHandoff {
+            let handoff = CursorHandoff {
                 slot: None,
                 acks: AckState::default(),
                 read_from: Ordinal(0),
@@ -111,15 +111,15 @@ impl Shard {
             };
             let permits = i64::MAX / 2;
             shard
-                .seats
-                .push(feed.join(connection, (0, ConsumerKey(number)), lease, permits, None));
+                .handles
+                .push(feed.join(connection, (0, ConsumerKey(number)), handoff, permits, None));
             shard.feeds.push(feed);
         }
         shard
     }
 
     fn next(&self, topic: usize) -> Ordinal {
-        self.seats[topic].with(|listener| listener.next).unwrap()
+        self.handles[topic].with(|consumer| consumer.next).unwrap()
     }
 
     /// Answers the read that was asked for first.
@@ -162,7 +162,7 @@ impl Shard {
     fn serve(&self, topics: std::ops::Range<usize>, bytes_max: usize) {
         for _ in 0..1_000_000 {
             for topic in topics.clone() {
-                self.seats[topic].group().fill(&mut Socket(3));
+                self.handles[topic].group().fill(&mut Socket(3));
                 assert!(self.backlog.used() <= bytes_max, "{} bytes", self.backlog.used());
             }
             let is_answered = self.answer_one();
@@ -182,7 +182,7 @@ impl Shard {
 }
 
 #[test]
-fn a_hundred_cold_listeners_stay_within_the_account() {
+fn a_hundred_cold_consumers_stay_within_the_account() {
     let bytes_max = 8 << 20;
     let shard = Shard::new(100, bytes_max);
     // What entries weigh besides their bytes was not foreseen; here that is less than an entry for each read.
@@ -199,29 +199,29 @@ fn who_takes_nothing_does_not_hold_up_others() {
     let shard = Shard::new(60, bytes_max);
     // The first fifty ask, get their pages and never take any of it.
     for topic in 0..50 {
-        shard.seats[topic].group().fill(&mut Socket(1));
+        shard.handles[topic].group().fill(&mut Socket(1));
     }
     shard.serve(50..60, bytes_max + 100 * ENTRY_BYTES);
     // What they hold goes with them.
     let Shard {
         backlog,
         feeds,
-        seats,
+        handles,
         ..
     } = shard;
-    seats.into_iter().for_each(|handle| drop(handle.leave()));
+    handles.into_iter().for_each(|handle| drop(handle.leave()));
     drop(feeds);
     assert_eq!((backlog.used(), backlog.holders().len()), (0, 0));
 }
 
 #[test]
-fn one_listener_finds_the_next_pages_on_their_way() {
+fn one_consumer_finds_the_next_pages_on_their_way() {
     let shard = Shard::new(1, 64 << 20);
     let asked_for = || -> Vec<u64> {
         let reads = shard.host.reads.borrow();
         reads.iter().map(|(_, from, ..)| from.0).collect()
     };
-    shard.seats[0].group().fill(&mut Socket(1));
+    shard.handles[0].group().fill(&mut Socket(1));
     assert_eq!(asked_for(), [0]);
     assert!(shard.answer_one());
     // The two pages after it are asked for before a consumer is there, and a further one as soon as the first of them is entered.
@@ -229,10 +229,10 @@ fn one_listener_finds_the_next_pages_on_their_way() {
     assert_eq!(asked_for(), [page, page + ahead]);
     // They may come in any order.
     assert!(shard.answer(1));
-    shard.seats[0].group().fill(&mut Socket(page as usize));
+    shard.handles[0].group().fill(&mut Socket(page as usize));
     assert!(shard.answer_one());
     assert!(asked_for().is_empty());
-    shard.seats[0].group().fill(&mut Socket(ahead as usize + 1));
+    shard.handles[0].group().fill(&mut Socket(ahead as usize + 1));
     assert_eq!(shard.next(0), Ordinal(page + ahead + 1));
     // Behind that is the tail.
     assert_eq!(asked_for(), [page + 2 * ahead]);
@@ -242,7 +242,7 @@ fn one_listener_finds_the_next_pages_on_their_way() {
 #[test]
 fn what_a_page_could_not_hold_is_asked_for() {
     let shard = Shard::new(1, 64 << 20);
-    shard.seats[0].group().fill(&mut Socket(1));
+    shard.handles[0].group().fill(&mut Socket(1));
     assert!(shard.answer_one());
     // The first of two pages ahead brings less than was hoped.
     let ahead = {
@@ -253,7 +253,7 @@ fn what_a_page_could_not_hold_is_asked_for() {
     };
     let page = (READ_BYTES / 20_160) as usize;
     assert!(shard.answer_one() && shard.answer_one());
-    shard.seats[0].group().fill(&mut Socket(page + 20));
+    shard.handles[0].group().fill(&mut Socket(page + 20));
     assert_eq!(shard.next(0), Ordinal(page as u64 + 10));
     // No more than the gap.
     let (_, from, entries_max, _) = shard.host.reads.borrow()[0];
@@ -265,7 +265,7 @@ fn what_a_page_could_not_hold_is_asked_for() {
 fn a_failed_read_is_tried_again_more_and_more_seldom() {
     let shard = Shard::new(1, 1 << 20);
     let feed = &shard.feeds[0];
-    shard.seats[0].group().fill(&mut Socket(1));
+    shard.handles[0].group().fill(&mut Socket(1));
     for _ in 0..3 {
         assert!(shard.host.reads.borrow_mut().pop_front().is_some());
         feed.on_read_failed(Ordinal(0));
@@ -285,7 +285,7 @@ fn a_failed_read_is_tried_again_more_and_more_seldom() {
 }
 
 #[test]
-fn a_feed_whose_listeners_left_with_unreported_progress_is_gone_with_what_it_had() {
+fn a_feed_whose_consumers_left_with_unreported_progress_is_gone_with_what_it_had() {
     let shard = Shard::new(1, 64 << 20);
     for at in ENTRIES..ENTRIES + 10 {
         shard.feeds[0].on_appended(vec![entry(at, ENTRY_BYTES)]);
@@ -294,15 +294,15 @@ fn a_feed_whose_listeners_left_with_unreported_progress_is_gone_with_what_it_had
     let Shard {
         newest,
         mut feeds,
-        mut seats,
+        mut handles,
         ..
     } = shard;
-    let (feed, handle) = (feeds.remove(0), seats.remove(0));
+    let (feed, handle) = (feeds.remove(0), handles.remove(0));
     handle.skip_to(Ordinal(ENTRIES));
     assert_eq!(feed.dirty.borrow().len(), 1);
     // Its topic's home closes the feed before the progress is reported.
-    let lease = handle.leave().unwrap();
-    assert_eq!(lease.acks.acked_to(), Ordinal(ENTRIES));
+    let handoff = handle.leave().unwrap();
+    assert_eq!(handoff.acks.acked_to(), Ordinal(ENTRIES));
     drop(feed);
     assert_eq!(newest.used(), 0);
 }

@@ -81,7 +81,7 @@ pub(super) fn summary(
     for cursor in &subscription.cursors {
         let acks = live.acks(cursor);
         summary.cursor_bytes += size_of::<AckState>() as u64 + u64::from(acks.holes) * RANGE_BYTES;
-        if cursor.lent_to.is_none() {
+        if cursor.handed_over_to.is_none() {
             let is_kept = cursor
                 .member
                 .as_ref()
@@ -163,7 +163,7 @@ impl<'a> Rows<'a> {
     fn row(&self, cursor: &CursorFigures) -> BroadcastConsumer {
         let acks = self.live.acks(cursor);
         let listener = self.live.of(cursor);
-        let consumer = cursor.lent_to.and_then(|key| self.consumers.get(&key));
+        let consumer = cursor.handed_over_to.and_then(|key| self.consumers.get(&key));
         let member = cursor.member.as_ref();
         let absent_ms = member
             .and_then(|member| member.absent_since_ms)
@@ -171,7 +171,7 @@ impl<'a> Rows<'a> {
         let counts = member.map(|member| member.counts).unwrap_or_default();
         BroadcastConsumer {
             consumer_name: member.map(|member| member.name.to_string()).unwrap_or_default(),
-            connected: cursor.lent_to.is_some(),
+            connected: cursor.handed_over_to.is_some(),
             durable: member.is_some_and(|member| member.is_named),
             mark_delete_position: mark_delete_text(&self.topic.log, acks.acked_to),
             increment: self.lowest.count_to(acks.acked_to),
@@ -186,7 +186,9 @@ impl<'a> Rows<'a> {
             entries_skipped_total: counts.entries_skipped,
             takeovers_total: counts.takeovers,
             takeovers_refused_total: counts.takeovers_refused,
-            absent_seconds: absent_ms.filter(|_| cursor.lent_to.is_none()).map(|ms| ms / 1000),
+            absent_seconds: absent_ms
+                .filter(|_| cursor.handed_over_to.is_none())
+                .map(|ms| ms / 1000),
         }
     }
 }

@@ -29,7 +29,7 @@ impl Live {
 
     /// The stream consumer that has a cursor.
     pub(super) fn of(&self, cursor: &CursorFigures) -> Option<&StreamConsumerFigures> {
-        self.get(cursor.lent_to?)
+        self.get(cursor.handed_over_to?)
     }
 
     /// What is known best of a cursor's acknowledgements.
@@ -48,11 +48,11 @@ impl Backend {
         let figures = self
             .at_any_home(name, move |topic| async move { Ok(topic.figures(wanted)) })
             .await?;
-        let is_lent = |cursor: &CursorFigures| cursor.lent_to.is_some();
+        let is_handed_over = |cursor: &CursorFigures| cursor.handed_over_to.is_some();
         if !figures
             .subscriptions
             .iter()
-            .any(|subscription| subscription.cursors.iter().any(is_lent))
+            .any(|subscription| subscription.cursors.iter().any(is_handed_over))
         {
             return Ok((figures, Live::default()));
         }

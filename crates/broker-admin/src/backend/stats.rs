@@ -305,7 +305,10 @@ impl Assembly<'_> {
             return subscription.consumers.iter().map(row).collect();
         }
         let slowest = slowest(subscription, self.live, BROADCAST_ROWS);
-        let keys: HashSet<ConsumerKey> = slowest.iter().filter_map(|cursor| cursor.lent_to).collect();
+        let keys: HashSet<ConsumerKey> = slowest
+            .iter()
+            .filter_map(|cursor| cursor.handed_over_to)
+            .collect();
         let mut rows: HashMap<ConsumerKey, &ConsumerFigures> = HashMap::new();
         rows.extend(
             subscription
@@ -316,7 +319,7 @@ impl Assembly<'_> {
         );
         slowest
             .iter()
-            .filter_map(|cursor| Some(row(rows.get(&cursor.lent_to?)?)))
+            .filter_map(|cursor| Some(row(rows.get(&cursor.handed_over_to?)?)))
             .collect()
     }
 

@@ -89,8 +89,8 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
 
 pub(super) fn stream_consumers(feed: &Feed, with_ranges: bool) -> Vec<StreamConsumerFigures> {
     let (mut found, tail) = (Vec::new(), feed.tail());
-    feed.for_each_listener(|_, listener| {
-        found.push(StreamConsumerFigures::of(listener, tail, with_ranges));
+    feed.for_each_consumer(|_, consumer| {
+        found.push(StreamConsumerFigures::of(consumer, tail, with_ranges));
     });
     found
 }

@@ -146,13 +146,16 @@ pub(crate) enum HomeMessage {
     /// A consumer left; its cursor comes home if it had it.
     Detach {
         key: ConsumerKey,
-        lease: Option<CursorHandoff>,
+        handoff: Option<CursorHandoff>,
     },
     /// A consumer stays attached but gave its cursor back.
-    Returned { key: ConsumerKey, lease: CursorHandoff },
+    Returned {
+        key: ConsumerKey,
+        handoff: CursorHandoff,
+    },
     /// More permits for a consumer of a dispatched subscription.
     Flow { key: ConsumerKey, permits: u32 },
-    /// Acknowledgements that the shard could not apply itself: the cursor is not leased to that consumer.
+    /// Acknowledgements that the shard could not apply itself: the cursor is not handed over to that consumer.
     Ack {
         key: ConsumerKey,
         acks: Vec<OwnedAck>,
@@ -192,7 +195,7 @@ pub(crate) enum FeedMessage {
         connection: ConnectionId,
         consumer_id: u64,
         key: ConsumerKey,
-        lease: CursorHandoff,
+        handoff: CursorHandoff,
         seed: FeedSeed,
     },
     /// A consumer here no longer listens.

@@ -104,7 +104,7 @@ impl Feeds {
         look: impl Fn(&AckState) -> R,
     ) -> Option<R> {
         let mut found = None;
-        self.get(topic)?.for_each_listener(|_, consumer| {
+        self.get(topic)?.for_each_consumer(|_, consumer| {
             if consumer.key == key {
                 found = Some(look(&consumer.acks));
             }
@@ -125,10 +125,10 @@ impl Feeds {
                 connection,
                 consumer_id,
                 key,
-                lease,
+                handoff,
                 seed: _,
             } => {
-                let handle = feed.join(connection, (consumer_id, key), lease, 0, None);
+                let handle = feed.join(connection, (consumer_id, key), handoff, 0, None);
                 let refused = match self.connections.get(connection) {
                     Some(connection) => connection.activate(consumer_id, key, handle).err(),
                     None => Some(handle),
@@ -183,8 +183,8 @@ impl Feeds {
 
     /// Sends the cursor of a stream consumer that stays attached home, if it has it.
     fn give_back(&self, topic: TopicId, key: ConsumerKey, handle: Option<ConsumerHandle>) {
-        if let Some(lease) = handle.and_then(ConsumerHandle::leave) {
-            self.cx.send_home(topic, HomeMessage::Returned { key, lease });
+        if let Some(handoff) = handle.and_then(ConsumerHandle::leave) {
+            self.cx.send_home(topic, HomeMessage::Returned { key, handoff });
         }
     }
 

@@ -169,8 +169,8 @@ impl Shard {
     }
 
     /// A consumer left; its cursor goes home if it had it.
-    pub fn detach(&self, topic: TopicId, key: ConsumerKey, lease: Option<CursorHandoff>) {
-        self.cx.send_home(topic, HomeMessage::Detach { key, lease });
+    pub fn detach(&self, topic: TopicId, key: ConsumerKey, handoff: Option<CursorHandoff>) {
+        self.cx.send_home(topic, HomeMessage::Detach { key, handoff });
     }
 
     /// More permits for a consumer of a dispatched subscription.

@@ -183,7 +183,7 @@ async fn waits_until_it_is_skipped(kind: SubscriptionType) {
 }
 
 #[tokio::test]
-async fn a_listener_waits_before_damage_until_it_is_skipped() {
+async fn a_stream_consumer_waits_before_damage_until_it_is_skipped() {
     waits_until_it_is_skipped(SubscriptionType::Exclusive).await;
 }
 
@@ -237,7 +237,7 @@ async fn is_moved_past(range: Range<usize>, kind: SubscriptionType, broadcast: b
 }
 
 #[tokio::test]
-async fn the_policy_moves_a_listener_past_damage() {
+async fn the_policy_moves_a_stream_consumer_past_damage() {
     for range in [0..1, 3..6, 9..10] {
         is_moved_past(range, SubscriptionType::Exclusive, false).await;
     }

@@ -35,7 +35,7 @@ async fn a_cursor_that_is_not_stored_is_moved_while_its_consumer_waits_to_be_the
     }
     let figures = bench.figures(&name).await;
     assert!(
-        figures.subscriptions[0].cursors[0].lent_to.is_none(),
+        figures.subscriptions[0].cursors[0].handed_over_to.is_none(),
         "it was at home"
     );
 }

@@ -57,7 +57,7 @@ impl Topic {
     /// # Errors
     /// As for [`commit_cursors`](Self::commit_cursors).
     pub(crate) async fn settle(&self) -> Result<(), CursorError> {
-        self.hear_listeners().await;
+        self.hear_progress().await;
         self.commit_cursors().await.map_err(CursorError::Storage)
     }
 

@@ -79,9 +79,9 @@ impl Attached {
         cx: &TopicContext,
         stored: &mut Stored,
         key: ConsumerKey,
-        lease: Option<CursorHandoff>,
+        handoff: Option<CursorHandoff>,
     ) -> bool {
-        if lease.is_none() && self.is_cursor_on_its_way(key) {
+        if handoff.is_none() && self.is_cursor_on_its_way(key) {
             return false; // Sent to it while it left: it comes back from its shard, and the consumer is gone then.
         }
         let Some(consumer) = self.consumers.remove(&key) else {
@@ -91,8 +91,8 @@ impl Attached {
             // Most topics have few, and then none for long.
             self.consumers.shrink_to_fit();
         }
-        if let Some(lease) = lease {
-            self.take_home(cx, stored, &consumer, key, lease);
+        if let Some(handoff) = handoff {
+            self.take_home(cx, stored, &consumer, key, handoff);
         }
         let Some(subscription) = self.subscriptions.get_mut(&consumer.subscription) else {
             return false;
@@ -109,20 +109,20 @@ impl Attached {
         cx: &TopicContext,
         stored: &mut Stored,
         key: ConsumerKey,
-        lease: CursorHandoff,
+        handoff: CursorHandoff,
     ) -> bool {
         if self
             .consumers
             .get(&key)
             .is_some_and(|consumer| consumer.is_leaving)
         {
-            return self.detach(cx, stored, key, Some(lease));
+            return self.detach(cx, stored, key, Some(handoff));
         }
         let Some(mut consumer) = self.consumers.remove(&key) else {
             return false;
         };
-        consumer.activity.add(&lease.activity);
-        self.take_home(cx, stored, &consumer, key, lease);
+        consumer.activity.add(&handoff.activity);
+        self.take_home(cx, stored, &consumer, key, handoff);
         let name = consumer.subscription.clone();
         self.consumers.insert(key, consumer);
         self.choose_active(cx, &name);
@@ -198,20 +198,20 @@ impl Attached {
         stored: &mut Stored,
         consumer: &Consumer,
         key: ConsumerKey,
-        lease: CursorHandoff,
+        handoff: CursorHandoff,
     ) {
         self.links.returned(cx, consumer.connection.shard);
-        self.sent.add(lease.activity.sent);
+        self.sent.add(handoff.activity.sent);
         let Some(subscription) = self.subscriptions.get_mut(&consumer.subscription) else {
             return;
         };
-        subscription.activity.add(&lease.activity);
-        let Some(cursor) = subscription.lent_to(key, &consumer.name) else {
+        subscription.activity.add(&handoff.activity);
+        let Some(cursor) = subscription.handed_over_to(key, &consumer.name) else {
             return;
         };
-        cursor.place = CursorPlace::Home(lease.acks.clone());
-        if let Some(slot) = lease.slot {
-            stored.change_cursors(cx, |cursors| cursors.moved(slot, &lease.acks));
+        cursor.place = CursorPlace::Home(handoff.acks.clone());
+        if let Some(slot) = handoff.slot {
+            stored.change_cursors(cx, |cursors| cursors.moved(slot, &handoff.acks));
         }
     }
 
@@ -247,8 +247,8 @@ impl Attached {
 
 impl Topic {
     /// A consumer left; its cursor comes along if it had it.
-    pub(super) fn on_detach(&self, key: ConsumerKey, lease: Option<CursorHandoff>) {
-        if self.with_attached(|attached, cx, stored| attached.detach(cx, stored, key, lease)) {
+    pub(super) fn on_detach(&self, key: ConsumerKey, handoff: Option<CursorHandoff>) {
+        if self.with_attached(|attached, cx, stored| attached.detach(cx, stored, key, handoff)) {
             self.start_commit();
         }
     }

@@ -110,7 +110,7 @@ impl TopicContext {
     }
 
     /// What a stream consumer has acknowledged; `None` when it is gone.
-    pub(super) async fn listener_acks(&self, handed_over: HandedOver) -> Option<AckState> {
+    pub(super) async fn stream_consumer_acks(&self, handed_over: HandedOver) -> Option<AckState> {
         let ask = |answer| Ask::Acks {
             topic: self.id,
             key: handed_over.key,

@@ -1,4 +1,4 @@
-//! What arrives at a topic's home about cursors: progress of handed over ones, and what the lender's shard could not apply.
+//! What arrives at a topic's home about cursors: progress of handed over ones, and what the consumer's shard could not apply.
 
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::QueueError;

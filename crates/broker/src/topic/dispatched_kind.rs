@@ -109,7 +109,7 @@ impl Kind for DispatchedBody {
         figures.dispatch = Some(self.dispatcher.stats(view.end));
         figures.key_shared_mode = self.dispatcher.key_shared_mode();
         figures.cursors.push(CursorFigures {
-            lent_to: None,
+            handed_over_to: None,
             acks: view.acks(self.dispatcher.acks()),
             advanced: view.advanced(self.slot),
             member: None,

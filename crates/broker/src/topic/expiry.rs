@@ -101,7 +101,7 @@ impl Topic {
         }
         if let Some((handed_over, known)) = asked {
             // What a stream consumer acknowledged in the last second is not known here.
-            let acks = self.cx.listener_acks(handed_over).await;
+            let acks = self.cx.stream_consumer_acks(handed_over).await;
             count += acks.map_or(known, |acks| acks.backlog(to));
         }
         self.skip_to(name, to)?;

@@ -165,7 +165,7 @@ impl Attached {
         let Body::Stream(cursor) = &mut subscription.body else {
             return;
         };
-        let Some(lease) = cursor.hand_over(chosen, connection, consumer_id, durable) else {
+        let Some(handoff) = cursor.hand_over(chosen, connection, consumer_id, durable) else {
             return;
         };
         self.links.hand_over(cx, &stored.log, connection.shard);
@@ -176,7 +176,7 @@ impl Attached {
                 connection,
                 consumer_id,
                 key: chosen,
-                lease,
+                handoff,
                 seed,
             },
         );

@@ -177,7 +177,7 @@ pub struct ConsumerFigures {
 #[derive(Clone, Debug)]
 pub struct CursorFigures {
     /// The stream consumer it is handed over to, which may be further.
-    pub lent_to: Option<ConsumerKey>,
+    pub handed_over_to: Option<ConsumerKey>,
     /// What it has acknowledged.
     pub acks: AckFigures,
     /// When its mark-delete position last moved, as far as is known at home.
@@ -264,15 +264,15 @@ fn stored_bytes(acks: &AckState) -> u64 {
 
 impl StreamConsumerFigures {
     /// The figures of a stream consumer on a topic that ends at `end`.
-    pub(crate) fn of(listener: &StreamConsumer, end: Ordinal, with_ranges: bool) -> Self {
+    pub(crate) fn of(consumer: &StreamConsumer, end: Ordinal, with_ranges: bool) -> Self {
         Self {
-            key: listener.key,
-            acks: AckFigures::of(&listener.acks, end, with_ranges),
-            next: listener.next,
-            unacked: listener.acks.backlog(listener.next),
-            permits: listener.permits,
-            flow_at_ms: u64::from(listener.flow_at_s) * 1000,
-            activity: listener.activity.in_messages(),
+            key: consumer.key,
+            acks: AckFigures::of(&consumer.acks, end, with_ranges),
+            next: consumer.next,
+            unacked: consumer.acks.backlog(consumer.next),
+            permits: consumer.permits,
+            flow_at_ms: u64::from(consumer.flow_at_s) * 1000,
+            activity: consumer.activity.in_messages(),
         }
     }
 }
@@ -420,7 +420,7 @@ impl FiguresView<'_> {
         };
         let acks = cursor.known(self.cursors);
         CursorFigures {
-            lent_to: cursor.handed_over().map(|handed_over| handed_over.key),
+            handed_over_to: cursor.handed_over().map(|handed_over| handed_over.key),
             acks: acks.map_or_else(unknown, |acks| self.acks(acks)),
             advanced: self.advanced(cursor.slot),
             member,

@@ -159,7 +159,7 @@ impl Attached {
     }
 }
 
-/// Whether `count` seats are all that a limit allows; 0 is no limit.
+/// Whether `count` are all that a limit allows; 0 is no limit.
 fn is_taken(limit: u32, count: usize) -> bool {
     limit > 0 && count >= limit as usize
 }

@@ -135,7 +135,7 @@ impl Topic {
             subscription.body.kind().lowest(&state.stored.cursors, end)
         };
         Ok(match handed_over {
-            Some(handed_over) => self.cx.listener_acks(handed_over).await.unwrap_or(known),
+            Some(handed_over) => self.cx.stream_consumer_acks(handed_over).await.unwrap_or(known),
             None => known,
         })
     }

@@ -211,9 +211,9 @@ impl Topic {
                 self.state.borrow_mut().stored.on_progress(&self.cx, progress);
                 self.start_commit();
             }
-            HomeMessage::Detach { key, lease } => self.on_detach(key, lease),
-            HomeMessage::Returned { key, lease } => {
-                if self.with_attached(|attached, cx, stored| attached.take_back(cx, stored, key, lease)) {
+            HomeMessage::Detach { key, handoff } => self.on_detach(key, handoff),
+            HomeMessage::Returned { key, handoff } => {
+                if self.with_attached(|attached, cx, stored| attached.take_back(cx, stored, key, handoff)) {
                     self.start_commit();
                 }
             }

@@ -7,7 +7,7 @@
 //! What is handed out counts as unwritten as that of stored topics does; it cannot be read again, so while there is too much of
 //! it messages are dropped, and a connection that takes nothing then is closed.
 //!
-//! Always true: a subscription of such a topic has a [`Sharing`] while it has consumers, and never lends its cursor.
+//! Always true: a subscription of such a topic has a [`Sharing`] while it has consumers, and never hands its cursor over.
 
 use std::collections::HashMap;
 use std::sync::Arc;

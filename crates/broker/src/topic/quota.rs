@@ -114,7 +114,7 @@ impl Topic {
         if self.cx.is_non_persistent() || self.measure().await.is_empty() {
             return Vec::new();
         }
-        self.hear_listeners().await;
+        self.hear_progress().await;
         self.measure().await
     }
 
@@ -213,7 +213,7 @@ impl Topic {
     }
 
     /// Resolves when what stream consumers and dispatchers have acknowledged until now is known here.
-    pub(super) async fn hear_listeners(&self) {
+    pub(super) async fn hear_progress(&self) {
         if self.with_attached(super::Attached::flush_all) {
             self.start_commit();
         }

@@ -159,7 +159,7 @@ impl Attaches for Cursor {
         }
         let (request, durable) = (joining.request, joining.number.is_some());
         match self.hand_over(joining.key, request.connection, request.consumer_id, durable) {
-            Some(lease) => Ok(Joined::Listens(lease)),
+            Some(handoff) => Ok(Joined::Listens(handoff)),
             None if is_failover => Ok(Joined::Waits),
             None => Err(SubscribeError::Busy(
                 "subscription is being handed over".to_owned(),

@@ -163,11 +163,11 @@ impl Topic {
     /// Takes back what a request was given that could not be made durable: the consumer, the place of its name if that was
     /// new, and the subscription if that was.
     fn give_back(&self, request: &SubscribeRequest, done: Subscribed, had_place: bool) {
-        let lease = match done.attach {
-            Attach::Listen(lease) => Some(lease),
+        let handoff = match done.attach {
+            Attach::Listen(handoff) => Some(handoff),
             Attach::Dormant | Attach::Dispatched => None,
         };
-        self.on_detach(done.key, lease);
+        self.on_detach(done.key, handoff);
         self.with_attached(|attached, cx, stored| {
             attached.forget_unfinished(cx, stored, &request.subscription);
         });
@@ -333,9 +333,9 @@ impl Attached {
                 let leaving = self.close_and_wait(cx, old);
                 return Ok(Step::Wait(leaving.into_iter().collect()));
             }
-            Joined::Listens(lease) => {
+            Joined::Listens(handoff) => {
                 self.links.hand_over(cx, &stored.log, request.connection.shard);
-                (Attach::Listen(lease), is_chosen.then_some(true))
+                (Attach::Listen(handoff), is_chosen.then_some(true))
             }
             Joined::Waits => (Attach::Dormant, (!is_chosen).then_some(false)),
             Joined::Dispatched if kind == SubscriptionType::Failover => (Attach::Dispatched, Some(is_chosen)),

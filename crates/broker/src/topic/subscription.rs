@@ -179,7 +179,7 @@ impl Subscription {
     }
 
     /// The cursor that is handed over to this consumer.
-    pub(crate) fn lent_to(&mut self, key: ConsumerKey, name: &Arc<str>) -> Option<&mut Cursor> {
+    pub(crate) fn handed_over_to(&mut self, key: ConsumerKey, name: &Arc<str>) -> Option<&mut Cursor> {
         let cursor = match &mut self.body {
             Body::Stream(cursor) => cursor,
             Body::Broadcast(body) => &mut body.members.get_mut(name)?.cursor,

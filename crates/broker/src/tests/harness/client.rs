@@ -185,9 +185,9 @@ impl Client {
         let connection = self.connection.borrow().unwrap();
         let topic = done.seed.topic;
         let handle = match done.attach {
-            Attach::Listen(lease) => {
+            Attach::Listen(handoff) => {
                 let feed = self.shard.feeds.open(&done.seed);
-                let handle = feed.join(connection, (7, done.key), lease, 0, None);
+                let handle = feed.join(connection, (7, done.key), handoff, 0, None);
                 handle.flow(100);
                 Some(handle)
             }
