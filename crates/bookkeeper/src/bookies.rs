@@ -4,7 +4,6 @@
 //! failed is in quarantine for a while: it gets nothing new unless there are too few others.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,11 +80,10 @@ impl Directory {
         }
     }
 
-    /// Where the bookie listens. Looks the host up, which may take a moment.
-    pub(crate) fn address(&self, bookie: &BookieId) -> Option<SocketAddr> {
+    /// Where the bookie listens: `host:port`, as far as is known.
+    pub(crate) fn address(&self, bookie: &BookieId) -> String {
         let address = self.lock().addresses.get(bookie).cloned();
-        let address = address.unwrap_or_else(|| bookie.as_str().to_owned());
-        address.to_socket_addrs().ok()?.next()
+        address.unwrap_or_else(|| bookie.as_str().to_owned())
     }
 
     /// How many take writes.
@@ -173,11 +171,16 @@ mod tests {
             ],
         );
         assert_eq!(directory.count(), 2);
-        let port = |name| directory.address(&BookieId::new(name)).unwrap().port();
-        assert_eq!(
-            (port("one"), port("127.0.0.1:7"), port("127.0.0.1:8")),
-            (23_181, 7, 8)
-        );
+        let address = |name| directory.address(&BookieId::new(name));
+        for (name, expected) in [
+            ("one", "127.0.0.1:23181"),
+            ("127.0.0.1:7", "127.0.0.1:7"),
+            ("127.0.0.1:8", "127.0.0.1:8"),
+            // Never heard of.
+            ("127.0.0.1:9", "127.0.0.1:9"),
+        ] {
+            assert_eq!(address(name), expected);
+        }
     }
 
     #[test]

@@ -138,7 +138,8 @@ fn too_few_bookies_end_the_writer_and_not_the_engine() {
         append(&*writer, 5..6);
         let tail = tail_at(&*writer, u64::MAX).await;
         assert_eq!(tail.durable, 5);
-        assert!(tail.failed.unwrap().is_transient());
+        let failed = tail.failed.unwrap();
+        assert!(failed.is_transient() && !failed.is_fenced(), "{failed}");
         let late = writer.append(payload(6));
         assert!(
             matches!(&late, Err(error @ AppendError::GivenUp { .. }) if error.is_transient()),
@@ -172,7 +173,9 @@ fn a_writer_that_another_engine_recovered_confirms_nothing_more() {
         assert_eq!(sealed.entry_count, 10);
         append(&*writer, 10..12);
         let tail = tail_at(&*writer, u64::MAX).await;
-        assert!(tail.failed.is_some() && tail.durable == 10, "{tail:?}");
+        let failed = tail.failed.unwrap();
+        assert!(failed.is_fenced() && !failed.is_transient(), "{failed}");
+        assert_eq!(tail.durable, 10);
         assert!(matches!(
             writer.append(payload(12)),
             Err(AppendError::Fenced { .. })

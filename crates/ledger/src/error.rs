@@ -12,33 +12,49 @@ pub struct StorageFault {
     pub what: String,
     /// The system's answer.
     pub cause: String,
-    is_transient: bool,
+    kind: FaultKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultKind {
+    Final,
+    Transient,
+    Fenced,
 }
 
 impl StorageFault {
     /// A fault met while doing `what`: a device or an engine that should not be written to any more.
     pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
-        Self::with(what.into(), cause.to_string(), false)
+        Self::with(what.into(), cause.to_string(), FaultKind::Final)
     }
 
     /// A refusal met while doing `what`, for want of something that others will give back: room, files, memory.
     pub fn transient(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
-        Self::with(what.into(), cause.to_string(), true)
+        Self::with(what.into(), cause.to_string(), FaultKind::Transient)
     }
 
-    fn with(what: String, cause: String, is_transient: bool) -> Arc<Self> {
-        Arc::new(Self {
-            what,
-            cause,
-            is_transient,
-        })
+    /// What was being done, `what`, is another one's now: it recovered or deleted the ledger.
+    pub fn fenced(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
+        Self::with(what.into(), cause.to_string(), FaultKind::Fenced)
+    }
+
+    fn with(what: String, cause: String, kind: FaultKind) -> Arc<Self> {
+        Arc::new(Self { what, cause, kind })
     }
 
     /// Whether the engine goes on: what failed may be begun anew (a ledger recovered, another one made) and works once the
-    /// cause is gone. Otherwise the engine takes no more writes until it is opened again.
+    /// cause is gone. Otherwise the engine takes no more writes until it is opened again, or [the ledger has another
+    /// owner](Self::is_fenced).
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.is_transient
+        self.kind == FaultKind::Transient
+    }
+
+    /// Whether another one took the ledger. The engine goes on, and so would a recovery; but who begins one without asking first
+    /// whose the ledger is now takes it away from its owner.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.kind == FaultKind::Fenced
     }
 }
 

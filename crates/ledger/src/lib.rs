@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -65,6 +66,22 @@ pub struct CreateOptions {
     pub durability: Durability,
     /// Its appends are not urgent: an engine need not hold up other work for them.
     pub is_background: bool,
+    /// On how many machines entries are kept; `None`: as the engine's settings say. An engine of one machine keeps one copy.
+    pub replication: Option<Replication>,
+    /// What is to be found with the ledger in the metadata of a cluster, for people and for other programs. An engine of one machine
+    /// has no such place and leaves it out.
+    pub custom: BTreeMap<String, Bytes>,
+}
+
+/// On how many machines entries are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replication {
+    /// Machines that share the ledger's entries among them.
+    pub ensemble: usize,
+    /// Copies of each entry.
+    pub write_quorum: usize,
+    /// Copies that are there when an entry counts as durable.
+    pub ack_quorum: usize,
 }
 
 /// How far a writer has come. Waiters watch it instead of being called back.
@@ -163,8 +180,14 @@ pub trait LedgerEngine: Send + Sync {
 
     /// Reads entries from `first` on, in order: at least one when `first` exists, then as many as fit in
     /// `entries_max` and `bytes_max`, or fewer of at least 512 KiB together, where the engine has no more of them at
-    /// hand. Works on sealed ledgers and on open ones; of those, an engine shows the durable part, or less of it while the writer
-    /// is in another process. Empty when `first` is at or beyond the readable end.
+    /// hand. Works on sealed ledgers and on open ones. Empty when `first` is at or beyond the readable end.
+    ///
+    /// Of an open ledger an engine shows the durable part, and of one whose writer is in another process a prefix of the durable part
+    /// that may be shorter: an engine of many machines learns how far a writer got from what the writer tells them, and it tells of an
+    /// entry with the next one, or some time later. Asking for more would not help the callers. To show the rest of it a reader would
+    /// have to prove that an entry has its ack quorum, which only fencing the writer does; and who needs every entry is the ledger's
+    /// next owner, which recovers it. Readers beside the writer (of another process) look again, and never see an entry that a
+    /// recovery could take back.
     ///
     /// # Errors
     /// [`ReadError::Damaged`] names the entry whose checksum failed; entries before it are returned by a call

@@ -4,9 +4,18 @@ use std::future::Future;
 use std::io;
 use std::thread::JoinHandle;
 
+use tokio::sync::oneshot;
+
 /// A thread of [`spawn_shard`], to be waited for.
 #[derive(Debug)]
-pub struct ShardThread(Option<JoinHandle<()>>);
+pub struct ShardThread(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
+    thread: JoinHandle<()>,
+    /// Resolves when the thread has nothing left to do but to end.
+    ending: oneshot::Receiver<()>,
+}
 
 impl ShardThread {
     /// Waits until the thread has ended. In a simulated process there is none to wait for: what is left of it runs when the
@@ -15,7 +24,20 @@ impl ShardThread {
     /// # Errors
     /// What it panicked with.
     pub fn join(self) -> std::thread::Result<()> {
-        self.0.map_or(Ok(()), JoinHandle::join)
+        self.0.map_or(Ok(()), |running| running.thread.join())
+    }
+
+    /// As [`join`](Self::join), for tasks: their own thread goes on meanwhile.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    pub async fn joined(self) -> std::thread::Result<()> {
+        let Some(Running { thread, ending }) = self.0 else {
+            return Ok(());
+        };
+        // Nothing is ever sent; that the sender is gone says it.
+        let _ = ending.await;
+        thread.join()
     }
 }
 
@@ -38,11 +60,15 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let (is_ending, ending) = oneshot::channel();
     let thread = std::thread::Builder::new().name(name).spawn(move || {
+        // Dropped last, also when the thread panics.
+        let _is_ending: oneshot::Sender<()> = is_ending;
+        let runtime = runtime;
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, main());
     })?;
-    Ok(ShardThread(Some(thread)))
+    Ok(ShardThread(Some(Running { thread, ending })))
 }
 
 /// Lets the calling thread stand back behind the others of the process when there are not enough processors for all.

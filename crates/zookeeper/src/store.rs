@@ -381,7 +381,7 @@ impl MetadataStore for ZooKeeper {
             let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(thread) = thread {
                 // It ends at once; a panic there was logged.
-                let _ = thread.join();
+                let _ = thread.joined().await;
             }
         })
     }

@@ -40,19 +40,21 @@ use writing::{Handle, Writing};
 
 /// Closed ledgers whose metadata is remembered.
 const REMEMBERED_MAX: usize = 10_000;
+/// What a frame has beside its payload, and some.
+const FRAME_HEAD_MAX: usize = 1 << 10;
 /// How long the metadata store is left alone after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
 
 /// How an engine writes and reads.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of new ledgers.
+    /// Of new ledgers that are not created with another.
     pub quorum: Quorum,
     /// Of new ledgers.
     pub digest: DigestType,
     /// Of new ledgers; Pulsar's is empty.
     pub password: Bytes,
-    /// Stands in the metadata of new ledgers.
+    /// Stands in the metadata of new ledgers, beside what each is created with.
     pub custom: BTreeMap<String, Bytes>,
     /// When a bookie that fails is exchanged.
     pub change: EnsembleChange,
@@ -70,7 +72,8 @@ pub struct Options {
     pub pending_bytes_max: usize,
     /// Bytes that may wait for one bookie; beyond, it counts as failed.
     pub bookie_queue_bytes_max: usize,
-    /// Largest entry. Bookies take frames of 5 MiB unless they are told otherwise.
+    /// Largest entry. Bookies end a connection on a frame above their `nettyMaxFrameSizeBytes`, in which an entry, its header and the
+    /// request have to fit; 5 MiB unless they are told otherwise.
     pub entry_bytes_max: usize,
 }
 
@@ -89,7 +92,7 @@ impl Default for Options {
             quarantine: Duration::from_mins(30),
             pending_bytes_max: 256 << 20,
             bookie_queue_bytes_max: 64 << 20,
-            entry_bytes_max: 5 << 20,
+            entry_bytes_max: (5 << 20) - FRAME_HEAD_MAX,
         }
     }
 }
@@ -202,7 +205,7 @@ impl Inner {
                 Work::Run(work) => spawn_local(work),
                 Work::Connect(bookie, connection) => {
                     let inner = Arc::downgrade(&self);
-                    spawn_local(connection.run(move || inner.upgrade()?.directory.address(&bookie)));
+                    spawn_local(connection.run(move || Some(inner.upgrade()?.directory.address(&bookie))));
                 }
                 Work::End => return,
             }
@@ -297,20 +300,24 @@ impl Inner {
         closed.insert(ledger, metadata);
     }
 
-    async fn create(self: Arc<Self>) -> Result<Arc<dyn LedgerWriter>, CreateError> {
+    async fn create(self: Arc<Self>, create: CreateOptions) -> Result<Arc<dyn LedgerWriter>, CreateError> {
         let fault = |cause: &dyn std::fmt::Display| {
             CreateError::Poisoned(StorageFault::transient("create a ledger", cause))
         };
         let options = &self.options;
-        let ensemble = self
-            .directory
-            .ensemble(options.quorum.ensemble())
-            .ok_or_else(|| {
-                let (wanted, found) = (options.quorum.ensemble(), self.directory.count());
-                fault(&format!("{wanted} bookies are needed, {found} take writes"))
-            })?;
+        let quorum = match create.replication {
+            Some(wanted) => Quorum::new(wanted.ensemble, wanted.write_quorum, wanted.ack_quorum)
+                .map_err(|error| CreateError::Poisoned(StorageFault::new("create a ledger", error)))?,
+            None => options.quorum,
+        };
+        let ensemble = self.directory.ensemble(quorum.ensemble()).ok_or_else(|| {
+            let (wanted, found) = (quorum.ensemble(), self.directory.count());
+            fault(&format!("{wanted} bookies are needed, {found} take writes"))
+        })?;
+        let mut custom = options.custom.clone();
+        custom.extend(create.custom);
         let metadata = LedgerMetadata {
-            quorum: options.quorum,
+            quorum,
             state: State::Open,
             segments: vec![Segment {
                 first: EntryId(0),
@@ -319,7 +326,7 @@ impl Inner {
             digest: options.digest,
             password: options.password.clone(),
             created_ms: i64::try_from(clock::wall_ms()).ok(),
-            custom: options.custom.clone(),
+            custom,
             token: Some(0),
         };
         let ledger = self.store.next_id().await.map_err(|error| fault(&error))?;
@@ -354,12 +361,12 @@ fn shut_down() -> Arc<StorageFault> {
 }
 
 impl LedgerEngine for BookKeeper {
-    fn create(&self, _: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
+    fn create(&self, create: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
         async {
             if let Some(fault) = self.inner.ended() {
                 return Err(CreateError::Poisoned(fault));
             }
-            let created = self.run(Arc::clone(&self.inner).create()).await;
+            let created = self.run(Arc::clone(&self.inner).create(create)).await;
             created.unwrap_or_else(|| Err(CreateError::Poisoned(shut_down())))
         }
         .boxed()
@@ -433,7 +440,7 @@ impl LedgerEngine for BookKeeper {
             let thread = lock(&self.thread).take();
             if let Some(thread) = thread {
                 // It ends at once; a panic there was logged.
-                let _ = thread.join();
+                let _ = thread.joined().await;
             }
         }
         .boxed()

@@ -135,7 +135,7 @@ impl Writing {
             WriterEffect::Failed(error) => {
                 self.release(machine.sizes.drain(..).sum());
                 tracing::warn!(ledger = %self.ledger, %error, "a ledger takes no more entries");
-                let fault = StorageFault::transient("append to a ledger", error);
+                let fault = fault_of(error);
                 self.tail.send_modify(|tail| tail.failed = Some(fault));
                 self.end_with(Err(self.refusal(error)));
             }
@@ -187,12 +187,10 @@ impl Writing {
         let ledger = self.ledger;
         match error {
             WriterError::Fenced => AppendError::Fenced { ledger },
-            WriterError::Unauthorized => {
-                AppendError::Poisoned(StorageFault::new("append to a ledger", error))
-            }
+            WriterError::Unauthorized => AppendError::Poisoned(fault_of(error)),
             WriterError::NotEnoughBookies => AppendError::GivenUp {
                 ledger,
-                fault: StorageFault::transient("append to a ledger", error),
+                fault: fault_of(error),
             },
         }
     }
@@ -235,6 +233,15 @@ impl Writing {
             Some(error) => self.refusal(error),
             None => AppendError::Closed { ledger },
         })
+    }
+}
+
+fn fault_of(error: WriterError) -> Arc<StorageFault> {
+    let what = "append to a ledger";
+    match error {
+        WriterError::Fenced => StorageFault::fenced(what, error),
+        WriterError::Unauthorized => StorageFault::new(what, error),
+        WriterError::NotEnoughBookies => StorageFault::transient(what, error),
     }
 }
 

@@ -10,7 +10,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -123,7 +122,7 @@ impl Connection {
     }
 
     /// Connects when there is something to send, until [`end`](Self::end).
-    pub(crate) async fn run(self, address: impl Fn() -> Option<SocketAddr>) {
+    pub(crate) async fn run(self, address: impl Fn() -> Option<String>) {
         loop {
             self.shared.refuse();
             let (is_ended, is_idle) = {
@@ -152,7 +151,8 @@ impl Connection {
         }
     }
 
-    async fn connect(&self, address: Option<SocketAddr>) -> Option<TcpStream> {
+    /// The time for connecting is for looking the host up as well, which happens beside this thread.
+    async fn connect(&self, address: Option<String>) -> Option<TcpStream> {
         let connecting = TcpStream::connect(address?);
         let stream = tokio::time::timeout(self.shared.limits.connect, connecting).await;
         let stream = stream.ok()?.ok()?;

@@ -91,6 +91,7 @@ impl CursorLog {
                 let options = CreateOptions {
                     durability: Durability::Sync,
                     is_background: true,
+                    ..CreateOptions::default()
                 };
                 Some(Box::pin(async move {
                     RollDone(Done::Created(engine.create(options).await))

@@ -232,7 +232,7 @@ impl ManagedLedger {
             let prepared = async {
                 let options = CreateOptions {
                     durability,
-                    is_background: false,
+                    ..CreateOptions::default()
                 };
                 let writer = engine.create(options).await?;
                 let ledger_id = writer.id().0;

@@ -88,7 +88,7 @@ impl ManagedLedger {
                     engine
                         .create(CreateOptions {
                             durability: options.durability,
-                            is_background: false,
+                            ..CreateOptions::default()
                         })
                         .await?,
                 ),

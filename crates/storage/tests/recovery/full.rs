@@ -136,6 +136,7 @@ fn places_of_consumers_are_stored_while_publishing_is_refused() {
     let places = CreateOptions {
         is_background: true,
         durability: Durability::Sync,
+        ..CreateOptions::default()
     };
     let places = store.manual.run(storage.create(places)).unwrap();
     let large = store.create();
