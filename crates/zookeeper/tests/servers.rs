@@ -1,28 +1,16 @@
-//! The laws of the `metadata` contract on a real ZooKeeper, which `ZOOKEEPER_ADDRESS` names.
+//! The laws of the `metadata` contract on a real ZooKeeper, which `ZOOKEEPER_ADDRESS` names. Run by tests/bookkeeper/run.sh.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_metadata::{Expect, MetadataStore, conformance};
 use pharos_zookeeper::ZooKeeper;
 
-/// The servers, or nothing and a line in the list of tests that did not run.
-fn address() -> Option<String> {
-    let address = std::env::var("ZOOKEEPER_ADDRESS").ok();
-    if address.is_none()
-        && let Some(path) = std::env::var_os("TESTS_NOT_RUN")
-    {
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .unwrap();
-        writeln!(file, "zookeeper: no ZOOKEEPER_ADDRESS").unwrap();
-    }
-    address
+fn address() -> String {
+    std::env::var("ZOOKEEPER_ADDRESS")
+        .expect("no ZOOKEEPER_ADDRESS: this test is run by tests/bookkeeper/run.sh")
 }
 
 async fn fresh(address: &str, root: &str) -> ZooKeeper {
@@ -46,8 +34,9 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
+#[ignore = "needs ZooKeeper: tests/bookkeeper/run.sh"]
 fn zookeeper_keeps_the_laws() {
-    let Some(address) = address() else { return };
+    let address = address();
     run(async {
         let root = format!("laws-{}", std::process::id());
         let store = fresh(&address, &root).await;
@@ -57,8 +46,9 @@ fn zookeeper_keeps_the_laws() {
 }
 
 #[test]
+#[ignore = "needs ZooKeeper: tests/bookkeeper/run.sh"]
 fn sessions_of_zookeeper_keep_the_laws() {
-    let Some(address) = address() else { return };
+    let address = address();
     run(async {
         let root = format!("sessions-{}", std::process::id());
         let store = fresh(&address, &root).await;
@@ -69,8 +59,9 @@ fn sessions_of_zookeeper_keep_the_laws() {
 }
 
 #[test]
+#[ignore = "needs ZooKeeper: tests/bookkeeper/run.sh"]
 fn parents_that_were_made_are_no_keys() {
-    let Some(address) = address() else { return };
+    let address = address();
     run(async {
         let root = format!("parents-{}/below", std::process::id());
         let store = fresh(&address, &root).await;
