@@ -57,7 +57,7 @@ pub use ledger::{
     forget_cursors,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
-pub use offload_garbage::{GARBAGE_PREFIX, Swept, sweep};
+pub use offload_garbage::{GARBAGE_PREFIX, Swept, noted_objects, sweep};
 pub use offload_info::{OffloadInfo, OffloadState, OffloadTargetInfo};
 pub use options::{Options, Retention};
 pub use orphans::{OrphanError, orphans};

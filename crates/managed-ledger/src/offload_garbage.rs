@@ -3,13 +3,13 @@
 //! A managed ledger is deleted in one step, whether or not its object store can be reached at that moment. So a note of its
 //! objects is stored first, under `offload-garbage/`, and [`sweep`] works it off, at the start of a node and after each deletion.
 //!
-//! Always true: a note is stored before the info goes. A crash in between leaves a note of objects that are still owned; the sweep
-//! sees that the info names them, and leaves them alone.
+//! Always true: a note is stored before the info goes. In between it speaks of objects that are still owned; a sweep sees that the info
+//! names them, and leaves them and the note alone: the deletion may go on at that moment, or at the next start.
 
 use std::collections::HashSet;
 
 use bytes::Bytes;
-use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadId};
+use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadId, OffloadedLedger};
 use pharos_metadata::{Expect, MetadataStore, WriteError};
 use prost::Message;
 
@@ -60,6 +60,22 @@ pub(crate) async fn note(
     put.map(drop).map_err(InfoError::Write)
 }
 
+impl Garbage {
+    fn into_rows(self) -> ManagedLedgerInfo {
+        ManagedLedgerInfo {
+            offloads: self.offloads,
+            offload_targets: self.offload_targets,
+            ..ManagedLedgerInfo::default()
+        }
+    }
+}
+
+/// The objects that a stored note condemns unless an info names them; none of what is no note.
+#[must_use]
+pub fn noted_objects(value: &[u8]) -> Vec<OffloadedLedger> {
+    Garbage::decode(value).map_or_else(|_| Vec::new(), |garbage| garbage.into_rows().objects().collect())
+}
+
 /// Deletes the objects of managed ledgers that were deleted. May run at any time; two at once do no harm.
 ///
 /// # Errors
@@ -79,13 +95,13 @@ pub async fn sweep(
             .iter()
             .flat_map(|(info, _)| info.offloads.iter().map(OffloadInfo::id))
             .collect();
-        let rows = ManagedLedgerInfo {
-            offloads: garbage.offloads,
-            offload_targets: garbage.offload_targets,
-            ..ManagedLedgerInfo::default()
-        };
+        let rows = garbage.into_rows();
         let mut is_done = true;
-        for object in rows.objects().filter(|object| !owned.contains(&object.id)) {
+        for object in rows.objects() {
+            if owned.contains(&object.id) {
+                is_done = false;
+                continue;
+            }
             match offloader.delete(object).await {
                 Ok(()) => swept.deleted += 1,
                 Err(error) => {

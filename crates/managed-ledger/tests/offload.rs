@@ -13,10 +13,10 @@ use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::offload::{OffloadPolicy, ReadFirst};
 use pharos_managed_ledger::{
-    INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo, OffloadStatus, OpenMode,
-    Options, ReadError, Retention, orphans, sweep,
+    GARBAGE_PREFIX, INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo,
+    OffloadStatus, OpenMode, Options, ReadError, Retention, orphans, sweep,
 };
-use pharos_metadata::{MatchesLedgers, Memory, MetadataStore};
+use pharos_metadata::{Expect, MatchesLedgers, Memory, MetadataStore};
 use pharos_offload::{Offloader, drivers};
 use pharos_types::{EntryId, LedgerId, Ordinal, Position};
 
@@ -508,6 +508,36 @@ fn kill_at(nth: usize, death: Death) -> bool {
         assert!(world.metadata.list("").await.unwrap().is_empty());
     });
     killed
+}
+
+/// Deletions of other topics sweep too.
+#[test]
+fn a_sweep_in_the_midst_of_a_deletion_forgets_nothing() {
+    let world = World::new();
+    run(async {
+        let mut log = world.open(&Life::immortal()).await;
+        fill(&mut log, 10).await;
+        settle(&mut log, &world.policy(), 2_000).await;
+        log.close().await.unwrap();
+        // The deletion stands still after its first step.
+        let life = Life::mortal(0, Death::After);
+        let engine = life.engine(Arc::new(world.engine.clone()));
+        let metadata = life.metadata(world.metadata.clone());
+        tokio::select! {
+            deleted = pharos_managed_ledger::delete(NAME, engine, &*metadata) => panic!("{deleted:?}"),
+            () = life.ended() => {}
+        }
+        let swept = sweep(&*world.metadata, &*world.offloader).await.unwrap();
+        assert_eq!(swept.deleted, 0, "they are owned");
+        // Its last step.
+        let key = format!("{INFO_PREFIX}{NAME}");
+        world.metadata.delete(&key, Expect::Any).await.unwrap();
+        assert!(!world.objects().is_empty());
+        sweep(&*world.metadata, &*world.offloader).await.unwrap();
+        assert_eq!(world.objects(), BTreeSet::new());
+        let notes = world.metadata.list(GARBAGE_PREFIX).await.unwrap();
+        assert!(notes.is_empty(), "{notes:?}");
+    });
 }
 
 #[test]

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use object_store::aws::{AmazonS3, AmazonS3Builder};
-use object_store::local::LocalFileSystem;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use pharos_ledger::offload::{OffloadError, OffloadTarget};
 
+use crate::folder::Folder;
 use crate::options::{Credentials, Options};
+use crate::store::Place;
 
 /// Amazon S3.
 pub const AWS_S3: &str = "aws-s3";
@@ -68,11 +69,6 @@ fn driver(target: &OffloadTarget) -> Result<Driver, OffloadError> {
     ))
 }
 
-/// Whether it is a folder, where objects carry no user metadata.
-pub(crate) fn is_folder(target: &OffloadTarget) -> bool {
-    matches!(driver(target), Ok(Driver::Folder))
-}
-
 /// Whether new objects may go there.
 pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), OffloadError> {
     match driver(target)? {
@@ -109,18 +105,11 @@ pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), Off
     }
 }
 
-/// The store at a target. May block: makes the folder when it is one.
-pub(crate) fn open(target: &OffloadTarget, options: &Options) -> Result<Arc<dyn ObjectStore>, OffloadError> {
+/// What is at a target. Asks nothing of it yet.
+pub(crate) fn open(target: &OffloadTarget, options: &Options) -> Result<Place, OffloadError> {
     match driver(target)? {
-        Driver::S3 => Ok(Arc::new(open_s3(target, options)?)),
-        Driver::Folder => {
-            let path = folder_of(target)?;
-            std::fs::create_dir_all(&path).map_err(|error| wrong(target, error.to_string()))?;
-            let folder = LocalFileSystem::new_with_prefix(&path);
-            let folder = folder.map_err(|error| wrong(target, error.to_string()))?;
-            // What the folder says is durable must be: the local copy of the ledger goes on its word.
-            Ok(Arc::new(folder.with_fsync(true)))
-        }
+        Driver::S3 => Ok(Place::Objects(Arc::new(open_s3(target, options)?))),
+        Driver::Folder => Ok(Place::Folder(Folder::new(options.fs.clone(), folder_of(target)?))),
     }
 }
 
@@ -174,25 +163,6 @@ pub fn folder_of(target: &OffloadTarget) -> Result<PathBuf, OffloadError> {
             "an absolute path is needed, as file:///…".to_owned(),
         ))
     }
-}
-
-/// Leftovers of a multipart upload to a folder that a crash cut off: they stand beside the file under its name and a number.
-pub(crate) fn remove_staged(target: &OffloadTarget, object: &str) -> Result<(), OffloadError> {
-    let folder = folder_of(target)?;
-    for number in 1u32.. {
-        match std::fs::remove_file(folder.join(format!("{object}#{number}"))) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
-            Err(error) => {
-                return Err(OffloadError::Store {
-                    object: object.to_owned(),
-                    place: target.to_string(),
-                    cause: error.to_string(),
-                });
-            }
-        }
-    }
-    Ok(())
 }
 
 fn fact<'a>(target: &'a OffloadTarget, key: &str) -> Option<&'a str> {

@@ -2,7 +2,7 @@
 //!
 //! - [`mod@format`] is the two objects of a ledger as bytes; no I/O.
 //! - [`Offloader`] uploads block by block, reads ranges through a small buffer, and deletes; on threads of its own.
-//! - [`drivers`] turns a target into an object store.
+//! - [`drivers`] turns a target into an object store; a folder is one of our own, on the file system of `runtime`.
 //!
 //! It does not know managed ledgers: what is offloaded when, and what a crash leaves to be cleaned up, is decided there.
 //!
@@ -38,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 pub mod drivers;
+mod folder;
 pub mod format;
 mod offloader;
 mod options;

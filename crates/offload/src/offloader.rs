@@ -1,10 +1,10 @@
 //! The offloader: the contract over object stores, on threads of its own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pharos_ledger::offload::{
     LedgerOffloader, OffloadError, OffloadId, OffloadSource, OffloadTarget, OffloadedLedger,
@@ -12,7 +12,7 @@ use pharos_ledger::offload::{
 use pharos_ledger::{BoxFuture, ReadEntry};
 use pharos_runtime::Pool;
 use pharos_types::EntryId;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 use crate::drivers;
 use crate::options::Options;
@@ -36,7 +36,55 @@ struct Shared {
     stores: Mutex<HashMap<OffloadTarget, Store>>,
     reads: Reads,
     uploads: Semaphore,
+    attempts: Attempts,
     counters: Counters,
+}
+
+/// The attempts under way. One that was called off ends soon, not at once, and may write something until then.
+#[derive(Default)]
+struct Attempts {
+    running: Mutex<BTreeSet<OffloadId>>,
+    ended: Notify,
+}
+
+/// An attempt under way, until it is dropped.
+struct Attempt(Arc<Shared>, OffloadId);
+
+impl Attempts {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<OffloadId>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when an attempt is not under way any more.
+    ///
+    /// Cancel safety: nothing is lost.
+    async fn end_of(&self, id: OffloadId) {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            // From here on no word of an end is missed.
+            ended.as_mut().enable();
+            if !self.lock().contains(&id) {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Attempt {
+    fn begin(shared: &Arc<Shared>, id: OffloadId) -> Self {
+        shared.attempts.lock().insert(id);
+        Self(shared.clone(), id)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let attempts = &self.0.attempts;
+        attempts.lock().remove(&self.1);
+        attempts.ended.notify_waiters();
+    }
 }
 
 impl Offloader {
@@ -49,6 +97,7 @@ impl Offloader {
             stores: Mutex::default(),
             reads: Reads::new(&options),
             uploads: Semaphore::new(options.uploads_max.max(1)),
+            attempts: Attempts::default(),
             counters: Counters::default(),
             options,
         };
@@ -103,7 +152,12 @@ impl LedgerOffloader for Offloader {
     ) -> BoxFuture<'static, Result<(), OffloadError>> {
         // Lives in the future that is given out: when that is dropped, the work hears of it.
         let (wanted, unwanted) = oneshot::channel::<()>();
-        let running = self.run(|shared| async move { shared.offload(object, source, unwanted).await });
+        // From here on a deletion waits for it.
+        let attempt = Attempt::begin(&self.shared, object.id);
+        let running = self.run(|shared| async move {
+            let _attempt = attempt;
+            shared.offload(object, source, unwanted).await
+        });
         Box::pin(async move {
             let _wanted = wanted;
             running.await
@@ -189,13 +243,10 @@ impl Shared {
     }
 
     async fn delete(&self, object: &OffloadedLedger) -> Result<(), OffloadError> {
+        self.attempts.end_of(object.id).await;
         let store = self.store(&object.target)?;
         // The index first: data without an index is what an unfinished attempt looks like, never the other way round.
-        for name in [object.index_name(), object.data_name()] {
-            store.delete(&name).await?;
-            store.remove_staged(&name)?;
-        }
-        Ok(())
+        store.delete(&[object.index_name(), object.data_name()]).await
     }
 
     /// The store of a target, made on first use.

@@ -1,7 +1,10 @@
 //! Settings of an offloader.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use pharos_runtime::fs::{Fs, RealFs};
 
 /// Sizes, limits and times. Names as in Pulsar's configuration where there are any.
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ pub struct Options {
     pub buffer_bytes_max: usize,
     /// The folder in which, or below which, folders may be used as targets; `None`: nowhere.
     pub folders_in: Option<PathBuf>,
+    /// The file system on which folders are.
+    pub fs: Arc<dyn Fs>,
     /// Who we are to S3.
     pub credentials: Credentials,
     /// How long one request may take. Default 2 minutes.
@@ -65,6 +70,7 @@ impl Default for Options {
             fetch_bytes_max: 64 << 20,
             buffer_bytes_max: 32 << 20,
             folders_in: None,
+            fs: Arc::new(RealFs),
             credentials: Credentials::Environment,
             request_timeout: Duration::from_secs(120),
             retries_max: 5,

@@ -1,4 +1,4 @@
-//! An object store with the few verbs that are needed, its errors in our words.
+//! An object store, or a folder, with the few verbs that are needed, its errors in our words.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,18 +12,84 @@ use object_store::{
 use pharos_ledger::offload::{OffloadError, OffloadTarget};
 
 use crate::drivers;
+use crate::folder::{Folder, Staged};
+
+/// What is at a target.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// An object store beyond the network.
+    Objects(Arc<dyn ObjectStore>),
+    /// A folder of this machine.
+    Folder(Folder),
+}
 
 /// One target's store. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Store {
-    store: Arc<dyn ObjectStore>,
+    at: Place,
     target: Arc<OffloadTarget>,
 }
 
+/// An object that is written in parts.
+pub(crate) enum Parts {
+    /// To an object store.
+    Upload(Box<dyn MultipartUpload>),
+    /// Into a folder.
+    Staged(Staged),
+}
+
+/// What a store said when it did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error(transparent)]
+    Objects(#[from] object_store::Error),
+    #[error(transparent)]
+    Folder(#[from] std::io::Error),
+}
+
+impl StoreError {
+    fn is_missing(&self) -> bool {
+        match self {
+            Self::Objects(error) => matches!(error, object_store::Error::NotFound { .. }),
+            Self::Folder(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+}
+
+impl Parts {
+    pub(crate) async fn push(&mut self, pieces: Vec<Bytes>) -> Result<(), StoreError> {
+        match self {
+            Self::Upload(parts) => {
+                let payload: PutPayload = pieces.into_iter().collect();
+                Ok(parts.put_part(payload).await?)
+            }
+            Self::Staged(staged) => Ok(staged.push(pieces).await?),
+        }
+    }
+
+    /// The object is there, durably.
+    pub(crate) async fn complete(&mut self) -> Result<(), StoreError> {
+        match self {
+            Self::Upload(parts) => {
+                parts.complete().await?;
+                Ok(())
+            }
+            Self::Staged(staged) => Ok(staged.complete().await?),
+        }
+    }
+
+    pub(crate) async fn abort(&mut self) -> Result<(), StoreError> {
+        match self {
+            Self::Upload(parts) => Ok(parts.abort().await?),
+            Self::Staged(staged) => Ok(staged.abort().await?),
+        }
+    }
+}
+
 impl Store {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, target: OffloadTarget) -> Self {
+    pub(crate) fn new(at: Place, target: OffloadTarget) -> Self {
         Self {
-            store,
+            at,
             target: Arc::new(target),
         }
     }
@@ -34,31 +100,49 @@ impl Store {
     }
 
     pub(crate) async fn put(&self, object: &str, pieces: Vec<Bytes>) -> Result<(), OffloadError> {
-        let options = PutOptions {
-            attributes: self.attributes(),
-            ..PutOptions::default()
+        let put = match &self.at {
+            Place::Objects(store) => {
+                let options = PutOptions {
+                    attributes: attributes(),
+                    ..PutOptions::default()
+                };
+                let payload: PutPayload = pieces.into_iter().collect();
+                let put = store.put_opts(&Path::from(object), payload, options).await;
+                put.map(drop).map_err(StoreError::from)
+            }
+            Place::Folder(folder) => folder.put(object, pieces).await.map_err(StoreError::from),
         };
-        let payload: PutPayload = pieces.into_iter().collect();
-        let put = self.store.put_opts(&Path::from(object), payload, options).await;
-        put.map(drop).map_err(|error| self.failed(object, &error))
+        put.map_err(|error| self.failed(object, &error))
     }
 
-    pub(crate) async fn begin(&self, object: &str) -> Result<Box<dyn MultipartUpload>, OffloadError> {
-        let options = PutMultipartOptions {
-            attributes: self.attributes(),
-            ..PutMultipartOptions::default()
+    pub(crate) async fn begin(&self, object: &str) -> Result<Parts, OffloadError> {
+        let begun = match &self.at {
+            Place::Objects(store) => {
+                let options = PutMultipartOptions {
+                    attributes: attributes(),
+                    ..PutMultipartOptions::default()
+                };
+                let begun = store.put_multipart_opts(&Path::from(object), options).await;
+                begun.map(Parts::Upload).map_err(StoreError::from)
+            }
+            Place::Folder(folder) => {
+                let begun = folder.begin(object).await;
+                begun.map(Parts::Staged).map_err(StoreError::from)
+            }
         };
-        let begun = self.store.put_multipart_opts(&Path::from(object), options).await;
         begun.map_err(|error| self.failed(object, &error))
     }
 
     /// Exactly these bytes.
     pub(crate) async fn get_range(&self, object: &str, range: Range<u64>) -> Result<Bytes, OffloadError> {
-        let length = range.end - range.start;
-        let (start, got) = (
-            range.start,
-            self.store.get_range(&Path::from(object), range).await,
-        );
+        let (start, length) = (range.start, range.end - range.start);
+        let got = match &self.at {
+            Place::Objects(store) => {
+                let got = store.get_range(&Path::from(object), range).await;
+                got.map_err(StoreError::from)
+            }
+            Place::Folder(folder) => folder.read(object, range).await.map_err(StoreError::from),
+        };
         let bytes = got.map_err(|error| self.failed(object, &error))?;
         if bytes.len() as u64 == length {
             return Ok(bytes);
@@ -72,43 +156,68 @@ impl Store {
 
     /// The whole object, when it is no longer than `bytes_max`.
     pub(crate) async fn get(&self, object: &str, bytes_max: u64) -> Result<Bytes, OffloadError> {
-        let got = self
-            .store
-            .get_opts(&Path::from(object), GetOptions::default())
-            .await;
-        let got = got.map_err(|error| self.failed(object, &error))?;
-        if got.meta.size > bytes_max {
-            let cause = format!("it has {} bytes; {bytes_max} are possible", got.meta.size);
-            return Err(self.damaged(object, bytes_max, cause));
+        let failed = |error: StoreError| self.failed(object, &error);
+        match &self.at {
+            Place::Objects(store) => {
+                let got = store.get_opts(&Path::from(object), GetOptions::default()).await;
+                let got = got.map_err(|error| failed(error.into()))?;
+                self.check_length(object, got.meta.size, bytes_max)?;
+                got.bytes().await.map_err(|error| failed(error.into()))
+            }
+            Place::Folder(folder) => {
+                let length = folder
+                    .length(object)
+                    .await
+                    .map_err(|error| failed(error.into()))?;
+                self.check_length(object, length, bytes_max)?;
+                let got = folder.read(object, 0..length).await;
+                got.map_err(|error| failed(error.into()))
+            }
         }
-        got.bytes().await.map_err(|error| self.failed(object, &error))
+    }
+
+    fn check_length(&self, object: &str, length: u64, bytes_max: u64) -> Result<(), OffloadError> {
+        if length <= bytes_max {
+            return Ok(());
+        }
+        let cause = format!("it has {length} bytes; {bytes_max} are possible");
+        Err(self.damaged(object, bytes_max, cause))
     }
 
     /// Length of an object.
     pub(crate) async fn length(&self, object: &str) -> Result<u64, OffloadError> {
-        let head = self.store.head(&Path::from(object)).await;
-        Ok(head.map_err(|error| self.failed(object, &error))?.size)
+        let length = match &self.at {
+            Place::Objects(store) => {
+                let head = store.head(&Path::from(object)).await;
+                head.map(|head| head.size).map_err(StoreError::from)
+            }
+            Place::Folder(folder) => folder.length(object).await.map_err(StoreError::from),
+        };
+        length.map_err(|error| self.failed(object, &error))
     }
 
-    /// Deletes an object; one that is not there is fine.
-    pub(crate) async fn delete(&self, object: &str) -> Result<(), OffloadError> {
-        match self.store.delete(&Path::from(object)).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.failed(object, &error)),
-        }
-    }
-
-    /// Removes what a cut-off upload left beside its object.
-    pub(crate) fn remove_staged(&self, object: &str) -> Result<(), OffloadError> {
-        match drivers::is_folder(&self.target) {
-            true => drivers::remove_staged(&self.target, object),
+    /// Deletes objects, one after the other, and what a cut-off upload left of them; that none is there is fine.
+    pub(crate) async fn delete(&self, objects: &[String; 2]) -> Result<(), OffloadError> {
+        match &self.at {
             // Parts of an upload that was never completed cannot be listed here; the bucket's lifecycle rule removes them.
-            false => Ok(()),
+            Place::Objects(store) => {
+                for object in objects {
+                    match store.delete(&Path::from(object.as_str())).await {
+                        Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                        Err(error) => return Err(self.failed(object, &error.into())),
+                    }
+                }
+                Ok(())
+            }
+            Place::Folder(folder) => {
+                let deleted = folder.delete(objects).await;
+                deleted.map_err(|error| self.failed(&objects.join(" and "), &error.into()))
+            }
         }
     }
 
-    pub(crate) fn failed(&self, object: &str, error: &object_store::Error) -> OffloadError {
-        if matches!(error, object_store::Error::NotFound { .. }) {
+    pub(crate) fn failed(&self, object: &str, error: &StoreError) -> OffloadError {
+        if error.is_missing() {
             return OffloadError::Missing {
                 object: object.to_owned(),
                 place: self.place(),
@@ -129,12 +238,10 @@ impl Store {
             cause: cause.to_string(),
         }
     }
+}
 
-    fn attributes(&self) -> Attributes {
-        let (key, value) = drivers::VERSION_METADATA;
-        match drivers::is_folder(&self.target) {
-            true => Attributes::new(),
-            false => [(Attribute::Metadata(key.into()), value)].into_iter().collect(),
-        }
-    }
+/// What objects of an object store carry; files of a folder carry nothing.
+fn attributes() -> Attributes {
+    let (key, value) = drivers::VERSION_METADATA;
+    [(Attribute::Metadata(key.into()), value)].into_iter().collect()
 }

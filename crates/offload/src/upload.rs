@@ -4,14 +4,13 @@
 //! thing written, so an attempt without one is an attempt that did not finish.
 
 use bytes::Bytes;
-use object_store::{MultipartUpload, PutPayload};
 use pharos_ledger::offload::{OffloadError, OffloadSource, OffloadedLedger};
 use pharos_runtime::clock;
 use pharos_types::EntryId;
 
 use crate::format::{Block, BlockBuilder, Index};
 use crate::stats::Counters;
-use crate::store::Store;
+use crate::store::{Parts, Store, StoreError};
 
 /// Entries that one read of the engine brings.
 const READ_ENTRIES: usize = 4096;
@@ -20,14 +19,14 @@ const READ_BYTES: usize = 4 << 20;
 
 /// Copies the ledger.
 ///
-/// Cancel safety: dropping it leaves whatever was sent; [`MultipartUpload`] parts included. Call [`Upload::abort`] instead where
+/// Cancel safety: dropping it leaves whatever was sent, parts of an unfinished upload included. Call [`Upload::abort`] instead where
 /// that is possible.
 pub(crate) struct Upload<'a> {
     store: &'a Store,
     object: &'a OffloadedLedger,
     counters: &'a Counters,
     /// Once there is a second block.
-    parts: Option<Box<dyn MultipartUpload>>,
+    parts: Option<Parts>,
     /// The first block, until it is known whether it is the only one.
     held: Option<Block>,
     index: Index,
@@ -109,8 +108,7 @@ impl<'a> Upload<'a> {
         let Some(parts) = &mut self.parts else {
             return Err(OffloadError::Stopped);
         };
-        let payload: PutPayload = block.pieces.into_iter().collect();
-        let sent = parts.put_part(payload).await;
+        let sent = parts.push(block.pieces).await;
         sent.map_err(|error| self.write_failed(&self.object.data_name(), &error))?;
         self.counters.uploaded(block.length);
         Ok(())
@@ -133,7 +131,7 @@ impl<'a> Upload<'a> {
         put.inspect_err(|_| self.counters.write_error())
     }
 
-    fn write_failed(&self, object: &str, error: &object_store::Error) -> OffloadError {
+    fn write_failed(&self, object: &str, error: &StoreError) -> OffloadError {
         self.counters.write_error();
         self.store.failed(object, error)
     }

@@ -17,14 +17,17 @@ use pharos_sim::tell;
 use pharos_types::{LedgerId, NamespaceName};
 use serde_json::json;
 
+use crate::cold::Cold;
 use crate::hardship::Hardship;
 use crate::process::{Alive, Died, Process};
-use crate::work::{Corners, World};
+use crate::work::{Corners, Habits, World};
 
 pub(crate) struct Machine {
     pub(crate) fs: FaultFs,
     random: Random,
     hardship: Hardship,
+    /// Where closed ledgers go, if they do.
+    cold: Option<Cold>,
     model: Rc<RefCell<Model>>,
     topics: Vec<String>,
     storage: pharos_storage::Options,
@@ -118,6 +121,7 @@ impl Machine {
             fs: FaultFs::new(seed ^ 0x5eed),
             random,
             hardship: Hardship::new(seed),
+            cold: Cold::of(seed),
             model: Rc::new(RefCell::new(model)),
             topics,
             storage,
@@ -132,6 +136,12 @@ impl Machine {
 
     fn reach(&mut self, corner: &'static str) {
         *self.corners.entry(corner).or_default() += 1;
+    }
+
+    fn count(&mut self, counts: impl IntoIterator<Item = (&'static str, u64)>) {
+        for (corner, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            *self.corners.entry(corner).or_default() += count;
+        }
     }
 
     /// Starts, looks, works, and dies or stops; then the machine loses power, or the process just starts again.
@@ -185,16 +195,33 @@ impl Machine {
 
     async fn start(&mut self) -> Alive<Process> {
         let random = Random::new(self.random.number());
-        let started = Process::start(&self.fs, random, &self.storage, self.options.clone()).await;
-        if started.is_err() {
-            self.reach("within a start");
+        let (options, cold) = (self.options.clone(), self.cold.as_mut());
+        let started = Process::start(&self.fs, random, &self.storage, options, cold).await;
+        let seen = match &started {
+            Ok(process) => process.cold.as_ref().map(|(_, seen)| seen),
+            Err(Died) => {
+                self.reach("within a start");
+                None
+            }
+        };
+        if let Some(seen) = seen {
+            let counts = [
+                ("ledgers in the folder", seen.offloaded),
+                ("ledgers in the folder alone", seen.only_there),
+                ("offloads that a crash cut off", seen.half_done),
+            ];
+            self.count(counts);
         }
         started
     }
 
     fn world(&self, process: &Process) -> Rc<World> {
         let admin = process.admin.clone().expect("it has started");
-        World::new(&self.model, admin, process.shards.clone(), self.takes_turns)
+        let habits = Habits {
+            takes_turns: self.takes_turns,
+            offloads: self.cold.is_some(),
+        };
+        World::new(&self.model, admin, process.shards.clone(), habits)
     }
 
     /// Whether it came to a clean stop.
@@ -203,8 +230,14 @@ impl Machine {
         let mut process = self.start().await?;
         let world = self.world(&process);
         let outcome = self.look_and_work(&mut process, &world).await;
-        for (corner, count) in std::mem::take(&mut *world.corners.borrow_mut()) {
-            *self.corners.entry(corner).or_default() += count;
+        self.count(std::mem::take(&mut *world.corners.borrow_mut()));
+        if let Some((offloader, _)) = &process.cold {
+            let stats = offloader.real.stats();
+            self.count([
+                ("ledgers offloaded", stats.offloaded),
+                ("offloads that failed", stats.offload_errors),
+                ("entries read from the folder", stats.entries_read),
+            ]);
         }
         // The connections go first: what they would still say goes nowhere.
         self.fs.die_in(0);

@@ -5,11 +5,13 @@
 //! time, in an order that the seed decides. Clients publish, consume, acknowledge and seek; administrators skip, reset, trim, unload
 //! and delete, and write down tenants, namespaces, policies, schemas and a partitioned topic. In a fourth of the seeds messages
 //! expire, in a fifth exclusive producers take turns, in a third the disk fills up, files run out, or (a third of these) calls are
-//! refused with `EIO`, which ends the life. Offloading is not in it: the folder's driver is not on the simulated disk.
+//! refused with `EIO`, which ends the life. In a fourth closed ledgers are offloaded to a folder on the same disk ([`cold`]), by policy
+//! and by administrators, are deleted in the engine after some seconds, and are read from there.
 //!
 //! The model (`pharos_sim::model`) keeps what clients were told. After each start everything is looked at as clients see it
 //! ([`look`], [`work::places`]), and the model says what must be there and what may be; ledgers that were given up are gone
-//! ([`leftovers`]).
+//! ([`leftovers`]). Before that, what infos call offloaded is whole in the folder, and nothing is there that neither an info nor a note
+//! names.
 //!
 //! A failure prints its seed, and the run goes on with the next; `PHAROS_SIM_SEED=<seed>` replays just that one and tells what
 //! clients did and were told, with `PHAROS_SIM_STEPS=1` every change to the disk as well. `PHAROS_SIM_SEEDS=<count>` or
@@ -21,6 +23,9 @@
 //! - cursor ledgers that bypass the journal instead of being synced: 1, subscriptions are gone;
 //! - a deletion without its mark: 2, a topic that is there without its subscriptions;
 //! - an exclusive producer whose turn has come hears of its epoch before that is stored: 3, the same epoch once more;
+//! - an object gets its name before its bytes are synced: 0, what the info says is in the folder is not;
+//! - deletions of objects that are not synced: 4, they are there again, and nothing names them;
+//! - a note of a deleted topic's objects goes while the info still names them: 44, they stay for ever;
 //! - skips that are answered before the record is durable (`Topic::settle` without its commit): none, see `crash_answers.rs` of `node`;
 //! - a log that waits for the engine is not looked at again soon: 311, a stop that never ends;
 //! - what a deleted subscription held goes before its end is durable: none, see `subscriptions.rs` of `broker`.
@@ -30,6 +35,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod client;
+mod cold;
 mod hardship;
 mod leftovers;
 mod look;
@@ -53,14 +59,21 @@ const CORNERS: &[&str] = &[
     "breaths",
     "calls that are refused",
     "clean stops",
+    "entries read from the folder",
     "exclusive access",
     "exclusive access after a wait",
     "files that open later",
     "full disks",
+    "ledgers in the folder",
+    "ledgers in the folder alone",
     "ledgers left by an earlier life",
+    "ledgers offloaded",
     "lives that end after refusals",
     "namespace policies",
     "namespaces deleted",
+    "offloads asked for",
+    "offloads that a crash cut off",
+    "offloads that failed",
     "partitioned topics deleted",
     "partitioned topics grown",
     "partitioned topics made",

@@ -12,6 +12,7 @@ use pharos_broker::{Broker, Options, Threads};
 use pharos_broker_admin::Backend;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine;
+use pharos_ledger::offload::OffloadPolicy;
 use pharos_metadata::{Beside, MetadataStore};
 use pharos_runtime::fs::FaultFs;
 use pharos_runtime::random::Random;
@@ -19,6 +20,7 @@ use pharos_runtime::simulated::{GroupId, Simulated};
 use pharos_storage::manual::Manual;
 use pharos_wire::message::PulsarEntries;
 
+use crate::cold::{self, Cold, Seeded};
 use crate::leftovers::{self, CleaningUp};
 
 /// The process is dead; what it was about to do may or may not have happened.
@@ -37,7 +39,7 @@ thread_local! {
 }
 
 pub(crate) struct Process {
-    fs: FaultFs,
+    pub(crate) fs: FaultFs,
     pub(crate) random: Random,
     /// Where clients' requests run.
     pub(crate) outside: GroupId,
@@ -46,6 +48,8 @@ pub(crate) struct Process {
     broker: Option<(Broker, Threads)>,
     pub(crate) admin: Option<Arc<Backend>>,
     pub(crate) shards: Vec<Rc<Shard>>,
+    /// Where closed ledgers go, if they do, and what was there when this began.
+    pub(crate) cold: Option<(Arc<Seeded>, cold::Seen)>,
     /// What an earlier life left goes while the broker runs.
     pub(crate) cleaning_up: Option<CleaningUp>,
     // Last, so that tasks go before what they use.
@@ -86,7 +90,8 @@ impl Process {
         fs: &FaultFs,
         mut random: Random,
         storage: &pharos_storage::Options,
-        options: Options,
+        mut options: Options,
+        cold: Option<&mut Cold>,
     ) -> Alive<Self> {
         let simulated = Simulated::start();
         let outside = simulated.group();
@@ -106,12 +111,21 @@ impl Process {
             broker: None,
             admin: None,
             shards: Vec::new(),
+            cold: None,
             cleaning_up: None,
             simulated,
         };
+        let mut offload = OffloadPolicy::default();
+        if let Some(cold) = cold {
+            let offloader = cold.start(fs);
+            let seen = cold::look(&mut process, &offloader).await?;
+            process.cold = Some((offloader.clone(), seen));
+            options.managed_ledger.offloader = Some(offloader);
+            offload = cold.policy.clone();
+        }
         let cleaning_up = leftovers::begin(&mut process).await?;
         process.cleaning_up = Some(cleaning_up);
-        process.start_broker(options).await?;
+        process.start_broker(options, offload).await?;
         Ok(process)
     }
 
@@ -119,10 +133,10 @@ impl Process {
         self.metadata.store.clone()
     }
 
-    async fn start_broker(&mut self, options: Options) -> Alive<()> {
+    async fn start_broker(&mut self, options: Options, offload: OffloadPolicy) -> Alive<()> {
         let metadata = self.metadata();
         let catalog = self
-            .drive(async move { Catalog::open(metadata, catalog_options()).await })
+            .drive(async move { Catalog::open(metadata, catalog_options(offload)).await })
             .await?;
         let catalog = match catalog {
             Ok(catalog) => catalog,
@@ -276,8 +290,9 @@ impl Drop for Process {
 }
 
 /// Unused topics stay: the model knows nothing of their going.
-fn catalog_options() -> CatalogOptions {
+fn catalog_options(offload: OffloadPolicy) -> CatalogOptions {
     let mut options = CatalogOptions::default();
+    options.policies.offload = offload;
     options.policies.inactive_topics.delete = false;
     options
 }

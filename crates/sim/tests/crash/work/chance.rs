@@ -18,7 +18,7 @@ impl World {
         self.tidy();
         let topic = random.pick(topics)?.clone();
         let me = self.clone();
-        if self.takes_turns && random.one_in(3) {
+        if self.habits.takes_turns && random.one_in(3) {
             return self.take_turns(random, &topic);
         }
         match random.below(64) {
@@ -38,6 +38,7 @@ impl World {
             55 if self.may_change(&topic) => return Some(Box::pin(me.create_topic(topic))),
             56 if self.may_change(&topic) => return Some(Box::pin(me.trim(topic))),
             57..61 => return self.write_down(random),
+            61 | 62 if self.habits.offloads => return Some(Box::pin(me.offload(topic))),
             _ => {}
         }
         None
@@ -118,7 +119,7 @@ impl World {
             return None;
         }
         let mode = match random.one_in(2) {
-            true if self.takes_turns => AccessMode::WaitForExclusive,
+            true if self.habits.takes_turns => AccessMode::WaitForExclusive,
             true => AccessMode::Shared,
             false => *random.pick(&MODES)?,
         };

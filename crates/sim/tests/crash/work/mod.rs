@@ -16,13 +16,13 @@ use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
     SubscriptionType,
 };
-use pharos_broker_admin::{Backend, Place, SubscriptionAdmin as _, TopicAdmin as _};
+use pharos_broker_admin::{Backend, OffloadAdmin as _, Place, SubscriptionAdmin as _, TopicAdmin as _};
 use pharos_dispatch::{KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_runtime::random::Random;
 use pharos_sim::model::{Model, Move, Ticket};
 use pharos_sim::tell;
-use pharos_types::{SubscriptionName, TopicName};
+use pharos_types::{Position, SubscriptionName, TopicName};
 
 use crate::client::Client;
 
@@ -40,6 +40,15 @@ const CLIENTS_MAX: usize = 8;
 /// What was done, to see that the test reaches the corners it is for.
 pub(crate) type Corners = BTreeMap<&'static str, u64>;
 
+/// What clients and administrators of a seed are given to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// Most producers want a topic for themselves, wait for it, and leave soon.
+    pub(crate) takes_turns: bool,
+    /// Administrators have closed ledgers offloaded.
+    pub(crate) offloads: bool,
+}
+
 /// All that happens outside one process.
 pub(crate) struct World {
     pub(crate) model: Rc<RefCell<Model>>,
@@ -53,8 +62,7 @@ pub(crate) struct World {
     makers: RefCell<BTreeMap<String, usize>>,
     /// Topics, subscriptions and facts of which something is being changed.
     changing: RefCell<BTreeSet<String>>,
-    /// Most producers want a topic for themselves, wait for it, and leave soon.
-    takes_turns: bool,
+    habits: Habits,
     /// Producers that wait for their turn.
     waiting: Cell<usize>,
     pub(crate) corners: RefCell<Corners>,
@@ -82,7 +90,7 @@ impl World {
         model: &Rc<RefCell<Model>>,
         admin: Arc<Backend>,
         shards: Vec<Rc<Shard>>,
-        takes_turns: bool,
+        habits: Habits,
     ) -> Rc<Self> {
         Rc::new(Self {
             model: model.clone(),
@@ -93,7 +101,7 @@ impl World {
             next_request: Cell::new(0),
             makers: RefCell::default(),
             changing: RefCell::default(),
-            takes_turns,
+            habits,
             waiting: Cell::new(0),
             corners: RefCell::default(),
         })
@@ -395,6 +403,17 @@ impl World {
         let _request = self.request("trim");
         drop(self.admin.trim(topic_name(&topic)).await);
         self.changed(&topic);
+    }
+
+    /// Has all ledgers offloaded that are closed.
+    async fn offload(self: Rc<Self>, topic: String) {
+        let _request = self.request("offload");
+        let before = Position::new(u64::MAX, 0);
+        let outcome = self.admin.offload(topic_name(&topic), before).await;
+        tell(|| format!("offload {topic}: {outcome:?}"));
+        if outcome.is_ok() {
+            self.reach("offloads asked for");
+        }
     }
 
     async fn unsubscribe(self: Rc<Self>, topic: String, subscription: &'static str) {
