@@ -92,10 +92,9 @@ async fn set(
 ) -> ApiResult<StatusCode> {
     policies_of(&admin, &name)?;
     let value = match body.or_else(|| without_body(at.path)) {
-        Some(Value::Null) if at.path == SNAPSHOT_INTERVAL => {
-            return store(&admin, at, &name, Value::Null).await;
-        }
         Some(value) => value,
+        // That is how `pulsar-admin` removes it.
+        None if at.path == SNAPSHOT_INTERVAL => return store(&admin, at, &name, Value::Null).await,
         None => return Err(ApiError::bad_request("a body is expected")),
     };
     let value = accepted(&admin, row, value)?;
@@ -112,14 +111,9 @@ async fn set(
 
 const SNAPSHOT_INTERVAL: &str = "deduplicationSnapshotInterval";
 
-/// What it means to set the policy at this path and send no body, as `pulsar-admin` does with some.
+/// What it means to set the policy at this path and send no body, as `pulsar-admin` does with this one.
 pub(crate) fn without_body(path: &str) -> Option<Value> {
-    match path {
-        "dispatcherPauseOnAckStatePersistent" => Some(Value::Bool(true)),
-        // That is how it is removed.
-        SNAPSHOT_INTERVAL => Some(Value::Null),
-        _ => None,
-    }
+    (path == "dispatcherPauseOnAckStatePersistent").then_some(Value::Bool(true))
 }
 
 /// The value in the shape that is stored, if something acts on it.

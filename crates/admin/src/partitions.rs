@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
 use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
-use pharos_broker_admin::{AdminError, AdminResult};
+use pharos_broker_admin::AdminError;
 use pharos_runtime::many;
 use pharos_types::TopicName;
 
@@ -46,11 +46,14 @@ pub(crate) fn single(admin: &Admin, topic: &TopicName, what: &str) -> ApiResult<
 }
 
 /// A call on every one of `topics`; one that is not there (not made yet, or deleted meanwhile) has nothing to add.
-pub(crate) async fn each_made<'a, T>(
+pub(crate) async fn each_made<T, F>(
     topics: Vec<TopicName>,
-    mut call: impl FnMut(TopicName) -> AdminResult<'a, T>,
+    mut call: impl FnMut(TopicName) -> F,
     mut add: impl FnMut(TopicName, T),
-) -> ApiResult<()> {
+) -> ApiResult<()>
+where
+    F: Future<Output = Result<T, AdminError>>,
+{
     let named = |topic: TopicName| call(topic.clone()).map(|outcome| (topic, outcome));
     let take = |(topic, outcome)| match outcome {
         Ok(found) => {

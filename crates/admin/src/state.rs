@@ -50,15 +50,15 @@ impl AdminOptions {
     }
 }
 
-/// The door's state: an interface of the broker for each thing that is administered, and the stored facts. Cheap to clone.
+/// The server's state: what can be administered, by resource, the stored facts, and what it says about itself. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
-    pub(crate) topics: Arc<dyn TopicAdmin>,
-    pub(crate) stats: Arc<dyn StatsAdmin>,
-    pub(crate) subscriptions: Arc<dyn SubscriptionAdmin>,
-    pub(crate) messages: Arc<dyn MessageAdmin>,
-    pub(crate) offload: Arc<dyn OffloadAdmin>,
-    pub(crate) brokers: Arc<dyn BrokerAdmin>,
+    pub(crate) topics: TopicAdmin,
+    pub(crate) stats: StatsAdmin,
+    pub(crate) subscriptions: SubscriptionAdmin,
+    pub(crate) messages: MessageAdmin,
+    pub(crate) offload: OffloadAdmin,
+    pub(crate) brokers: BrokerAdmin,
     /// Stored facts.
     pub(crate) catalog: Catalog,
     /// About itself.
@@ -66,9 +66,9 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// A door to this broker.
+    /// A front door to what `resources` administer.
     #[must_use]
-    pub fn new(resources: Resources, catalog: Catalog, options: AdminOptions) -> Self {
+    pub fn new(resources: Resources, options: AdminOptions) -> Self {
         Self {
             topics: resources.topics,
             stats: resources.stats,
@@ -76,7 +76,7 @@ impl Admin {
             messages: resources.messages,
             offload: resources.offload,
             brokers: resources.brokers,
-            catalog,
+            catalog: resources.catalog,
             options: Arc::new(options),
         }
     }

@@ -11,7 +11,7 @@ use pharos_admin_api::query::{self, CreateSubscriptionQuery, ForceQuery};
 use pharos_admin_api::routes::subscriptions as routes;
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
 use pharos_broker::properties::Holder;
-use pharos_broker_admin::{AdminError, AdminResult, BroadcastQuery, Place};
+use pharos_broker_admin::{AdminError, BroadcastQuery, Place};
 use pharos_runtime::many;
 use pharos_types::{Position, SubscriptionName, TopicName};
 
@@ -163,10 +163,10 @@ async fn remove(
 }
 
 /// The same call on every partition: one that lacks the subscription is passed over, unless all do.
-async fn on_each<'a>(
-    target: Target,
-    call: impl FnMut(TopicName) -> AdminResult<'a, ()>,
-) -> ApiResult<StatusCode> {
+async fn on_each<F>(target: Target, call: impl FnMut(TopicName) -> F) -> ApiResult<StatusCode>
+where
+    F: Future<Output = Result<(), AdminError>>,
+{
     let (mut done, mut missing) = (false, None);
     many(target.topics, call, |outcome| {
         match outcome {

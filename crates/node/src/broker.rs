@@ -11,7 +11,7 @@ use anyhow::Context as _;
 
 use pharos_auth::Access;
 use pharos_broker::{Broker, Threads};
-use pharos_broker_admin::Backend;
+use pharos_broker_admin::Resources;
 use pharos_catalog::policy::BrokerPolicies;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_identity::Authentication;
@@ -61,7 +61,7 @@ pub(crate) struct RunningBroker {
     /// What says who may do what, by every door.
     pub(crate) access: Access,
     /// What the HTTP server asks.
-    pub(crate) admin: Arc<Backend>,
+    pub(crate) admin: Resources,
     /// The Pulsar server: where it listens, with real ports, and what lookups answer with.
     pub(crate) pulsar: Arc<Server>,
     threads: Threads,
@@ -155,7 +155,7 @@ pub(crate) async fn start_broker(
     Ok(RunningBroker {
         authentication,
         access,
-        admin: Backend::with_stores(broker.clone(), families, health),
+        admin: Resources::with_stores(&broker, families, health),
         broker,
         pulsar: server,
         threads,

@@ -4,7 +4,6 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -155,11 +154,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
         force_delete_namespace: settings.topics.force_delete_namespace_allowed,
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,
     };
-    Admin::new(
-        Arc::clone(&broker.admin).into(),
-        broker.admin.catalog().clone(),
-        options,
-    )
+    Admin::new(broker.admin.clone(), options)
 }
 
 /// Names by which this machine may be asked over loopback.

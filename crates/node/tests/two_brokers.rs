@@ -11,7 +11,7 @@ use std::time::Duration;
 use pharos_admin::{Admin, AdminOptions};
 use pharos_auth::Access;
 use pharos_broker::Threads;
-use pharos_broker_admin::Backend;
+use pharos_broker_admin::Resources;
 use pharos_catalog::{Catalog, CatalogOptions, Policies};
 use pharos_client::{
     ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,
@@ -108,7 +108,7 @@ impl Broker {
             http_url: about.http_url.clone(),
             ..BrokerAddresses::default()
         });
-        let router = pharos_admin::router(Admin::new(Backend::new(broker).into(), catalog.clone(), about));
+        let router = pharos_admin::router(Admin::new(Resources::of(&broker), about));
         let stop = Shutdown::default();
         let mut tasks = JoinSet::new();
         tasks.spawn(ownership.run());

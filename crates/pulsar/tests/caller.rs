@@ -10,8 +10,7 @@ use std::time::Duration;
 use pharos_auth::{Access, Action, Authorizer, Denied, Principal, Resource};
 use pharos_broker::broker::start;
 use pharos_broker::{Broker, Options, Threads};
-use pharos_broker_admin::Backend;
-use pharos_broker_admin::SubscriptionAdmin as _;
+use pharos_broker_admin::Resources;
 use pharos_catalog::schema::SchemaVersion;
 use pharos_catalog::{Catalog, CatalogOptions, ListMode};
 use pharos_client::RawConnection;
@@ -137,10 +136,8 @@ impl House {
 
     async fn subscriptions(&self, topic: &str) -> Vec<String> {
         let topic = topic.parse().unwrap();
-        Backend::new(self.broker.clone())
-            .subscriptions(topic)
-            .await
-            .unwrap()
+        let admin = Resources::of(&self.broker).subscriptions;
+        admin.subscriptions(topic).await.unwrap()
     }
 
     async fn stop(mut self) {

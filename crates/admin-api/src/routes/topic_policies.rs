@@ -31,9 +31,9 @@ table! { Resource::TopicPolicies;
         .fails(&[404, 409]);
 }
 
-/// Of each: name, method that sets it, form, whether the value comes in the body or in the query, and what it says.
+/// Of each: name, method that sets it, form, whether the value comes in the body or in the query, what it says, and what it means without.
 macro_rules! policies {
-    ($($name:literal $method:ident $form:ty, $in:ident, $what:literal;)*) => {
+    ($($name:literal $method:ident $form:ty, $in:ident, $what:literal $(, $without:literal)?;)*) => {
         /// The policies that are one value each.
         pub static POLICIES: &[PolicyRoutes] = &[$(PolicyRoutes {
             name: $name,
@@ -41,15 +41,24 @@ macro_rules! policies {
                 .json_or_nothing::<$form>()
                 .about(Resource::TopicPolicies, concat!("Says ", $what, ".")).fails(&[404]),
             set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set")))
-                .about(Resource::TopicPolicies, concat!("Sets ", $what, ".")).fails(&[403, 404, 409, 501]),
+                .about(Resource::TopicPolicies, concat!("Sets ", $what, "." $(, " ", $without)?)).fails(&[403, 404, 409, 501]),
             remove: Route::delete(at!($name), concat!($name, ".remove")).query::<ScopeQuery>()
-                .about(Resource::TopicPolicies, concat!("Removes the policy `", $name, "`, so that the word of the namespace holds.")).fails(&[404, 409]),
+                .about(
+                    Resource::TopicPolicies,
+                    concat!("Removes the policy `", $name, "`, so that the word of the namespace holds."),
+                )
+                .fails(&[404, 409]),
         }),*];
     };
 }
 
 const fn body<T: crate::shape::Described>(route: Route) -> Route {
     route.query::<ScopeQuery>().takes::<T>()
+}
+
+/// `pulsar-admin` sends it without a body.
+const fn optional<T: crate::shape::Described>(route: Route) -> Route {
+    route.query::<ScopeQuery>().may_take::<T>()
 }
 
 const fn query<T: crate::shape::Described>(route: Route) -> Route {
@@ -80,7 +89,9 @@ policies! {
     "offloadPolicies" post OffloadPolicies, body, "when and where closed ledgers are offloaded";
     "entryFilters" post BTreeMap<String, Value>, body, "which filters entries pass";
     "replication" post Vec<String>, body, "on which clusters the topic is";
-    "dispatcherPauseOnAckStatePersistent" post bool, body, "whether delivery waits for positions to be stored";
+    "dispatcherPauseOnAckStatePersistent" post bool, optional,
+        "whether delivery waits for positions to be stored",
+        "Without a body it does.";
     "dispatchRate" post DispatchRate, body, "how much the topic sends";
     "subscriptionDispatchRate" post DispatchRate, body, "how much a subscription sends";
     "replicatorDispatchRate" post DispatchRate, body, "how much goes to other clusters";

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use pharos_admin_api::routes::{self, Method, Route};
 use pharos_auth::{Access, Action, Authorizer, Denied, Principal, Resource};
 
-use super::{ask, open_door_with};
+use super::{Door, ask};
 
 /// Writes down what it is asked.
 #[derive(Default)]
@@ -58,8 +58,8 @@ fn resource_of(route: &Route) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_operation_is_asked_about_once_and_who_is_denied_changes_nothing() {
     let recorder = Arc::new(Recorder::default());
-    let (door, catalog) = open_door_with(false, Access::by(recorder.clone())).await;
-    let tenants = catalog.tenants();
+    let door = Door::open_with(false, Access::by(recorder.clone())).await;
+    let tenants = door.catalog.tenants();
     recorder.denies.store(true, Ordering::Relaxed);
     let address = door.address;
     let asking = tokio::task::spawn_blocking(move || {
@@ -78,9 +78,8 @@ async fn every_operation_is_asked_about_once_and_who_is_denied_changes_nothing()
         }
     });
     asking.await.unwrap();
-    assert_eq!(catalog.tenants(), tenants);
-    door.shutdown.trigger();
-    door.served.await.unwrap();
+    assert_eq!(door.catalog.tenants(), tenants);
+    door.close().await;
 }
 
 /// What each action covers: a new row is seen here.

@@ -7,7 +7,7 @@ use pharos_admin_api::routes::{self, namespace_policies, topic_policies};
 use pharos_catalog::policy::{self, Level, Method, Row};
 use serde_json::{Value, json};
 
-use super::{ask, open_door};
+use super::{Door, ask};
 
 const NAMESPACE: &str = "/admin/v2/namespaces/public/default";
 const TOPIC: &str = "/admin/v2/persistent/public/default/t";
@@ -50,7 +50,7 @@ fn sample(row: &Row, level: Level) -> Value {
             "bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1,
             "managedLedgerMaxMarkDeleteRate": 0.0,
         }),
-        "OffloadPolicies" => json!({"managedLedgerOffloadDriver": "filesystem"}),
+        "OffloadPolicies" => json!({"managedLedgerOffloadedReadPriority": "bookkeeper-first"}),
         "EntryFilters" => json!({"entryFilterNames": ""}),
         other => panic!("{}: no sample of {other}", row.name),
     }
@@ -137,13 +137,37 @@ fn every_row(address: SocketAddr) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_policy_is_set_read_and_removed_on_each_level() {
-    let door = open_door().await;
+    let door = Door::open().await;
     let address = door.address;
     tokio::task::spawn_blocking(move || every_row(address))
         .await
         .unwrap();
-    door.shutdown.trigger();
-    door.served.await.unwrap();
+    door.close().await;
+}
+
+/// Sets each policy of a table and says no value.
+fn without_a_body(address: SocketAddr, table: &[PolicyRoutes], base: &str) {
+    for routes in table {
+        let path = format!("{base}/{}", routes.name);
+        let (status, _, answer) = ask(address, routes.set.method.as_str(), &path, "");
+        let may = routes.set.body.is_some_and(|body| body.is_optional);
+        // The value of these may be in the query instead; here it is in neither.
+        let in_query = base == TOPIC && matches!(routes.name, "messageTTL" | "subscriptionExpirationTime");
+        assert_eq!(status != 400, may && !in_query, "{path}: {status} {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_is_set_without_a_body_where_the_table_says_so() {
+    let door = Door::open().await;
+    let address = door.address;
+    let asked = tokio::task::spawn_blocking(move || {
+        assert_eq!(ask(address, "PUT", TOPIC, "").0, 204);
+        without_a_body(address, namespace_policies::POLICIES, NAMESPACE);
+        without_a_body(address, topic_policies::POLICIES, TOPIC);
+    });
+    asked.await.unwrap();
+    door.close().await;
 }
 
 /// Whether the route table has a policy at this path, set with this method.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use pharos_broker::topic::SubscriptionType;
-use pharos_broker_admin::SubscriptionAdmin as _;
 use pharos_runtime::clock;
 use pharos_sim::tell;
 
@@ -14,11 +13,11 @@ use crate::work::{SUBSCRIPTIONS, World, topic_name};
 pub(crate) async fn look(process: &mut Process, world: &Rc<World>, topics: &[String]) -> Alive<()> {
     crate::work::places::look(process, world).await?;
     for topic in topics {
-        let exists = world.admin.catalog().topic_exists(&topic_name(topic));
+        let exists = world.admin.catalog.topic_exists(&topic_name(topic));
         let found = if exists {
             let (admin, name) = (world.admin.clone(), topic_name(topic));
             match process
-                .drive(async move { admin.subscriptions(name).await })
+                .drive(async move { admin.subscriptions.subscriptions(name).await })
                 .await?
             {
                 Ok(found) => found,

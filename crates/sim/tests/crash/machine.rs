@@ -267,7 +267,7 @@ impl Machine {
     }
 
     async fn make_namespaces(&mut self, process: &mut Process, world: &World) -> Alive<()> {
-        let catalog = world.admin.catalog().clone();
+        let catalog = world.admin.catalog.clone();
         let info = TenantInfo {
             admin_roles: Vec::new(),
             allowed_clusters: vec!["standalone".to_owned()],

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pharos_broker::ids::ShardId;
 use pharos_broker::shard::Shard;
 use pharos_broker::{Broker, Options, Threads};
-use pharos_broker_admin::Backend;
+use pharos_broker_admin::Resources;
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::offload::OffloadPolicy;
@@ -46,7 +46,7 @@ pub(crate) struct Process {
     pub(crate) store: Manual,
     pub(crate) metadata: pharos_metadata::Manual,
     broker: Option<(Broker, Threads)>,
-    pub(crate) admin: Option<Arc<Backend>>,
+    pub(crate) admin: Option<Resources>,
     pub(crate) shards: Vec<Rc<Shard>>,
     /// Where closed ledgers go, if they do, and what was there when this began.
     pub(crate) cold: Option<(Arc<Seeded>, cold::Seen)>,
@@ -147,7 +147,7 @@ impl Process {
         let (broker, threads) =
             pharos_broker::start(options, catalog, engine, self.metadata(), &PulsarEntries)
                 .expect("no thread is made");
-        self.admin = Some(Backend::new(broker.clone()));
+        self.admin = Some(Resources::of(&broker));
         for index in 0..broker.shard_count() {
             let broker = broker.clone();
             let id = ShardId(u16::try_from(index).unwrap());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use pharos_admin_api::routes::policies::PolicyRoutes;
-use pharos_admin_api::routes::{self, Answer, Resource, Route, namespace_policies, topic_policies};
+use pharos_admin_api::routes::{self, Answer, Body, Resource, Route, namespace_policies, topic_policies};
 use pharos_admin_api::shape::Shape;
 use schemars::SchemaGenerator;
 use serde_json::Value;
@@ -63,8 +63,7 @@ fn write_row(out: &mut String, route: &Route, schemas: &mut SchemaGenerator) -> 
         write!(request, "<br>query {}", query.join(", "))?;
     }
     if let Some(body) = route.body {
-        let may = if body.is_optional { ", or none" } else { "" };
-        write!(request, "<br>body {}{may}", form(body.shape, schemas))?;
+        write!(request, "<br>body {}", body_form(body, schemas))?;
     }
     let special: Vec<String> = failures_of(route)
         .iter()
@@ -93,6 +92,11 @@ fn answer(route: &Route, schemas: &mut SchemaGenerator) -> String {
     }
 }
 
+fn body_form(body: Body, schemas: &mut SchemaGenerator) -> String {
+    let may = if body.is_optional { ", or none" } else { "" };
+    format!("{}{may}", form(body.shape, schemas))
+}
+
 /// Policies are read, set and removed alike, so one line each does.
 fn write_policies(out: &mut String, policies: &[PolicyRoutes], schemas: &mut SchemaGenerator) -> Result<()> {
     let Some(first) = policies.first() else {
@@ -113,7 +117,7 @@ fn write_policies(out: &mut String, policies: &[PolicyRoutes], schemas: &mut Sch
         let shape = policy
             .set
             .body
-            .map(|body| form(body.shape, schemas))
+            .map(|body| body_form(body, schemas))
             .unwrap_or_default();
         writeln!(
             out,

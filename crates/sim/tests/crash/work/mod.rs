@@ -16,7 +16,7 @@ use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
     SubscriptionType,
 };
-use pharos_broker_admin::{Backend, OffloadAdmin as _, Place, SubscriptionAdmin as _, TopicAdmin as _};
+use pharos_broker_admin::{Place, Resources};
 use pharos_dispatch::{KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_runtime::random::Random;
@@ -52,7 +52,7 @@ pub(crate) struct Habits {
 /// All that happens outside one process.
 pub(crate) struct World {
     pub(crate) model: Rc<RefCell<Model>>,
-    pub(crate) admin: Arc<Backend>,
+    pub(crate) admin: Resources,
     pub(crate) shards: Vec<Rc<Shard>>,
     pub(crate) clients: RefCell<Vec<Rc<Client>>>,
     /// Requests without an answer.
@@ -88,7 +88,7 @@ impl Drop for UnderWay {
 impl World {
     pub(crate) fn new(
         model: &Rc<RefCell<Model>>,
-        admin: Arc<Backend>,
+        admin: Resources,
         shards: Vec<Rc<Shard>>,
         habits: Habits,
     ) -> Rc<Self> {
@@ -355,7 +355,7 @@ impl World {
         let makers = self.has_makers(&topic);
         self.model.borrow_mut().topic(&topic).deletion_begins(makers);
         tell(|| format!("delete {topic} {force}"));
-        let outcome = self.admin.delete_topic(topic_name(&topic), force).await;
+        let outcome = self.admin.topics.delete_topic(topic_name(&topic), force).await;
         tell(|| format!("delete {topic}: {outcome:?}"));
         let makers = self.has_makers(&topic);
         let mut model = self.model.borrow_mut();
@@ -378,7 +378,7 @@ impl World {
         let _request = self.request("unload");
         self.model.borrow_mut().topic(&topic).disturb();
         tell(|| format!("unload {topic}"));
-        let outcome = self.admin.unload(topic_name(&topic)).await;
+        let outcome = self.admin.topics.unload(topic_name(&topic)).await;
         tell(|| format!("unload {topic}: {outcome:?}"));
         if outcome.is_ok() {
             self.reach("unloads");
@@ -390,7 +390,11 @@ impl World {
     async fn create_topic(self: Rc<Self>, topic: String) {
         let _request = self.request("create topic");
         let ticket = self.maker_begins(&topic);
-        let outcome = self.admin.create_topic(topic_name(&topic), BTreeMap::new()).await;
+        let outcome = self
+            .admin
+            .topics
+            .create_topic(topic_name(&topic), BTreeMap::new())
+            .await;
         tell(|| format!("create {topic}: {outcome:?}"));
         self.maker_ends(&topic);
         if outcome.is_ok() {
@@ -401,7 +405,7 @@ impl World {
 
     async fn trim(self: Rc<Self>, topic: String) {
         let _request = self.request("trim");
-        drop(self.admin.trim(topic_name(&topic)).await);
+        drop(self.admin.topics.trim(topic_name(&topic)).await);
         self.changed(&topic);
     }
 
@@ -409,7 +413,7 @@ impl World {
     async fn offload(self: Rc<Self>, topic: String) {
         let _request = self.request("offload");
         let before = Position::new(u64::MAX, 0);
-        let outcome = self.admin.offload(topic_name(&topic), before).await;
+        let outcome = self.admin.offload.offload(topic_name(&topic), before).await;
         tell(|| format!("offload {topic}: {outcome:?}"));
         if outcome.is_ok() {
             self.reach("offloads asked for");
@@ -428,6 +432,7 @@ impl World {
         tell(|| format!("delete {topic} {subscription}"));
         let outcome = self
             .admin
+            .subscriptions
             .delete_subscription(topic_name(&topic), name, true)
             .await;
         tell(|| format!("delete {topic} {subscription}: {outcome:?}"));
@@ -452,17 +457,17 @@ impl World {
         let (name, at) = (topic_name(&topic), subscription_name(subscription));
         tell(|| format!("move {topic} {subscription} {to:?}"));
         let outcome = match to {
-            Move::Skip(count) => self.admin.skip(name, at, count as u64).await,
-            Move::SkipAll => self.admin.skip_all(name, at).await,
-            Move::Earliest => self.admin.reset_to(name, at, Place::Earliest).await,
-            Move::Latest => self.admin.reset_to(name, at, Place::Latest).await,
+            Move::Skip(count) => self.admin.subscriptions.skip(name, at, count as u64).await,
+            Move::SkipAll => self.admin.subscriptions.skip_all(name, at).await,
+            Move::Earliest => self.admin.subscriptions.reset_to(name, at, Place::Earliest).await,
+            Move::Latest => self.admin.subscriptions.reset_to(name, at, Place::Latest).await,
             Move::To(position) => {
                 let place = Place::At {
                     position,
                     batch_index: None,
                     excluded: false,
                 };
-                self.admin.reset_to(name, at, place).await
+                self.admin.subscriptions.reset_to(name, at, place).await
             }
         };
         tell(|| format!("move {topic} {subscription} {to:?}: {outcome:?}"));

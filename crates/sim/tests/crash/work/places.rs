@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pharos_admin_api::TenantInfo;
-use pharos_broker_admin::{AdminError, Place, SubscriptionAdmin as _, TopicAdmin as _};
+use pharos_broker_admin::{AdminError, Place};
 use pharos_catalog::Policies;
 use pharos_catalog::schema::{SchemaInfo, SchemaType};
 use pharos_runtime::random::Random;
@@ -160,7 +160,7 @@ impl World {
         key: &'static str,
         number: usize,
     ) -> Request {
-        let catalog = self.admin.catalog().clone();
+        let catalog = self.admin.catalog.clone();
         let wanted = Some(number.to_string());
         let request = async move { said(catalog.set_policy(&namespace(of), POLICY, json!(number)).await) };
         let me = self.clone();
@@ -173,7 +173,7 @@ impl World {
         if !self.may_change("home") {
             return None;
         }
-        let catalog = self.admin.catalog().clone();
+        let catalog = self.admin.catalog.clone();
         let me = self.clone();
         let text = Some(number.to_string());
         Some(match (has_tenant, has_namespace, random.below(4)) {
@@ -236,7 +236,7 @@ impl World {
             };
         Some(match random.below(8) {
             0 => {
-                let request = async move { said(admin.delete_partitioned(name, true).await) };
+                let request = async move { said(admin.topics.delete_partitioned(name, true).await) };
                 change("partitioned topics deleted", Vec::new(), None, Box::pin(request))
             }
             1 if known.partitions < PARTS_MAX => {
@@ -255,7 +255,7 @@ impl World {
                     },
                     ..known
                 };
-                let request = async move { said(admin.grow_partitioned(name, partitions).await) };
+                let request = async move { said(admin.topics.grow_partitioned(name, partitions).await) };
                 change(
                     "partitioned topics grown",
                     vec![half(false), half(true)],
@@ -269,7 +269,7 @@ impl World {
                     ..known
                 };
                 let request = async move {
-                    let catalog = admin.catalog().clone();
+                    let catalog = admin.catalog.clone();
                     said(catalog.set_topic_policy(&name, TOPIC_POLICY, json!(number)).await)
                 };
                 change("topic policies", Vec::new(), Some(wanted), Box::pin(request))
@@ -277,7 +277,7 @@ impl World {
             4 | 5 if known.schemas < SCHEMAS_MAX => {
                 let schemas = known.schemas + 1;
                 let request = async move {
-                    let catalog = admin.catalog().clone();
+                    let catalog = admin.catalog.clone();
                     said(catalog.add_schema(&name, schema(schemas), "").await.map(drop))
                 };
                 change(
@@ -288,7 +288,7 @@ impl World {
                 )
             }
             _ if !known.made => {
-                let request = async move { said(admin.create_missed_partitions(name).await) };
+                let request = async move { said(admin.topics.create_missed_partitions(name).await) };
                 change(
                     "partitions made later",
                     Vec::new(),
@@ -302,7 +302,13 @@ impl World {
                     for partition in (0..known.partitions).map(|index| name.with_partition(index)) {
                         let subscription = subscription_name(SUBSCRIPTION);
                         let (place, none) = (Place::Earliest, BTreeMap::new());
-                        let made = admin.create_subscription(partition, subscription, place, none, false);
+                        let made = admin.subscriptions.create_subscription(
+                            partition,
+                            subscription,
+                            place,
+                            none,
+                            false,
+                        );
                         match made.await {
                             Ok(()) | Err(AdminError::Conflict(_)) => {}
                             Err(error) => return said(Err(error)),
@@ -336,6 +342,7 @@ impl World {
         let request = async move {
             said(
                 admin
+                    .topics
                     .create_partitioned(name, partitions, BTreeMap::new(), false)
                     .await,
             )
@@ -355,7 +362,7 @@ impl World {
 /// After a start: what is written down, against what was answered.
 pub(crate) async fn look(process: &mut Process, world: &Rc<World>) -> Alive<()> {
     let name = topic_name(PARTS);
-    let catalog = world.admin.catalog().clone();
+    let catalog = world.admin.catalog.clone();
     for tries in 0.. {
         if !catalog.is_deleting(&name) {
             break;
@@ -382,7 +389,7 @@ pub(crate) async fn look(process: &mut Process, world: &Rc<World>) -> Alive<()> 
 }
 
 async fn parts_seen(process: &mut Process, world: &Rc<World>, name: &TopicName) -> Alive<Option<Parts>> {
-    let catalog = world.admin.catalog().clone();
+    let catalog = world.admin.catalog.clone();
     let policy = catalog.topic_policies(name).get(TOPIC_POLICY).cloned();
     let schemas = catalog.schema_history(name);
     let Some(whole) = catalog.partitioned_topic(name) else {
@@ -412,7 +419,7 @@ async fn parts_seen(process: &mut Process, world: &Rc<World>, name: &TopicName) 
         made += 1;
         let (admin, of) = (world.admin.clone(), partition.clone());
         let found = process
-            .drive(async move { admin.subscriptions(of).await })
+            .drive(async move { admin.subscriptions.subscriptions(of).await })
             .await?;
         match found {
             Ok(found) => subscribed += u32::from(found.iter().any(|name| name == SUBSCRIPTION)),

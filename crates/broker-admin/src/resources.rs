@@ -1,0 +1,62 @@
+//! All that can be administered, together.
+
+use std::sync::Arc;
+
+use pharos_broker::broker::Broker;
+use pharos_catalog::Catalog;
+
+use crate::brokers::{BrokerAdmin, FamilySource, HealthSource, Stores};
+use crate::homes::Homes;
+use crate::messages::MessageAdmin;
+use crate::meters::Meters;
+use crate::offload::OffloadAdmin;
+use crate::stats::StatsAdmin;
+use crate::subscriptions::SubscriptionAdmin;
+use crate::topics::TopicAdmin;
+
+/// What can be administered, one type each. Cheap to clone.
+#[derive(Clone)]
+pub struct Resources {
+    /// Topics, whole and partitioned.
+    pub topics: TopicAdmin,
+    /// Numbers and contents of topics.
+    pub stats: StatsAdmin,
+    /// Subscriptions of topics.
+    pub subscriptions: SubscriptionAdmin,
+    /// Single stored messages.
+    pub messages: MessageAdmin,
+    /// Offloading of closed ledgers.
+    pub offload: OffloadAdmin,
+    /// The broker itself.
+    pub brokers: BrokerAdmin,
+    /// Stored facts: clusters, tenants, namespaces, policies, schemas, which topics there are.
+    pub catalog: Catalog,
+}
+
+impl Resources {
+    /// Those of `broker`.
+    #[must_use]
+    pub fn of(broker: &Broker) -> Self {
+        Self::over(broker, None)
+    }
+
+    /// As [`of`](Self::of), with more families for the metrics page; `families` is called for each page and must not
+    /// wait. `health` says why the stores do not take writes now, if that is so; the same goes for it.
+    #[must_use]
+    pub fn with_stores(broker: &Broker, families: FamilySource, health: HealthSource) -> Self {
+        Self::over(broker, Some(Arc::new(Stores { families, health })))
+    }
+
+    fn over(broker: &Broker, stores: Option<Arc<Stores>>) -> Self {
+        let (homes, meters) = (Homes::of(broker.clone()), Arc::new(Meters::default()));
+        Self {
+            topics: TopicAdmin::new(homes.clone()),
+            stats: StatsAdmin::new(homes.clone(), meters.clone()),
+            subscriptions: SubscriptionAdmin::new(homes.clone()),
+            messages: MessageAdmin::new(homes.clone()),
+            offload: OffloadAdmin::new(homes.clone()),
+            catalog: homes.catalog().clone(),
+            brokers: BrokerAdmin::new(homes, meters, stores),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Subscriptions without consumers: making, moving, deleting.
+
+use super::*;
+
+/// A topic with five messages and the subscription `s` at the first.
+async fn five() -> (Bench, TopicName, Vec<Position>) {
+    let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
+    let positions = bench
+        .publish(ShardId(1), &name, &["one", "two", "three", "four", "five"])
+        .await;
+    create(&bench, &name, "s", Place::Earliest).await;
+    (bench, name, positions)
+}
+
+async fn create(bench: &Bench, name: &TopicName, sub: &str, place: Place) {
+    let made = bench.admin.subscriptions.create_subscription(
+        name.clone(),
+        subscription(sub),
+        place,
+        BTreeMap::new(),
+        false,
+    );
+    made.await.unwrap();
+}
+
+async fn backlog(bench: &Bench, name: &TopicName, sub: &str) -> u64 {
+    bench.stats(name).await.subscriptions[sub].msg_backlog
+}
+
+fn at(position: Position, excluded: bool) -> Place {
+    Place::At {
+        position,
+        batch_index: None,
+        excluded,
+    }
+}
+
+#[tokio::test]
+async fn subscriptions_come_and_go() {
+    let (bench, name, positions) = five().await;
+    let admin = &bench.admin;
+    create(&bench, &name, "end", Place::Latest).await;
+    create(&bench, &name, "third", at(positions[2], false)).await;
+    create(&bench, &name, "after-third", at(positions[2], true)).await;
+    assert_eq!(
+        admin.subscriptions.subscriptions(name.clone()).await.unwrap(),
+        ["after-third", "end", "s", "third"]
+    );
+    for (sub, wanted) in [("s", 5), ("end", 0), ("third", 3), ("after-third", 2)] {
+        assert_eq!(backlog(&bench, &name, sub).await, wanted, "{sub}");
+    }
+    let again = admin
+        .subscriptions
+        .create_subscription(
+            name.clone(),
+            subscription("s"),
+            Place::Latest,
+            BTreeMap::new(),
+            false,
+        )
+        .await;
+    assert!(matches!(again, Err(AdminError::Conflict(_))), "{again:?}");
+    admin
+        .subscriptions
+        .delete_subscription(name.clone(), subscription("end"), false)
+        .await
+        .unwrap();
+    let gone = admin
+        .subscriptions
+        .delete_subscription(name.clone(), subscription("end"), false)
+        .await;
+    assert!(matches!(gone, Err(AdminError::NotFound(_))), "{gone:?}");
+}
+
+#[tokio::test]
+async fn properties_are_replaced_as_a_whole() {
+    let (bench, name, _) = five().await;
+    let pairs = |key: &str| BTreeMap::from([(key.to_owned(), "x".to_owned())]);
+    let (admin, sub) = (&bench.admin, subscription("p"));
+    admin
+        .subscriptions
+        .create_subscription(name.clone(), sub.clone(), Place::Latest, pairs("a"), false)
+        .await
+        .unwrap();
+    assert_eq!(
+        admin
+            .subscriptions
+            .subscription_properties(name.clone(), sub.clone())
+            .await
+            .unwrap(),
+        pairs("a")
+    );
+    admin
+        .subscriptions
+        .set_subscription_properties(name.clone(), sub.clone(), pairs("b"))
+        .await
+        .unwrap();
+    assert_eq!(
+        admin
+            .subscriptions
+            .subscription_properties(name.clone(), sub)
+            .await
+            .unwrap(),
+        pairs("b")
+    );
+    assert_eq!(
+        bench.stats(&name).await.subscriptions["p"].subscription_properties,
+        pairs("b")
+    );
+}
+
+#[tokio::test]
+async fn cursors_move_where_they_are_told() {
+    let (bench, name, positions) = five().await;
+    let (admin, sub) = (&bench.admin, subscription("s"));
+    admin
+        .subscriptions
+        .skip(name.clone(), sub.clone(), 2)
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 3);
+    admin
+        .subscriptions
+        .skip_all(name.clone(), sub.clone())
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 0);
+    admin
+        .subscriptions
+        .reset_to(name.clone(), sub.clone(), at(positions[1], false))
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 4);
+    admin
+        .subscriptions
+        .reset_to(name.clone(), sub.clone(), at(positions[1], true))
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 3);
+    admin
+        .subscriptions
+        .reset_to_time(name.clone(), sub.clone(), 0)
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 5);
+    admin
+        .subscriptions
+        .expire_to(name.clone(), sub.clone(), at(positions[3], false))
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 1);
+    admin
+        .subscriptions
+        .reset_to(name.clone(), sub.clone(), Place::Earliest)
+        .await
+        .unwrap();
+    admin
+        .subscriptions
+        .expire_older(name.clone(), sub.clone(), 3600)
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 5, "nothing is that old");
+    let missing = admin.subscriptions.skip(name, subscription("missing"), 1).await;
+    assert!(matches!(missing, Err(AdminError::NotFound(_))), "{missing:?}");
+}
+
+#[tokio::test]
+async fn what_is_old_expires() {
+    let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
+    let now = clock::wall_ms();
+    let entries = vec![
+        entry("old", now - 100_000),
+        entry("older than a minute", now - 70_000),
+        entry("new", now),
+    ];
+    bench.publish_entries(ShardId(0), &name, entries).await;
+    create(&bench, &name, "s", Place::Earliest).await;
+    bench
+        .admin
+        .subscriptions
+        .expire_older(name.clone(), subscription("s"), 60)
+        .await
+        .unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 1);
+}
+
+#[tokio::test]
+async fn truncating_moves_every_cursor_to_the_end() {
+    let (bench, name, _) = five().await;
+    bench.admin.topics.truncate(name.clone()).await.unwrap();
+    assert_eq!(backlog(&bench, &name, "s").await, 0);
+    bench.admin.topics.trim(name.clone()).await.unwrap();
+    bench.stats_until(&name, |stats| stats.storage_size == 0).await;
+}
