@@ -8,8 +8,8 @@ use pharos_metadata::{Expect, MetadataStore, WriteError};
 use pharos_types::LedgerId;
 use prost::Message as _;
 
-use super::maintain::recorded;
-use super::{End, ManagedLedger, Next};
+use super::ManagedLedger;
+use super::steps::recorded;
 use crate::error::{CloseError, DeleteError};
 use crate::info::{self, InfoError, LedgerInfo};
 use crate::leftovers;
@@ -20,9 +20,7 @@ impl ManagedLedger {
     /// Refuses appends from now on, for ever. Durable when [`MaintenanceEvent::Terminated`](super::MaintenanceEvent::Terminated)
     /// comes, which says the last position. Doing it again changes nothing.
     pub fn terminate(&mut self) {
-        if self.end == End::Endless {
-            self.end = End::Asked;
-        }
+        self.appending.ask_end();
     }
 
     /// Closes for an orderly unload: everything appended becomes durable and the next opening has nothing to recover. Without
@@ -36,40 +34,28 @@ impl ManagedLedger {
         self.stop_offload();
         self.cache.clear();
         Box::pin(async move {
-            let Some(mut writer) = self.writer.take() else {
-                return Ok(());
-            };
-            if let Some(handover) = self.handover.take() {
-                writer.close().await?;
-                writer = handover.writer;
+            match self.appending.close().await? {
+                true => self.record_close().await,
+                false => Ok(()),
             }
-            for entry in std::mem::take(&mut self.waiting) {
-                writer.append_entry(entry)?;
-            }
-            writer.close().await?;
-            let spare = match &self.next {
-                Next::Ready(spare) => Some(spare.writer.id()),
-                Next::None | Next::Preparing => None,
-            };
-            self.record_close(spare).await
         })
     }
 
     /// Records the ends of the last ledgers and drops the empty ones from the chain.
-    async fn record_close(&self, spare: Option<LedgerId>) -> Result<(), CloseError> {
+    async fn record_close(&self) -> Result<(), CloseError> {
         let closed_at_ms = Some(self.now_ms);
         let close = |row: &LedgerRow| match row.closed_at_ms {
             Some(_) => recorded(row),
             None => recorded(&LedgerRow { closed_at_ms, ..*row }),
         };
         // Steps that were under way may have recorded some of these; recording them again is the same.
-        let closed: Vec<LedgerInfo> = self.rows.iter().rev().take(3).map(close).collect();
+        let closed: Vec<LedgerInfo> = self.ledgers().iter().rev().take(3).map(close).collect();
         let mut empty: Vec<u64> = closed
             .iter()
             .filter(|row| row.entries == 0)
             .map(|row| row.ledger_id)
             .collect();
-        empty.extend(spare.map(|spare| spare.0));
+        empty.extend(self.rollover.spare().map(|spare| spare.0));
         let change = |info: &mut info::ManagedLedgerInfo| {
             for closed in &closed {
                 if let Some(row) = info.row_mut(closed.ledger_id) {

@@ -18,14 +18,15 @@
 //! futures that the owner runs ([`ManagedLedger::take_maintenance`]) and hands back. Others see it through
 //! [`LedgerReader`], [`LedgerTable`] and [`DurableWatch`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, Durability, LedgerEngine, LedgerWriter, NewEntry, StorageFault};
-use pharos_types::{EntryId, Ordinal, Position};
-use tokio::sync::watch;
+use pharos_ledger::{BoxFuture, Durability, LedgerEngine};
+use pharos_types::{Ordinal, Position};
 
 mod append;
+mod appending;
+mod chain;
 mod lifecycle;
 mod maintain;
 mod offload;
@@ -33,6 +34,8 @@ mod offload_steps;
 mod offload_view;
 mod open;
 mod read;
+mod rollover;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -45,14 +48,14 @@ pub use open::OpenMode;
 pub use read::{Entry, LedgerReader, ReadTo};
 
 use crate::cache::EntryCache;
-use crate::durable::{Active, DurableWatch};
+use crate::durable::DurableWatch;
 use crate::info::{InfoError, InfoHandle};
 use crate::options::Options;
 use crate::table::{LedgerRow, LedgerTable};
-use maintain::Job;
-
-/// Bytes that may wait for a handover.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+use appending::Appending;
+use chain::Chain;
+use rollover::Rollover;
+use steps::Steps;
 
 /// One topic's log. See the module.
 pub struct ManagedLedger {
@@ -61,82 +64,19 @@ pub struct ManagedLedger {
     /// The stored info; shared with the cursor log.
     info: Arc<InfoHandle>,
     options: Options,
-    /// The chain, oldest first. The last row is the one that entries are appended to.
-    rows: Vec<LedgerRow>,
-    /// First ordinal that is left, also when no row is.
-    first: Ordinal,
-    /// The chain as others see it; made anew when the chain changes, not on appends.
-    table: LedgerTable,
-    /// Takes the appends of the ledger whose tail counts; `None` once terminated.
-    writer: Option<Arc<dyn LedgerWriter>>,
-    /// Steps 2 and 3 of a rollover.
-    handover: Option<Handover>,
-    /// Entries that have positions in the last row's ledger but are not queued there: it waits for the one before to be
-    /// closed, or the engine is full. Counted in `waiting_bytes` and bounded by [`WAITING_BYTES_MAX`].
-    waiting: VecDeque<NewEntry>,
-    waiting_bytes: usize,
-    /// Step 1 of a rollover.
-    next: Next,
-    /// The ledger whose tail counts, for [`DurableWatch`].
-    active: watch::Sender<Active>,
+    /// Which ledgers there are, and where in them an entry is.
+    chain: Chain,
+    /// Where appends go, and how far they are durable.
+    appending: Appending,
+    /// When the current ledger gives way to the next one.
+    rollover: Rollover,
     cache: EntryCache,
     /// Steps that may be done in any order and again after a failure.
-    jobs: VecDeque<Job>,
-    /// Steps that failed wait until then.
-    retry_at_ms: u64,
+    steps: Steps,
     /// The owner's clock as of its last call.
     now_ms: u64,
-    /// How durable the last row's ledger makes its entries.
-    durability: Durability,
-    /// When the last row's ledger was opened; its age decides about rollover.
-    opened_ms: u64,
-    /// The end as of the last call that saw it move, and when that was.
-    moved: (Ordinal, u64),
-    /// The owner wants a rollover whatever the limits say.
-    is_roll_asked: bool,
-    end: End,
     /// Copies of closed ledgers in object stores.
     offload: offload::Offloading,
-    /// Why nothing can be appended any more; the first reason stays.
-    failure: Option<Failure>,
-}
-
-/// A rollover between the last append to the old ledger and the first to the new one.
-struct Handover {
-    writer: Arc<dyn LedgerWriter>,
-    /// Whether the old ledger's close was handed out.
-    is_closing: bool,
-}
-
-/// The ledger after the current one.
-enum Next {
-    None,
-    Preparing,
-    /// Named in the info, empty.
-    Ready(NewLedger),
-}
-
-/// A ledger that was just created.
-struct NewLedger {
-    writer: Arc<dyn LedgerWriter>,
-    durability: Durability,
-}
-
-/// How far termination has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Endless,
-    /// Appends are refused; the last ledger is yet to be closed.
-    Asked,
-    /// Its close was handed out.
-    Closing,
-    Terminated,
-}
-
-#[derive(Clone)]
-enum Failure {
-    Fenced,
-    Fault(Arc<StorageFault>),
 }
 
 /// Figures of a managed ledger at one moment.
@@ -168,54 +108,50 @@ impl ManagedLedger {
     /// Ordinal of the first entry that is left, or of the next one when none is.
     #[must_use]
     pub fn first(&self) -> Ordinal {
-        self.first
+        self.chain.first()
     }
 
     /// Ordinal of the next entry (exclusive end of what is appended).
     #[must_use]
     pub fn end(&self) -> Ordinal {
-        self.rows.last().map_or(self.first, LedgerRow::end)
+        self.chain.end()
     }
 
     /// Exclusive end of what is durable: entries before it may be acknowledged and delivered.
     #[must_use]
     pub fn durable_end(&self) -> Ordinal {
-        self.active.borrow().state().0
+        self.appending.durable_end()
     }
 
     /// The durable end for those who do not own this.
     #[must_use]
     pub fn durable_watch(&self) -> DurableWatch {
-        DurableWatch::new(self.active.subscribe())
+        self.appending.durable_watch()
     }
 
     /// Position of the last appended entry; `None` when none is left.
     #[must_use]
     pub fn last_position(&self) -> Option<Position> {
-        let row = self.rows.iter().rev().find(|row| row.entries > 0)?;
-        Some(Position {
-            ledger: row.id,
-            entry: EntryId(row.entries - 1),
-        })
+        self.chain.last_position()
     }
 
     /// The chain as others may hold it. Compare [`LedgerTable::version`] to see whether theirs is old.
     #[must_use]
     pub fn table(&self) -> LedgerTable {
-        self.table.clone()
+        self.chain.table().clone()
     }
 
     /// The ledgers with their counts as of now, oldest first; the last takes the appends unless terminated.
     #[must_use]
     pub fn ledgers(&self) -> &[LedgerRow] {
-        &self.rows
+        self.chain.rows()
     }
 
     /// The position of an entry; `None` when it is trimmed or not appended yet.
     #[must_use]
     pub fn position_of(&self, ordinal: Ordinal) -> Option<Position> {
         if ordinal < self.end() {
-            self.table.position_of(ordinal)
+            self.chain.table().position_of(ordinal)
         } else {
             None
         }
@@ -224,13 +160,13 @@ impl ManagedLedger {
     /// Where `position` lies among the appended entries.
     #[must_use]
     pub fn ordinal_of(&self, position: Position) -> crate::Lookup {
-        self.table.ordinal_of(position, self.end())
+        self.chain.table().ordinal_of(position, self.end())
     }
 
     /// Whether no entry can ever be appended again.
     #[must_use]
     pub fn is_terminated(&self) -> bool {
-        self.end != End::Endless
+        self.appending.is_terminated()
     }
 
     /// How durable entries are made from the next ledger on. When that differs from what the current ledger does, the next
@@ -242,7 +178,7 @@ impl ManagedLedger {
     /// How durable the ledger that takes the appends makes them.
     #[must_use]
     pub fn durability(&self) -> Durability {
-        self.durability
+        self.rollover.durability()
     }
 
     /// The topic's facts, as stored.
@@ -283,13 +219,13 @@ impl ManagedLedger {
     #[must_use]
     pub fn stats(&self) -> LedgerStats {
         LedgerStats {
-            first: self.first,
+            first: self.first(),
             end: self.end(),
             durable_end: self.durable_end(),
-            bytes: self.rows.iter().map(|row| row.bytes).sum(),
-            ledgers: self.rows.len(),
+            bytes: self.ledgers().iter().map(|row| row.bytes).sum(),
+            ledgers: self.ledgers().len(),
             cache_bytes: self.cache.bytes(),
-            maintenance_pending: self.jobs.len() + usize::from(self.handover.is_some()),
+            maintenance_pending: self.steps.waiting() + usize::from(self.appending.is_turning()),
         }
     }
 
@@ -299,24 +235,5 @@ impl ManagedLedger {
 
     pub(crate) fn info(&self) -> &Arc<InfoHandle> {
         &self.info
-    }
-
-    /// Makes the table anew after the chain changed.
-    fn rebuild_table(&mut self) {
-        let is_open = self.writer.is_some() || self.handover.is_some();
-        let version = self.table.version() + 1;
-        self.table = LedgerTable::new(&self.rows, self.first, is_open, version);
-    }
-
-    /// Nothing more can be appended; watchers are told after what is durable.
-    fn fail(&mut self, failure: Failure) {
-        if self.failure.is_none() {
-            let fault = match &failure {
-                Failure::Fenced => StorageFault::transient("managed ledger", "another owner took over"),
-                Failure::Fault(fault) => Arc::clone(fault),
-            };
-            self.failure = Some(failure);
-            self.active.send_modify(|active| active.failed = Some(fault));
-        }
     }
 }

@@ -19,15 +19,17 @@ use std::sync::Arc;
 use pharos_ledger::offload::{
     LedgerOffloader, OffloadError, OffloadPolicy, OffloadTarget, OffloadedLedger, ReadFirst,
 };
+use pharos_ledger::{BoxFuture, LedgerEngine};
 use pharos_types::{EntryId, LedgerId, Position};
 use tokio::sync::watch;
 
-use super::maintain::{MaintenanceError, MaintenanceEvent};
+use super::ManagedLedger;
+use super::chain::Chain;
+use super::maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub(crate) use super::offload_steps::OffloadDone;
-use super::offload_steps::Work;
+use super::offload_steps::{Work, run};
 pub(crate) use super::offload_view::{OffloadView, Range, SharedView};
-use super::{Failure, ManagedLedger};
-use crate::info::{ManagedLedgerInfo, is_final};
+use crate::info::{InfoHandle, ManagedLedgerInfo, is_final};
 use crate::table::LedgerRow;
 
 /// Pause after a failed step; doubled by each further failure.
@@ -78,6 +80,85 @@ pub struct OffloadStats {
     pub last_failure_ms: u64,
 }
 
+/// What a decision looks at: the chain, and what is stored of it.
+#[derive(Clone, Copy)]
+pub(super) struct Ground<'a> {
+    pub(super) name: &'a Arc<str>,
+    pub(super) engine: &'a Arc<dyn LedgerEngine>,
+    pub(super) info: &'a Arc<InfoHandle>,
+    pub(super) chain: &'a Chain,
+    pub(super) now_ms: u64,
+}
+
+impl ManagedLedger {
+    /// Decides what is to be offloaded, deleted or cleaned up by now; [`take_maintenance`](Self::take_maintenance) has the steps.
+    /// Call it when a ledger was closed, after trimming, when the policy changed, and now and then.
+    ///
+    /// Cost: grows with the ledgers of the chain; next to nothing where nothing is, was or shall be offloaded.
+    pub fn plan_offload(&mut self, policy: &OffloadPolicy, now_ms: u64) {
+        let (ground, offload) = self.ground(now_ms);
+        offload.plan(policy, ground);
+    }
+
+    /// Has the closed ledgers before the one of `before` offloaded, whatever the thresholds say.
+    /// [`offload_status`](Self::offload_status) says what comes of it.
+    ///
+    /// # Errors
+    /// [`OffloadAskError`]; nothing was begun.
+    pub fn ask_offload(
+        &mut self,
+        before: Position,
+        policy: &OffloadPolicy,
+        now_ms: u64,
+    ) -> Result<(), OffloadAskError> {
+        let (ground, offload) = self.ground(now_ms);
+        offload.ask(before.ledger, policy, ground)
+    }
+
+    /// What came of the last [`ask_offload`](Self::ask_offload).
+    #[must_use]
+    pub fn offload_status(&self) -> OffloadStatus {
+        self.offload.status.clone()
+    }
+
+    /// Figures as of now.
+    #[must_use]
+    pub fn offload_stats(&self) -> OffloadStats {
+        self.offload.stats(self.chain.rows())
+    }
+
+    /// Calls off what is under way and begins nothing any more; for closing. The step that runs ends soon.
+    pub fn stop_offload(&mut self) {
+        self.offload.stop.send_replace(true);
+        self.offload.queue.clear();
+    }
+
+    /// Whether a step of offloading was taken and not given back yet.
+    #[must_use]
+    pub fn is_offloading(&self) -> bool {
+        self.offload.running.is_some()
+    }
+
+    /// How an offloaded ledger's objects are called; for administrators.
+    #[must_use]
+    pub fn offloaded(&self, ledger: LedgerId) -> Option<OffloadedLedger> {
+        self.offload.view.get().of(ledger).map(|copy| copy.object.clone())
+    }
+
+    /// Offloading, and what it looks at.
+    pub(super) fn ground(&mut self, now_ms: u64) -> (Ground<'_>, &mut Offloading) {
+        self.now_ms = self.now_ms.max(now_ms);
+        let ground = Ground {
+            name: &self.name,
+            engine: &self.engine,
+            info: &self.info,
+            chain: &self.chain,
+            now_ms: self.now_ms,
+        };
+        (ground, &mut self.offload)
+    }
+}
+
 /// What a managed ledger knows of offloading.
 pub(super) struct Offloading {
     offloader: Option<Arc<dyn LedgerOffloader>>,
@@ -123,28 +204,21 @@ impl Offloading {
             stop: watch::Sender::new(false),
         }
     }
-}
 
-impl ManagedLedger {
-    /// Decides what is to be offloaded, deleted or cleaned up by now; [`take_maintenance`](Self::take_maintenance) has the steps.
-    /// Call it when a ledger was closed, after trimming, when the policy changed, and now and then.
-    ///
-    /// Cost: grows with the ledgers of the chain; next to nothing where nothing is, was or shall be offloaded.
-    pub fn plan_offload(&mut self, policy: &OffloadPolicy, now_ms: u64) {
-        self.now_ms = self.now_ms.max(now_ms);
-        let is_asked = self.offload.asked.is_some() || self.offload.running.is_some();
-        if policy.target.is_none() && !self.offload.has_rows && !is_asked {
-            self.offload.queue.clear();
+    /// Decides what is to be done by now.
+    fn plan(&mut self, policy: &OffloadPolicy, ground: Ground<'_>) {
+        let is_asked = self.asked.is_some() || self.running.is_some();
+        if policy.target.is_none() && !self.has_rows && !is_asked {
+            self.queue.clear();
             return;
         }
-        let info = self.info.seen();
-        self.refresh_offloads(&info, policy.read_first);
-        if self.offload.offloader.is_none() || *self.offload.stop.borrow() {
+        let info = ground.info.seen();
+        self.refresh(&info, ground.chain.rows(), policy.read_first);
+        if self.offloader.is_none() || *self.stop.borrow() {
             return;
         }
         let mut queue = VecDeque::new();
         let running = self
-            .offload
             .running
             .as_ref()
             .and_then(Work::object)
@@ -152,66 +226,53 @@ impl ManagedLedger {
         for row in info.offloads.iter().filter(|row| Some(row.id()) != running) {
             if !row.is_complete() || info.is_garbage(row) {
                 queue.push_back(Work::Clean(info.object(row)));
-            } else if !row.local_deleted && self.is_lag_over(policy, row.at_ms) {
+            } else if !row.local_deleted && is_lag_over(policy, row.at_ms, ground.now_ms) {
                 queue.push_back(Work::DeleteLocal(info.object(row)));
             }
         }
-        queue.extend(self.offload.undeleted.iter().copied().map(Work::DeleteAgain));
+        queue.extend(self.undeleted.iter().copied().map(Work::DeleteAgain));
         if let Some(target) = &policy.target {
-            let due = self.due_ledgers(policy);
+            let due = self.due_ledgers(policy, ground);
             queue.extend(
                 due.into_iter()
                     .map(|ledger| Work::Offload(ledger, target.clone())),
             );
         }
-        let suspects = &mut self.offload.suspects;
+        let suspects = &mut self.suspects;
         suspects.retain(|work| queue.contains(work));
         let (last, first): (Vec<_>, Vec<_>) = queue.into_iter().partition(|work| suspects.contains(work));
-        self.offload.queue = first.into_iter().chain(last).collect();
-        self.queue_asked();
+        self.queue = first.into_iter().chain(last).collect();
+        self.queue_asked(ground.chain.rows());
     }
 
-    /// Has the closed ledgers before the one of `before` offloaded, whatever the thresholds say.
-    /// [`offload_status`](Self::offload_status) says what comes of it.
-    ///
-    /// # Errors
-    /// [`OffloadAskError`]; nothing was begun.
-    pub fn ask_offload(
+    fn ask(
         &mut self,
-        before: Position,
+        before: LedgerId,
         policy: &OffloadPolicy,
-        now_ms: u64,
+        ground: Ground<'_>,
     ) -> Result<(), OffloadAskError> {
-        if self.offload.asked.is_some() {
+        if self.asked.is_some() {
             return Err(OffloadAskError::Running);
         }
-        let (Some(offloader), Some(target)) = (&self.offload.offloader, &policy.target) else {
+        let (Some(offloader), Some(target)) = (&self.offloader, &policy.target) else {
             return Err(OffloadAskError::NoTarget);
         };
         offloader.check_target(target).map_err(OffloadAskError::Target)?;
-        self.offload.asked = Some((before.ledger, target.clone()));
-        self.offload.status = OffloadStatus::Running;
-        (self.offload.failures, self.offload.retry_at_ms) = (0, 0);
-        self.plan_offload(policy, now_ms);
-        self.finish_asked();
+        self.asked = Some((before, target.clone()));
+        self.status = OffloadStatus::Running;
+        (self.failures, self.retry_at_ms) = (0, 0);
+        self.plan(policy, ground);
+        self.finish_asked(ground.chain.rows());
         Ok(())
     }
 
-    /// What came of the last [`ask_offload`](Self::ask_offload).
-    #[must_use]
-    pub fn offload_status(&self) -> OffloadStatus {
-        self.offload.status.clone()
-    }
-
-    /// Figures as of now.
-    #[must_use]
-    pub fn offload_stats(&self) -> OffloadStats {
-        let view = self.offload.view.get();
-        let rows = self.rows.iter().filter(|row| view.of(row.id).is_some());
+    fn stats(&self, chain: &[LedgerRow]) -> OffloadStats {
+        let view = self.view.get();
+        let rows = chain.iter().filter(|row| view.of(row.id).is_some());
         let mut stats = OffloadStats {
             bytes: 0,
             ledgers: BTreeSet::new(),
-            ..self.offload.stats.clone()
+            ..self.stats.clone()
         };
         for row in rows {
             stats.bytes += row.bytes;
@@ -220,102 +281,83 @@ impl ManagedLedger {
         stats
     }
 
-    /// Calls off what is under way and begins nothing any more; for closing. The step that runs ends soon.
-    pub fn stop_offload(&mut self) {
-        self.offload.stop.send_replace(true);
-        self.offload.queue.clear();
-    }
-
-    /// Whether a step of offloading was taken and not given back yet.
-    #[must_use]
-    pub fn is_offloading(&self) -> bool {
-        self.offload.running.is_some()
-    }
-
     /// The next step, when there is one and none is under way.
-    pub(super) fn take_offload_step(
-        &mut self,
-    ) -> Option<pharos_ledger::BoxFuture<'static, super::MaintenanceDone>> {
-        let is_waiting = self.now_ms < self.offload.retry_at_ms || *self.offload.stop.borrow();
-        if self.offload.running.is_some() || is_waiting {
+    pub(super) fn take_step(&mut self, ground: Ground<'_>) -> Option<BoxFuture<'static, MaintenanceDone>> {
+        let is_waiting = ground.now_ms < self.retry_at_ms || *self.stop.borrow();
+        if self.running.is_some() || is_waiting {
             return None;
         }
-        let offloader = self.offload.offloader.clone()?;
-        let work = self.offload.queue.pop_front()?;
-        self.offload.running = Some(work.clone());
-        Some(self.offload_step(work, offloader))
+        let offloader = self.offloader.clone()?;
+        let work = self.queue.pop_front()?;
+        self.running = Some(work.clone());
+        Some(run(work, offloader, self.stop.subscribe(), ground))
     }
 
-    /// Takes the result of a step.
-    pub(super) fn on_offload_step(&mut self, done: OffloadDone) -> MaintenanceEvent {
-        self.offload.running = None;
-        let info = self.info.seen();
-        self.refresh_offloads(&info, self.offload.view.get().read_first());
+    /// Takes the result of a step. `Failed`: the managed ledger is another owner's now.
+    pub(super) fn on_step(&mut self, done: OffloadDone, ground: Ground<'_>) -> MaintenanceEvent {
+        self.running = None;
+        let read_first = self.view.get().read_first();
+        self.refresh(&ground.info.seen(), ground.chain.rows(), read_first);
         match (done.work, done.outcome) {
             (work, Ok(())) => {
-                (self.offload.failures, self.offload.retry_at_ms) = (0, 0);
-                self.on_offload_success(&work)
+                (self.failures, self.retry_at_ms) = (0, 0);
+                self.on_success(&work, ground)
             }
             (_, Err(MaintenanceError::Info(error))) if is_final(&error) => {
-                self.fail(Failure::Fenced);
                 MaintenanceEvent::Failed(error.into())
             }
-            (work, Err(error)) => self.on_offload_failure(&work, error),
+            (work, Err(error)) => self.on_failure(&work, error, ground.now_ms),
         }
     }
 
-    fn on_offload_success(&mut self, work: &Work) -> MaintenanceEvent {
-        self.offload.suspects.retain(|suspect| suspect != work);
+    fn on_success(&mut self, work: &Work, ground: Ground<'_>) -> MaintenanceEvent {
+        self.suspects.retain(|suspect| suspect != work);
         let event = match work {
             // Trimmed meanwhile; nothing was copied, or what was is cleaned up.
-            Work::Offload(ledger, _) if self.offload.view.get().of(*ledger).is_none() => {
-                MaintenanceEvent::Nothing
-            }
+            Work::Offload(ledger, _) if self.view.get().of(*ledger).is_none() => MaintenanceEvent::Nothing,
             Work::Offload(ledger, _) => {
-                self.offload.stats.last_ledger = Some(*ledger);
-                self.offload.stats.last_success_ms = self.now_ms;
+                self.stats.last_ledger = Some(*ledger);
+                self.stats.last_success_ms = ground.now_ms;
                 MaintenanceEvent::Offloaded(*ledger)
             }
             Work::DeleteAgain(ledger) => {
-                self.offload.undeleted.retain(|other| other != ledger);
+                self.undeleted.retain(|other| other != ledger);
                 MaintenanceEvent::Nothing
             }
             Work::DeleteLocal(_) | Work::Clean(_) => MaintenanceEvent::Nothing,
         };
-        if self.offload.queue.is_empty() {
-            self.queue_asked();
+        if self.queue.is_empty() {
+            self.queue_asked(ground.chain.rows());
         }
-        self.finish_asked();
+        self.finish_asked(ground.chain.rows());
         event
     }
 
-    fn on_offload_failure(&mut self, work: &Work, error: MaintenanceError) -> MaintenanceEvent {
-        if *self.offload.stop.borrow() {
+    fn on_failure(&mut self, work: &Work, error: MaintenanceError, now_ms: u64) -> MaintenanceEvent {
+        if *self.stop.borrow() {
             return MaintenanceEvent::Nothing;
         }
         let pause = RETRY_MS
-            .saturating_mul(1 << self.offload.failures.min(6))
+            .saturating_mul(1 << self.failures.min(6))
             .min(RETRY_MS_MAX);
-        self.offload.failures += 1;
-        self.offload.retry_at_ms = self.now_ms + pause;
-        if !self.offload.suspects.contains(work) {
-            self.offload.suspects.push(work.clone());
+        self.failures += 1;
+        self.retry_at_ms = now_ms + pause;
+        if !self.suspects.contains(work) {
+            self.suspects.push(work.clone());
         }
         match work {
             Work::Offload(ledger, _) => {
-                self.offload.stats.last_failure_ms = self.now_ms;
+                self.stats.last_failure_ms = now_ms;
                 let is_asked = |asked: &(LedgerId, OffloadTarget)| *ledger < asked.0;
-                if self.offload.asked.take_if(|asked| is_asked(asked)).is_some() {
-                    self.offload.status = OffloadStatus::Failed(chain(&error));
+                if self.asked.take_if(|asked| is_asked(asked)).is_some() {
+                    self.status = OffloadStatus::Failed(chain(&error));
                 }
                 // The plan of the next tick has it again, after what this attempt left is cleaned up.
-                self.offload
-                    .queue
-                    .retain(|work| !matches!(work, Work::Offload(..)));
+                self.queue.retain(|work| !matches!(work, Work::Offload(..)));
             }
             // The info said so already; only the engine must follow.
             Work::DeleteLocal(object) if matches!(error, MaintenanceError::Delete(_)) => {
-                self.offload.undeleted.push(object.ledger);
+                self.undeleted.push(object.ledger);
             }
             Work::DeleteLocal(_) | Work::DeleteAgain(_) | Work::Clean(_) => {}
         }
@@ -323,90 +365,79 @@ impl ManagedLedger {
     }
 
     /// Ledgers that can be offloaded: closed, not empty, not offloaded, oldest first.
-    fn offloadable(&self) -> impl Iterator<Item = &LedgerRow> {
-        let view = self.offload.view.get();
-        let running = self.offload.running.as_ref().and_then(Work::ledger);
-        self.rows.iter().filter(move |row| {
+    fn offloadable<'a>(&self, chain: &'a [LedgerRow]) -> impl Iterator<Item = &'a LedgerRow> + use<'a> {
+        let view = self.view.get();
+        let running = self.running.as_ref().and_then(Work::ledger);
+        chain.iter().filter(move |row| {
             let is_closed = row.closed_at_ms.is_some() && row.entries > 0;
             is_closed && Some(row.id) != running && view.of(row.id).is_none()
         })
     }
 
     /// Those that the thresholds want offloaded, oldest first.
-    fn due_ledgers(&self, policy: &OffloadPolicy) -> Vec<LedgerId> {
+    fn due_ledgers(&self, policy: &OffloadPolicy, ground: Ground<'_>) -> Vec<LedgerId> {
         let mut newer_bytes = 0u64;
         let mut due = BTreeSet::new();
-        for row in self.rows.iter().rev() {
+        for row in ground.chain.rows().iter().rev() {
             let Some(closed_at_ms) = row.closed_at_ms else {
                 continue;
             };
             newer_bytes = newer_bytes.saturating_add(row.bytes);
-            let age_ms = self.now_ms.saturating_sub(closed_at_ms);
+            let age_ms = ground.now_ms.saturating_sub(closed_at_ms);
             let is_over_size = policy.bytes_kept.is_some_and(|kept| newer_bytes > kept);
             let is_old = policy.age_ms_max.is_some_and(|age_ms_max| age_ms >= age_ms_max);
             if is_over_size || is_old {
                 due.insert(row.id);
             }
         }
-        let ids = self.offloadable().map(|row| row.id);
+        let ids = self.offloadable(ground.chain.rows()).map(|row| row.id);
         ids.filter(|ledger| due.contains(ledger)).collect()
     }
 
-    fn is_lag_over(&self, policy: &OffloadPolicy, completed_ms: u64) -> bool {
-        let elapsed_ms = self.now_ms.saturating_sub(completed_ms);
-        policy.deletion_lag_ms.is_some_and(|lag_ms| elapsed_ms >= lag_ms)
-    }
-
     /// Queues what an administrator asked for and thresholds did not.
-    fn queue_asked(&mut self) {
-        let Some((before, target)) = self.offload.asked.clone() else {
+    fn queue_asked(&mut self, chain: &[LedgerRow]) {
+        let Some((before, target)) = self.asked.clone() else {
             return;
         };
-        let queued: BTreeSet<LedgerId> = self.offload.queue.iter().filter_map(Work::ledger).collect();
+        let queued: BTreeSet<LedgerId> = self.queue.iter().filter_map(Work::ledger).collect();
         let wanted = self
-            .offloadable()
+            .offloadable(chain)
             .map(|row| row.id)
             .filter(|ledger| *ledger < before);
         let more: Vec<_> = wanted.filter(|ledger| !queued.contains(ledger)).collect();
         let more = more
             .into_iter()
             .map(|ledger| Work::Offload(ledger, target.clone()));
-        self.offload.queue.extend(more);
+        self.queue.extend(more);
     }
 
     /// Notes success once nothing of what was asked for is left.
-    fn finish_asked(&mut self) {
-        let Some((before, _)) = &self.offload.asked else {
+    fn finish_asked(&mut self, chain: &[LedgerRow]) {
+        let Some((before, _)) = &self.asked else {
             return;
         };
-        let running = self.offload.running.as_ref().and_then(Work::ledger);
-        let is_left =
-            running.is_some_and(|ledger| ledger < *before) || self.offloadable().any(|row| row.id < *before);
+        let running = self.running.as_ref().and_then(Work::ledger);
+        let is_left = running.is_some_and(|ledger| ledger < *before)
+            || self.offloadable(chain).any(|row| row.id < *before);
         if is_left {
             return;
         }
-        let view = self.offload.view.get();
-        let first = self.rows.iter().find(|row| view.of(row.id).is_none());
-        self.offload.asked = None;
-        self.offload.status = OffloadStatus::Success(first.map(|row| Position {
+        let view = self.view.get();
+        let first = chain.iter().find(|row| view.of(row.id).is_none());
+        self.asked = None;
+        self.status = OffloadStatus::Success(first.map(|row| Position {
             ledger: row.id,
             entry: EntryId(0),
         }));
     }
 
     /// Tells readers what is where. A ledger that was trimmed is nowhere, although its objects may still be there.
-    fn refresh_offloads(&mut self, info: &ManagedLedgerInfo, read_first: ReadFirst) {
-        self.offload.has_rows = !info.offloads.is_empty();
-        let mut view = OffloadView::new(self.offload.offloader.clone(), info, read_first);
-        let chain: BTreeSet<LedgerId> = self.rows.iter().map(|row| row.id).collect();
+    fn refresh(&mut self, info: &ManagedLedgerInfo, chain: &[LedgerRow], read_first: ReadFirst) {
+        self.has_rows = !info.offloads.is_empty();
+        let mut view = OffloadView::new(self.offloader.clone(), info, read_first);
+        let chain: BTreeSet<LedgerId> = chain.iter().map(|row| row.id).collect();
         view.retain(|ledger| chain.contains(&ledger));
-        self.offload.view.set(view);
-    }
-
-    /// How an offloaded ledger's objects are called; for administrators.
-    #[must_use]
-    pub fn offloaded(&self, ledger: LedgerId) -> Option<OffloadedLedger> {
-        self.offload.view.get().of(ledger).map(|copy| copy.object.clone())
+        self.view.set(view);
     }
 }
 
@@ -420,4 +451,9 @@ fn chain(error: &MaintenanceError) -> String {
         cause = error.source();
     }
     text
+}
+
+fn is_lag_over(policy: &OffloadPolicy, completed_ms: u64, now_ms: u64) -> bool {
+    let elapsed_ms = now_ms.saturating_sub(completed_ms);
+    policy.deletion_lag_ms.is_some_and(|lag_ms| elapsed_ms >= lag_ms)
 }

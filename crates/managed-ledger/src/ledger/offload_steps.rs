@@ -7,8 +7,8 @@ use pharos_ledger::{BoxFuture, LedgerEngine};
 use pharos_types::LedgerId;
 use tokio::sync::watch;
 
-use super::ManagedLedger;
 use super::maintain::{MaintenanceDone, MaintenanceError};
+use super::offload::Ground;
 use crate::info::InfoHandle;
 
 /// What a step does.
@@ -57,50 +57,46 @@ struct Hands {
     stop: watch::Receiver<bool>,
 }
 
-impl ManagedLedger {
-    /// The future that does `work`.
-    pub(super) fn offload_step(
-        &self,
-        work: Work,
-        offloader: Arc<dyn LedgerOffloader>,
-    ) -> BoxFuture<'static, MaintenanceDone> {
-        let hands = Hands {
-            engine: Arc::clone(&self.engine),
-            info: Arc::clone(&self.info),
-            offloader,
-            now_ms: self.now_ms,
-            stop: self.offload.stop.subscribe(),
+/// The future that does `work`.
+pub(super) fn run(
+    work: Work,
+    offloader: Arc<dyn LedgerOffloader>,
+    stop: watch::Receiver<bool>,
+    ground: Ground<'_>,
+) -> BoxFuture<'static, MaintenanceDone> {
+    let hands = Hands {
+        engine: Arc::clone(ground.engine),
+        info: Arc::clone(ground.info),
+        offloader,
+        now_ms: ground.now_ms,
+        stop,
+    };
+    let row = work.ledger().and_then(|id| ground.chain.row(id));
+    let source = row.map(|row| OffloadSource {
+        engine: Arc::clone(ground.engine),
+        entries: row.entries,
+        bytes: row.bytes,
+        closed_at_ms: row.closed_at_ms.unwrap_or_default(),
+        name: Arc::clone(ground.name),
+    });
+    let deleted = work.object().and_then(|object| ground.chain.row(object.ledger));
+    let entries = deleted.map(|row| row.entries);
+    Box::pin(async move {
+        let outcome = match (&work, source) {
+            (Work::Offload(ledger, target), Some(source)) => {
+                hands.offload(*ledger, target.clone(), source).await
+            }
+            // Trimmed since it was planned.
+            (Work::Offload(..), None) => Ok(()),
+            (Work::DeleteLocal(object), _) => match entries {
+                Some(entries) => hands.delete_local(object, entries).await,
+                None => Ok(()),
+            },
+            (Work::DeleteAgain(ledger), _) => hands.delete_from_engine(*ledger).await,
+            (Work::Clean(object), _) => hands.clean(object).await,
         };
-        let row = work
-            .ledger()
-            .and_then(|id| self.rows.iter().find(|row| row.id == id));
-        let source = row.map(|row| OffloadSource {
-            engine: Arc::clone(&self.engine),
-            entries: row.entries,
-            bytes: row.bytes,
-            closed_at_ms: row.closed_at_ms.unwrap_or_default(),
-            name: Arc::clone(&self.name),
-        });
-        let deleted = work.object().map(|object| object.ledger);
-        let deleted = deleted.and_then(|id| self.rows.iter().find(|row| row.id == id));
-        let entries = deleted.map(|row| row.entries);
-        Box::pin(async move {
-            let outcome = match (&work, source) {
-                (Work::Offload(ledger, target), Some(source)) => {
-                    hands.offload(*ledger, target.clone(), source).await
-                }
-                // Trimmed since it was planned.
-                (Work::Offload(..), None) => Ok(()),
-                (Work::DeleteLocal(object), _) => match entries {
-                    Some(entries) => hands.delete_local(object, entries).await,
-                    None => Ok(()),
-                },
-                (Work::DeleteAgain(ledger), _) => hands.delete_from_engine(*ledger).await,
-                (Work::Clean(object), _) => hands.clean(object).await,
-            };
-            MaintenanceDone::of_offload(OffloadDone { work, outcome })
-        })
-    }
+        MaintenanceDone::of_offload(OffloadDone { work, outcome })
+    })
 }
 
 impl Hands {

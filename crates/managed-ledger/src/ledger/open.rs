@@ -4,7 +4,6 @@
 //! guarded by the version that was read. An owner that raced us is thereby found out on one side or the other: its
 //! appends are refused by the engine, or our change is refused by the store and we begin again.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,16 +11,18 @@ use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter};
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use pharos_types::{LedgerId, Ordinal};
 use prost::Message;
-use tokio::sync::watch;
 
+use super::ManagedLedger;
+use super::appending::Appending;
+use super::chain::Chain;
 use super::offload::Offloading;
-use super::{End, ManagedLedger, Next};
+use super::rollover::Rollover;
+use super::steps::Steps;
 use crate::cache::EntryCache;
-use crate::durable::Active;
 use crate::error::OpenError;
 use crate::info::{self, InfoError, InfoHandle, LedgerInfo, ManagedLedgerInfo};
 use crate::options::Options;
-use crate::table::{LedgerRow, LedgerTable};
+use crate::table::LedgerRow;
 
 /// Races lost before giving up.
 const TRIES: usize = 5;
@@ -42,6 +43,16 @@ struct Recovered {
     expect: Expect,
     /// Ledgers that turned out to be empty.
     empty: Vec<LedgerId>,
+}
+
+/// A chain that is ours.
+struct Taken {
+    info: ManagedLedgerInfo,
+    version: Version,
+    /// Of the new ledger, unless the chain is terminated.
+    writer: Option<Arc<dyn LedgerWriter>>,
+    /// Ledgers that the info does not name any more.
+    given_up: Vec<LedgerId>,
 }
 
 impl ManagedLedger {
@@ -71,63 +82,18 @@ impl ManagedLedger {
                 },
                 None => return Err(OpenError::NotFound(name.to_owned())),
             };
-            let Recovered {
-                mut info,
-                expect,
-                empty,
-            } = recovered;
-            let spared = |ledger: &LedgerId| *ledger < options.condemned_from;
-            let dead = info.dead_ids().map(LedgerId).filter(|ledger| !spared(ledger));
-            let mut given_up: Vec<_> = dead.collect();
-            given_up.extend_from_slice(&empty);
-            empty.iter().for_each(|ledger| info.give_up(ledger.0));
-            info.writer_epoch += 1;
-            let writer = match info.terminated {
-                true => None,
-                false => Some(
-                    engine
-                        .create(CreateOptions {
-                            durability: options.durability,
-                            ..CreateOptions::default()
-                        })
-                        .await?,
-                ),
+            let taken = take_over(name, &*engine, &*metadata, recovered, &options).await?;
+            let Some(taken) = taken else {
+                continue;
             };
-            if let (Some(writer), Expect::Absent) = (&writer, &expect) {
-                info.writer_epoch = first_epoch(writer.id());
-            }
-            if let Some(writer) = &writer {
-                let last = info.ledgers.last().map(|row| row.ledger_id);
-                if last >= Some(writer.id().0) {
-                    // Nothing will name it.
-                    let _ = engine.delete(writer.id()).await;
-                    return Err(not_of_this_engine(name, last.unwrap_or_default(), writer.id()).into());
+            let info = Arc::new(InfoHandle::new(metadata, name, taken.info, taken.version));
+            // Nothing names them any more. What cannot be deleted now, the next opening or start does.
+            for ledger in taken.given_up {
+                if engine.delete(ledger).await.is_ok() {
+                    info.note_deleted(ledger);
                 }
-                info.ledgers.push(LedgerInfo {
-                    ledger_id: writer.id().0,
-                    ..LedgerInfo::default()
-                });
             }
-            info.settle_format();
-            let value = Bytes::from(info.encode_to_vec());
-            match metadata.put(&info::key_of(name), value, expect).await {
-                Ok(version) => {
-                    let info = Arc::new(InfoHandle::new(metadata, name, info, version));
-                    // Nothing names them any more. What cannot be deleted now, the next opening or start does.
-                    for ledger in given_up {
-                        if engine.delete(ledger).await.is_ok() {
-                            info.note_deleted(ledger);
-                        }
-                    }
-                    return Ok(Self::with(name, engine, info, options, writer, now_ms));
-                }
-                Err(WriteError::Conflict { .. }) => {
-                    if let Some(writer) = writer {
-                        let _ = engine.delete(writer.id()).await;
-                    }
-                }
-                Err(error) => return Err(InfoError::Write(error).into()),
-            }
+            return Ok(Self::with(name, engine, info, options, taken.writer, now_ms));
         }
         Err(OpenError::Contended(name.to_owned()))
     }
@@ -141,44 +107,22 @@ impl ManagedLedger {
         now_ms: u64,
     ) -> Self {
         let stored = info.seen();
-        let rows = rows_of(&stored);
         let first = Ordinal(stored.first_ordinal);
-        let end = rows.last().map_or(first, LedgerRow::end);
-        let tail = writer.as_ref().map(|writer| writer.tail());
+        let chain = Chain::new(rows_of(&stored), first, writer.is_some());
+        let end = chain.end();
         Self {
             name: name.into(),
             engine,
             info,
-            table: LedgerTable::new(&rows, first, writer.is_some(), 1),
-            rows,
-            first,
             // The new ledger is empty: everything before it is durable.
-            active: watch::Sender::new(Active {
-                first: end,
-                tail,
-                failed: None,
-            }),
+            appending: Appending::new(writer, end),
+            chain,
+            rollover: Rollover::new(options.durability, end, now_ms),
             cache: EntryCache::new(options.cache_budget.clone(), options.cache_bytes_max, end),
             offload: Offloading::new(options.offloader.clone(), &stored),
-            durability: options.durability,
             options,
-            end: if writer.is_some() {
-                End::Endless
-            } else {
-                End::Terminated
-            },
-            writer,
-            handover: None,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            next: Next::None,
-            jobs: VecDeque::new(),
-            retry_at_ms: 0,
+            steps: Steps::default(),
             now_ms,
-            opened_ms: now_ms,
-            moved: (end, now_ms),
-            is_roll_asked: false,
-            failure: None,
         }
     }
 }
@@ -195,6 +139,70 @@ fn not_of_this_engine(name: &str, named: u64, next: LedgerId) -> InfoError {
     InfoError::Malformed {
         name: name.to_owned(),
         cause: format!("it names ledger {named}, but the engine only gives out ledger {next} now"),
+    }
+}
+
+/// Begins a new ledger, unless there shall be none, and writes the info that makes us the owner. `None`: another was faster.
+async fn take_over(
+    name: &str,
+    engine: &dyn LedgerEngine,
+    metadata: &dyn MetadataStore,
+    recovered: Recovered,
+    options: &Options,
+) -> Result<Option<Taken>, OpenError> {
+    let Recovered {
+        mut info,
+        expect,
+        empty,
+    } = recovered;
+    let spared = |ledger: &LedgerId| *ledger < options.condemned_from;
+    let dead = info.dead_ids().map(LedgerId).filter(|ledger| !spared(ledger));
+    let mut given_up: Vec<_> = dead.collect();
+    given_up.extend_from_slice(&empty);
+    empty.iter().for_each(|ledger| info.give_up(ledger.0));
+    info.writer_epoch += 1;
+    let writer = match info.terminated {
+        true => None,
+        false => Some(
+            engine
+                .create(CreateOptions {
+                    durability: options.durability,
+                    ..CreateOptions::default()
+                })
+                .await?,
+        ),
+    };
+    if let (Some(writer), Expect::Absent) = (&writer, &expect) {
+        info.writer_epoch = first_epoch(writer.id());
+    }
+    if let Some(writer) = &writer {
+        let last = info.ledgers.last().map(|row| row.ledger_id);
+        if last >= Some(writer.id().0) {
+            // Nothing will name it.
+            let _ = engine.delete(writer.id()).await;
+            return Err(not_of_this_engine(name, last.unwrap_or_default(), writer.id()).into());
+        }
+        info.ledgers.push(LedgerInfo {
+            ledger_id: writer.id().0,
+            ..LedgerInfo::default()
+        });
+    }
+    info.settle_format();
+    let value = Bytes::from(info.encode_to_vec());
+    match metadata.put(&info::key_of(name), value, expect).await {
+        Ok(version) => Ok(Some(Taken {
+            info,
+            version,
+            writer,
+            given_up,
+        })),
+        Err(WriteError::Conflict { .. }) => {
+            if let Some(writer) = writer {
+                let _ = engine.delete(writer.id()).await;
+            }
+            Ok(None)
+        }
+        Err(error) => Err(InfoError::Write(error).into()),
     }
 }
 

@@ -66,7 +66,7 @@ impl ManagedLedger {
         let entry = |(ordinal, payload): (Ordinal, &Bytes)| {
             Some(Entry {
                 ordinal,
-                position: self.table.position_of(ordinal)?,
+                position: self.chain.table().position_of(ordinal)?,
                 payload: payload.clone(),
             })
         };
@@ -110,7 +110,7 @@ impl ManagedLedger {
         bytes_max: usize,
         to: ReadTo,
     ) -> BoxFuture<'static, Result<Vec<Entry>, ReadError>> {
-        let from = from.max(self.first);
+        let from = from.max(self.first());
         if let Some(cached) = self.cached(from, entries_max, bytes_max, to) {
             return Box::pin(std::future::ready(Ok(cached)));
         }
@@ -128,7 +128,7 @@ impl ManagedLedger {
     pub fn reader(&self) -> LedgerReader {
         LedgerReader {
             engine: Arc::clone(&self.engine),
-            table: self.table.clone(),
+            table: self.table(),
             copies: self.offload.view.clone(),
         }
     }

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use pharos_ledger::memory::MemoryEngine;
+use pharos_ledger::{StorageFault, memory::MemoryEngine};
 use pharos_metadata::{Memory, MetadataStore};
-use pharos_types::LedgerId;
+use pharos_types::{EntryId, LedgerId};
 
 use super::*;
 use crate::error::{AppendError, DurableError, OpenError, ReadError};

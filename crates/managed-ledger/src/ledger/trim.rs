@@ -7,7 +7,8 @@ use pharos_ledger::LedgerEngine;
 use pharos_types::{LedgerId, Ordinal};
 
 use super::ManagedLedger;
-use super::maintain::{Job, MaintenanceError};
+use super::maintain::MaintenanceError;
+use super::steps::Job;
 use crate::info::InfoHandle;
 use crate::options::Retention;
 
@@ -18,33 +19,11 @@ impl ManagedLedger {
     ///
     /// `acked_below`: the lowest `acked_to` of all durable cursors, or [`end`](Self::end) when there is none.
     pub fn trim(&mut self, acked_below: Ordinal, retention: Retention, now_ms: u64) -> Vec<LedgerId> {
-        let mut bytes_left: u64 = self.rows.iter().map(|row| row.bytes).sum();
-        let mut count = 0;
-        let closed = self.rows.len().saturating_sub(1);
-        for row in self.rows.iter().take(closed) {
-            let Some(closed_at_ms) = row.closed_at_ms else {
-                break;
-            };
-            bytes_left -= row.bytes;
-            let age_ms = now_ms.saturating_sub(closed_at_ms);
-            let is_old = retention
-                .time_ms
-                .is_some_and(|kept_ms| kept_ms == 0 || age_ms > kept_ms);
-            let is_over_size = retention.bytes.is_some_and(|kept| bytes_left >= kept);
-            if row.end() > acked_below || !(is_old || is_over_size) {
-                break;
-            }
-            count += 1;
-        }
-        let delete: Vec<_> = self.rows.drain(..count).map(|row| row.id).collect();
-        if let (Some(row), false) = (self.rows.first(), delete.is_empty()) {
-            self.first = row.first;
-            self.jobs.push_back(Job::Trim {
-                keep: row.id,
-                first: row.first,
-                delete: delete.clone(),
-            });
-            self.rebuild_table();
+        let delete = self.chain.trim(acked_below, retention, now_ms);
+        if let (Some(row), false) = (self.ledgers().first(), delete.is_empty()) {
+            let (keep, first) = (row.id, row.first);
+            let delete = delete.clone();
+            self.steps.add(Job::Trim { keep, first, delete });
         }
         delete
     }
