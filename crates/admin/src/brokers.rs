@@ -44,7 +44,7 @@ async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
 
 async fn of_cluster(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<Vec<String>>> {
     let cluster = params.get("cluster");
-    if admin.catalog.cluster(cluster).is_none() {
+    if admin.catalog.clusters().get(cluster).is_none() {
         return Err(ApiError::not_found("Cluster does not exist"));
     }
     let here = cluster == admin.options.cluster_name;
@@ -86,6 +86,7 @@ fn all_namespaces(admin: &Admin) -> Vec<NamespaceName> {
     admin
         .catalog
         .tenants()
+        .names()
         .iter()
         .flat_map(|tenant| admin.catalog.namespaces_of(tenant))
         .collect()

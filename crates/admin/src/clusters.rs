@@ -27,7 +27,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
-    Json(admin.catalog.clusters())
+    Json(admin.catalog.clusters().names())
 }
 
 async fn read(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<ClusterData>> {
@@ -41,7 +41,8 @@ async fn create(
 ) -> ApiResult<StatusCode> {
     admin
         .catalog
-        .create_cluster(params.get("cluster"), data.unwrap_or_default())
+        .clusters()
+        .create(params.get("cluster"), data.unwrap_or_default())
         .await?;
     Ok(StatusCode::OK)
 }
@@ -51,12 +52,16 @@ async fn update(
     params: PathParams,
     RequiredJson(data): RequiredJson<ClusterData>,
 ) -> ApiResult<StatusCode> {
-    admin.catalog.update_cluster(params.get("cluster"), data).await?;
+    admin
+        .catalog
+        .clusters()
+        .update(params.get("cluster"), data)
+        .await?;
     Ok(StatusCode::OK)
 }
 
 async fn remove(State(admin): State<Admin>, params: PathParams) -> ApiResult<StatusCode> {
-    admin.catalog.delete_cluster(params.get("cluster")).await?;
+    admin.catalog.clusters().delete(params.get("cluster")).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -75,6 +80,7 @@ async fn nothing_of(State(admin): State<Admin>, params: PathParams) -> ApiResult
 fn find(admin: &Admin, params: &PathParams) -> ApiResult<ClusterData> {
     admin
         .catalog
-        .cluster(params.get("cluster"))
+        .clusters()
+        .get(params.get("cluster"))
         .ok_or_else(|| ApiError::not_found("Cluster does not exist"))
 }

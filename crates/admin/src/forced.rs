@@ -44,7 +44,7 @@ pub(crate) async fn delete_empty(admin: &Admin, name: &NamespaceName) -> ApiResu
     let leaving = admin.catalog.begin_delete_namespace(name)?;
     let topics = admin.catalog.topics(name, ListMode::Persistent, true);
     let wholes = [Domain::Persistent, Domain::NonPersistent]
-        .map(|domain| admin.catalog.partitioned_topics(name, domain))
+        .map(|domain| admin.catalog.partitioned().names(name, domain))
         .concat();
     if topics.iter().chain(&wholes).all(TopicName::is_system) {
         delete_topics(admin, name).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn delete_with_namespaces(admin: &Admin, tenant: &str) -> ApiRe
     for name in admin.catalog.namespaces_of(tenant) {
         delete_with_topics(admin, &name).await?;
     }
-    admin.catalog.delete_tenant(tenant).await?;
+    admin.catalog.tenants().delete(tenant).await?;
     Ok(())
 }
 
@@ -76,7 +76,7 @@ async fn delete_topics(admin: &Admin, name: &NamespaceName) -> ApiResult<()> {
     };
     let mut whole: Vec<TopicName> = Vec::new();
     for domain in [Domain::Persistent, Domain::NonPersistent] {
-        whole.extend(admin.catalog.partitioned_topics(name, domain));
+        whole.extend(admin.catalog.partitioned().names(name, domain));
     }
     let delete = |topic| admin.topics.delete_partitioned(topic, true).map(gone);
     many(whole, delete, identity).await?;

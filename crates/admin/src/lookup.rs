@@ -38,7 +38,7 @@ async fn lookup(
         )));
     }
     // The base of a partitioned topic and partitions not yet made have no record; only plain names can be missing.
-    if admin.catalog.partitioned_topic(&topic.base()).is_none() && !admin.catalog.topic_exists(&topic) {
+    if admin.catalog.partitioned().get(&topic.base()).is_none() && !admin.catalog.topic_exists(&topic) {
         admin.catalog.partitioned_metadata(&topic, true).await?;
     }
     let options = &admin.options;

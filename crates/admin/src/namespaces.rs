@@ -54,7 +54,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn of_tenant(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<Vec<String>>> {
     let tenant = params.get("tenant");
-    if admin.catalog.tenant(tenant).is_none() {
+    if admin.catalog.tenants().get(tenant).is_none() {
         return Err(ApiError::not_found("Tenant does not exist"));
     }
     let names = admin.catalog.namespaces_of(tenant);

@@ -21,7 +21,7 @@ pub(crate) struct Target {
 
 /// What a name stands for: itself, or the partitions of the partitioned topic of that name.
 pub(crate) fn target(admin: &Admin, topic: &TopicName) -> Target {
-    match admin.catalog.partitioned_topic(topic) {
+    match admin.catalog.partitioned().get(topic) {
         Some(metadata) => Target {
             topics: (0..metadata.partitions)
                 .map(|index| topic.with_partition(index))
@@ -37,7 +37,7 @@ pub(crate) fn target(admin: &Admin, topic: &TopicName) -> Target {
 
 /// Refuses a partitioned topic for a call that only makes sense on one log.
 pub(crate) fn single(admin: &Admin, topic: &TopicName, what: &str) -> ApiResult<()> {
-    if admin.catalog.partitioned_topic(topic).is_some() {
+    if admin.catalog.partitioned().get(topic).is_some() {
         return Err(ApiError::not_allowed(format!(
             "{what} on a partitioned topic is not allowed; name a partition"
         )));

@@ -39,7 +39,7 @@ async fn latest(
     TopicPath(topic): TopicPath,
 ) -> ApiResult<Json<GetSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
-    answer(admin.catalog.latest_schema(&topic))
+    answer(admin.catalog.schemas().latest(&topic))
 }
 
 async fn by_version(
@@ -49,7 +49,7 @@ async fn by_version(
 ) -> ApiResult<Json<GetSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
     let version = SchemaVersion(params.number("version")?);
-    answer(admin.catalog.schema(&topic, version))
+    answer(admin.catalog.schemas().get(&topic, version))
 }
 
 fn answer(entry: Option<Arc<SchemaEntry>>) -> ApiResult<Json<GetSchemaResponse>> {
@@ -94,7 +94,7 @@ async fn all(
 ) -> ApiResult<Json<GetAllVersionsSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
     // A topic without a schema has an empty list of them.
-    let history = admin.catalog.schema_history(&topic);
+    let history = admin.catalog.schemas().history(&topic);
     let get_schema_responses = history.live().iter().map(|entry| response(entry)).collect();
     Ok(Json(GetAllVersionsSchemaResponse { get_schema_responses }))
 }
@@ -134,7 +134,11 @@ async fn add(
     RequiredJson(payload): RequiredJson<PostSchemaPayload>,
 ) -> ApiResult<Json<PostSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
-    let added = admin.catalog.add_schema(&topic, schema_of(payload)?, "").await?;
+    let added = admin
+        .catalog
+        .schemas()
+        .add(&topic, schema_of(payload)?, "")
+        .await?;
     let version = LongSchemaVersion {
         version: version_number(added.version),
     };
@@ -147,9 +151,9 @@ async fn remove(
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<Json<DeleteSchemaResponse>> {
     policies_of(&admin, topic.namespace())?;
-    let deleted = admin.catalog.delete_schema(&topic, "").await?;
+    let deleted = admin.catalog.schemas().delete(&topic, "").await?;
     if query.force {
-        admin.catalog.delete_schemas(&topic).await?;
+        admin.catalog.schemas().delete_all(&topic).await?;
     }
     Ok(Json(DeleteSchemaResponse {
         version: deleted.map_or(-1, version_number),
@@ -163,12 +167,12 @@ async fn compatibility(
 ) -> ApiResult<(StatusCode, Json<IsCompatibilityResponse>)> {
     policies_of(&admin, topic.namespace())?;
     let schema = schema_of(payload)?;
-    let compatible = match admin.catalog.test_schema(&topic, &schema).await {
+    let compatible = match admin.catalog.schemas().test(&topic, &schema).await {
         Ok(_) => true,
         Err(SchemaError::Incompatible(_)) => false,
         Err(error) => return Err(error.into()),
     };
-    let schema_compatibility_strategy = admin.catalog.schema_strategy(&topic).as_str().to_owned();
+    let schema_compatibility_strategy = admin.catalog.schemas().strategy(&topic).as_str().to_owned();
     // 202, as Pulsar has it.
     Ok((
         StatusCode::ACCEPTED,
@@ -185,7 +189,7 @@ async fn version_of(
     RequiredJson(payload): RequiredJson<PostSchemaPayload>,
 ) -> ApiResult<Json<LongSchemaVersion>> {
     policies_of(&admin, topic.namespace())?;
-    let found = match admin.catalog.find_schema(&topic, &schema_of(payload)?).await {
+    let found = match admin.catalog.schemas().find(&topic, &schema_of(payload)?).await {
         // What is no schema is not there.
         Err(SchemaError::Invalid(_)) => None,
         found => found?,

@@ -26,11 +26,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
-    Json(admin.catalog.tenants())
+    Json(admin.catalog.tenants().names())
 }
 
 async fn read(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<TenantInfo>> {
-    let tenant = admin.catalog.tenant(params.get("tenant"));
+    let tenant = admin.catalog.tenants().get(params.get("tenant"));
     tenant
         .map(Json)
         .ok_or_else(|| ApiError::not_found("Tenant does not exist"))
@@ -42,7 +42,7 @@ async fn create(
     OptionalJson(info): OptionalJson<TenantInfo>,
 ) -> ApiResult<StatusCode> {
     let info = with_clusters(info.unwrap_or_default())?;
-    admin.catalog.create_tenant(params.get("tenant"), info).await?;
+    admin.catalog.tenants().create(params.get("tenant"), info).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -53,7 +53,8 @@ async fn update(
 ) -> ApiResult<StatusCode> {
     admin
         .catalog
-        .update_tenant(params.get("tenant"), with_clusters(info)?)
+        .tenants()
+        .update(params.get("tenant"), with_clusters(info)?)
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -78,7 +79,7 @@ async fn remove(
     if query.force {
         delete_with_namespaces(&admin, params.get("tenant")).await?;
     } else {
-        admin.catalog.delete_tenant(params.get("tenant")).await?;
+        admin.catalog.tenants().delete(params.get("tenant")).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -45,7 +45,7 @@ async fn stats(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<StatsQuery>,
 ) -> ApiResult<Json<TopicStats>> {
-    if admin.catalog.partitioned_topic(&topic).is_some() {
+    if admin.catalog.partitioned().get(&topic).is_some() {
         return Err(ApiError::not_found(format!(
             "{topic} is a partitioned topic; ask for …/partitioned-stats"
         )));
@@ -75,7 +75,7 @@ async fn partitioned_stats(
 }
 
 pub(crate) fn partitioned(admin: &Admin, topic: &TopicName) -> ApiResult<PartitionedTopicMetadata> {
-    let metadata = admin.catalog.partitioned_topic(topic);
+    let metadata = admin.catalog.partitioned().get(topic);
     metadata.ok_or_else(|| ApiError::not_found(format!("Partitioned Topic not found: {topic}")))
 }
 
@@ -84,7 +84,7 @@ async fn internal_stats(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<InternalStatsQuery>,
 ) -> ApiResult<Json<PersistentTopicInternalStats>> {
-    if admin.catalog.partitioned_topic(&topic).is_some() {
+    if admin.catalog.partitioned().get(&topic).is_some() {
         return Err(ApiError::not_found(format!(
             "{topic} is a partitioned topic; ask for …/partitioned-internalStats"
         )));

@@ -88,7 +88,7 @@ async fn list_partitioned(
     QueryOf(query): QueryOf<TopicsQuery>,
 ) -> ApiResult<Json<Vec<String>>> {
     policies_of(&admin, &name)?;
-    let mut topics = admin.catalog.partitioned_topics(&name, domain);
+    let mut topics = admin.catalog.partitioned().names(&name, domain);
     topics.retain(|topic| query.include_system_topic || !topic.is_system());
     Ok(names(&topics))
 }
@@ -115,7 +115,7 @@ async fn remove(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<ForceQuery>,
 ) -> ApiResult<StatusCode> {
-    if admin.catalog.partitioned_topic(&topic).is_some() {
+    if admin.catalog.partitioned().get(&topic).is_some() {
         return Err(ApiError::conflict(format!(
             "{topic} is a partitioned topic; delete it through …/partitions"
         )));
@@ -133,7 +133,7 @@ async fn partition_count(
         .catalog
         .partitioned_metadata(&topic, query.check_allow_auto_creation)
         .await?;
-    let stored = admin.catalog.partitioned_topic(&topic);
+    let stored = admin.catalog.partitioned().get(&topic);
     Ok(Json(stored.unwrap_or(PartitionedTopicMetadata {
         partitions,
         ..Default::default()
@@ -175,7 +175,7 @@ async fn grow_partitioned(
     RequiredJson(body): RequiredJson<Value>,
 ) -> ApiResult<StatusCode> {
     let count = partition_number(&body)?;
-    if admin.catalog.partitioned_topic(&topic).is_none() {
+    if admin.catalog.partitioned().get(&topic).is_none() {
         return Err(ApiError::conflict(format!(
             "Topic {topic} is not the partitioned topic."
         )));
@@ -402,7 +402,7 @@ fn check_topic_properties(properties: &Properties) -> ApiResult<()> {
 /// Refuses a topic that does not exist, partitioned or not.
 pub(crate) fn known(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
     policies_of(admin, topic.namespace())?;
-    if admin.catalog.topic_exists(topic) || admin.catalog.partitioned_topic(&topic.base()).is_some() {
+    if admin.catalog.topic_exists(topic) || admin.catalog.partitioned().get(&topic.base()).is_some() {
         Ok(())
     } else {
         Err(ApiError::not_found(format!("Topic {topic} not found")))

@@ -28,7 +28,8 @@ impl TopicAdmin {
         Ok(self
             .homes
             .catalog()
-            .create_partitioned(&name, partitions, properties, !metadata_only)
+            .partitioned()
+            .create(&name, partitions, properties, !metadata_only)
             .await?)
     }
 
@@ -41,11 +42,11 @@ impl TopicAdmin {
     /// # Errors
     /// `Conflict`: not partitioned. `Unprocessable`: fewer than now.
     pub async fn grow_partitioned(&self, name: TopicName, partitions: u32) -> Result<(), AdminError> {
-        let Some(before) = self.homes.catalog().partitioned_topic(&name) else {
+        let Some(before) = self.homes.catalog().partitioned().get(&name) else {
             return Err(AdminError::Conflict("Topic is not partitioned topic".to_owned()));
         };
         let (wishes, bare) = self.subscriptions_of(&name, before.partitions).await?;
-        self.homes.catalog().grow_partitioned(&name, partitions).await?;
+        self.homes.catalog().partitioned().grow(&name, partitions).await?;
         if name.domain() == Domain::NonPersistent {
             return Ok(()); // Nothing waits in a subscription without consumers, so none is missed.
         }
@@ -120,7 +121,7 @@ impl TopicAdmin {
     /// # Errors
     /// `Conflict`: not partitioned.
     pub async fn create_missed_partitions(&self, name: TopicName) -> Result<(), AdminError> {
-        Ok(self.homes.catalog().create_missing_partitions(&name).await?)
+        Ok(self.homes.catalog().partitioned().create_missing(&name).await?)
     }
 
     /// Deletes a partitioned topic: its partitions, then its metadata, schemas and policies.
@@ -130,7 +131,7 @@ impl TopicAdmin {
     /// # Errors
     /// `NotFound`; `Precondition` when there are producers or consumers and not `force`.
     pub async fn delete_partitioned(&self, name: TopicName, force: bool) -> Result<(), AdminError> {
-        let Some(whole) = self.homes.catalog().partitioned_topic(&name) else {
+        let Some(whole) = self.homes.catalog().partitioned().get(&name) else {
             return Err(PartitionedTopicError::NotPartitioned(name).into());
         };
         let partitions = (0..whole.partitions).map(|index| name.with_partition(index));
@@ -141,7 +142,7 @@ impl TopicAdmin {
             Ok::<_, AdminError>(())
         })
         .await?;
-        self.homes.catalog().begin_delete_partitioned(&name).await?;
+        self.homes.catalog().partitioned().begin_delete(&name).await?;
         let delete = |turn: DeleteTurn| async move {
             match turn.delete().await {
                 // It was never made.
@@ -150,6 +151,6 @@ impl TopicAdmin {
             }
         };
         many(held, delete, identity).await?;
-        Ok(self.homes.catalog().delete_partitioned(&name).await?)
+        Ok(self.homes.catalog().partitioned().delete(&name).await?)
     }
 }

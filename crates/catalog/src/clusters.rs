@@ -26,17 +26,23 @@ pub enum ClusterError {
     Store(#[from] StoreError),
 }
 
-impl Catalog {
+/// The clusters.
+#[derive(Clone, Copy)]
+pub struct Clusters<'a> {
+    pub(super) catalog: &'a Catalog,
+}
+
+impl Clusters<'_> {
     /// Names of all clusters, sorted.
     #[must_use]
-    pub fn clusters(&self) -> Vec<String> {
-        self.read().clusters.keys().cloned().collect()
+    pub fn names(self) -> Vec<String> {
+        self.catalog.inner.known.read().clusters.keys().cloned().collect()
     }
 
     /// What is known about a cluster.
     #[must_use]
-    pub fn cluster(&self, name: &str) -> Option<ClusterData> {
-        let state = self.read();
+    pub fn get(self, name: &str) -> Option<ClusterData> {
+        let state = self.catalog.inner.known.read();
         state.clusters.get(name).map(|record| (*record.value).clone())
     }
 
@@ -44,20 +50,25 @@ impl Catalog {
     ///
     /// # Errors
     /// `InvalidName`, `AlreadyExists`, `Store`.
-    pub async fn create_cluster(&self, name: &str, data: ClusterData) -> Result<(), ClusterError> {
+    pub async fn create(self, name: &str, data: ClusterData) -> Result<(), ClusterError> {
         if NamespaceName::new(name, "x").is_err() {
             return Err(ClusterError::InvalidName);
         }
         let key = keys::cluster(name);
-        let _guard = self.inner.names.take(key.clone()).await;
-        if self.read().clusters.contains_key(name) {
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        if self.catalog.inner.known.read().clusters.contains_key(name) {
             return Err(ClusterError::AlreadyExists);
         }
-        let (record, outcome) = match self.store_create(&key, data).await? {
+        let (record, outcome) = match self.catalog.inner.facts.create(&key, data).await? {
             Created::New(record) => (record, Ok(())),
             Created::Found(record) => (record, Err(ClusterError::AlreadyExists)),
         };
-        self.write().clusters.insert(name.to_owned(), record);
+        self.catalog
+            .inner
+            .known
+            .write()
+            .clusters
+            .insert(name.to_owned(), record);
         outcome
     }
 
@@ -65,16 +76,24 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`, `Store`.
-    pub async fn update_cluster(&self, name: &str, data: ClusterData) -> Result<(), ClusterError> {
+    pub async fn update(self, name: &str, data: ClusterData) -> Result<(), ClusterError> {
         let key = keys::cluster(name);
-        let _guard = self.inner.names.take(key.clone()).await;
-        let known = self.read().clusters.get(name).cloned();
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        let known = self.catalog.inner.known.read().clusters.get(name).cloned();
         let known = known.ok_or(ClusterError::NotFound)?;
         let missing = || ClusterError::NotFound;
         let record = self
-            .store_update(&key, known, missing, |_| Ok::<_, ClusterError>(data.clone()))
+            .catalog
+            .inner
+            .facts
+            .update(&key, known, missing, |_| Ok::<_, ClusterError>(data.clone()))
             .await?;
-        self.write().clusters.insert(name.to_owned(), record);
+        self.catalog
+            .inner
+            .known
+            .write()
+            .clusters
+            .insert(name.to_owned(), record);
         Ok(())
     }
 
@@ -82,11 +101,11 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`; `NotEmpty` while a namespace is replicated to it; `Store`.
-    pub async fn delete_cluster(&self, name: &str) -> Result<(), ClusterError> {
+    pub async fn delete(self, name: &str) -> Result<(), ClusterError> {
         let key = keys::cluster(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
         {
-            let state = self.read();
+            let state = self.catalog.inner.known.read();
             if !state.clusters.contains_key(name) {
                 return Err(ClusterError::NotFound);
             }
@@ -96,8 +115,8 @@ impl Catalog {
                 return Err(ClusterError::NotEmpty);
             }
         }
-        self.store_delete(&key).await?;
-        self.write().clusters.remove(name);
+        self.catalog.inner.facts.delete(&key).await?;
+        self.catalog.inner.known.write().clusters.remove(name);
         Ok(())
     }
 }

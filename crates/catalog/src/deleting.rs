@@ -16,9 +16,10 @@
 use pharos_metadata::Expect;
 use pharos_types::{Domain, TopicName};
 
+use super::known::{KnownFacts, Namespace};
 use super::store::StoreError;
 use super::topics::TopicError;
-use super::{Catalog, Namespace, TopicEvent, keys};
+use super::{Catalog, keys};
 
 /// How far a deletion is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Catalog {
     /// Whether a topic, or the partitioned topic it belongs to, is being deleted.
     #[must_use]
     pub fn is_deleting(&self, name: &TopicName) -> bool {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespaces.get(name.namespace());
         namespace.is_some_and(|namespace| namespace.is_deleting(name))
     }
@@ -76,9 +77,9 @@ impl Catalog {
     /// Cancel safety: it is in doubt then, and settled by the next round through [`Catalog::unfinished_deletes`].
     pub async fn begin_delete(&self, name: &TopicName) -> Result<(), TopicError> {
         let key = keys::topic(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         let known = {
-            let mut state = self.write();
+            let mut state = self.inner.known.write();
             let namespace = state.namespace_mut(name)?;
             if namespace.partitioned.contains_key(name) {
                 return Err(TopicError::NotAllowed(format!("{name} is a partitioned topic")));
@@ -92,18 +93,21 @@ impl Catalog {
             namespace.deletions.insert(name.clone(), Deleting::Asked);
             namespace.topics.get(name).cloned()
         };
-        let asked = Asked { catalog: self, name };
+        let asked = Asked {
+            known: &self.inner.known,
+            name,
+        };
         // A topic that is not stored needs no mark: after a crash it is gone by itself.
         if let Some(known) = known {
             let missing = || TopicError::TopicNotFound(name.clone());
-            let marked = self.store_update(&key, known, missing, |record| {
+            let marked = self.inner.facts.update(&key, known, missing, |record| {
                 let mut record = record.clone();
                 record.deleting = true;
                 Ok::<_, TopicError>(record)
             });
             match marked.await {
                 Ok(record) => {
-                    if let Some(known) = self.write().topic_mut(name) {
+                    if let Some(known) = self.inner.known.write().topic_mut(name) {
                         *known = record;
                     }
                 }
@@ -115,7 +119,7 @@ impl Catalog {
                 }
             }
         }
-        self.marked(name);
+        self.inner.known.marked(name);
         std::mem::forget(asked);
         Ok(())
     }
@@ -125,9 +129,9 @@ impl Catalog {
     /// # Errors
     /// When the store cannot say so durably; the doubt stays.
     pub async fn settle_delete(&self, name: &TopicName) -> Result<(), StoreError> {
-        let _guard = self.inner.names.take(keys::topic(name)).await;
+        let _guard = self.inner.facts.names.take(keys::topic(name)).await;
         let in_doubt = {
-            let state = self.read();
+            let state = self.inner.known.read();
             let namespace = state.namespaces.get(name.namespace());
             namespace.and_then(|namespace| namespace.deletions.get(name)) == Some(&Deleting::InDoubt)
         };
@@ -139,42 +143,40 @@ impl Catalog {
 
     /// Writes the record without the mark, so that it is certain. The name is held by the caller.
     async fn take_mark_back(&self, name: &TopicName) -> Result<(), StoreError> {
-        if self.partitioned_topic(name).is_some() {
+        if self.partitioned().get(name).is_some() {
             let key = keys::partitioned(name);
             if let Some(found) = self
-                .store_get::<pharos_admin_api::PartitionedTopicMetadata>(&key)
+                .inner
+                .facts
+                .get::<pharos_admin_api::PartitionedTopicMetadata>(&key)
                 .await?
             {
                 let mut whole = (*found.value).clone();
                 whole.deleted = false;
                 let record = self
-                    .store_put(&key, whole, Expect::Version(found.version))
+                    .inner
+                    .facts
+                    .put(&key, whole, Expect::Version(found.version))
                     .await?;
-                self.put_partitioned(name, record);
+                self.inner.known.put_partitioned(name, record);
             }
         } else if name.domain() == Domain::Persistent {
             let key = keys::topic(name);
-            if let Some(found) = self.store_get::<super::TopicRecord>(&key).await? {
+            if let Some(found) = self.inner.facts.get::<super::TopicRecord>(&key).await? {
                 let mut record = (*found.value).clone();
                 record.deleting = false;
                 let record = self
-                    .store_put(&key, record, Expect::Version(found.version))
+                    .inner
+                    .facts
+                    .put(&key, record, Expect::Version(found.version))
                     .await?;
-                if let Some(known) = self.write().topic_mut(name) {
+                if let Some(known) = self.inner.known.write().topic_mut(name) {
                     *known = record;
                 }
             }
         }
-        self.end_deletion(name);
+        self.inner.known.end_deletion(name);
         Ok(())
-    }
-
-    /// Closes a name before its mark is written. Dropping the answer leaves it in doubt.
-    pub(super) fn ask_deletion<'a>(&'a self, name: &'a TopicName) -> Option<Asked<'a>> {
-        let mut state = self.write();
-        let namespace = state.namespaces.get_mut(name.namespace())?;
-        namespace.deletions.insert(name.clone(), Deleting::Asked);
-        Some(Asked { catalog: self, name })
     }
 
     /// Takes the mark of a partitioned topic back after it was refused.
@@ -184,29 +186,10 @@ impl Catalog {
         let _ = self.take_mark_back(name).await;
     }
 
-    /// The mark is durable.
-    pub(super) fn marked(&self, name: &TopicName) {
-        let mut state = self.write();
-        let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
-            return;
-        };
-        namespace.deletions.insert(name.clone(), Deleting::Marked);
-        if namespace.topics.contains_key(name) {
-            self.tell(TopicEvent::Deleted(name.clone()));
-        }
-    }
-
-    /// The name is free, or in use again.
-    pub(super) fn end_deletion(&self, name: &TopicName) {
-        if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
-            namespace.deletions.remove(name);
-        }
-    }
-
     /// Deletions that were begun, by this process or an earlier one, and are not at their end. Some may be under way.
     #[must_use]
     pub fn unfinished_deletes(&self) -> Vec<Unfinished> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let mut unfinished = Vec::new();
         for namespace in state.namespaces.values() {
             for (name, deleting) in &namespace.deletions {
@@ -226,13 +209,13 @@ impl Catalog {
 
 /// The mark of a name is being written; dropped, it is in doubt.
 pub(super) struct Asked<'a> {
-    catalog: &'a Catalog,
-    name: &'a TopicName,
+    pub(super) known: &'a KnownFacts,
+    pub(super) name: &'a TopicName,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if let Some(namespace) = self.catalog.write().namespaces.get_mut(self.name.namespace()) {
+        if let Some(namespace) = self.known.write().namespaces.get_mut(self.name.namespace()) {
             namespace.deletions.insert(self.name.clone(), Deleting::InDoubt);
         }
     }

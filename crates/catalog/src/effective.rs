@@ -5,13 +5,13 @@ use std::sync::Arc;
 use pharos_types::TopicName;
 
 use super::policy::{EffectivePolicies, Levels, OnTopic};
-use super::{Catalog, DURABILITY, Policies};
+use super::{Catalog, Policies};
 
 impl Catalog {
     /// What holds for a topic now. Limits, quotas and expiry are not for system topics.
     #[must_use]
     pub fn effective_policies(&self, topic: &TopicName) -> EffectivePolicies {
-        let is_system = topic.is_system() || self.is_heartbeat(topic.namespace());
+        let is_system = topic.is_system() || self.inner.options.is_heartbeat(topic.namespace());
         EffectivePolicies::of(&self.levels(topic), is_system)
     }
 
@@ -20,7 +20,7 @@ impl Catalog {
     pub fn levels(&self, topic: &TopicName) -> Levels<'_> {
         let own = OnTopic {
             policies: self.topic_policies(topic),
-            durability: self.durability_word(topic),
+            durability: self.inner.known.durability_word(topic),
             is_system: topic.is_system(),
         };
         let broker = Levels::of_broker(&self.options().policies, &self.options().cluster_name);
@@ -33,22 +33,5 @@ impl Catalog {
     pub(crate) fn levels_of_namespace(&self, policies: &Arc<Policies>) -> Levels<'_> {
         Levels::of_broker(&self.options().policies, &self.options().cluster_name)
             .with_namespace(Some(Arc::clone(policies)))
-    }
-
-    /// The property of a topic; for a partition, its own, then its topic's.
-    fn durability_word(&self, topic: &TopicName) -> Option<String> {
-        let state = self.read();
-        let namespace = state.namespaces.get(topic.namespace())?;
-        let of = |name: &TopicName| match namespace.partitioned.get(name) {
-            Some(whole) => whole.value.properties.as_ref()?.get(DURABILITY).cloned(),
-            None => namespace
-                .topics
-                .get(name)?
-                .value
-                .properties
-                .get(DURABILITY)
-                .cloned(),
-        };
-        of(topic).or_else(|| topic.partition().and_then(|_| of(&topic.base())))
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use pharos_types::TopicName;
 
+use super::known::Homeless;
+use super::known::Namespace;
 use super::policy::AutoTopicType;
 use super::store::StoreError;
-use super::topics::{Homeless, TopicError};
-use super::{Catalog, Namespace, PartitionedTopicError};
+use super::topics::TopicError;
+use super::{Catalog, PartitionedTopicError};
 
 /// Why a topic may not be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -118,12 +120,12 @@ impl Catalog {
     /// Cancel safety: the topic may or may not exist then; asking again is fine.
     pub async fn ensure_topic(&self, name: &TopicName, may_create: bool) -> Result<bool, EnsureTopicError> {
         {
-            let state = self.read();
+            let state = self.inner.known.read();
             let namespace = state.namespace(name)?;
             if namespace.is_deleting(name) {
                 return Err(EnsureTopicError::Deleting(name.clone()));
             }
-            if !self.is_heartbeat(name.namespace()) {
+            if !self.inner.options.is_heartbeat(name.namespace()) {
                 namespace
                     .check_partition(name)
                     .map_err(EnsureTopicError::NotAllowed)?;
@@ -157,7 +159,7 @@ impl Catalog {
         auto_create: bool,
     ) -> Result<u32, PartitionedMetadataError> {
         let partitions = {
-            let state = self.read();
+            let state = self.inner.known.read();
             let namespace = state.namespace(name)?;
             match self.look(namespace, name) {
                 Existence::Partitioned(partitions) => return Ok(partitions),
@@ -169,13 +171,14 @@ impl Catalog {
             }
         };
         let made = self
-            .create_partitioned(name, partitions, BTreeMap::new(), false)
+            .partitioned()
+            .create(name, partitions, BTreeMap::new(), false)
             .await;
         match made {
             Ok(()) => Ok(partitions),
             // Another caller was faster, maybe with another kind.
             Err(PartitionedTopicError::AlreadyExists) => {
-                Ok(self.partitioned_topic(name).map_or(0, |whole| whole.partitions))
+                Ok(self.partitioned().get(name).map_or(0, |whole| whole.partitions))
             }
             Err(PartitionedTopicError::TenantNotFound) => Err(PartitionedMetadataError::TenantNotFound),
             Err(PartitionedTopicError::NamespaceNotFound) => Err(PartitionedMetadataError::NamespaceNotFound),
@@ -190,7 +193,7 @@ impl Catalog {
     /// # Errors
     /// `TopicNotFound`, `NamespaceNotFound`, `TenantNotFound`; all of them TopicNotFound on the wire.
     pub fn check_lookup(&self, name: &TopicName) -> Result<(), PartitionedMetadataError> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespace(name)?;
         match self.look(namespace, name) {
             Existence::Gone | Existence::Missing(AutoCreation::Off) => {
@@ -233,7 +236,7 @@ impl Catalog {
         if namespace.is_leaving() {
             return AutoCreation::Off;
         }
-        if name.is_system() || self.is_heartbeat(name.namespace()) {
+        if name.is_system() || self.inner.options.is_heartbeat(name.namespace()) {
             return AutoCreation::Topic;
         }
         let policies = self.levels_of_namespace(&namespace.policies.value);

@@ -18,9 +18,10 @@ use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
 
 use super::deleting::Deleting;
+use super::known::{Facts, Namespace, PolicyEvent, Record, TopicEvent};
 use super::schema::{History, SchemaEntry, SchemaVersion};
 use super::store::{StoreError, decode};
-use super::{Catalog, Facts, Namespace, PolicyEvent, Record, TopicEvent, keys};
+use super::{Catalog, keys};
 
 /// Keys that are compared before others get a turn.
 const COMPARED_AT_ONCE: usize = 256;
@@ -76,7 +77,18 @@ impl Catalog {
     /// Follows what others write to the store, from what was there when the catalog was opened. Returns when the store is shut
     /// down. Once is enough; needless where no other process can write.
     pub async fn follow(&self) {
-        let mut watch = self.inner.store.watch(keys::ROOT);
+        Follower { catalog: self }.run().await;
+    }
+}
+
+/// Brings into the copy what others write.
+struct Follower<'a> {
+    catalog: &'a Catalog,
+}
+
+impl Follower<'_> {
+    async fn run(&self) {
+        let mut watch = self.catalog.inner.facts.store.watch(keys::ROOT);
         self.compare_all().await;
         while let Some(event) = watch.next().await {
             match event {
@@ -97,7 +109,7 @@ impl Catalog {
 
     /// The version of a key that the copy has; of a schema, which never changes, just any.
     fn version_of(&self, key: &str) -> Option<Version> {
-        let state = self.read();
+        let state = self.catalog.inner.known.read();
         let namespace = |name: &TopicName| state.namespaces.get(name.namespace());
         match Fact::of(key)? {
             Fact::Cluster(name) => state.clusters.get(&name).map(|record| record.version),
@@ -116,7 +128,7 @@ impl Catalog {
                 .get(&name)
                 .map(|record| record.version),
             Fact::Schema(id, version) => {
-                let history = state.schemas.get(&id)?;
+                let history = self.catalog.inner.schemas.of(&id);
                 history.versions().any(|it| it == version).then_some(Version(0))
             }
         }
@@ -125,7 +137,7 @@ impl Catalog {
     /// Brings the copy up to the store, key by key.
     async fn compare_all(&self) {
         let mut stored = BTreeMap::new();
-        match self.inner.store.scan(keys::ROOT).await {
+        match self.catalog.inner.facts.store.scan(keys::ROOT).await {
             Ok(items) => stored.extend(items.into_iter().map(|item| (item.key, item.version))),
             Err(error) => {
                 tracing::warn!(%error, "what other brokers changed is not known");
@@ -152,20 +164,20 @@ impl Catalog {
 
     /// The keys of everything in the copy that is stored.
     fn known_keys(&self) -> Vec<String> {
-        let state = self.read();
+        let state = self.catalog.inner.known.read();
         let mut all = Vec::new();
         all.extend(state.clusters.keys().map(|name| keys::cluster(name)));
         all.extend(state.tenants.keys().map(|name| keys::tenant(name)));
         for (name, namespace) in &state.namespaces {
-            if !self.is_heartbeat(name) {
+            if !self.catalog.inner.options.is_heartbeat(name) {
                 all.push(keys::namespace(name));
             }
             all.extend(namespace.partitioned.keys().map(keys::partitioned));
             all.extend(namespace.topics.keys().map(keys::topic));
             all.extend(namespace.topic_policies.keys().map(keys::topic_policies));
         }
-        for (id, history) in &state.schemas {
-            all.extend(history.versions().map(|version| keys::schema(id, version)));
+        for (id, history) in self.catalog.inner.schemas.all() {
+            all.extend(history.versions().map(|version| keys::schema(&id, version)));
         }
         all
     }
@@ -173,7 +185,7 @@ impl Catalog {
     /// Puts what the store has under a key into the copy.
     async fn take_in(&self, key: &str) {
         let Some(fact) = Fact::of(key) else { return };
-        let _guard = self.inner.names.take(fact.lock()).await;
+        let _guard = self.catalog.inner.facts.names.take(fact.lock()).await;
         if let Err(error) = self.read_in(key, fact).await {
             // What is damaged stays as it was known; a store that cannot be read says so again at the next change.
             tracing::warn!(key, %error, "what another broker changed cannot be read");
@@ -184,25 +196,35 @@ impl Catalog {
         if let Fact::Schema(id, _) = fact {
             return self.read_schemas(id).await;
         }
-        let found = self.inner.store.get(key).await?;
+        let found = self.catalog.inner.facts.store.get(key).await?;
         match fact {
             Fact::Cluster(name) => {
                 let found = record(key, found)?;
-                put(&mut self.write().clusters, name, found);
+                put(&mut self.catalog.inner.known.write().clusters, name, found);
             }
             Fact::Tenant(name) => {
                 let found = record(key, found)?;
-                put(&mut self.write().tenants, name, found);
+                put(&mut self.catalog.inner.known.write().tenants, name, found);
             }
             Fact::Namespace(name) => {
                 let found = record(key, found)?;
                 self.put_namespace(&name, found);
-                self.tell_policies(PolicyEvent::Namespace(name));
+                self.catalog
+                    .inner
+                    .known
+                    .tell_policies(PolicyEvent::Namespace(name));
             }
             Fact::Partitioned(name) => {
                 let found: Option<Record<pharos_admin_api::PartitionedTopicMetadata>> = record(key, found)?;
                 let is_marked = found.as_ref().is_some_and(|record| record.value.deleted);
-                if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
+                if let Some(namespace) = self
+                    .catalog
+                    .inner
+                    .known
+                    .write()
+                    .namespaces
+                    .get_mut(name.namespace())
+                {
                     namespace.note_mark(&name, is_marked);
                     put(&mut namespace.partitioned, name, found);
                 }
@@ -210,10 +232,17 @@ impl Catalog {
             Fact::Topic(name) => self.put_topic(name, record(key, found)?),
             Fact::TopicPolicies(base) => {
                 let found = record(key, found)?;
-                if let Some(namespace) = self.write().namespaces.get_mut(base.namespace()) {
+                if let Some(namespace) = self
+                    .catalog
+                    .inner
+                    .known
+                    .write()
+                    .namespaces
+                    .get_mut(base.namespace())
+                {
                     put(&mut namespace.topic_policies, base.clone(), found);
                 }
-                self.tell_policies(PolicyEvent::Topic(base));
+                self.catalog.inner.known.tell_policies(PolicyEvent::Topic(base));
             }
             Fact::Schema(..) => {}
         }
@@ -221,22 +250,22 @@ impl Catalog {
     }
 
     fn put_namespace(&self, name: &NamespaceName, found: Option<Record<super::Policies>>) {
-        let mut state = self.write();
+        let mut state = self.catalog.inner.known.write();
         let Facts { namespaces, .. } = &mut *state;
         match (namespaces.get_mut(name), found) {
             (Some(namespace), Some(record)) => namespace.policies = record,
             (None, Some(record)) => _ = namespaces.insert(name.clone(), Namespace::new(record)),
-            (Some(_), None) if self.is_heartbeat(name) => {}
+            (Some(_), None) if self.catalog.inner.options.is_heartbeat(name) => {}
             (_, None) => _ = namespaces.remove(name),
         }
     }
 
     fn put_topic(&self, name: TopicName, found: Option<Record<super::TopicRecord>>) {
         let Some(record) = found else {
-            return self.remove_topic(&name);
+            return self.catalog.inner.known.remove_topic(&name);
         };
         {
-            let mut state = self.write();
+            let mut state = self.catalog.inner.known.write();
             let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
                 return;
             };
@@ -244,29 +273,31 @@ impl Catalog {
             namespace.note_mark(&name, record.value.deleting);
             namespace.topics.insert(name.clone(), record);
             match (was_there, namespace.has_topic(&name)) {
-                (false, true) => self.tell(TopicEvent::Created(name.clone())),
-                (true, false) => self.tell(TopicEvent::Deleted(name.clone())),
+                (false, true) => self.catalog.inner.known.tell(TopicEvent::Created(name.clone())),
+                (true, false) => self.catalog.inner.known.tell(TopicEvent::Deleted(name.clone())),
                 _ => {}
             }
         }
         // Properties may act on a topic that is loaded.
-        self.tell_policies(PolicyEvent::Topic(name));
+        self.catalog.inner.known.tell_policies(PolicyEvent::Topic(name));
     }
 
     /// The history as it is stored; its versions are few, and one that went may be any of them.
     async fn read_schemas(&self, id: String) -> Result<(), StoreError> {
         let mut history = History::default();
-        for item in self.inner.store.scan(&format!("{}/", keys::schemas(&id))).await? {
+        for item in self
+            .catalog
+            .inner
+            .facts
+            .store
+            .scan(&format!("{}/", keys::schemas(&id)))
+            .await?
+        {
             if let Some((_, version)) = keys::schema_of(&item.key) {
                 history.push(SchemaEntry::decode(&item.key, version, &item.value)?);
             }
         }
-        let is_empty = history.versions().next().is_none();
-        let mut state = self.write();
-        match is_empty {
-            true => _ = state.schemas.remove(&id),
-            false => _ = state.schemas.insert(id, Arc::new(history)),
-        }
+        self.catalog.inner.schemas.put(id, history);
         Ok(())
     }
 }

@@ -89,7 +89,7 @@ impl Catalog {
     /// Topics of a namespace, partitions one by one, sorted; empty when there is no such namespace.
     #[must_use]
     pub fn topics(&self, namespace: &NamespaceName, mode: ListMode, include_system: bool) -> Vec<TopicName> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let Some(namespace) = state.namespaces.get(namespace) else {
             return Vec::new();
         };
@@ -116,7 +116,7 @@ impl Catalog {
         count: usize,
         is_wanted: impl Fn(&TopicName) -> bool,
     ) -> (Vec<TopicName>, Option<TopicName>) {
-        let state = self.read();
+        let state = self.inner.known.read();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(after.namespace()));
         let of_namespaces = state
             .namespaces

@@ -1,23 +1,19 @@
 //! Opening: reading every fact once, and making the first ones on a fresh store.
 
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use pharos_admin_api::{ClusterData, PartitionedTopicMetadata, TenantInfo};
 use pharos_metadata::{Item, MetadataStore, Version};
 use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
-use std::sync::atomic::AtomicU64;
-use tokio::sync::broadcast;
 use tracing::warn;
 
 use super::deleting::Deleting;
-use super::names::NameLocks;
-use super::store::{StoreError, decode};
-use super::{
-    Catalog, CatalogOptions, Facts, Inner, Namespace, POLICY_EVENTS, Policies, Record, TOPIC_EVENTS,
-    TopicRecord, keys, schema,
-};
+use super::known::{Facts, KnownFacts, Namespace, Record};
+use super::schema::Histories;
+use super::store::{FactStore, StoreError, decode};
+use super::{Catalog, CatalogOptions, Inner, Policies, TopicRecord, keys, schema};
 
 /// Why a catalog could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -47,17 +43,14 @@ impl Catalog {
     ) -> Result<Self, OpenCatalogError> {
         check(&options)?;
         let state = load(&*store, &options).await?;
+        let schemas = Histories::new(load_schemas(&*store).await?);
         let is_fresh = state.clusters.is_empty();
         let catalog = Self {
             inner: Arc::new(Inner {
-                store,
                 options,
-                state: RwLock::new(state),
-                names: NameLocks::default(),
-                examining: tokio::sync::Semaphore::new(1),
-                topic_events: broadcast::Sender::new(TOPIC_EVENTS),
-                policy_version: AtomicU64::new(0),
-                policy_events: broadcast::Sender::new(POLICY_EVENTS),
+                facts: FactStore::new(store),
+                known: KnownFacts::new(state),
+                schemas,
             }),
         };
         if is_fresh {
@@ -76,14 +69,22 @@ impl Catalog {
                 allowed_clusters: vec![cluster.clone()],
             };
             let tenant_name = tenant.to_owned();
-            let record = self.create_or_find(&keys::tenant(tenant), info).await?;
-            self.write().tenants.insert(tenant_name, record);
+            let record = self
+                .inner
+                .facts
+                .create_or_find(&keys::tenant(tenant), info)
+                .await?;
+            self.inner.known.write().tenants.insert(tenant_name, record);
             let Ok(name) = NamespaceName::new(tenant, namespace) else {
                 continue;
             };
             let policies = Policies::first(&[cluster.as_str()], self.inner.options.default_num_bundles);
-            let record = self.create_or_find(&keys::namespace(&name), policies).await?;
-            let mut state = self.write();
+            let record = self
+                .inner
+                .facts
+                .create_or_find(&keys::namespace(&name), policies)
+                .await?;
+            let mut state = self.inner.known.write();
             state
                 .namespaces
                 .entry(name)
@@ -97,19 +98,13 @@ impl Catalog {
             broker_service_url_tls: url(&self.inner.options.broker_service_url_tls),
             ..ClusterData::default()
         };
-        let record = self.create_or_find(&keys::cluster(&cluster), data).await?;
-        self.write().clusters.insert(cluster, record);
+        let record = self
+            .inner
+            .facts
+            .create_or_find(&keys::cluster(&cluster), data)
+            .await?;
+        self.inner.known.write().clusters.insert(cluster, record);
         Ok(())
-    }
-
-    async fn create_or_find<T>(&self, key: &str, value: T) -> Result<Record<T>, StoreError>
-    where
-        T: serde::Serialize + DeserializeOwned,
-    {
-        use super::store::Created;
-        Ok(match self.store_create(key, value).await? {
-            Created::New(record) | Created::Found(record) => record,
-        })
     }
 }
 
@@ -180,7 +175,6 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Fac
             namespace.topic_policies.insert(topic, value);
         }
     }
-    state.schemas = load_schemas(store).await?;
     Ok(state)
 }
 

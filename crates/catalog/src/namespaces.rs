@@ -6,8 +6,9 @@ use pharos_types::hash::bundle_hash;
 use pharos_types::{NamespaceName, TopicName};
 use serde_json::{Value, json};
 
+use super::known::{Facts, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
-use super::{Catalog, Namespace, Policies, PolicyEvent, keys};
+use super::{Catalog, CatalogOptions, Policies, keys};
 
 /// The most bundles a namespace may be made with: their borders are stored as text and must fit one value.
 pub const BUNDLES_MAX: u32 = 65_536;
@@ -59,10 +60,10 @@ impl Catalog {
     /// The namespaces of a tenant, sorted; empty when there is no such tenant.
     #[must_use]
     pub fn namespaces_of(&self, tenant: &str) -> Vec<NamespaceName> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let names = state.namespaces.keys();
         names
-            .filter(|name| name.tenant() == tenant && !self.is_heartbeat(name))
+            .filter(|name| name.tenant() == tenant && !self.inner.options.is_heartbeat(name))
             .cloned()
             .collect()
     }
@@ -70,13 +71,13 @@ impl Catalog {
     /// Whether a namespace exists.
     #[must_use]
     pub fn has_namespace(&self, name: &NamespaceName) -> bool {
-        self.read().namespaces.contains_key(name)
+        self.inner.known.read().namespaces.contains_key(name)
     }
 
     /// The policies of a namespace; `None` when it does not exist. Cheap.
     #[must_use]
     pub fn policies(&self, name: &NamespaceName) -> Option<Arc<Policies>> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespaces.get(name)?;
         Some(Arc::clone(&namespace.policies.value))
     }
@@ -123,11 +124,11 @@ impl Catalog {
         name: &NamespaceName,
         policies: Policies,
     ) -> Result<(), NamespaceError> {
-        let _tenant = self.inner.names.take(keys::tenant(name.tenant())).await;
+        let _tenant = self.inner.facts.names.take(keys::tenant(name.tenant())).await;
         let key = keys::namespace(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         {
-            let state = self.read();
+            let state = self.inner.known.read();
             if !state.tenants.contains_key(name.tenant()) {
                 return Err(NamespaceError::TenantNotFound);
             }
@@ -135,13 +136,18 @@ impl Catalog {
                 return Err(NamespaceError::AlreadyExists);
             }
         }
-        let policies = self.complete(policies)?;
-        self.check_replication(name, &policies)?;
-        let (record, outcome) = match self.store_create(&key, policies).await? {
+        let policies = complete(policies, &self.inner.options)?;
+        check_replication(
+            &self.inner.known.read(),
+            &self.inner.options.cluster_name,
+            name,
+            &policies,
+        )?;
+        let (record, outcome) = match self.inner.facts.create(&key, policies).await? {
             Created::New(record) => (record, Ok(())),
             Created::Found(record) => (record, Err(NamespaceError::AlreadyExists)),
         };
-        let mut state = self.write();
+        let mut state = self.inner.known.write();
         state.namespaces.insert(name.clone(), Namespace::new(record));
         outcome
     }
@@ -179,35 +185,40 @@ impl Catalog {
         name: &NamespaceName,
         change: impl Fn(&mut Policies),
     ) -> Result<(), NamespaceError> {
-        if self.is_heartbeat(name) {
+        if self.inner.options.is_heartbeat(name) {
             return Err(NamespaceError::Reserved(name.clone()));
         }
         let key = keys::namespace(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         let known = {
-            let state = self.read();
+            let state = self.inner.known.read();
             let namespace = state.namespaces.get(name).ok_or(NamespaceError::NotFound)?;
             namespace.policies.clone()
         };
         let missing = || NamespaceError::NotFound;
         let record = self
-            .store_update(&key, known, missing, |policies| {
+            .inner
+            .facts
+            .update(&key, known, missing, |policies| {
                 let mut policies = policies.clone();
                 let clusters = policies.replication_clusters();
                 change(&mut policies);
                 // Only a change is checked: a cluster that was withdrawn later must not block every other policy.
                 let wanted = policies.replication_clusters();
                 if wanted != clusters {
-                    self.check_known(&wanted)?;
-                    self.check_replication(name, &policies)?;
+                    let facts = self.inner.known.read();
+                    check_known(&facts, &wanted)?;
+                    check_replication(&facts, &self.inner.options.cluster_name, name, &policies)?;
                 }
                 Ok(policies)
             })
             .await?;
-        if let Some(namespace) = self.write().namespaces.get_mut(name) {
+        if let Some(namespace) = self.inner.known.write().namespaces.get_mut(name) {
             namespace.policies = record;
         }
-        self.tell_policies(PolicyEvent::Namespace(name.clone()));
+        self.inner
+            .known
+            .tell_policies(PolicyEvent::Namespace(name.clone()));
         Ok(())
     }
 
@@ -220,13 +231,16 @@ impl Catalog {
         &'a self,
         name: &'a NamespaceName,
     ) -> Result<Leaving<'a>, NamespaceError> {
-        if self.is_heartbeat(name) {
+        if self.inner.options.is_heartbeat(name) {
             return Err(NamespaceError::Reserved(name.clone()));
         }
-        let mut state = self.write();
+        let mut state = self.inner.known.write();
         let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
         namespace.deleting += 1;
-        Ok(Leaving { catalog: self, name })
+        Ok(Leaving {
+            known: &self.inner.known,
+            name,
+        })
     }
 
     /// Deletes a namespace without topics. A caller that wants those gone, the system's included, deletes them first: what they
@@ -235,13 +249,13 @@ impl Catalog {
     /// # Errors
     /// `NotFound`; `NotEmpty` also while a topic is being created in it; `Reserved`; `Store`.
     pub async fn delete_namespace(&self, name: &NamespaceName) -> Result<(), NamespaceError> {
-        if self.is_heartbeat(name) {
+        if self.inner.options.is_heartbeat(name) {
             return Err(NamespaceError::Reserved(name.clone()));
         }
         let key = keys::namespace(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         let leftovers = {
-            let mut state = self.write();
+            let mut state = self.inner.known.write();
             let namespace = state.namespaces.get_mut(name).ok_or(NamespaceError::NotFound)?;
             let has_topics = !namespace.topics.is_empty() || !namespace.partitioned.is_empty();
             if namespace.creating > 0 || has_topics {
@@ -251,73 +265,17 @@ impl Catalog {
             let leftovers = namespace.topic_policies.keys().map(keys::topic_policies);
             leftovers.collect::<Vec<String>>()
         };
-        let leaving = Leaving { catalog: self, name };
+        let leaving = Leaving {
+            known: &self.inner.known,
+            name,
+        };
         for leftover in leftovers {
-            self.store_delete(&leftover).await?;
+            self.inner.facts.delete(&leftover).await?;
         }
-        self.store_delete(&key).await?;
-        self.write().namespaces.remove(name);
+        self.inner.facts.delete(&key).await?;
+        self.inner.known.write().namespaces.remove(name);
         drop(leaving);
         Ok(())
-    }
-
-    /// Whether it is the namespace of the broker's own heartbeat.
-    pub(super) fn is_heartbeat(&self, name: &NamespaceName) -> bool {
-        self.inner.options.heartbeat_namespace.as_ref() == Some(name)
-    }
-
-    /// Fills in what every namespace has. A request may say how many bundles and leave the borders to us.
-    fn complete(&self, mut policies: Policies) -> Result<Policies, NamespaceError> {
-        let options = &self.inner.options;
-        let given = policies.get("bundles");
-        if given.is_none_or(|bundles| bundles.get("boundaries").is_none_or(Value::is_null)) {
-            let count = match given.and_then(|bundles| bundles.get("numBundles")) {
-                Some(count) => count.as_u64().and_then(|count| u32::try_from(count).ok()),
-                None => Some(options.default_num_bundles),
-            };
-            let count = count.filter(|count| (1..=BUNDLES_MAX).contains(count));
-            let count = count.ok_or(NamespaceError::InvalidBundles)?;
-            policies.set_bundles(count);
-        }
-        if policies.replication_clusters().is_empty() {
-            policies.set("replication_clusters", json!([options.cluster_name]));
-        }
-        Ok(policies)
-    }
-
-    fn check_replication(&self, name: &NamespaceName, policies: &Policies) -> Result<(), NamespaceError> {
-        let state = self.read();
-        let tenant = state.tenants.get(name.tenant());
-        let tenant = tenant.ok_or(NamespaceError::TenantNotFound)?;
-        let clusters = policies.replication_clusters();
-        for cluster in &clusters {
-            let is_allowed = tenant.value.allowed_clusters.contains(cluster);
-            if !is_allowed || !state.clusters.contains_key(cluster) {
-                return Err(NamespaceError::ClusterNotAllowed {
-                    cluster: cluster.clone(),
-                    tenant: name.tenant().to_owned(),
-                });
-            }
-        }
-        let own = &self.inner.options.cluster_name;
-        match clusters.into_iter().find(|cluster| cluster != own) {
-            Some(other) => Err(NamespaceError::Replication(other)),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a namespace may be moved to these clusters as far as their names go.
-    fn check_known(&self, clusters: &[String]) -> Result<(), NamespaceError> {
-        if clusters.is_empty() {
-            return Err(NamespaceError::NoCluster);
-        }
-        let state = self.read();
-        let unknown = clusters
-            .iter()
-            .find(|cluster| !state.clusters.contains_key(*cluster));
-        unknown.map_or(Ok(()), |cluster| {
-            Err(NamespaceError::UnknownCluster(cluster.clone()))
-        })
     }
 
     /// Whether a topic of this namespace may name these clusters as those it is on.
@@ -329,22 +287,79 @@ impl Catalog {
         name: &NamespaceName,
         clusters: &[String],
     ) -> Result<(), NamespaceError> {
-        self.check_known(clusters)?;
         let mut policies = Policies::default();
         policies.set("replication_clusters", json!(clusters));
-        self.check_replication(name, &policies)
+        let facts = self.inner.known.read();
+        check_known(&facts, clusters)?;
+        check_replication(&facts, &self.inner.options.cluster_name, name, &policies)
     }
+}
+
+/// Fills in what every namespace has. A request may say how many bundles and leave the borders to us.
+fn complete(mut policies: Policies, options: &CatalogOptions) -> Result<Policies, NamespaceError> {
+    let given = policies.get("bundles");
+    if given.is_none_or(|bundles| bundles.get("boundaries").is_none_or(Value::is_null)) {
+        let count = match given.and_then(|bundles| bundles.get("numBundles")) {
+            Some(count) => count.as_u64().and_then(|count| u32::try_from(count).ok()),
+            None => Some(options.default_num_bundles),
+        };
+        let count = count.filter(|count| (1..=BUNDLES_MAX).contains(count));
+        let count = count.ok_or(NamespaceError::InvalidBundles)?;
+        policies.set_bundles(count);
+    }
+    if policies.replication_clusters().is_empty() {
+        policies.set("replication_clusters", json!([options.cluster_name]));
+    }
+    Ok(policies)
+}
+
+/// Whether a namespace may be on the clusters that its policies name; `own`: this one.
+fn check_replication(
+    facts: &Facts,
+    own: &str,
+    name: &NamespaceName,
+    policies: &Policies,
+) -> Result<(), NamespaceError> {
+    let tenant = facts.tenants.get(name.tenant());
+    let tenant = tenant.ok_or(NamespaceError::TenantNotFound)?;
+    let clusters = policies.replication_clusters();
+    for cluster in &clusters {
+        let is_allowed = tenant.value.allowed_clusters.contains(cluster);
+        if !is_allowed || !facts.clusters.contains_key(cluster) {
+            return Err(NamespaceError::ClusterNotAllowed {
+                cluster: cluster.clone(),
+                tenant: name.tenant().to_owned(),
+            });
+        }
+    }
+    match clusters.into_iter().find(|cluster| cluster != own) {
+        Some(other) => Err(NamespaceError::Replication(other)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a namespace may be moved to these clusters as far as their names go.
+fn check_known(facts: &Facts, clusters: &[String]) -> Result<(), NamespaceError> {
+    if clusters.is_empty() {
+        return Err(NamespaceError::NoCluster);
+    }
+    let unknown = clusters
+        .iter()
+        .find(|cluster| !facts.clusters.contains_key(*cluster));
+    unknown.map_or(Ok(()), |cluster| {
+        Err(NamespaceError::UnknownCluster(cluster.clone()))
+    })
 }
 
 /// A namespace that is being deleted: nothing new is made in it until this is dropped.
 pub struct Leaving<'a> {
-    catalog: &'a Catalog,
+    known: &'a KnownFacts,
     name: &'a NamespaceName,
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if let Some(namespace) = self.catalog.write().namespaces.get_mut(self.name) {
+        if let Some(namespace) = self.known.write().namespaces.get_mut(self.name) {
             namespace.deleting = namespace.deleting.saturating_sub(1);
         }
     }

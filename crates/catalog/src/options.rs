@@ -32,6 +32,13 @@ pub struct CatalogOptions {
     pub heartbeat_namespace: Option<NamespaceName>,
 }
 
+impl CatalogOptions {
+    /// Whether it is the namespace of the broker's own heartbeat.
+    pub(super) fn is_heartbeat(&self, name: &NamespaceName) -> bool {
+        self.heartbeat_namespace.as_ref() == Some(name)
+    }
+}
+
 impl Default for CatalogOptions {
     fn default() -> Self {
         Self {

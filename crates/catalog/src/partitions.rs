@@ -3,8 +3,8 @@
 //! The base name owns the metadata; every partition is a topic of its own. Base and plain topic share one name lock,
 //! so that a name is never both.
 //!
-//! Deletion has two steps, because the partitions' data goes in between: [`Catalog::begin_delete_partitioned`] marks the
-//! metadata (no partition can be loaded or made any more), [`Catalog::delete_partitioned`] forgets it. A crash in
+//! Deletion has two steps, because the partitions' data goes in between: [`PartitionedTopics::begin_delete`] marks the
+//! metadata (no partition can be loaded or made any more), [`PartitionedTopics::delete`] forgets it. A crash in
 //! between leaves the mark, and the next start finishes (`deleting`).
 
 use std::collections::BTreeMap;
@@ -14,9 +14,11 @@ use std::task::Poll;
 use pharos_admin_api::PartitionedTopicMetadata;
 use pharos_types::{Domain, NamespaceName, TopicName};
 
+use super::known::Homeless;
+use super::known::Record;
 use super::store::{Created, StoreError};
-use super::topics::{Homeless, TopicError};
-use super::{Catalog, Record, keys};
+use super::topics::TopicError;
+use super::{Catalog, keys};
 
 /// How many partition records are under way at once; enough to fill a group commit of the store.
 const BATCH: usize = 256;
@@ -88,18 +90,27 @@ impl From<TopicError> for PartitionedTopicError {
     }
 }
 
-impl Catalog {
+/// The partitioned topics.
+#[derive(Clone, Copy)]
+pub struct PartitionedTopics<'a> {
+    pub(super) catalog: &'a Catalog,
+}
+
+impl PartitionedTopics<'_> {
     /// What is on record about a partitioned topic, also while it is being deleted.
     #[must_use]
-    pub fn partitioned_topic(&self, name: &TopicName) -> Option<PartitionedTopicMetadata> {
-        self.partitioned_record(name)
+    pub fn get(self, name: &TopicName) -> Option<PartitionedTopicMetadata> {
+        self.catalog
+            .inner
+            .known
+            .partitioned(name)
             .map(|record| (*record.value).clone())
     }
 
     /// Base names of the partitioned topics of a namespace, sorted.
     #[must_use]
-    pub fn partitioned_topics(&self, namespace: &NamespaceName, domain: Domain) -> Vec<TopicName> {
-        let state = self.read();
+    pub fn names(self, namespace: &NamespaceName, domain: Domain) -> Vec<TopicName> {
+        let state = self.catalog.inner.known.read();
         let Some(namespace) = state.namespaces.get(namespace) else {
             return Vec::new();
         };
@@ -114,12 +125,14 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotPartitioned`.
-    pub fn missing_partitions(&self, name: &TopicName) -> Result<Vec<TopicName>, PartitionedTopicError> {
+    pub fn missing(self, name: &TopicName) -> Result<Vec<TopicName>, PartitionedTopicError> {
         let whole = self
-            .partitioned_topic(name)
+            .get(name)
             .ok_or_else(|| PartitionedTopicError::NotPartitioned(name.clone()))?;
         let partitions = (0..whole.partitions).map(|index| name.with_partition(index));
-        Ok(partitions.filter(|name| !self.topic_exists(name)).collect())
+        Ok(partitions
+            .filter(|name| !self.catalog.topic_exists(name))
+            .collect())
     }
 
     /// Makes a partitioned topic, and its partitions when `with_partitions` is set; otherwise they are made when they
@@ -127,9 +140,9 @@ impl Catalog {
     ///
     /// # Errors
     /// [`PartitionedTopicError`]. After `Store` the metadata may be there without all partitions: see
-    /// [`Catalog::create_missing_partitions`].
-    pub async fn create_partitioned(
-        &self,
+    /// [`PartitionedTopics::create_missing`].
+    pub async fn create(
+        self,
         name: &TopicName,
         partitions: u32,
         properties: BTreeMap<String, String>,
@@ -141,11 +154,11 @@ impl Catalog {
             return Err(PartitionedTopicError::NotAllowed(reason));
         }
         check_last(name, partitions)?;
-        let _guard = self.inner.names.take(keys::topic(name)).await;
+        let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
         // As a topic does, it holds the namespace until it is in the copy.
-        let _held = self.hold_namespace(name)?;
+        let _held = self.catalog.hold_namespace(name)?;
         {
-            let state = self.read();
+            let state = self.catalog.inner.known.read();
             let namespace = state.namespace(name)?;
             if namespace.is_deleting(name) {
                 return Err(PartitionedTopicError::Deleting(name.clone()));
@@ -159,14 +172,20 @@ impl Catalog {
             deleted: false,
             properties: (!properties.is_empty()).then_some(properties),
         };
-        let (record, outcome) = match self.store_create(&keys::partitioned(name), metadata).await? {
+        let (record, outcome) = match self
+            .catalog
+            .inner
+            .facts
+            .create(&keys::partitioned(name), metadata)
+            .await?
+        {
             Created::New(record) => (record, Ok(())),
             Created::Found(record) => (record, Err(PartitionedTopicError::AlreadyExists)),
         };
-        self.put_partitioned(name, record);
+        self.catalog.inner.known.put_partitioned(name, record);
         outcome?;
         if with_partitions {
-            self.create_missing_partitions(name).await?;
+            self.create_missing(name).await?;
         }
         Ok(())
     }
@@ -175,13 +194,15 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotPartitioned`, `NotAllowed` when a limit is hit, `Store`; some partitions may have been made.
-    pub async fn create_missing_partitions(&self, name: &TopicName) -> Result<(), PartitionedTopicError> {
+    pub async fn create_missing(self, name: &TopicName) -> Result<(), PartitionedTopicError> {
         if name.domain() == Domain::NonPersistent {
             return Ok(());
         }
-        let missing = self.missing_partitions(name)?;
+        let missing = self.missing(name)?;
         for batch in missing.chunks(BATCH) {
-            let creations = batch.iter().map(|name| self.create_record(name, BTreeMap::new()));
+            let creations = batch
+                .iter()
+                .map(|name| self.catalog.create_record(name, BTreeMap::new()));
             for outcome in join(creations).await {
                 outcome?;
             }
@@ -196,15 +217,11 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotPartitioned`, `OutOfRange`, `Fewer`, `NotAllowed` while it is being deleted, `Store`.
-    pub async fn grow_partitioned(
-        &self,
-        name: &TopicName,
-        partitions: u32,
-    ) -> Result<(), PartitionedTopicError> {
+    pub async fn grow(self, name: &TopicName, partitions: u32) -> Result<(), PartitionedTopicError> {
         self.check_count(partitions)?;
         check_last(name, partitions)?;
-        let _guard = self.inner.names.take(keys::topic(name)).await;
-        self.change_partitioned(name, |whole| {
+        let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
+        self.change(name, |whole| {
             if whole.deleted {
                 return Err(PartitionedTopicError::Deleting(name.clone()));
             }
@@ -218,30 +235,30 @@ impl Catalog {
             Ok(())
         })
         .await?;
-        self.create_missing_partitions(name).await
+        self.create_missing(name).await
     }
 
     /// First step of deletion: from here on its partitions can be neither loaded nor made. Repeatable. Says how many
     /// partitions there are.
     ///
     /// # Errors
-    /// `NotPartitioned`; `Store`, after which it is as it was, or [in doubt](Self::is_deleting).
-    pub async fn begin_delete_partitioned(&self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
-        let _guard = self.inner.names.take(keys::topic(name)).await;
+    /// `NotPartitioned`; `Store`, after which it is as it was, or [in doubt](Catalog::is_deleting).
+    pub async fn begin_delete(self, name: &TopicName) -> Result<u32, PartitionedTopicError> {
+        let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
         self.mark_deleted(name, |_| true)
             .await
             .map(Option::unwrap_or_default)
     }
 
-    /// As [`Self::begin_delete_partitioned`], unless a partition exists. Says whether it was begun.
+    /// As [`Self::begin_delete`], unless a partition exists. Says whether it was begun.
     ///
     /// # Errors
     /// As there.
-    pub async fn begin_delete_unmade(&self, name: &TopicName) -> Result<bool, PartitionedTopicError> {
-        let _guard = self.inner.names.take(keys::topic(name)).await;
+    pub async fn begin_delete_unmade(self, name: &TopicName) -> Result<bool, PartitionedTopicError> {
+        let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
         // From here on none can be made, and one that is being made is given up.
         let is_unmade =
-            |partitions| !(0..partitions).any(|index| self.has_record(&name.with_partition(index)));
+            |partitions| !(0..partitions).any(|index| self.catalog.has_record(&name.with_partition(index)));
         Ok(self.mark_deleted(name, is_unmade).await?.is_some())
     }
 
@@ -250,15 +267,15 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotPartitioned`, `Store`; then it is still marked and this can be called again.
-    pub async fn delete_partitioned(&self, name: &TopicName) -> Result<(), PartitionedTopicError> {
-        let _guard = self.inner.names.take(keys::topic(name)).await;
+    pub async fn delete(self, name: &TopicName) -> Result<(), PartitionedTopicError> {
+        let _guard = self.catalog.inner.facts.names.take(keys::topic(name)).await;
         let partitions = self.mark_deleted(name, |_| true).await?.unwrap_or_default();
         let names: Vec<TopicName> = (0..partitions)
             .map(|index| name.with_partition(index))
-            .filter(|name| self.has_record(name))
+            .filter(|name| self.catalog.has_record(name))
             .collect();
         for batch in names.chunks(BATCH) {
-            let deletions = batch.iter().map(|name| self.delete_topic(name));
+            let deletions = batch.iter().map(|name| self.catalog.delete_topic(name));
             for outcome in join(deletions).await {
                 match outcome {
                     Ok(()) | Err(TopicError::TopicNotFound(_)) => {}
@@ -266,10 +283,17 @@ impl Catalog {
                 }
             }
         }
-        self.delete_schemas(name).await?;
-        self.delete_topic_policies(name).await?;
-        self.store_delete(&keys::partitioned(name)).await?;
-        if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
+        self.catalog.schemas().delete_all(name).await?;
+        self.catalog.delete_topic_policies(name).await?;
+        self.catalog.inner.facts.delete(&keys::partitioned(name)).await?;
+        if let Some(namespace) = self
+            .catalog
+            .inner
+            .known
+            .write()
+            .namespaces
+            .get_mut(name.namespace())
+        {
             namespace.partitioned.remove(name);
             namespace.deletions.remove(name);
         }
@@ -279,46 +303,46 @@ impl Catalog {
     /// Closes the name to every client, and marks it if `may`, asked with the number of partitions, says so. `None` when
     /// it does not. The name is held by the caller.
     async fn mark_deleted(
-        &self,
+        self,
         name: &TopicName,
         may: impl Fn(u32) -> bool,
     ) -> Result<Option<u32>, PartitionedTopicError> {
         let known = self
-            .partitioned_topic(name)
+            .get(name)
             .ok_or_else(|| PartitionedTopicError::NotPartitioned(name.clone()))?;
         if known.deleted {
             return Ok(Some(known.partitions));
         }
-        let asked = self.ask_deletion(name);
+        let asked = self.catalog.inner.known.ask_deletion(name);
         if !may(known.partitions) {
             std::mem::forget(asked);
-            self.end_deletion(name);
+            self.catalog.inner.known.end_deletion(name);
             return Ok(None);
         }
-        let marked = self.change_partitioned(name, |whole| {
+        let marked = self.change(name, |whole| {
             whole.deleted = true;
             Ok::<_, PartitionedTopicError>(())
         });
         match marked.await {
             Ok(record) => {
                 std::mem::forget(asked);
-                self.marked(name);
+                self.catalog.inner.known.marked(name);
                 Ok(Some(record.value.partitions))
             }
             Err(error) => {
-                self.unask_deletion(name, asked).await;
+                self.catalog.unask_deletion(name, asked).await;
                 Err(error)
             }
         }
     }
 
     /// Changes the properties of a partitioned topic. Its name is held by the caller.
-    pub(super) async fn change_partitioned_properties(
-        &self,
+    pub(super) async fn change_properties(
+        self,
         name: &TopicName,
         change: impl Fn(&mut BTreeMap<String, String>),
     ) -> Result<(), TopicError> {
-        let changed = self.change_partitioned(name, |whole| {
+        let changed = self.change(name, |whole| {
             let mut properties = whole.properties.take().unwrap_or_default();
             change(&mut properties);
             whole.properties = (!properties.is_empty()).then_some(properties);
@@ -332,38 +356,29 @@ impl Catalog {
     }
 
     /// Rewrites the metadata. The name is held by the caller.
-    async fn change_partitioned(
-        &self,
+    async fn change(
+        self,
         name: &TopicName,
         change: impl Fn(&mut PartitionedTopicMetadata) -> Result<(), PartitionedTopicError>,
     ) -> Result<Record<PartitionedTopicMetadata>, PartitionedTopicError> {
         let missing = || PartitionedTopicError::NotPartitioned(name.clone());
-        let known = self.partitioned_record(name).ok_or_else(missing)?;
+        let known = self.catalog.inner.known.partitioned(name).ok_or_else(missing)?;
         let record = self
-            .store_update(&keys::partitioned(name), known, missing, |whole| {
+            .catalog
+            .inner
+            .facts
+            .update(&keys::partitioned(name), known, missing, |whole| {
                 let mut whole: PartitionedTopicMetadata = whole.clone();
                 change(&mut whole)?;
                 Ok(whole)
             })
             .await?;
-        self.put_partitioned(name, record.clone());
+        self.catalog.inner.known.put_partitioned(name, record.clone());
         Ok(record)
     }
 
-    fn partitioned_record(&self, name: &TopicName) -> Option<Record<PartitionedTopicMetadata>> {
-        let state = self.read();
-        let namespace = state.namespaces.get(name.namespace())?;
-        namespace.partitioned.get(name).cloned()
-    }
-
-    pub(super) fn put_partitioned(&self, name: &TopicName, record: Record<PartitionedTopicMetadata>) {
-        if let Some(namespace) = self.write().namespaces.get_mut(name.namespace()) {
-            namespace.partitioned.insert(name.clone(), record);
-        }
-    }
-
-    fn check_count(&self, partitions: u32) -> Result<(), PartitionedTopicError> {
-        let max = match self.inner.options.max_num_partitions {
+    fn check_count(self, partitions: u32) -> Result<(), PartitionedTopicError> {
+        let max = match self.catalog.inner.options.max_num_partitions {
             0 => PARTITIONS_MAX,
             max => max.min(PARTITIONS_MAX),
         };

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_metadata::{Expect, WriteError};
+use pharos_metadata::{Expect, MetadataStore, WriteError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::known::Record;
+use super::names::NameLocks;
 pub use super::store_error::StoreError;
 use super::store_error::damaged;
-use super::{Catalog, Record};
 
 /// How often a change is decided anew because another broker changed the same fact meanwhile.
 pub(super) const TRIES: usize = 16;
@@ -18,16 +19,30 @@ pub(super) fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, 
     serde_json::from_slice(value).map_err(|error| damaged(key, &error))
 }
 
-impl Catalog {
+/// The durable facts, and who may write which.
+pub(super) struct FactStore {
+    pub(super) store: Arc<dyn MetadataStore>,
+    /// Who is writing which name.
+    pub(super) names: NameLocks,
+}
+
+impl FactStore {
+    pub(super) fn new(store: Arc<dyn MetadataStore>) -> Self {
+        Self {
+            store,
+            names: NameLocks::default(),
+        }
+    }
+
     /// Writes a fact; the record to put into the copy comes back.
-    pub(super) async fn store_put<T: Serialize>(
+    pub(super) async fn put<T: Serialize>(
         &self,
         key: &str,
         value: T,
         expect: Expect,
     ) -> Result<Record<T>, StoreError> {
         let bytes = serde_json::to_vec(&value).map_err(|error| damaged(key, &error))?;
-        let version = self.inner.store.put(key, Bytes::from(bytes), expect).await?;
+        let version = self.store.put(key, Bytes::from(bytes), expect).await?;
         Ok(Record {
             value: Arc::new(value),
             version,
@@ -35,11 +50,8 @@ impl Catalog {
     }
 
     /// Reads a fact past the copy: after a conflict, or after a write whose outcome was not waited for.
-    pub(super) async fn store_get<T: DeserializeOwned>(
-        &self,
-        key: &str,
-    ) -> Result<Option<Record<T>>, StoreError> {
-        match self.inner.store.get(key).await? {
+    pub(super) async fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Record<T>>, StoreError> {
+        match self.store.get(key).await? {
             None => Ok(None),
             Some(found) => Ok(Some(Record {
                 value: Arc::new(decode(key, &found.value)?),
@@ -48,8 +60,8 @@ impl Catalog {
         }
     }
 
-    pub(super) async fn store_delete(&self, key: &str) -> Result<(), StoreError> {
-        self.inner.store.delete(key, Expect::Any).await?;
+    pub(super) async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        self.store.delete(key, Expect::Any).await?;
         Ok(())
     }
 }
@@ -62,16 +74,16 @@ pub(super) enum Created<T> {
     Found(Record<T>),
 }
 
-impl Catalog {
+impl FactStore {
     /// Writes a new fact, or adopts the one that is there.
-    pub(super) async fn store_create<T: Serialize + DeserializeOwned>(
+    pub(super) async fn create<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
         value: T,
     ) -> Result<Created<T>, StoreError> {
-        match self.store_put(key, value, Expect::Absent).await {
+        match self.put(key, value, Expect::Absent).await {
             Ok(record) => Ok(Created::New(record)),
-            Err(StoreError::Write(error @ WriteError::Conflict { .. })) => match self.store_get(key).await? {
+            Err(StoreError::Write(error @ WriteError::Conflict { .. })) => match self.get(key).await? {
                 Some(found) => Ok(Created::Found(found)),
                 None => Err(error.into()),
             },
@@ -83,7 +95,7 @@ impl Catalog {
     /// what the store has, as often as other brokers are faster, up to [`TRIES`].
     ///
     /// `change` answers the new value, or an error that ends the attempt.
-    pub(super) async fn store_update<T, E>(
+    pub(super) async fn update<T, E>(
         &self,
         key: &str,
         known: Record<T>,
@@ -97,16 +109,26 @@ impl Catalog {
         let mut known = known;
         for _ in 1..TRIES {
             let value = change(&known.value)?;
-            match self.store_put(key, value, Expect::Version(known.version)).await {
+            match self.put(key, value, Expect::Version(known.version)).await {
                 Err(StoreError::Write(WriteError::Conflict { .. })) => {}
                 outcome => return Ok(outcome?),
             }
-            known = match self.store_get::<T>(key).await? {
+            known = match self.get::<T>(key).await? {
                 Some(found) => found,
                 None => return Err(missing()),
             };
         }
         let value = change(&known.value)?;
-        Ok(self.store_put(key, value, Expect::Version(known.version)).await?)
+        Ok(self.put(key, value, Expect::Version(known.version)).await?)
+    }
+
+    /// Writes a new fact unless there is one; what there is then.
+    pub(super) async fn create_or_find<T>(&self, key: &str, value: T) -> Result<Record<T>, StoreError>
+    where
+        T: serde::Serialize + DeserializeOwned,
+    {
+        Ok(match self.create(key, value).await? {
+            Created::New(record) | Created::Found(record) => record,
+        })
     }
 }

@@ -29,24 +29,30 @@ pub enum TenantError {
     Store(#[from] StoreError),
 }
 
-impl Catalog {
+/// The tenants.
+#[derive(Clone, Copy)]
+pub struct Tenants<'a> {
+    pub(super) catalog: &'a Catalog,
+}
+
+impl Tenants<'_> {
     /// Names of all tenants, sorted.
     #[must_use]
-    pub fn tenants(&self) -> Vec<String> {
-        self.read().tenants.keys().cloned().collect()
+    pub fn names(self) -> Vec<String> {
+        self.catalog.inner.known.read().tenants.keys().cloned().collect()
     }
 
     /// A tenant.
     #[must_use]
-    pub fn tenant(&self, name: &str) -> Option<TenantInfo> {
-        let state = self.read();
+    pub fn get(self, name: &str) -> Option<TenantInfo> {
+        let state = self.catalog.inner.known.read();
         state.tenants.get(name).map(|record| (*record.value).clone())
     }
 
     /// Whether a role is among the administrators of a tenant that exists.
     #[must_use]
-    pub fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool {
-        let state = self.read();
+    pub fn is_admin(self, tenant: &str, role: &str) -> bool {
+        let state = self.catalog.inner.known.read();
         let known = state.tenants.get(tenant);
         known.is_some_and(|record| record.value.admin_roles.iter().any(|admin| admin == role))
     }
@@ -55,21 +61,26 @@ impl Catalog {
     ///
     /// # Errors
     /// `InvalidName`, `UnknownCluster`, `AlreadyExists`, `Store`.
-    pub async fn create_tenant(&self, name: &str, info: TenantInfo) -> Result<(), TenantError> {
+    pub async fn create(self, name: &str, info: TenantInfo) -> Result<(), TenantError> {
         if NamespaceName::new(name, "x").is_err() {
             return Err(TenantError::InvalidName);
         }
         let key = keys::tenant(name);
-        let _guard = self.inner.names.take(key.clone()).await;
-        if self.read().tenants.contains_key(name) {
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        if self.catalog.inner.known.read().tenants.contains_key(name) {
             return Err(TenantError::AlreadyExists);
         }
         self.check_clusters(&info)?;
-        let (record, outcome) = match self.store_create(&key, info).await? {
+        let (record, outcome) = match self.catalog.inner.facts.create(&key, info).await? {
             Created::New(record) => (record, Ok(())),
             Created::Found(record) => (record, Err(TenantError::AlreadyExists)),
         };
-        self.write().tenants.insert(name.to_owned(), record);
+        self.catalog
+            .inner
+            .known
+            .write()
+            .tenants
+            .insert(name.to_owned(), record);
         outcome
     }
 
@@ -77,17 +88,25 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`, `UnknownCluster`, `Store`.
-    pub async fn update_tenant(&self, name: &str, info: TenantInfo) -> Result<(), TenantError> {
+    pub async fn update(self, name: &str, info: TenantInfo) -> Result<(), TenantError> {
         let key = keys::tenant(name);
-        let _guard = self.inner.names.take(key.clone()).await;
-        let known = self.read().tenants.get(name).cloned();
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        let known = self.catalog.inner.known.read().tenants.get(name).cloned();
         let known = known.ok_or(TenantError::NotFound)?;
         self.check_clusters(&info)?;
         let missing = || TenantError::NotFound;
         let record = self
-            .store_update(&key, known, missing, |_| Ok::<_, TenantError>(info.clone()))
+            .catalog
+            .inner
+            .facts
+            .update(&key, known, missing, |_| Ok::<_, TenantError>(info.clone()))
             .await?;
-        self.write().tenants.insert(name.to_owned(), record);
+        self.catalog
+            .inner
+            .known
+            .write()
+            .tenants
+            .insert(name.to_owned(), record);
         Ok(())
     }
 
@@ -95,23 +114,23 @@ impl Catalog {
     ///
     /// # Errors
     /// `NotFound`, `NotEmpty`, `Store`.
-    pub async fn delete_tenant(&self, name: &str) -> Result<(), TenantError> {
+    pub async fn delete(self, name: &str) -> Result<(), TenantError> {
         let key = keys::tenant(name);
         // Creating a namespace takes this name as well, so none can appear between the look and the deletion.
-        let _guard = self.inner.names.take(key.clone()).await;
-        if !self.read().tenants.contains_key(name) {
+        let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
+        if !self.catalog.inner.known.read().tenants.contains_key(name) {
             return Err(TenantError::NotFound);
         }
-        if !self.namespaces_of(name).is_empty() {
+        if !self.catalog.namespaces_of(name).is_empty() {
             return Err(TenantError::NotEmpty);
         }
-        self.store_delete(&key).await?;
-        self.write().tenants.remove(name);
+        self.catalog.inner.facts.delete(&key).await?;
+        self.catalog.inner.known.write().tenants.remove(name);
         Ok(())
     }
 
-    fn check_clusters(&self, info: &TenantInfo) -> Result<(), TenantError> {
-        let state = self.read();
+    fn check_clusters(self, info: &TenantInfo) -> Result<(), TenantError> {
+        let state = self.catalog.inner.known.read();
         let mut clusters = info.allowed_clusters.iter();
         match clusters.find(|cluster| !state.clusters.contains_key(*cluster)) {
             Some(unknown) => Err(TenantError::UnknownCluster(unknown.clone())),

@@ -14,7 +14,7 @@ impl Catalog {
     #[must_use]
     pub fn topic_policies(&self, name: &TopicName) -> Arc<TopicPolicies> {
         let base = name.base();
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespaces.get(base.namespace());
         namespace
             .and_then(|namespace| namespace.topic_policies.get(&base))
@@ -34,20 +34,22 @@ impl Catalog {
     ) -> Result<(), TopicError> {
         let base = name.base();
         let key = keys::topic_policies(&base);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         let known = {
-            let state = self.read();
+            let state = self.inner.known.read();
             state.namespace(&base)?.topic_policies.get(&base).cloned()
         };
         let known = match known {
             Some(known) => known,
-            None => match self.store_create(&key, TopicPolicies::default()).await? {
+            None => match self.inner.facts.create(&key, TopicPolicies::default()).await? {
                 Created::New(record) | Created::Found(record) => record,
             },
         };
         let missing = || TopicError::TopicNotFound(base.clone());
         let record = self
-            .store_update(&key, known, missing, |policies: &TopicPolicies| {
+            .inner
+            .facts
+            .update(&key, known, missing, |policies: &TopicPolicies| {
                 let mut policies = policies.clone();
                 match &value {
                     Value::Null => policies.0.remove(policy),
@@ -56,23 +58,23 @@ impl Catalog {
                 Ok::<_, TopicError>(policies)
             })
             .await?;
-        if let Some(namespace) = self.write().namespaces.get_mut(base.namespace()) {
+        if let Some(namespace) = self.inner.known.write().namespaces.get_mut(base.namespace()) {
             namespace.topic_policies.insert(base.clone(), record);
         }
-        self.tell_policies(PolicyEvent::Topic(base));
+        self.inner.known.tell_policies(PolicyEvent::Topic(base));
         Ok(())
     }
 
     /// Removes all policies of a topic. Its name is held by the caller.
     pub(super) async fn delete_topic_policies(&self, base: &TopicName) -> Result<(), StoreError> {
         let is_known = {
-            let state = self.read();
+            let state = self.inner.known.read();
             let namespace = state.namespaces.get(base.namespace());
             namespace.is_some_and(|namespace| namespace.topic_policies.contains_key(base))
         };
         if is_known {
-            self.store_delete(&keys::topic_policies(base)).await?;
-            if let Some(namespace) = self.write().namespaces.get_mut(base.namespace()) {
+            self.inner.facts.delete(&keys::topic_policies(base)).await?;
+            if let Some(namespace) = self.inner.known.write().namespaces.get_mut(base.namespace()) {
                 namespace.topic_policies.remove(base);
             }
         }

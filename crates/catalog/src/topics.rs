@@ -9,8 +9,9 @@ use std::sync::Arc;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
+use super::known::{Homeless, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
-use super::{Catalog, Facts, Namespace, PolicyEvent, Record, TopicEvent, keys};
+use super::{Catalog, keys};
 
 /// Why something with a topic was not done.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,10 +58,10 @@ pub struct TopicRecord {
 
 impl Catalog {
     /// Whether a topic exists: a persistent one in the store, a non-persistent one on some shard. A partitioned topic
-    /// as a whole is no topic; see [`Catalog::partitioned_topic`].
+    /// as a whole is no topic; see [`Catalog::partitioned`].
     #[must_use]
     pub fn topic_exists(&self, name: &TopicName) -> bool {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespaces.get(name.namespace());
         namespace.is_some_and(|namespace| namespace.has_topic(name))
     }
@@ -68,7 +69,7 @@ impl Catalog {
     /// Whether there is a topic of that name, also while it is being deleted.
     #[must_use]
     pub fn has_record(&self, name: &TopicName) -> bool {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespaces.get(name.namespace());
         namespace.is_some_and(|namespace| namespace.has_record(name))
     }
@@ -76,7 +77,7 @@ impl Catalog {
     /// The record of a persistent topic.
     #[must_use]
     pub fn topic(&self, name: &TopicName) -> Option<Arc<TopicRecord>> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespaces.get(name.namespace())?;
         namespace.topics.get(name).map(|record| Arc::clone(&record.value))
     }
@@ -106,9 +107,9 @@ impl Catalog {
     /// `TopicNotFound`; `NotAllowed` for a partitioned topic; `Store`.
     pub async fn delete_topic(&self, name: &TopicName) -> Result<(), TopicError> {
         let key = keys::topic(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         {
-            let state = self.read();
+            let state = self.inner.known.read();
             let namespace = state.namespace(name)?;
             if namespace.partitioned.contains_key(name) {
                 return Err(TopicError::NotAllowed(format!("{name} is a partitioned topic")));
@@ -119,13 +120,13 @@ impl Catalog {
         }
         if name.partition().is_none() {
             // Before the record: a crash in between must not leave them to a later topic of the same name.
-            self.delete_schemas(name).await?;
+            self.schemas().delete_all(name).await?;
             self.delete_topic_policies(name).await?;
         }
         if name.domain() == Domain::Persistent {
-            self.store_delete(&key).await?;
+            self.inner.facts.delete(&key).await?;
         }
-        self.remove_topic(name);
+        self.inner.known.remove_topic(name);
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl Catalog {
     /// # Errors
     /// `TopicNotFound`.
     pub fn topic_properties(&self, name: &TopicName) -> Result<BTreeMap<String, String>, TopicError> {
-        let state = self.read();
+        let state = self.inner.known.read();
         let namespace = state.namespace(name)?;
         if let Some(whole) = namespace.partitioned.get(name) {
             return Ok(whole.value.properties.clone().unwrap_or_default());
@@ -160,35 +161,37 @@ impl Catalog {
             properties.retain(|property, _| !remove.contains(property));
         };
         let key = keys::topic(name);
-        let _guard = self.inner.names.take(key.clone()).await;
-        if self.partitioned_topic(name).is_some() {
-            self.change_partitioned_properties(name, change).await?;
-            self.tell_policies(PolicyEvent::Topic(name.clone()));
+        let _guard = self.inner.facts.names.take(key.clone()).await;
+        if self.partitioned().get(name).is_some() {
+            self.partitioned().change_properties(name, change).await?;
+            self.inner.known.tell_policies(PolicyEvent::Topic(name.clone()));
             return Ok(());
         }
         let known = {
-            let state = self.read();
+            let state = self.inner.known.read();
             state.namespace(name)?.topics.get(name).cloned()
         };
         let missing = || TopicError::TopicNotFound(name.clone());
         let record = self
-            .store_update(&key, known.ok_or_else(missing)?, missing, |record| {
+            .inner
+            .facts
+            .update(&key, known.ok_or_else(missing)?, missing, |record| {
                 let mut record = record.clone();
                 change(&mut record.properties);
                 Ok::<_, TopicError>(record)
             })
             .await?;
-        if let Some(known) = self.write().topic_mut(name) {
+        if let Some(known) = self.inner.known.write().topic_mut(name) {
             *known = record;
         }
-        self.tell_policies(PolicyEvent::Topic(name.clone()));
+        self.inner.known.tell_policies(PolicyEvent::Topic(name.clone()));
         Ok(())
     }
 
     /// Notes that a non-persistent topic was unloaded; from now on it does not exist.
     pub fn note_unloaded(&self, name: &TopicName) {
         if name.domain() == Domain::NonPersistent {
-            self.remove_topic(name);
+            self.inner.known.remove_topic(name);
         }
     }
 
@@ -201,12 +204,12 @@ impl Catalog {
         properties: BTreeMap<String, String>,
     ) -> Result<bool, TopicError> {
         let key = keys::topic(name);
-        let _guard = self.inner.names.take(key.clone()).await;
+        let _guard = self.inner.facts.names.take(key.clone()).await;
         let Some(_announced) = self.announce(name)? else {
             return Ok(false);
         };
         if name.domain() == Domain::NonPersistent {
-            let mut state = self.write();
+            let mut state = self.inner.known.write();
             if let Some(namespace) = state.namespaces.get_mut(name.namespace()) {
                 namespace.loaded.insert(name.clone());
             }
@@ -217,22 +220,23 @@ impl Catalog {
             deleting: false,
             properties,
         };
-        let (record, is_new) = match self.store_create(&key, record).await? {
+        let (record, is_new) = match self.inner.facts.create(&key, record).await? {
             Created::New(record) => (record, true),
             Created::Found(record) => (record, false),
         };
-        if self.insert_topic(name, record) {
+        let exempt = self.inner.options.is_heartbeat(name.namespace());
+        if self.inner.known.insert_topic(name, record, exempt) {
             return Ok(is_new);
         }
         // The partitioned topic went away while its partition was being written.
-        self.store_delete(&key).await?;
+        self.inner.facts.delete(&key).await?;
         Err(TopicError::Deleting(name.clone()))
     }
 
     /// Checks that `name` may be made and holds its namespace; `None` when it exists.
     fn announce(&self, name: &TopicName) -> Result<Option<Announced<'_>>, TopicError> {
-        let exempt = self.is_heartbeat(name.namespace());
-        let mut state = self.write();
+        let exempt = self.inner.options.is_heartbeat(name.namespace());
+        let mut state = self.inner.known.write();
         let namespace = state.namespace_mut(name)?;
         if namespace.is_deleting(name) {
             return Err(TopicError::Deleting(name.clone()));
@@ -256,21 +260,21 @@ impl Catalog {
         }
         namespace.creating += 1;
         Ok(Some(Announced {
-            catalog: self,
+            known: &self.inner.known,
             namespace: name.namespace().clone(),
         }))
     }
 
     /// Keeps the namespace of `name` from being deleted until the answer is dropped.
     pub(super) fn hold_namespace(&self, name: &TopicName) -> Result<Announced<'_>, TopicError> {
-        let mut state = self.write();
+        let mut state = self.inner.known.write();
         let namespace = state.namespace_mut(name)?;
         if namespace.is_leaving() {
             return Err(TopicError::NotAllowed("Namespace is being deleted".into()));
         }
         namespace.creating += 1;
         Ok(Announced {
-            catalog: self,
+            known: &self.inner.known,
             namespace: name.namespace().clone(),
         })
     }
@@ -290,85 +294,20 @@ impl Catalog {
         let reason = "Exceed maximum number of topics in namespace.";
         Err(TopicError::NotAllowed(reason.into()))
     }
-
-    /// Puts a stored topic into the copy, unless its partitioned topic is gone meanwhile.
-    fn insert_topic(&self, name: &TopicName, record: Record<TopicRecord>) -> bool {
-        let exempt = self.is_heartbeat(name.namespace());
-        let mut state = self.write();
-        let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
-            return false;
-        };
-        if !exempt && (namespace.is_deleting(name) || namespace.check_partition(name).is_err()) {
-            return false;
-        }
-        if namespace.topics.insert(name.clone(), record).is_none() {
-            self.tell(TopicEvent::Created(name.clone()));
-        }
-        true
-    }
-
-    pub(super) fn remove_topic(&self, name: &TopicName) {
-        let mut state = self.write();
-        let Some(namespace) = state.namespaces.get_mut(name.namespace()) else {
-            return;
-        };
-        namespace.loaded.remove(name);
-        let was_told = namespace.deletions.remove(name).is_some();
-        if namespace.topics.remove(name).is_some() && !was_told {
-            self.tell(TopicEvent::Deleted(name.clone()));
-        }
-    }
 }
 
 /// Holds a namespace while a topic is being made in it.
 pub(super) struct Announced<'a> {
-    catalog: &'a Catalog,
+    known: &'a KnownFacts,
     namespace: NamespaceName,
 }
 
 impl Drop for Announced<'_> {
     fn drop(&mut self) {
-        if let Some(namespace) = self.catalog.write().namespaces.get_mut(&self.namespace) {
+        if let Some(namespace) = self.known.write().namespaces.get_mut(&self.namespace) {
             namespace.creating = namespace.creating.saturating_sub(1);
         }
     }
-}
-
-impl Namespace {
-    /// Whether a topic exists and is not being deleted.
-    pub(super) fn has_topic(&self, name: &TopicName) -> bool {
-        self.has_record(name) && !self.is_deleting(name)
-    }
-
-    /// Whether there is a topic of that name, also while it is being deleted.
-    pub(super) fn has_record(&self, name: &TopicName) -> bool {
-        match name.domain() {
-            Domain::Persistent => self.topics.contains_key(name),
-            Domain::NonPersistent => self.loaded.contains(name),
-        }
-    }
-
-    /// The rule for names that end in `-partition-N`: a partitioned topic must have such a partition. Other names pass.
-    pub(super) fn check_partition(&self, name: &TopicName) -> Result<(), String> {
-        let Some(index) = name.partition() else {
-            return Ok(());
-        };
-        match self.partitioned.get(&name.base()) {
-            None => Err(format!("Partition metadata not found for the partition {name}")),
-            Some(whole) if whole.value.deleted => Err(format!("{} is being deleted", name.base())),
-            Some(whole) if index >= whole.value.partitions => Err(format!(
-                "{name} is not one of the {} partitions of its topic",
-                whole.value.partitions
-            )),
-            Some(_) => Ok(()),
-        }
-    }
-}
-
-/// Which part of a topic's home is missing.
-pub(super) enum Homeless {
-    Tenant,
-    Namespace,
 }
 
 impl From<Homeless> for TopicError {
@@ -376,37 +315,6 @@ impl From<Homeless> for TopicError {
         match missing {
             Homeless::Tenant => Self::TenantNotFound,
             Homeless::Namespace => Self::NamespaceNotFound,
-        }
-    }
-}
-
-impl Facts {
-    /// The namespace of a topic.
-    pub(super) fn namespace(&self, topic: &TopicName) -> Result<&Namespace, Homeless> {
-        match self.namespaces.get(topic.namespace()) {
-            Some(namespace) => Ok(namespace),
-            None => Err(self.homeless(topic)),
-        }
-    }
-
-    pub(super) fn namespace_mut(&mut self, topic: &TopicName) -> Result<&mut Namespace, Homeless> {
-        if !self.namespaces.contains_key(topic.namespace()) {
-            return Err(self.homeless(topic));
-        }
-        self.namespaces
-            .get_mut(topic.namespace())
-            .ok_or(Homeless::Namespace)
-    }
-
-    pub(super) fn topic_mut(&mut self, topic: &TopicName) -> Option<&mut Record<TopicRecord>> {
-        self.namespaces.get_mut(topic.namespace())?.topics.get_mut(topic)
-    }
-
-    fn homeless(&self, topic: &TopicName) -> Homeless {
-        if self.tenants.contains_key(topic.namespace().tenant()) {
-            Homeless::Namespace
-        } else {
-            Homeless::Tenant
         }
     }
 }

@@ -90,7 +90,7 @@ struct Stored(Catalog);
 
 impl Facts for Stored {
     fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool {
-        self.0.is_tenant_admin(tenant, role)
+        self.0.tenants().is_admin(tenant, role)
     }
 
     fn policies(&self, namespace: &NamespaceName) -> Option<StoredPolicies> {

@@ -339,7 +339,7 @@ async fn who_is_denied_leaves_no_trace() {
     assert_eq!(topics_of(&house.catalog), ["persistent://public/default/kept"]);
     for name in ["b", "c", "d"] {
         let name: TopicName = name.parse().unwrap();
-        assert!(house.catalog.schema(&name, SchemaVersion(0)).is_none());
+        assert!(house.catalog.schemas().get(&name, SchemaVersion(0)).is_none());
     }
     // The consumer is still there, and so is its subscription.
     house.recorder.denies.store(false, Ordering::Relaxed);
@@ -408,6 +408,6 @@ async fn leaves_nothing(house: &House) {
 
 async fn has_only(house: &House, subscriptions: &[&str]) {
     let name: TopicName = "t".parse().unwrap();
-    assert!(house.catalog.latest_schema(&name).is_none());
+    assert!(house.catalog.schemas().latest(&name).is_none());
     assert_eq!(house.subscriptions("t").await, subscriptions);
 }

@@ -26,7 +26,7 @@ async fn a_crash_at_any_step_of_deleting_a_partitioned_topic_leaves_all_or_nothi
                 for part in &parts {
                     fill(&bench, part).await;
                 }
-                bench.catalog().add_schema(&name, schema(), "").await.unwrap();
+                bench.catalog().schemas().add(&name, schema(), "").await.unwrap();
                 bench.broker.drain().await;
             }
             let life = Life::new();
@@ -41,11 +41,11 @@ async fn a_crash_at_any_step_of_deleting_a_partitioned_topic_leaves_all_or_nothi
             let bench = Bench::of(world.start(&Life::new()).await);
             settled(&bench).await;
             let catalog = bench.catalog();
-            let whole = catalog.partitioned_topic(&name).is_some();
+            let whole = catalog.partitioned().get(&name).is_some();
             for part in &parts {
                 assert_eq!(is_whole(&bench, part).await, whole, "{part} {death:?} {nth}");
             }
-            assert_eq!(catalog.latest_schema(&name).is_some(), whole);
+            assert_eq!(catalog.schemas().latest(&name).is_some(), whole);
             if !whole {
                 assert_eq!(world.keys().await, Vec::<String>::new(), "{death:?} {nth}");
             }
@@ -78,7 +78,7 @@ async fn a_partition_in_use_leaves_the_others_as_they_were() {
     bench.publish(bench.home(&used), &used, &["4"]).await;
     let busy = bench.admin.topics.delete_partitioned(whole.clone(), false).await;
     assert!(matches!(busy, Err(AdminError::Precondition(_))), "{busy:?}");
-    assert!(!bench.catalog().partitioned_topic(&whole).unwrap().deleted);
+    assert!(!bench.catalog().partitioned().get(&whole).unwrap().deleted);
     for index in 0..2 {
         let name = whole.with_partition(index);
         assert!(is_whole(&bench, &name).await);

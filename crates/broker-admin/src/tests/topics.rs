@@ -146,7 +146,7 @@ async fn partitions_that_are_added_have_the_subscriptions_of_the_others() {
         .delete_partitioned(whole.clone(), true)
         .await
         .unwrap();
-    assert!(bench.admin.catalog.partitioned_topic(&whole).is_none());
+    assert!(bench.admin.catalog.partitioned().get(&whole).is_none());
     let gone = bench
         .admin
         .stats

@@ -185,7 +185,8 @@ impl Home {
     pub(crate) async fn finish_partitioned(&self, name: &TopicName) -> Result<(), TopicError> {
         let catalog = &self.cx.shared.catalog;
         let count = catalog
-            .partitioned_topic(name)
+            .partitioned()
+            .get(name)
             .map_or(0, |whole| whole.partitions);
         for partition in (0..count).map(|index| name.with_partition(index)) {
             if !catalog.has_record(&partition) {
@@ -201,7 +202,11 @@ impl Home {
                 Err(error) => return Err(error),
             }
         }
-        catalog.delete_partitioned(name).await.map_err(partitioned_error)
+        catalog
+            .partitioned()
+            .delete(name)
+            .await
+            .map_err(partitioned_error)
     }
 }
 

@@ -51,11 +51,15 @@ impl Home {
         if partition.partition().is_none() || !self.cx.shared.options.delete_inactive_partitioned {
             return Ok(());
         }
-        if catalog.partitioned_topic(&base).is_none() {
+        if catalog.partitioned().get(&base).is_none() {
             return Ok(());
         }
-        match catalog.begin_delete_unmade(&base).await {
-            Ok(true) => catalog.delete_partitioned(&base).await.map_err(partitioned_error),
+        match catalog.partitioned().begin_delete_unmade(&base).await {
+            Ok(true) => catalog
+                .partitioned()
+                .delete(&base)
+                .await
+                .map_err(partitioned_error),
             Ok(false) | Err(PartitionedTopicError::NotPartitioned(_)) => Ok(()),
             Err(error) => Err(partitioned_error(error)),
         }

@@ -195,8 +195,8 @@ impl Caller<'_> {
         self.may(Action::ReadSchema, Resource::Topic(topic))?;
         let catalog = &self.shard.shared.catalog;
         Ok(match version {
-            None => catalog.latest_schema(topic),
-            Some(version) => catalog.schema(topic, version),
+            None => catalog.schemas().latest(topic),
+            Some(version) => catalog.schemas().get(topic, version),
         })
     }
 
@@ -211,10 +211,10 @@ impl Caller<'_> {
     ) -> Result<Option<SchemaVersion>, Refused<AddSchemaError>> {
         self.may(Action::UpdateSchema, Resource::Topic(topic))?;
         let catalog = &self.shard.shared.catalog;
-        if !catalog.topic_exists(topic) && catalog.partitioned_topic(topic).is_none() {
+        if !catalog.topic_exists(topic) && catalog.partitioned().get(topic).is_none() {
             return Err(Refused::Failed(AddSchemaError::NoTopic(topic.clone())));
         }
-        let added = catalog.add_producer_schema(topic, schema, "").await;
+        let added = catalog.schemas().add_for_producer(topic, schema, "").await;
         added.map_err(|error| Refused::Failed(AddSchemaError::Schema(error)))
     }
 
@@ -259,7 +259,7 @@ impl Caller<'_> {
                 .await?;
         }
         let catalog = &shard.shared.catalog;
-        let version = catalog.add_producer_schema(topic, wish.schema, "").await;
+        let version = catalog.schemas().add_for_producer(topic, wish.schema, "").await;
         let version = version.map_err(ProduceError::Schema)?;
         if let Some(name) = wish.subscription {
             let made = shard.ensure_subscription(topic, name).await;
@@ -310,7 +310,8 @@ impl Caller<'_> {
             let is_idle = is_idle.map_err(ConsumeError::Consumer)?;
             let catalog = &shard.shared.catalog;
             let checked = catalog
-                .check_consumer_schema(&request.topic, schema, "", is_idle)
+                .schemas()
+                .check_for_consumer(&request.topic, schema, "", is_idle)
                 .await;
             checked.map_err(ConsumeError::Schema)?;
         }

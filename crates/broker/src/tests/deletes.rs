@@ -91,7 +91,7 @@ async fn a_crash_at_any_step_of_a_deletion_leaves_all_or_nothing() {
                 bench.create_topic(&name).await;
                 fill(&bench, &name).await;
                 let catalog = bench.catalog();
-                catalog.add_schema(&name, schema(), "").await.unwrap();
+                catalog.schemas().add(&name, schema(), "").await.unwrap();
                 let policy = serde_json::json!(7);
                 catalog
                     .set_topic_policy(&name, "maxConsumers", policy)
@@ -114,7 +114,7 @@ async fn a_crash_at_any_step_of_a_deletion_leaves_all_or_nothing() {
             let catalog = bench.catalog();
             let whole = is_whole(&bench, &name).await;
             if whole {
-                assert!(catalog.latest_schema(&name).is_some());
+                assert!(catalog.schemas().latest(&name).is_some());
                 assert_eq!(catalog.topic_policies(&name).0.len(), 1);
             } else {
                 assert_eq!(world.keys().await, Vec::<String>::new(), "{death:?} {nth}");

@@ -9,28 +9,26 @@ use pharos_runtime::run_blocking;
 use super::SchemaCompatibilityStrategy;
 use super::compat::check_compatible;
 use super::history::History;
-use super::registry::{SchemaError, refusal};
+use super::registry::{SchemaError, Schemas, refusal};
 use super::types::{SchemaInfo, SchemaVersion};
 use super::validate::validate;
-use crate::Catalog;
 
 /// Definitions of so many bytes together are looked at where they are asked about.
 const AT_ONCE_BYTES_MAX: usize = 32 << 10;
 
-impl Catalog {
+impl Schemas<'_> {
     /// Runs `work`, which looks at definitions of `bytes` together.
     ///
     /// Cancel safety: work that was begun on another thread goes on; its result is dropped.
     async fn examine<T: Send + 'static>(
-        &self,
+        self,
         bytes: usize,
         work: impl FnOnce() -> Result<T, SchemaError> + Send + 'static,
     ) -> Result<T, SchemaError> {
         if bytes <= AT_ONCE_BYTES_MAX {
             return work();
         }
-        // Never closed; should it be, going on without a turn is right.
-        let _turn = self.inner.examining.acquire().await;
+        let _turn = self.catalog.inner.schemas.turn().await;
         match run_blocking(work).await {
             Some(outcome) => outcome,
             None => Err(refusal("the schemas could not be compared")),
@@ -39,7 +37,7 @@ impl Catalog {
 
     /// Validates `schema` and finds the version of `history` that says the same.
     pub(super) async fn look_up(
-        &self,
+        self,
         history: std::sync::Arc<History>,
         schema: &SchemaInfo,
     ) -> Result<Option<SchemaVersion>, SchemaError> {
@@ -53,7 +51,7 @@ impl Catalog {
 
     /// Validates `schema` and decides whether it may follow the versions of `history`.
     pub(super) async fn check_follows(
-        &self,
+        self,
         history: std::sync::Arc<History>,
         schema: &SchemaInfo,
         strategy: SchemaCompatibilityStrategy,

@@ -5,6 +5,7 @@
 mod avro;
 mod compat;
 mod examine;
+mod histories;
 mod history;
 mod registry;
 mod types;
@@ -12,7 +13,8 @@ mod validate;
 
 pub use avro::{AvroError, AvroSchema};
 pub use compat::{Incompatible, SchemaCompatibilityStrategy, UnknownStrategy, check_compatible};
+pub(crate) use histories::Histories;
 pub use history::{History, SchemaEntry};
-pub use registry::{AddedSchema, SchemaError};
+pub use registry::{AddedSchema, SchemaError, Schemas};
 pub use types::{KeyValueData, SchemaInfo, SchemaType, SchemaVersion, UnknownSchemaType, key_value_sides};
 pub use validate::{InvalidSchema, SCHEMA_BYTES_MAX, validate};

@@ -45,49 +45,61 @@ pub struct AddedSchema {
 }
 
 impl Catalog {
+    /// The schemas of topics.
+    #[must_use]
+    pub fn schemas(&self) -> Schemas<'_> {
+        Schemas { catalog: self }
+    }
+}
+
+/// The schemas of topics.
+#[derive(Clone, Copy)]
+pub struct Schemas<'a> {
+    pub(crate) catalog: &'a Catalog,
+}
+
+impl Schemas<'_> {
     /// The schema id of a topic and all its partitions, which is also `Schema.name` on the wire.
     #[must_use]
-    pub fn schema_id(&self, topic: &TopicName) -> String {
+    pub fn id(self, topic: &TopicName) -> String {
         keys::schema_id(topic)
     }
 
     /// All versions of a topic's schema, as of now. Cheap.
     #[must_use]
-    pub fn schema_history(&self, topic: &TopicName) -> Arc<History> {
-        let state = self.read();
-        let history = state.schemas.get(&keys::schema_id(topic));
-        history.map(Arc::clone).unwrap_or_default()
+    pub fn history(self, topic: &TopicName) -> Arc<History> {
+        self.catalog.inner.schemas.of(&keys::schema_id(topic))
     }
 
     /// The schema of a topic; `None` when it has none.
     #[must_use]
-    pub fn latest_schema(&self, topic: &TopicName) -> Option<Arc<SchemaEntry>> {
-        self.schema_history(topic).latest().map(Arc::clone)
+    pub fn latest(self, topic: &TopicName) -> Option<Arc<SchemaEntry>> {
+        self.history(topic).latest().map(Arc::clone)
     }
 
     /// One version of it; none from before a deletion.
     #[must_use]
-    pub fn schema(&self, topic: &TopicName, version: SchemaVersion) -> Option<Arc<SchemaEntry>> {
-        self.schema_history(topic).get(version).map(Arc::clone)
+    pub fn get(self, topic: &TopicName, version: SchemaVersion) -> Option<Arc<SchemaEntry>> {
+        self.history(topic).get(version).map(Arc::clone)
     }
 
     /// The version that says the same as `schema`, if there is one.
     ///
     /// # Errors
     /// `Invalid`.
-    pub async fn find_schema(
-        &self,
+    pub async fn find(
+        self,
         topic: &TopicName,
         schema: &SchemaInfo,
     ) -> Result<Option<SchemaVersion>, SchemaError> {
-        self.look_up(self.schema_history(topic), schema).await
+        self.look_up(self.history(topic), schema).await
     }
 
     /// How the schema of a topic may change: the topic's word, the namespace's, the broker's. System topics take
     /// anything.
     #[must_use]
-    pub fn schema_strategy(&self, topic: &TopicName) -> SchemaCompatibilityStrategy {
-        self.levels(topic).schema_compatibility_strategy()
+    pub fn strategy(self, topic: &TopicName) -> SchemaCompatibilityStrategy {
+        self.catalog.levels(topic).schema_compatibility_strategy()
     }
 
     /// Adds a schema if it may follow the ones that are there, or finds the version that says the same. This is what
@@ -99,44 +111,44 @@ impl Catalog {
     /// [`SchemaError`].
     ///
     /// Cancel safety: it may or may not have been stored then; asking again is fine.
-    pub async fn add_schema(
-        &self,
+    pub async fn add(
+        self,
         topic: &TopicName,
         schema: SchemaInfo,
         user: &str,
     ) -> Result<AddedSchema, SchemaError> {
-        let strategy = self.schema_strategy(topic);
-        self.add_schema_under(topic, schema, user, strategy).await
+        let strategy = self.strategy(topic);
+        self.add_under(topic, schema, user, strategy).await
     }
 
-    /// As [`Catalog::add_schema`], for a producer that brings `schema`; none is fine unless schemas are enforced and the
+    /// As [`Schemas::add`], for a producer that brings `schema`; none is fine unless schemas are enforced and the
     /// topic has one. Where producers may not bring new schemas, it must be there already.
     ///
     /// Answers the version to put into PRODUCER_SUCCESS; `None` is "no schema", an empty byte string there.
     ///
     /// # Errors
     /// [`SchemaError`]; all but `Store` are IncompatibleSchema on the wire.
-    pub async fn add_producer_schema(
-        &self,
+    pub async fn add_for_producer(
+        self,
         topic: &TopicName,
         schema: Option<SchemaInfo>,
         user: &str,
     ) -> Result<Option<SchemaVersion>, SchemaError> {
         let Some(schema) = schema.map(SchemaInfo::as_stored) else {
-            let enforced = self.levels(topic).schema_validation_enforced();
-            return match enforced && self.latest_schema(topic).is_some() {
+            let enforced = self.catalog.levels(topic).schema_validation_enforced();
+            return match enforced && self.latest(topic).is_some() {
                 true => Err(refusal(
                     "Producers cannot connect or send message without a schema to topics with a schema",
                 )),
                 false => Ok(None),
             };
         };
-        let may_add = self.levels(topic).allow_auto_update_schema();
+        let may_add = self.catalog.levels(topic).allow_auto_update_schema();
         if may_add || topic.is_system() {
-            let added = self.add_schema(topic, schema, user).await?;
+            let added = self.add(topic, schema, user).await?;
             return Ok(Some(added.version));
         }
-        match self.find_schema(topic, &schema).await? {
+        match self.find(topic, &schema).await? {
             Some(version) => Ok(Some(version)),
             None => Err(refusal("Schema not found and schema auto updating is disabled.")),
         }
@@ -149,8 +161,8 @@ impl Catalog {
     /// # Errors
     /// [`SchemaError`]; all but `Store` are IncompatibleSchema on the wire. Also when the topic is in use and has no
     /// schema.
-    pub async fn check_consumer_schema(
-        &self,
+    pub async fn check_for_consumer(
+        self,
         topic: &TopicName,
         schema: SchemaInfo,
         user: &str,
@@ -160,15 +172,15 @@ impl Catalog {
             return Ok(());
         }
         let schema = schema.as_stored();
-        let history = self.schema_history(topic);
+        let history = self.history(topic);
         if history.latest().is_none() && is_idle {
-            self.add_schema(topic, schema, user).await?;
+            self.add(topic, schema, user).await?;
             return Ok(());
         }
         if history.latest().is_none() {
             return Err(refusal("Topic does not have a schema to check"));
         }
-        let strategy = self.schema_strategy(topic).for_consumer();
+        let strategy = self.strategy(topic).for_consumer();
         self.check_follows(history, &schema, strategy).await
     }
 
@@ -176,14 +188,13 @@ impl Catalog {
     ///
     /// # Errors
     /// `Invalid`, `Incompatible`.
-    pub async fn test_schema(
-        &self,
+    pub async fn test(
+        self,
         topic: &TopicName,
         schema: &SchemaInfo,
     ) -> Result<SchemaCompatibilityStrategy, SchemaError> {
-        let strategy = self.schema_strategy(topic);
-        self.check_follows(self.schema_history(topic), schema, strategy)
-            .await?;
+        let strategy = self.strategy(topic);
+        self.check_follows(self.history(topic), schema, strategy).await?;
         Ok(strategy)
     }
 
@@ -192,14 +203,10 @@ impl Catalog {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn delete_schema(
-        &self,
-        topic: &TopicName,
-        user: &str,
-    ) -> Result<Option<SchemaVersion>, StoreError> {
+    pub async fn delete(self, topic: &TopicName, user: &str) -> Result<Option<SchemaVersion>, StoreError> {
         let id = keys::schema_id(topic);
-        let _guard = self.inner.names.take(keys::schemas(&id)).await;
-        let history = self.schema_history(topic);
+        let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
+        let history = self.history(topic);
         if history.latest().is_none() {
             return Ok(None);
         }
@@ -214,20 +221,24 @@ impl Catalog {
     ///
     /// # Errors
     /// [`StoreError`]; some versions may be gone, calling again finishes.
-    pub async fn delete_schemas(&self, topic: &TopicName) -> Result<(), StoreError> {
+    pub async fn delete_all(self, topic: &TopicName) -> Result<(), StoreError> {
         let id = keys::schema_id(topic);
-        let _guard = self.inner.names.take(keys::schemas(&id)).await;
+        let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
         // Newest first, so that a crash in between leaves a history without holes.
-        let versions: Vec<SchemaVersion> = self.schema_history(topic).versions().collect();
+        let versions: Vec<SchemaVersion> = self.history(topic).versions().collect();
         for version in versions.into_iter().rev() {
-            self.store_delete(&keys::schema(&id, version)).await?;
+            self.catalog
+                .inner
+                .facts
+                .delete(&keys::schema(&id, version))
+                .await?;
         }
-        self.write().schemas.remove(&id);
+        self.catalog.inner.schemas.remove(&id);
         Ok(())
     }
 
-    async fn add_schema_under(
-        &self,
+    async fn add_under(
+        self,
         topic: &TopicName,
         schema: SchemaInfo,
         user: &str,
@@ -239,13 +250,13 @@ impl Catalog {
             version,
             is_new: false,
         };
-        let before = self.schema_history(topic);
+        let before = self.history(topic);
         if let Some(version) = self.look_up(Arc::clone(&before), &schema).await? {
             return Ok(same(version));
         }
         let id = keys::schema_id(topic);
-        let _guard = self.inner.names.take(keys::schemas(&id)).await;
-        if self.is_deleting(topic) {
+        let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
+        if self.catalog.is_deleting(topic) {
             // It would be taken away with the topic, or be left to a later one of the name.
             return Err(SchemaError::Deleting(topic.clone()));
         }
@@ -265,7 +276,7 @@ impl Catalog {
     /// Adds a schema as the next version, unless the history has it. It was looked for in `looked_at`. The history is held by the
     /// caller.
     async fn add_next(
-        &self,
+        self,
         topic: &TopicName,
         id: &str,
         looked_at: Option<&Arc<History>>,
@@ -273,7 +284,7 @@ impl Catalog {
         user: &str,
         strategy: SchemaCompatibilityStrategy,
     ) -> Result<AddedSchema, SchemaError> {
-        let history = self.schema_history(topic);
+        let history = self.history(topic);
         if !looked_at.is_some_and(|before| Arc::ptr_eq(before, &history))
             && let Some(version) = self.look_up(Arc::clone(&history), schema).await?
         {
@@ -297,36 +308,40 @@ impl Catalog {
 
     /// Stores the next version (`bytes`: its value) and puts it into the copy. The history is held by the caller.
     async fn append(
-        &self,
+        self,
         id: &str,
         key: &str,
         entry: SchemaEntry,
         bytes: Bytes,
     ) -> Result<SchemaVersion, StoreError> {
         let version = entry.version;
-        if let Err(error) = self.inner.store.put(key, bytes, Expect::Absent).await {
+        if let Err(error) = self
+            .catalog
+            .inner
+            .facts
+            .store
+            .put(key, bytes, Expect::Absent)
+            .await
+        {
             if matches!(error, WriteError::Conflict { .. }) {
                 self.adopt(id, version, key).await?;
             }
             return Err(error.into());
         }
-        self.push(id, entry);
+        self.catalog.inner.schemas.push(id, entry);
         Ok(version)
     }
 
     /// A version was in the store although not in the copy: its writer went away before it was told. It joins the
     /// history, and the caller may try again.
-    async fn adopt(&self, id: &str, version: SchemaVersion, key: &str) -> Result<(), StoreError> {
-        if let Some(found) = self.inner.store.get(key).await? {
-            self.push(id, SchemaEntry::decode(key, version, &found.value)?);
+    async fn adopt(self, id: &str, version: SchemaVersion, key: &str) -> Result<(), StoreError> {
+        if let Some(found) = self.catalog.inner.facts.store.get(key).await? {
+            self.catalog
+                .inner
+                .schemas
+                .push(id, SchemaEntry::decode(key, version, &found.value)?);
         }
         Ok(())
-    }
-
-    fn push(&self, id: &str, entry: SchemaEntry) {
-        let mut state = self.write();
-        let history = state.schemas.entry(id.to_owned()).or_default();
-        Arc::make_mut(history).push(entry);
     }
 }
 

@@ -50,7 +50,8 @@ async fn names_must_agree_with_the_partitions_on_record() {
     };
     assert!(is_not_allowed("p-partition-0").await);
     catalog
-        .create_partitioned(&topic("p"), 2, no_properties(), false)
+        .partitioned()
+        .create(&topic("p"), 2, no_properties(), false)
         .await
         .unwrap();
     assert!(!is_not_allowed("p-partition-0").await);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use pharos_admin_api::TenantInfo;
 use serde_json::json;
 
 use super::*;
@@ -42,9 +41,9 @@ fn what_another_broker_makes_and_deletes_is_seen() {
         let (one, two) = two(&bench).await;
         let info = TenantInfo {
             admin_roles: Vec::new(),
-            allowed_clusters: one.clusters(),
+            allowed_clusters: one.clusters().names(),
         };
-        one.create_tenant("t", info).await.unwrap();
+        one.tenants().create("t", info).await.unwrap();
         let (name, t) = (namespace("t/n"), topic("persistent://t/n/a"));
         one.create_namespace(&name, Policies::default()).await.unwrap();
         until("the namespace is seen", || two.has_namespace(&name)).await;
@@ -53,14 +52,15 @@ fn what_another_broker_makes_and_deletes_is_seen() {
         assert_eq!(events.recv().await.unwrap(), TopicEvent::Created(t.clone()));
         assert!(two.topic_exists(&t));
         let whole = topic("persistent://t/n/p");
-        one.create_partitioned(&whole, 3, no_properties(), true)
+        one.partitioned()
+            .create(&whole, 3, no_properties(), true)
             .await
             .unwrap();
         until("all partitions are seen", || {
             two.topic_exists(&whole.with_partition(2))
         })
         .await;
-        assert_eq!(two.partitioned_topic(&whole).unwrap().partitions, 3);
+        assert_eq!(two.partitioned().get(&whole).unwrap().partitions, 3);
         let mut changes = two.subscribe_policy_events();
         one.set_policy(&name, "message_ttl_in_seconds", json!(7))
             .await
@@ -84,16 +84,16 @@ fn what_another_broker_makes_and_deletes_is_seen() {
         one.delete_topic(&t).await.unwrap();
         until("the topic is gone", || !two.has_record(&t)).await;
         until("its policies are", || two.topic_policies(&t).0.is_empty()).await;
-        one.begin_delete_partitioned(&whole).await.unwrap();
-        one.delete_partitioned(&whole).await.unwrap();
+        one.partitioned().begin_delete(&whole).await.unwrap();
+        one.partitioned().delete(&whole).await.unwrap();
         until("it is gone", || {
-            two.partitioned_topic(&whole).is_none() && !two.is_deleting(&whole)
+            two.partitioned().get(&whole).is_none() && !two.is_deleting(&whole)
         })
         .await;
         one.delete_namespace(&name).await.unwrap();
-        one.delete_tenant("t").await.unwrap();
+        one.tenants().delete("t").await.unwrap();
         until("the tenant is gone", || {
-            two.tenant("t").is_none() && !two.has_namespace(&name)
+            two.tenants().get("t").is_none() && !two.has_namespace(&name)
         })
         .await;
     });
@@ -168,17 +168,18 @@ fn schemas_of_two_brokers_follow_each_other() {
         })
         .await;
         let (a, b) = tokio::join!(
-            one.add_schema(&t, schema("a"), ""),
-            two.add_schema(&t, schema("b"), "")
+            one.schemas().add(&t, schema("a"), ""),
+            two.schemas().add(&t, schema("b"), "")
         );
         assert_ne!(a.unwrap().version, b.unwrap().version);
         until("both have both", || {
-            one.schema_history(&t).versions().count() == 2 && two.schema_history(&t).versions().count() == 2
+            one.schemas().history(&t).versions().count() == 2
+                && two.schemas().history(&t).versions().count() == 2
         })
         .await;
-        one.delete_schemas(&t).await.unwrap();
+        one.schemas().delete_all(&t).await.unwrap();
         until("both have none", || {
-            two.schema_history(&t).versions().count() == 0
+            two.schemas().history(&t).versions().count() == 0
         })
         .await;
     });

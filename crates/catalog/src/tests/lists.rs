@@ -19,7 +19,8 @@ async fn lists_follow_mode_and_leave_out_system_topics() {
     let catalog = Bench::new().open().await;
     let here = namespace("public/default");
     catalog
-        .create_partitioned(&topic("p"), 2, no_properties(), true)
+        .partitioned()
+        .create(&topic("p"), 2, no_properties(), true)
         .await
         .unwrap();
     make(
@@ -63,7 +64,8 @@ async fn a_list_that_the_client_has_is_not_sent() {
 async fn patterns_fit_whole_base_names() {
     let catalog = Bench::new().open().await;
     catalog
-        .create_partitioned(&topic("car-p"), 1, no_properties(), true)
+        .partitioned()
+        .create(&topic("car-p"), 1, no_properties(), true)
         .await
         .unwrap();
     make(&catalog, &["car", "cars", "bus"]).await;
@@ -129,7 +131,8 @@ async fn a_watcher_that_fell_behind_catches_up() {
     catalog.delete_topic(&topic("first")).await.unwrap();
     let partitions = u32::try_from(TOPIC_EVENTS).unwrap() * 2;
     catalog
-        .create_partitioned(&topic("p"), partitions, no_properties(), true)
+        .partitioned()
+        .create(&topic("p"), partitions, no_properties(), true)
         .await
         .unwrap();
     let update = watcher.next().await;

@@ -1,10 +1,14 @@
 //! The catalog over the memory store; reopening on the same store stands for a restart.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pharos_admin_api::{ClusterData, TenantInfo};
 use pharos_metadata::Memory;
+use pharos_types::{NamespaceName, TopicName};
 
 use super::*;
+use crate::known::TOPIC_EVENTS;
 
 mod ensure;
 mod follow;

@@ -17,8 +17,8 @@ fn on_standalone() -> TenantInfo {
 async fn a_fresh_store_gets_the_usual_names_once() {
     let bench = Bench::new();
     let catalog = bench.open().await;
-    assert_eq!(catalog.clusters(), ["standalone"]);
-    assert_eq!(catalog.tenants(), ["public", "pulsar"]);
+    assert_eq!(catalog.clusters().names(), ["standalone"]);
+    assert_eq!(catalog.tenants().names(), ["public", "pulsar"]);
     assert_eq!(catalog.namespaces_of("public"), [namespace("public/default")]);
     assert_eq!(catalog.namespaces_of("pulsar"), [namespace("pulsar/system")]);
     let policies = catalog.policies(&namespace("public/default")).unwrap();
@@ -27,8 +27,8 @@ async fn a_fresh_store_gets_the_usual_names_once() {
         .delete_namespace(&namespace("public/default"))
         .await
         .unwrap();
-    catalog.delete_tenant("public").await.unwrap();
-    assert_eq!(bench.open().await.tenants(), ["pulsar"]);
+    catalog.tenants().delete("public").await.unwrap();
+    assert_eq!(bench.open().await.tenants().names(), ["pulsar"]);
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn an_interrupted_first_start_is_finished_by_the_next() {
         .await
         .unwrap();
     let catalog = bench.open().await;
-    assert_eq!(catalog.tenant("public").unwrap().admin_roles, ["kept"]);
+    assert_eq!(catalog.tenants().get("public").unwrap().admin_roles, ["kept"]);
     assert!(catalog.has_namespace(&namespace("pulsar/system")));
 }
 
@@ -49,7 +49,7 @@ async fn an_interrupted_first_start_is_finished_by_the_next() {
 async fn tenants_come_change_and_go() {
     let bench = Bench::new();
     let catalog = bench.open().await;
-    let create = |name: &'static str, info| catalog.create_tenant(name, info);
+    let create = |name: &'static str, info| catalog.tenants().create(name, info);
     create("acme", on_standalone()).await.unwrap();
     assert!(matches!(
         create("acme", on_standalone()).await,
@@ -68,53 +68,54 @@ async fn tenants_come_change_and_go() {
         Err(TenantError::UnknownCluster(_))
     ));
     assert!(matches!(
-        catalog.update_tenant("x", on_standalone()).await,
+        catalog.tenants().update("x", on_standalone()).await,
         Err(TenantError::NotFound)
     ));
     let changed = TenantInfo {
         admin_roles: vec![],
         ..on_standalone()
     };
-    catalog.update_tenant("acme", changed.clone()).await.unwrap();
+    catalog.tenants().update("acme", changed.clone()).await.unwrap();
     catalog
         .create_namespace(&namespace("acme/cars"), Policies::default())
         .await
         .unwrap();
     assert!(matches!(
-        catalog.delete_tenant("acme").await,
+        catalog.tenants().delete("acme").await,
         Err(TenantError::NotEmpty)
     ));
     let again = bench.open().await;
-    assert_eq!(again.tenant("acme"), Some(changed));
+    assert_eq!(again.tenants().get("acme"), Some(changed));
     again.delete_namespace(&namespace("acme/cars")).await.unwrap();
-    again.delete_tenant("acme").await.unwrap();
-    assert_eq!(bench.open().await.tenant("acme"), None);
+    again.tenants().delete("acme").await.unwrap();
+    assert_eq!(bench.open().await.tenants().get("acme"), None);
 }
 
 #[tokio::test]
 async fn clusters_in_use_stay() {
     let catalog = Bench::new().open().await;
     catalog
-        .create_cluster("east", ClusterData::default())
+        .clusters()
+        .create("east", ClusterData::default())
         .await
         .unwrap();
     assert!(matches!(
-        catalog.create_cluster("east", ClusterData::default()).await,
+        catalog.clusters().create("east", ClusterData::default()).await,
         Err(ClusterError::AlreadyExists)
     ));
     let data = ClusterData {
         service_url: Some("http://127.0.0.1:1".into()),
         ..ClusterData::default()
     };
-    catalog.update_cluster("east", data.clone()).await.unwrap();
-    assert_eq!(catalog.cluster("east"), Some(data));
+    catalog.clusters().update("east", data.clone()).await.unwrap();
+    assert_eq!(catalog.clusters().get("east"), Some(data));
     assert!(matches!(
-        catalog.delete_cluster("standalone").await,
+        catalog.clusters().delete("standalone").await,
         Err(ClusterError::NotEmpty)
     ));
-    catalog.delete_cluster("east").await.unwrap();
+    catalog.clusters().delete("east").await.unwrap();
     assert!(matches!(
-        catalog.delete_cluster("east").await,
+        catalog.clusters().delete("east").await,
         Err(ClusterError::NotFound)
     ));
 }

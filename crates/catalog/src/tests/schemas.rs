@@ -23,7 +23,7 @@ fn other() -> SchemaInfo {
 }
 
 async fn add(catalog: &Catalog, name: &str, schema: SchemaInfo) -> Result<u64, SchemaError> {
-    let added = catalog.add_schema(&topic(name), schema, "").await?;
+    let added = catalog.schemas().add(&topic(name), schema, "").await?;
     Ok(added.version.0)
 }
 
@@ -42,13 +42,16 @@ async fn versions_count_up_and_survive() {
         Err(SchemaError::Incompatible(_))
     ));
     let again = bench.open().await;
-    let latest = again.latest_schema(&topic("a-partition-0")).unwrap();
+    let latest = again.schemas().latest(&topic("a-partition-0")).unwrap();
     assert_eq!((latest.version, &latest.schema), (SchemaVersion(1), &two()));
-    assert_eq!(again.schema(&topic("a"), SchemaVersion(0)).unwrap().schema, one());
-    assert!(again.schema(&topic("a"), SchemaVersion(9)).is_none());
-    assert_eq!(again.schema_id(&topic("a-partition-0")), "public/default/a");
-    assert_eq!(again.schema_history(&topic("a")).live().len(), 2);
-    assert!(again.latest_schema(&topic("b")).is_none());
+    assert_eq!(
+        again.schemas().get(&topic("a"), SchemaVersion(0)).unwrap().schema,
+        one()
+    );
+    assert!(again.schemas().get(&topic("a"), SchemaVersion(9)).is_none());
+    assert_eq!(again.schemas().id(&topic("a-partition-0")), "public/default/a");
+    assert_eq!(again.schemas().history(&topic("a")).live().len(), 2);
+    assert!(again.schemas().latest(&topic("b")).is_none());
 }
 
 #[tokio::test]
@@ -56,19 +59,22 @@ async fn a_deleted_schema_leaves_room_for_any_other() {
     let bench = Bench::new();
     let catalog = bench.open().await;
     let name = topic("a");
-    assert_eq!(catalog.delete_schema(&name, "").await.unwrap(), None);
+    assert_eq!(catalog.schemas().delete(&name, "").await.unwrap(), None);
     add(&catalog, "a", one()).await.unwrap();
     assert_eq!(
-        catalog.delete_schema(&name, "").await.unwrap(),
+        catalog.schemas().delete(&name, "").await.unwrap(),
         Some(SchemaVersion(1))
     );
-    assert!(catalog.latest_schema(&name).is_none());
+    assert!(catalog.schemas().latest(&name).is_none());
     let again = bench.open().await;
     assert_eq!(add(&again, "a", other()).await.unwrap(), 2);
     // The deleted one is gone for its messages as well.
-    assert!(again.schema(&name, SchemaVersion(0)).is_none());
-    assert_eq!(again.schema(&name, SchemaVersion(2)).unwrap().schema, other());
-    again.delete_schemas(&name).await.unwrap();
+    assert!(again.schemas().get(&name, SchemaVersion(0)).is_none());
+    assert_eq!(
+        again.schemas().get(&name, SchemaVersion(2)).unwrap().schema,
+        other()
+    );
+    again.schemas().delete_all(&name).await.unwrap();
     assert_eq!(add(&again, "a", one()).await.unwrap(), 0);
 }
 
@@ -79,7 +85,7 @@ async fn a_topic_takes_its_schemas_with_it() {
     catalog.ensure_topic(&topic("a"), true).await.unwrap();
     add(&catalog, "a", one()).await.unwrap();
     catalog.delete_topic(&topic("a")).await.unwrap();
-    assert!(bench.open().await.latest_schema(&topic("a")).is_none());
+    assert!(bench.open().await.schemas().latest(&topic("a")).is_none());
 }
 
 #[tokio::test]
@@ -87,8 +93,11 @@ async fn the_narrowest_strategy_counts() {
     let catalog = Bench::new().open().await;
     let name = topic("a");
     add(&catalog, "a", one()).await.unwrap();
-    assert_eq!(catalog.schema_strategy(&name), SchemaCompatibilityStrategy::Full);
-    assert!(catalog.test_schema(&name, &other()).await.is_err());
+    assert_eq!(
+        catalog.schemas().strategy(&name),
+        SchemaCompatibilityStrategy::Full
+    );
+    assert!(catalog.schemas().test(&name, &other()).await.is_err());
     catalog
         .set_policy(
             &namespace("public/default"),
@@ -97,14 +106,14 @@ async fn the_narrowest_strategy_counts() {
         )
         .await
         .unwrap();
-    catalog.test_schema(&name, &other()).await.unwrap();
+    catalog.schemas().test(&name, &other()).await.unwrap();
     catalog
         .set_topic_policy(&name, "schemaCompatibilityStrategy", json!("ALWAYS_INCOMPATIBLE"))
         .await
         .unwrap();
-    assert!(catalog.test_schema(&name, &two()).await.is_err());
+    assert!(catalog.schemas().test(&name, &two()).await.is_err());
     assert_eq!(
-        catalog.schema_strategy(&topic("__change_events")),
+        catalog.schemas().strategy(&topic("__change_events")),
         SchemaCompatibilityStrategy::AlwaysCompatible
     );
 }
@@ -114,10 +123,10 @@ async fn producers_bring_schemas_where_they_may() {
     let catalog = Bench::new().open().await;
     let name = topic("a");
     let here = namespace("public/default");
-    let bring = |schema| catalog.add_producer_schema(&name, schema, "role");
+    let bring = |schema| catalog.schemas().add_for_producer(&name, schema, "role");
     assert_eq!(bring(None).await.unwrap(), None);
     assert_eq!(bring(Some(one())).await.unwrap(), Some(SchemaVersion(0)));
-    assert_eq!(catalog.latest_schema(&name).unwrap().user, "role");
+    assert_eq!(catalog.schemas().latest(&name).unwrap().user, "role");
     let bytes = || SchemaInfo::new(SchemaType::Bytes, "");
     assert!(matches!(
         bring(Some(bytes())).await,
@@ -147,11 +156,11 @@ async fn producers_bring_schemas_where_they_may() {
 async fn bytes_are_a_schema_that_is_called_none() {
     let catalog = Bench::new().open().await;
     let name = topic("a");
-    let bring = |schema| catalog.add_producer_schema(&name, schema, "");
+    let bring = |schema| catalog.schemas().add_for_producer(&name, schema, "");
     let mut bytes = SchemaInfo::new(SchemaType::Bytes, "");
     bytes.properties.insert("a".into(), "b".into());
     assert_eq!(bring(Some(bytes)).await.unwrap(), Some(SchemaVersion(0)));
-    let stored = catalog.latest_schema(&name).unwrap();
+    let stored = catalog.schemas().latest(&name).unwrap();
     assert_eq!(stored.schema.kind, SchemaType::None);
     assert_eq!(stored.schema.properties["a"], "b");
     // The same again, under its name on the wire; another type may not follow.
@@ -163,17 +172,22 @@ async fn bytes_are_a_schema_that_is_called_none() {
         Err(SchemaError::Incompatible(_))
     ));
     catalog
-        .check_consumer_schema(&name, none(), "", false)
+        .schemas()
+        .check_for_consumer(&name, none(), "", false)
         .await
         .unwrap();
     let other = topic("b");
-    let refused = catalog.check_consumer_schema(&other, none(), "", false).await;
+    let refused = catalog
+        .schemas()
+        .check_for_consumer(&other, none(), "", false)
+        .await;
     assert!(matches!(refused, Err(SchemaError::Incompatible(_))));
     catalog
-        .check_consumer_schema(&other, none(), "", true)
+        .schemas()
+        .check_for_consumer(&other, none(), "", true)
         .await
         .unwrap();
-    assert!(catalog.latest_schema(&other).is_some());
+    assert!(catalog.schemas().latest(&other).is_some());
 }
 
 #[tokio::test]
@@ -181,7 +195,10 @@ async fn a_schema_that_cannot_be_stored_is_refused_with_its_size() {
     let catalog = Bench::new().open().await;
     let name = topic("a");
     let large = |bytes: usize| SchemaInfo::new(SchemaType::None, vec![b'x'; bytes]);
-    let refused = catalog.add_schema(&name, large(SCHEMA_BYTES_MAX + 1), "").await;
+    let refused = catalog
+        .schemas()
+        .add(&name, large(SCHEMA_BYTES_MAX + 1), "")
+        .await;
     let Err(error @ SchemaError::Invalid(_)) = refused else {
         panic!("{refused:?}");
     };
@@ -189,10 +206,11 @@ async fn a_schema_that_cannot_be_stored_is_refused_with_its_size() {
     assert!(text.contains(&SCHEMA_BYTES_MAX.to_string()), "{text}");
     let mut escapes = large(SCHEMA_BYTES_MAX - 2000);
     escapes.properties.insert("a".into(), "\u{1}".repeat(1999));
-    let refused = catalog.add_schema(&name, escapes, "").await;
+    let refused = catalog.schemas().add(&name, escapes, "").await;
     assert!(matches!(refused, Err(SchemaError::Invalid(_))), "{refused:?}");
     catalog
-        .add_schema(&name, large(SCHEMA_BYTES_MAX), "")
+        .schemas()
+        .add(&name, large(SCHEMA_BYTES_MAX), "")
         .await
         .unwrap();
 }
@@ -201,7 +219,7 @@ async fn a_schema_that_cannot_be_stored_is_refused_with_its_size() {
 async fn consumers_must_be_able_to_read() {
     let catalog = Bench::new().open().await;
     let name = topic("a");
-    let check = |schema, is_idle| catalog.check_consumer_schema(&name, schema, "", is_idle);
+    let check = |schema, is_idle| catalog.schemas().check_for_consumer(&name, schema, "", is_idle);
     check(SchemaInfo::new(SchemaType::AutoConsume, ""), false)
         .await
         .unwrap();
@@ -210,7 +228,7 @@ async fn consumers_must_be_able_to_read() {
         Err(SchemaError::Incompatible(_))
     ));
     check(one(), true).await.unwrap();
-    assert_eq!(catalog.latest_schema(&name).unwrap().schema, one());
+    assert_eq!(catalog.schemas().latest(&name).unwrap().schema, one());
     // Reads what is there; that the other way round fails does not matter to a consumer.
     check(record(r#"{"name":"a","type":"long"}"#), false)
         .await
@@ -224,7 +242,7 @@ async fn one_schema_brought_by_many_is_stored_once() {
     let bring = || add(&catalog, "a", one());
     let (a, b, c) = tokio::join!(bring(), bring(), bring());
     assert_eq!((a.unwrap(), b.unwrap(), c.unwrap()), (0, 0, 0));
-    assert_eq!(catalog.schema_history(&topic("a")).live().len(), 1);
+    assert_eq!(catalog.schemas().history(&topic("a")).live().len(), 1);
 }
 
 #[tokio::test]
@@ -247,14 +265,14 @@ async fn large_schemas_do_not_hold_up_the_thread_that_asks() {
     };
     add(&catalog, "a", wide(10)).await.unwrap();
     assert!(
-        is_answered_at_once(catalog.test_schema(&topic("a"), &wide(11))).await,
+        is_answered_at_once(catalog.schemas().test(&topic("a"), &wide(11))).await,
         "a small one is looked at here"
     );
     let large = wide(2_000);
     assert!(
-        !is_answered_at_once(catalog.test_schema(&topic("a"), &large)).await,
+        !is_answered_at_once(catalog.schemas().test(&topic("a"), &large)).await,
         "a large one is looked at elsewhere"
     );
-    catalog.test_schema(&topic("a"), &large).await.unwrap();
+    catalog.schemas().test(&topic("a"), &large).await.unwrap();
     assert_eq!(add(&catalog, "a", large).await.unwrap(), 1);
 }

@@ -46,10 +46,11 @@ async fn ten_thousand_topics_are_made_side_by_side() {
     let catalog = bench.open().await;
     let name = topic("many");
     catalog
-        .create_partitioned(&name, 10_000, no_properties(), true)
+        .partitioned()
+        .create(&name, 10_000, no_properties(), true)
         .await
         .unwrap();
-    assert!(catalog.missing_partitions(&name).unwrap().is_empty());
+    assert!(catalog.partitioned().missing(&name).unwrap().is_empty());
     let listed = bench
         .open()
         .await
@@ -63,36 +64,44 @@ async fn partitioned_topics_grow_and_never_shrink() {
     let catalog = bench.open().await;
     let name = topic("p");
     assert!(matches!(
-        catalog.grow_partitioned(&name, 3).await,
+        catalog.partitioned().grow(&name, 3).await,
         Err(PartitionedTopicError::NotPartitioned(_))
     ));
     assert!(matches!(
-        catalog.create_partitioned(&name, 0, no_properties(), true).await,
+        catalog
+            .partitioned()
+            .create(&name, 0, no_properties(), true)
+            .await,
         Err(PartitionedTopicError::OutOfRange { .. })
     ));
     let partition = name.with_partition(0);
     assert!(matches!(
         catalog
-            .create_partitioned(&partition, 2, no_properties(), true)
+            .partitioned()
+            .create(&partition, 2, no_properties(), true)
             .await,
         Err(PartitionedTopicError::NotAllowed(_))
     ));
     catalog
-        .create_partitioned(&name, 2, no_properties(), true)
+        .partitioned()
+        .create(&name, 2, no_properties(), true)
         .await
         .unwrap();
     assert!(matches!(
-        catalog.create_partitioned(&name, 2, no_properties(), true).await,
+        catalog
+            .partitioned()
+            .create(&name, 2, no_properties(), true)
+            .await,
         Err(PartitionedTopicError::AlreadyExists)
     ));
     assert!(matches!(
         catalog.create_topic(&name, no_properties()).await,
         Err(TopicError::AlreadyExists)
     ));
-    catalog.grow_partitioned(&name, 4).await.unwrap();
-    catalog.grow_partitioned(&name, 4).await.unwrap();
+    catalog.partitioned().grow(&name, 4).await.unwrap();
+    catalog.partitioned().grow(&name, 4).await.unwrap();
     assert!(matches!(
-        catalog.grow_partitioned(&name, 3).await,
+        catalog.partitioned().grow(&name, 3).await,
         Err(PartitionedTopicError::Fewer {
             current: 4,
             wanted: 3
@@ -104,10 +113,12 @@ async fn partitioned_topics_grow_and_never_shrink() {
         .await
         .unwrap();
     let again = bench.open().await;
-    let whole = again.partitioned_topic(&name).unwrap();
+    let whole = again.partitioned().get(&name).unwrap();
     assert_eq!((whole.partitions, whole.properties), (4, Some(properties)));
     assert!(again.topic_exists(&name.with_partition(3)));
-    let names = again.partitioned_topics(&namespace("public/default"), Domain::Persistent);
+    let names = again
+        .partitioned()
+        .names(&namespace("public/default"), Domain::Persistent);
     assert_eq!(names, [name]);
 }
 
@@ -117,11 +128,12 @@ async fn a_deletion_in_two_steps_lets_no_partition_slip_back() {
     let catalog = bench.open().await;
     let name = topic("p");
     catalog
-        .create_partitioned(&name, 2, no_properties(), false)
+        .partitioned()
+        .create(&name, 2, no_properties(), false)
         .await
         .unwrap();
     assert!(catalog.ensure_topic(&name.with_partition(1), true).await.unwrap());
-    assert_eq!(catalog.begin_delete_partitioned(&name).await.unwrap(), 2);
+    assert_eq!(catalog.partitioned().begin_delete(&name).await.unwrap(), 2);
     for index in [0, 1] {
         assert!(matches!(
             catalog.ensure_topic(&name.with_partition(index), true).await,
@@ -129,17 +141,17 @@ async fn a_deletion_in_two_steps_lets_no_partition_slip_back() {
         ));
     }
     assert!(matches!(
-        catalog.grow_partitioned(&name, 5).await,
+        catalog.partitioned().grow(&name, 5).await,
         Err(PartitionedTopicError::Deleting(_))
     ));
     // A restart in between keeps the mark.
     let again = bench.open().await;
-    assert!(again.partitioned_topic(&name).unwrap().deleted);
-    again.delete_partitioned(&name).await.unwrap();
-    assert_eq!(again.partitioned_topic(&name), None);
+    assert!(again.partitioned().get(&name).unwrap().deleted);
+    again.partitioned().delete(&name).await.unwrap();
+    assert_eq!(again.partitioned().get(&name), None);
     assert!(!again.topic_exists(&name.with_partition(1)));
     assert!(matches!(
-        again.delete_partitioned(&name).await,
+        again.partitioned().delete(&name).await,
         Err(PartitionedTopicError::NotPartitioned(_))
     ));
     assert!(bench.store.scan("admin/topics/").await.unwrap().is_empty());
@@ -155,7 +167,8 @@ async fn explicit_creation_of_a_partition_must_fit() {
         Err(TopicError::NotAPartition(_))
     ));
     catalog
-        .create_partitioned(&topic("p"), 1, no_properties(), false)
+        .partitioned()
+        .create(&topic("p"), 1, no_properties(), false)
         .await
         .unwrap();
     catalog
@@ -182,7 +195,7 @@ async fn one_of_many_creators_wins() {
     let other = topic("b");
     let (plain, partitioned) = tokio::join!(
         catalog.create_topic(&other, no_properties()),
-        catalog.create_partitioned(&other, 2, no_properties(), false),
+        catalog.partitioned().create(&other, 2, no_properties(), false),
     );
     assert!(plain.is_ok() != partitioned.is_ok());
 }
@@ -218,7 +231,7 @@ async fn everything_about_a_topic_of_the_longest_name_can_be_stored() {
         let name = topic(&format!("{domain}://public/default/{local}"));
         catalog.create_topic(&name, no_properties()).await.unwrap();
         let schema = schema::SchemaInfo::new(schema::SchemaType::String, bytes::Bytes::new());
-        catalog.add_schema(&name, schema, "").await.unwrap();
+        catalog.schemas().add(&name, schema, "").await.unwrap();
         let policy = serde_json::json!(1);
         catalog
             .set_topic_policy(&name, "maxConsumers", policy)
@@ -226,17 +239,21 @@ async fn everything_about_a_topic_of_the_longest_name_can_be_stored() {
             .unwrap();
         catalog.delete_topic(&name).await.unwrap();
         // As a partitioned topic it has no room for its partitions, which is said before anything is stored.
-        let made = catalog.create_partitioned(&name, 2, no_properties(), true).await;
+        let made = catalog
+            .partitioned()
+            .create(&name, 2, no_properties(), true)
+            .await;
         assert!(
             matches!(made, Err(PartitionedTopicError::NotAllowed(_))),
             "{made:?}"
         );
         let whole = topic(&format!("{domain}://public/default/{}", "x".repeat(room - 12)));
         catalog
-            .create_partitioned(&whole, 10, no_properties(), true)
+            .partitioned()
+            .create(&whole, 10, no_properties(), true)
             .await
             .unwrap();
-        let grown = catalog.grow_partitioned(&whole, 11).await;
+        let grown = catalog.partitioned().grow(&whole, 11).await;
         assert!(
             matches!(grown, Err(PartitionedTopicError::NotAllowed(_))),
             "{grown:?}"

@@ -62,7 +62,7 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
         ));
     };
     let schema = proto::Schema {
-        name: connection.shard.shared.catalog.schema_id(&topic),
+        name: connection.shard.shared.catalog.schemas().id(&topic),
         schema_data: entry.schema.data.clone(),
         r#type: wire_type(entry.schema.kind) as i32,
         properties: entry

@@ -275,7 +275,7 @@ impl Machine {
         let made = process
             .drive({
                 let catalog = catalog.clone();
-                async move { catalog.create_tenant(TENANT, info).await }
+                async move { catalog.tenants().create(TENANT, info).await }
             })
             .await?;
         let exists = matches!(made, Ok(()) | Err(TenantError::AlreadyExists));

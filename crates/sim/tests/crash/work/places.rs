@@ -178,15 +178,15 @@ impl World {
         let text = Some(number.to_string());
         Some(match (has_tenant, has_namespace, random.below(4)) {
             (None, ..) => {
-                let request = async move { said(catalog.create_tenant(TENANT, tenant(number)).await) };
+                let request = async move { said(catalog.tenants().create(TENANT, tenant(number)).await) };
                 Box::pin(me.change("tenants made", "home", "tenant", Vec::new(), text, request))
             }
             (Some(_), None, 0) => {
-                let request = async move { said(catalog.delete_tenant(TENANT).await) };
+                let request = async move { said(catalog.tenants().delete(TENANT).await) };
                 Box::pin(me.change("tenants deleted", "home", "tenant", Vec::new(), None, request))
             }
             (Some(_), None, 1) => {
-                let request = async move { said(catalog.update_tenant(TENANT, tenant(number)).await) };
+                let request = async move { said(catalog.tenants().update(TENANT, tenant(number)).await) };
                 Box::pin(me.change("tenants changed", "home", "tenant", Vec::new(), text, request))
             }
             (Some(_), None, _) => {
@@ -278,7 +278,7 @@ impl World {
                 let schemas = known.schemas + 1;
                 let request = async move {
                     let catalog = admin.catalog.clone();
-                    said(catalog.add_schema(&name, schema(schemas), "").await.map(drop))
+                    said(catalog.schemas().add(&name, schema(schemas), "").await.map(drop))
                 };
                 change(
                     "schemas",
@@ -378,7 +378,10 @@ pub(crate) async fn look(process: &mut Process, world: &Rc<World>) -> Alive<()> 
         Some(policies.get(POLICY).map_or_else(String::new, ToString::to_string))
     };
     let policy = policy_of("t/sync").filter(|policy| !policy.is_empty());
-    let roles = catalog.tenant(TENANT).map(|info| info.admin_roles.concat());
+    let roles = catalog
+        .tenants()
+        .get(TENANT)
+        .map(|info| info.admin_roles.concat());
     let parts = parts_seen(process, world, &name).await?;
     let mut model = world.model.borrow_mut();
     model.fact_seen("policy", policy.as_deref());
@@ -391,8 +394,8 @@ pub(crate) async fn look(process: &mut Process, world: &Rc<World>) -> Alive<()> 
 async fn parts_seen(process: &mut Process, world: &Rc<World>, name: &TopicName) -> Alive<Option<Parts>> {
     let catalog = world.admin.catalog.clone();
     let policy = catalog.topic_policies(name).get(TOPIC_POLICY).cloned();
-    let schemas = catalog.schema_history(name);
-    let Some(whole) = catalog.partitioned_topic(name) else {
+    let schemas = catalog.schemas().history(name);
+    let Some(whole) = catalog.partitioned().get(name) else {
         let left: Vec<_> = (0..PARTS_MAX)
             .filter(|index| catalog.topic_exists(&name.with_partition(*index)))
             .collect();
