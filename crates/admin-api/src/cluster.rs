@@ -58,6 +58,28 @@ pub struct TenantInfo {
     pub allowed_clusters: Vec<String>,
 }
 
+/// What a role is granted on a topic.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TopicGrant {
+    /// The topic.
+    pub topic: String,
+    /// The role.
+    pub role: String,
+    /// Its permissions there.
+    pub actions: Vec<String>,
+}
+
+/// A role whose permissions on a topic are taken away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TopicRevocation {
+    /// The topic.
+    pub topic: String,
+    /// The role.
+    pub role: String,
+}
+
 /// How a namespace's hash space is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

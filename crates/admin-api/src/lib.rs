@@ -28,7 +28,7 @@ mod topic_stats;
 pub use broadcast::{BroadcastConsumer, BroadcastDetails, BroadcastSummary};
 pub use cluster::{
     BrokerInfo, BundlesData, ClusterData, InternalConfigurationData, LookupData, NamespaceOwnershipStatus,
-    PartitionedTopicMetadata, TenantInfo,
+    PartitionedTopicMetadata, TenantInfo, TopicGrant, TopicRevocation,
 };
 pub use lenient::lenient;
 pub use message_id::{MessageIdJson, ResetCursorData};

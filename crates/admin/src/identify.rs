@@ -13,8 +13,8 @@ use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use pharos_auth::Principal;
-use pharos_identity::{Authentication, Credentials};
+use pharos_auth::{Access, Principal};
+use pharos_identity::{Authentication, Credentials, Failure};
 use pharos_transport::PeerCertificate;
 
 /// By which a proxy names its client.
@@ -45,6 +45,12 @@ pub(crate) async fn identify(request: &mut Request) {
             request.extensions_mut().insert(who);
         }
         Err(failure) => {
+            // Who shows nothing is told of when it asks for something that needs a role.
+            if failure != Failure::Missing
+                && let Some(access) = request.extensions().get::<Access>()
+            {
+                access.note_authentication(&stranger, Some(&failure.to_string()));
+            }
             tracing::debug!(peer = %stranger.address(), reason = %failure, "an HTTP request has no role");
         }
     }

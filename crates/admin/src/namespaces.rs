@@ -37,6 +37,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::SUBSCRIPTION_PERMISSIONS, permissions::of_subscriptions),
         on(&routes::GRANT, permissions::grant_on_namespace),
         on(&routes::REVOKE, permissions::revoke_on_namespace),
+        on(&routes::GRANT_ON_TOPICS, permissions::grant_on_topics),
+        on(&routes::REVOKE_ON_TOPICS, permissions::revoke_on_topics),
         on(&routes::GRANT_SUBSCRIPTION, permissions::grant_on_subscription),
         on(&routes::REVOKE_SUBSCRIPTION, permissions::revoke_on_subscription),
         on(&routes::RESOURCE_GROUP, no_resource_group),

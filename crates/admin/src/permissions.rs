@@ -5,14 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde_json::{Map, Value, json};
 
-use pharos_auth::{AUTH_POLICIES, NAMESPACE_AUTH, Permission, SUBSCRIPTION_AUTH, TOPIC_AUTH};
+use pharos_admin_api::{TopicGrant, TopicRevocation};
+use pharos_auth::{
+    AUTH_POLICIES, Access, Action, NAMESPACE_AUTH, Permission, Principal, Resource, SUBSCRIPTION_AUTH,
+    TOPIC_AUTH,
+};
 use pharos_catalog::Policies;
-use pharos_types::NamespaceName;
+use pharos_types::{NamespaceName, TopicName};
 
 use crate::body::RequiredJson;
 use crate::error::{ApiError, ApiResult};
@@ -127,6 +131,88 @@ pub(crate) async fn revoke_on_topic(
         }
     })
     .await
+}
+
+/// Grants on several topics. All are looked at, and asked about, before the first is changed; those of a namespace are changed
+/// together.
+pub(crate) async fn grant_on_topics(
+    State(admin): State<Admin>,
+    Extension(access): Extension<Access>,
+    Extension(who): Extension<Principal>,
+    RequiredJson(wanted): RequiredJson<Vec<TopicGrant>>,
+) -> ApiResult<StatusCode> {
+    let mut changes = Changes::new();
+    for wish in &wanted {
+        let listed: BTreeSet<String> = wish.actions.iter().cloned().collect();
+        let permissions = check(&listed)?;
+        add_change(
+            &mut changes,
+            &access,
+            &who,
+            (&wish.topic, &wish.role),
+            Some(permissions),
+        )?;
+    }
+    make_changes(&admin, &changes).await
+}
+
+/// Revokes on several topics, in the same way.
+pub(crate) async fn revoke_on_topics(
+    State(admin): State<Admin>,
+    Extension(access): Extension<Access>,
+    Extension(who): Extension<Principal>,
+    RequiredJson(wanted): RequiredJson<Vec<TopicRevocation>>,
+) -> ApiResult<StatusCode> {
+    let mut changes = Changes::new();
+    for wish in &wanted {
+        add_change(&mut changes, &access, &who, (&wish.topic, &wish.role), None)?;
+    }
+    make_changes(&admin, &changes).await
+}
+
+/// By namespace: topic, role, and what it may from then on.
+type Changes = BTreeMap<NamespaceName, Vec<(String, String, Option<Value>)>>;
+
+/// Notes a change, if the caller may make it.
+fn add_change(
+    changes: &mut Changes,
+    access: &Access,
+    who: &Principal,
+    (topic, role): (&str, &str),
+    permissions: Option<Value>,
+) -> ApiResult<()> {
+    let name: TopicName = topic
+        .parse()
+        .map_err(|error| ApiError::precondition(format!("'{topic}' is no topic: {error}")))?;
+    let asked = access.check(who, Action::UpdatePermissions, Resource::Topic(&name));
+    asked.map_err(|denied| ApiError::denied(&denied))?;
+    if role.is_empty() {
+        return Err(ApiError::precondition("a role has a name"));
+    }
+    let of_namespace = changes.entry(name.namespace().clone()).or_default();
+    of_namespace.push((name.to_string(), role.to_owned(), permissions));
+    Ok(())
+}
+
+async fn make_changes(admin: &Admin, changes: &Changes) -> ApiResult<StatusCode> {
+    is_enabled(admin)?;
+    for namespace in changes.keys() {
+        policies_of(admin, namespace)?;
+    }
+    for (namespace, wanted) in changes {
+        change(admin, namespace, TOPIC_AUTH, |topics| {
+            for (topic, role, permissions) in wanted {
+                match (object(topics, topic), permissions) {
+                    (Some(roles), Some(permissions)) => drop(roles.insert(role.clone(), permissions.clone())),
+                    (Some(roles), None) => drop(roles.remove(role)),
+                    (None, _) => {}
+                }
+            }
+            topics.retain(|_, roles| roles.as_object().is_none_or(|roles| !roles.is_empty()));
+        })
+        .await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(crate) async fn grant_on_subscription(

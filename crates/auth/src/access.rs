@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::audit::{AuditEvent, AuditLog, reason};
 use crate::{Action, Principal, Resource};
 
 /// Decides who may do what.
@@ -48,19 +49,36 @@ impl Denied {
 
 /// The way to the authorizer: what every action asks. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Access(Option<Arc<dyn Authorizer>>);
+pub struct Access {
+    /// `None`: everything is allowed.
+    authorizer: Option<Arc<dyn Authorizer>>,
+    /// Who is told.
+    audit: Option<Arc<dyn AuditLog>>,
+}
 
 impl Access {
     /// Every caller may do everything: no authentication is configured.
     #[must_use]
     pub fn everyone() -> Self {
-        Self(None)
+        Self::default()
     }
 
     /// What this authorizer says.
     #[must_use]
     pub fn by(authorizer: Arc<dyn Authorizer>) -> Self {
-        Self(Some(authorizer))
+        Self {
+            authorizer: Some(authorizer),
+            audit: None,
+        }
+    }
+
+    /// The same, and what was decided is told to this log.
+    #[must_use]
+    pub fn told_to(self, audit: Arc<dyn AuditLog>) -> Self {
+        Self {
+            audit: Some(audit),
+            ..self
+        }
     }
 
     /// Whether `who` may do `action` to `resource`.
@@ -70,23 +88,38 @@ impl Access {
     /// # Errors
     /// [`Denied`]: it may not, and is told so.
     pub fn check(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied> {
-        let Some(authorizer) = &self.0 else {
-            return Ok(());
+        let decided = match &self.authorizer {
+            Some(authorizer) => authorizer.authorize(who, action, resource),
+            None => Ok(()),
         };
-        authorizer.authorize(who, action, resource)
+        if let Some(audit) = &self.audit {
+            let event = AuditEvent::Do(action, resource);
+            match &decided {
+                Ok(()) => audit.note(who, event, None),
+                Err(denied) => audit.note(who, event, Some(&reason(denied, action))),
+            }
+        }
+        decided
+    }
+
+    /// Tells the log who was let in or, with the reason, who was not.
+    pub fn note_authentication(&self, who: &Principal, refused: Option<&str>) {
+        if let Some(audit) = &self.audit {
+            audit.note(who, AuditEvent::Authenticate, refused);
+        }
     }
 
     /// Whether `who` may connect in this way: a proxy must say for whom it asks, and only a proxy may. Asked once for a connection.
     #[must_use]
     pub fn may_connect(&self, who: &Principal) -> bool {
-        let authorizer = self.0.as_ref();
+        let authorizer = self.authorizer.as_ref();
         authorizer.is_none_or(|authorizer| authorizer.may_connect(who))
     }
 }
 
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = if self.0.is_some() {
+        let who = if self.authorizer.is_some() {
             "by an authorizer"
         } else {
             "everyone"

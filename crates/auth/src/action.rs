@@ -94,6 +94,8 @@ actions! {
     ReadPermissions = "read-permissions" => TenantAdmin,
     /// Change who may do what in a namespace or on a topic.
     UpdatePermissions = "update-permissions" => TenantAdmin,
+    /// Change who may do what on topics that a request lists. Each of them is asked about by itself, before any is changed.
+    UpdateManyPermissions = "update-many-permissions" => AnyRole,
 
     /// Find the broker of a topic, or how many partitions the topic has. Either may create the topic.
     Lookup = "lookup" => ProduceOrConsume,
@@ -222,6 +224,15 @@ impl<'a> Resource<'a> {
     pub fn subscription(self) -> Option<&'a SubscriptionName> {
         match self {
             Self::Subscription(_, subscription) | Self::Consumer(_, subscription, _) => Some(subscription),
+            _ => None,
+        }
+    }
+
+    /// The consumer that it is.
+    #[must_use]
+    pub fn consumer(self) -> Option<&'a str> {
+        match self {
+            Self::Consumer(_, _, name) => Some(name),
             _ => None,
         }
     }

@@ -15,6 +15,8 @@
 //!
 //! [`Action`]'s list is the permission table: what each action needs ([`Need`]). [`Rules`] decide by it as Pulsar does.
 //!
+//! What was decided is told to an [`AuditLog`], where there is one.
+//!
 //! Deliberately absent: how credentials are checked. That happens once, when a connection is made, and results in a
 //! [`Principal`]; here nothing waits.
 
@@ -22,6 +24,7 @@
 
 mod access;
 mod action;
+mod audit;
 mod grants;
 mod need;
 mod principal;
@@ -29,6 +32,7 @@ mod rules;
 
 pub use access::{Access, Authorizer, Denied};
 pub use action::{Action, Resource};
+pub use audit::{AuditEvent, AuditLevel, AuditLog};
 pub use grants::{
     AUTH_POLICIES, CONSUMER_NAMES, NAMESPACE_AUTH, SUBSCRIPTION_AUTH, SUBSCRIPTION_AUTH_MODE, TOPIC_AUTH,
 };

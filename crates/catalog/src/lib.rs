@@ -54,6 +54,7 @@ pub mod schema;
 mod store;
 mod store_error;
 mod tenants;
+mod topic_grants;
 mod topic_policies;
 mod topics;
 mod watcher;

@@ -285,6 +285,7 @@ impl PartitionedTopics<'_> {
         }
         self.catalog.schemas().delete_all(name).await?;
         self.catalog.delete_topic_policies(name).await?;
+        self.catalog.delete_topic_grants(name).await?;
         self.catalog.inner.facts.delete(&keys::partitioned(name)).await?;
         if let Some(namespace) = self
             .catalog

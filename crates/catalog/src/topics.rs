@@ -100,8 +100,8 @@ impl Catalog {
         }
     }
 
-    /// Last step of deleting a topic: forgets it; its data and cursors must be gone already. Unless it is a partition, its
-    /// schemas and policies go with it.
+    /// Last step of deleting a topic: forgets it; its data and cursors must be gone already. What was granted on it goes with
+    /// it and, unless it is a partition, its schemas and policies.
     ///
     /// # Errors
     /// `TopicNotFound`; `NotAllowed` for a partitioned topic; `Store`.
@@ -123,6 +123,7 @@ impl Catalog {
             self.schemas().delete_all(name).await?;
             self.delete_topic_policies(name).await?;
         }
+        self.delete_topic_grants(name).await?;
         if name.domain() == Domain::Persistent {
             self.inner.facts.delete(&key).await?;
         }

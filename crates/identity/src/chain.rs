@@ -8,13 +8,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Credentials, Identity, Passwords, TokenVerifier};
+use crate::{Credentials, Identity, OpenIdVerifier, Passwords, TokenVerifier};
 
 /// One way to prove who one is.
 #[derive(Debug)]
 pub enum Provider {
     /// Signed tokens.
     Token(Box<TokenVerifier>),
+    /// Access tokens that other issuers signed (OAuth2, OpenID Connect). Clients call these tokens as well.
+    OpenId(Box<OpenIdVerifier>),
     /// Names and passwords.
     Basic(Passwords),
     /// Client certificates, which the transport checks.
@@ -26,7 +28,7 @@ impl Provider {
     #[must_use]
     pub fn method(&self) -> &'static str {
         match self {
-            Self::Token(_) => "token",
+            Self::Token(_) | Self::OpenId(_) => "token",
             Self::Basic(_) => "basic",
             Self::Tls => "tls",
         }
@@ -35,6 +37,10 @@ impl Provider {
     async fn authenticate(&self, shown: &Credentials) -> Result<Identity, String> {
         match self {
             Self::Token(tokens) => tokens.verify(&shown.data).map_err(|error| error.to_string()),
+            Self::OpenId(issuers) => {
+                let identity = issuers.verify(&shown.data).await;
+                identity.map_err(|error| error.to_string())
+            }
             Self::Basic(passwords) => passwords.verify(&shown.data).await,
             Self::Tls => match &shown.certificate_role {
                 Some(role) if !role.is_empty() => Ok(Identity::lasting(role)),
@@ -130,12 +136,17 @@ const METHOD_CHARS_MAX: usize = 32;
 
 impl Chain {
     async fn authenticate(&self, shown: Credentials) -> Result<Identity, Failure> {
-        let mut refused = None;
+        let mut refused: Option<Failure> = None;
         for provider in self.providers.iter().filter(|it| it.method() == shown.method) {
             match provider.authenticate(&shown).await {
                 Ok(identity) => return Ok(identity),
                 Err(reason) => {
                     let method = provider.method();
+                    // Each of them says why.
+                    let reason = match refused {
+                        Some(Failure::Refused { reason: former, .. }) => format!("{former}; {reason}"),
+                        _ => reason,
+                    };
                     refused = Some(Failure::Refused { method, reason });
                 }
             }

@@ -1,8 +1,8 @@
 //! Who a peer is: credentials in, a role out.
 //!
 //! [`Authentication`] is what the front doors ask, once for each connection or request. It tries the providers of the node in
-//! their order ([`Provider`]): tokens ([`TokenVerifier`]), passwords ([`Passwords`]) and client certificates. What a role may
-//! do is not known here.
+//! their order ([`Provider`]): tokens ([`TokenVerifier`]), access tokens of other issuers ([`OpenIdVerifier`]), passwords
+//! ([`Passwords`]) and client certificates. What a role may do is not known here.
 //!
 //! ```
 //! use pharos_identity::{Authentication, Chain, Credentials, Provider, TokenOptions, TokenVerifier, sign};
@@ -28,12 +28,16 @@
 mod chain;
 mod credentials;
 mod keys;
+mod openid;
 mod passwords;
 pub mod sign;
+#[cfg(feature = "test-util")]
+pub mod test_issuer;
 mod token;
 
 pub use chain::{Authentication, Chain, Failure, Provider};
 pub use credentials::{Credentials, Identity};
 pub use keys::{KeyError, read_key};
+pub use openid::{OpenIdError, OpenIdOptions, OpenIdVerifier};
 pub use passwords::{Passwords, PasswordsError};
 pub use token::{TokenError, TokenOptions, TokenVerifier};

@@ -52,6 +52,12 @@ impl Claims {
         self
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn members(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
     /// Expires at this time, in seconds since 1970.
     #[must_use]
     pub fn until(self, seconds: u64) -> Self {
@@ -134,6 +140,27 @@ pub fn with_secret(secret: &[u8], claims: &Claims) -> Result<String, SignError> 
 /// # Errors
 /// [`SignError`].
 pub fn with_private_key(key: &[u8], algorithm: Algorithm, claims: &Claims) -> Result<String, SignError> {
+    with_named_key(key, algorithm, None, claims)
+}
+
+/// The same, saying in the header which key that was (`kid`).
+///
+/// # Errors
+/// [`SignError`].
+pub fn with_named_key(
+    key: &[u8],
+    algorithm: Algorithm,
+    key_id: Option<&str>,
+    claims: &Claims,
+) -> Result<String, SignError> {
+    let key = encoding_key(key, algorithm)?;
+    let mut header = Header::new(algorithm);
+    header.kid = key_id.map(str::to_owned);
+    encode(&header, &claims.0, &key).map_err(|_| SignError::PrivateKey(algorithm))
+}
+
+/// A private key: PKCS #8, as DER or PEM.
+pub(crate) fn encoding_key(key: &[u8], algorithm: Algorithm) -> Result<EncodingKey, SignError> {
     use Algorithm::{ES256, ES384, PS256, PS384, PS512, RS256, RS384, RS512};
     let pem = to_pem(key, "PRIVATE KEY");
     let key = match algorithm {
@@ -141,8 +168,7 @@ pub fn with_private_key(key: &[u8], algorithm: Algorithm, claims: &Claims) -> Re
         ES256 | ES384 => EncodingKey::from_ec_pem(&pem),
         other => return Err(SignError::Algorithm(other)),
     };
-    let key = key.map_err(|_| SignError::PrivateKey(algorithm))?;
-    token(algorithm, claims, &key).map_err(|_| SignError::PrivateKey(algorithm))
+    key.map_err(|_| SignError::PrivateKey(algorithm))
 }
 
 fn token(algorithm: Algorithm, claims: &Claims, key: &EncodingKey) -> Result<String, SignError> {

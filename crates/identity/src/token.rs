@@ -13,7 +13,7 @@ use crate::keys::to_pem;
 use crate::{Identity, sign};
 
 /// The longest token that is looked at, in bytes.
-const TOKEN_BYTES_MAX: usize = 16 << 10;
+pub(crate) const TOKEN_BYTES_MAX: usize = 16 << 10;
 
 /// What a verifier is told. The keys are bytes, as [`read_key`](crate::read_key) gives them.
 #[derive(Clone, Default)]
@@ -75,6 +75,16 @@ pub(crate) enum Refused {
     NoRole(String),
     #[error("the token is for another audience")]
     Audience,
+    #[error("the token has no claim {0}")]
+    Missing(String),
+    #[error("the token's issuer is none of those that are allowed")]
+    Issuer,
+    #[error("the token does not say which key it is signed with")]
+    NoKeyId,
+    #[error("the token is signed with a key that its issuer does not have")]
+    UnknownKey,
+    #[error("the keys of the token's issuer are not known: {0}")]
+    NoKeys(String),
 }
 
 /// Checks tokens.
@@ -130,7 +140,7 @@ impl TokenVerifier {
         }
         Ok(Identity {
             role: role_of(&claims, &self.role_claim)?.into(),
-            expires_at_ms: self.expires_at_ms(&claims),
+            expires_at_ms: expires_at_ms(&claims, &self.validation),
         })
     }
 
@@ -152,13 +162,13 @@ impl TokenVerifier {
             .map(|token| token.claims)
             .map_err(|error| why(error.kind()))
     }
+}
 
-    /// The first moment at which the token would be refused.
-    fn expires_at_ms(&self, claims: &Map<String, Value>) -> Option<u64> {
-        let seconds = sign::seconds(claims.get("exp")?)?;
-        let last = seconds.saturating_add(self.validation.leeway);
-        Some(last.saturating_add(1).saturating_mul(1000))
-    }
+/// The first moment at which the token would be refused.
+pub(crate) fn expires_at_ms(claims: &Map<String, Value>, validation: &Validation) -> Option<u64> {
+    let seconds = sign::seconds(claims.get("exp")?)?;
+    let last = seconds.saturating_add(validation.leeway);
+    Some(last.saturating_add(1).saturating_mul(1000))
 }
 
 /// What is asked of every token: one of these algorithms, and that its times are right where it has some.
@@ -249,6 +259,7 @@ pub(crate) fn why(error: &ErrorKind) -> Refused {
         ErrorKind::ImmatureSignature => Refused::NotYet,
         ErrorKind::InvalidSignature => Refused::Signature,
         ErrorKind::InvalidAlgorithm => Refused::Algorithm,
+        ErrorKind::MissingRequiredClaim(claim) => Refused::Missing(claim.clone()),
         ErrorKind::InvalidClaimFormat(claim) => Refused::Claim(claim.clone()),
         _ => Refused::Malformed,
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+use pharos_audit::Audit;
 use pharos_auth::Access;
 use pharos_broker::{Broker, Threads};
 use pharos_broker_admin::Resources;
@@ -67,6 +68,8 @@ pub(crate) struct RunningBroker {
     threads: Threads,
     storage: Arc<Storage>,
     metadata: Arc<dyn MetadataStore>,
+    /// Who did what, where that is kept.
+    audit: Option<Arc<Audit>>,
     /// What goes on beside it.
     tasks: JoinSet<()>,
 }
@@ -85,6 +88,11 @@ impl RunningBroker {
         }
         self.storage.shutdown().await;
         self.metadata.shutdown().await;
+        if let Some(audit) = self.audit
+            && tokio::task::spawn_blocking(move || audit.stop()).await.is_err()
+        {
+            tracing::error!("the audit log was not written to its end");
+        }
     }
 }
 
@@ -119,6 +127,10 @@ pub(crate) async fn start_broker(
     let offloader = crate::offload::start(&settings.offload)?;
     let mut options = broker_options(settings);
     options.access = crate::identity::access(settings, &catalog);
+    let audit = crate::audit::start(settings)?;
+    if let Some(audit) = &audit {
+        options.access = options.access.told_to(audit.clone());
+    }
     options.managed_ledger.offloader = Some(offloader.clone());
     options.managed_ledger.condemned_from = LedgerId(proof.first());
     let access = options.access.clone();
@@ -133,12 +145,18 @@ pub(crate) async fn start_broker(
     let connections_max = files.connections_max(settings, &storage);
     let server = open_server(&broker, settings, front, connections_max, authentication.clone())?;
     let (engine, asked, entrances) = (storage.clone(), server.clone(), front.entrances.clone());
+    let audited = audit.clone();
     let families = Box::new(move || {
         let mut families = storage_metrics::families(&engine.stats());
         families.push(storage_metrics::refused_connections(asked.refused_count()));
         families.extend(crate::offload::families(offloader.stats()));
         families.extend(leftovers.families());
         families.extend(entrances.families());
+        families.extend(
+            audited
+                .iter()
+                .flat_map(|audit| crate::audit::families(audit.stats())),
+        );
         families
     });
     let (engine, store) = (storage.clone(), metadata.clone());
@@ -161,6 +179,7 @@ pub(crate) async fn start_broker(
         threads,
         storage,
         metadata,
+        audit,
         tasks,
     })
 }

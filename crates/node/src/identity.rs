@@ -6,18 +6,21 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pharos_auth::{Access, Facts, RuleOptions, Rules, StoredPolicies};
 use pharos_catalog::Catalog;
-use pharos_identity::{Authentication, Chain, Passwords, Provider, TokenOptions, TokenVerifier, read_key};
+use pharos_identity::{
+    Authentication, Chain, OpenIdOptions, OpenIdVerifier, Passwords, Provider, TokenOptions, TokenVerifier,
+    read_key,
+};
 use pharos_types::NamespaceName;
 
-use crate::settings::{AuthenticationSettings, ProviderKind, Secret, Settings};
+use crate::settings::{AuthenticationSettings, OpenIdSettings, ProviderKind, Secret, Settings};
 
 /// Reads keys and passwords; no client is let in when one of them cannot be read.
 pub(crate) fn authentication(settings: &Settings) -> anyhow::Result<Authentication> {
-    let settings = &settings.authentication;
+    let (all, settings) = (settings, &settings.authentication);
     if !settings.enabled {
         return Ok(Authentication::off());
     }
-    let providers = settings.kinds().into_iter().map(|kind| provider(kind, settings));
+    let providers = settings.kinds().into_iter().map(|kind| provider(kind, all));
     let anonymous = &settings.anonymous_user_role;
     Ok(Authentication::by(Chain {
         providers: providers.collect::<anyhow::Result<_>>()?,
@@ -27,10 +30,12 @@ pub(crate) fn authentication(settings: &Settings) -> anyhow::Result<Authenticati
     }))
 }
 
-fn provider(kind: ProviderKind, settings: &AuthenticationSettings) -> anyhow::Result<Provider> {
+fn provider(kind: ProviderKind, settings: &Settings) -> anyhow::Result<Provider> {
+    let authentication = &settings.authentication;
     Ok(match kind {
-        ProviderKind::Token => Provider::Token(Box::new(tokens(settings)?)),
-        ProviderKind::Basic => Provider::Basic(passwords(settings)?),
+        ProviderKind::Token => Provider::Token(Box::new(tokens(authentication)?)),
+        ProviderKind::OpenId => Provider::OpenId(Box::new(access_tokens(&settings.openid)?)),
+        ProviderKind::Basic => Provider::Basic(passwords(authentication)?),
         ProviderKind::Tls => Provider::Tls,
     })
 }
@@ -46,6 +51,24 @@ fn tokens(settings: &AuthenticationSettings) -> anyhow::Result<TokenVerifier> {
         clock_skew_s: settings.token_allowed_clock_skew.as_secs(),
     };
     TokenVerifier::new(&options).context("authentication: the keys of tokens")
+}
+
+fn access_tokens(settings: &OpenIdSettings) -> anyhow::Result<OpenIdVerifier> {
+    let options = OpenIdOptions {
+        issuers: settings.allowed_token_issuers.0.clone(),
+        audiences: settings.allowed_audiences.0.clone(),
+        role_claim: settings.role_claim.clone(),
+        clock_skew_s: settings.accepted_time_leeway.as_secs(),
+        cache_size: settings.cache_size as usize,
+        refresh_after: settings.cache_refresh_after_write,
+        expire_after: settings.cache_expiration,
+        miss_refresh: settings.key_id_cache_miss_refresh,
+        connect_timeout: settings.http_connection_timeout,
+        read_timeout: settings.http_read_timeout,
+        trust_certs_file: settings.token_issuer_trust_certs_file.clone(),
+        require_https: settings.require_issuers_use_https,
+    };
+    OpenIdVerifier::new(&options).context("openid")
 }
 
 fn key(setting: &Secret) -> anyhow::Result<Option<Vec<u8>>> {

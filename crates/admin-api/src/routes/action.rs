@@ -64,6 +64,7 @@ fn of_namespace(operation: &str, is_read: bool) -> Action {
         "topics" => Action::ListTopics,
         "permissions" | "subscriptionPermissions" => Action::ReadPermissions,
         "grant" | "revoke" | "grantSubscription" | "revokeSubscription" => Action::UpdatePermissions,
+        "grantOnTopics" | "revokeOnTopics" => Action::UpdateManyPermissions,
         "unload" => Action::UnloadNamespace,
         "clearBacklog" | "clearSubscriptionBacklog" => Action::SkipMessages,
         _ if is_read => Action::ReadNamespace,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Resource, Route};
-use crate::BundlesData;
 use crate::query::{ForceQuery, NamespaceTopicsQuery};
+use crate::{BundlesData, TopicGrant, TopicRevocation};
 
 const ONE: &str = "/admin/v2/namespaces/{tenant}/{namespace}";
 
@@ -38,6 +38,12 @@ table! { Resource::Namespaces;
     GRANT = Route::post(at!("/permissions/{role}"), "grant").takes::<Vec<String>>().fails(&[404, 409, 501]);
     "Takes all permissions in a namespace from a role; 501 without authorization."
     REVOKE = Route::delete(at!("/permissions/{role}"), "revoke").fails(&[404, 409, 501]);
+    "Grants roles permissions on topics, in place of those they had there; all of one namespace or none. 501 without authorization."
+    GRANT_ON_TOPICS = Route::post("/admin/v2/namespaces/grantPermissionsOnTopics", "grantOnTopics")
+        .takes::<Vec<TopicGrant>>().fails(&[404, 409, 501]);
+    "Takes the permissions on topics from roles; what was not granted is no failure. 501 without authorization."
+    REVOKE_ON_TOPICS = Route::post("/admin/v2/namespaces/revokePermissionsOnTopics", "revokeOnTopics")
+        .takes::<Vec<TopicRevocation>>().fails(&[404, 409, 501]);
     "Lets only these roles use a subscription, of those that may consume; 501 without authorization."
     GRANT_SUBSCRIPTION = Route::post(at!("/permissions/subscription/{subscription}"), "grantSubscription")
         .takes::<Vec<String>>().fails(&[404, 409, 501]);

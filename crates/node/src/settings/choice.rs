@@ -1,5 +1,6 @@
 //! Settings that are one of a few words.
 
+use pharos_auth::AuditLevel;
 use pharos_catalog::policy::{AutoTopicType, InactiveMode, QuotaAction};
 use pharos_ledger::Durability;
 use pharos_transport::ProxyProtocol;
@@ -62,6 +63,13 @@ words!(
     Auto = "auto",
     Human = "human",
     Json = "json"
+);
+words!(
+    AuditLevel,
+    "denied, changes or all",
+    Denied = "denied",
+    Changes = "changes",
+    All = "all"
 );
 words!(
     AutoTopicType,

@@ -9,10 +9,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod aliases;
+mod audit;
 mod choice;
 mod env;
 mod layers;
 mod offload;
+mod openid;
 mod policies;
 mod policies_page;
 mod reference;
@@ -22,9 +24,11 @@ pub mod table;
 mod tls;
 mod units;
 
+pub use audit::AuditSettings;
 pub use choice::{LogFormat, ReadPriority, StorageIo};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use offload::OffloadSettings;
+pub use openid::OpenIdSettings;
 pub use policies::PolicySettings;
 pub use policies_page::markdown_policies;
 pub use reference::{json_listing, markdown_reference, text_listing};
@@ -65,8 +69,12 @@ pub struct Settings {
     pub tls: TlsSettings,
     /// Who a client is.
     pub authentication: AuthenticationSettings,
+    /// Access tokens that other issuers sign.
+    pub openid: OpenIdSettings,
     /// Who may do what.
     pub authorization: AuthorizationSettings,
+    /// The audit log.
+    pub audit: AuditSettings,
     /// Pulsar protocol.
     pub protocol: ProtocolSettings,
     /// Topics and subscriptions.
@@ -169,7 +177,9 @@ impl Default for Settings {
             log_level: "info".into(),
             tls: TlsSettings::default(),
             authentication: AuthenticationSettings::default(),
+            openid: OpenIdSettings::default(),
             authorization: AuthorizationSettings::default(),
+            audit: AuditSettings::default(),
             protocol: ProtocolSettings {
                 max_message_size: ByteSize(5_242_880),
                 keep_alive_interval: Duration::from_secs(30),
@@ -325,7 +335,10 @@ impl Settings {
         faults.extend(self.offload.faults());
         faults.extend(self.tls.faults());
         faults.extend(self.authentication.faults());
+        let is_asked = self.authentication.kinds().contains(&ProviderKind::OpenId);
+        faults.extend(self.openid.faults(is_asked));
         faults.extend(self.authorization.faults(&self.authentication));
+        faults.extend(self.audit.faults());
         faults
     }
 }

@@ -95,6 +95,7 @@ impl Default for AuthorizationSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProviderKind {
     Token,
+    OpenId,
     Basic,
     Tls,
 }
@@ -104,6 +105,7 @@ impl ProviderKind {
     fn of(name: &str) -> Option<Self> {
         match simple(name) {
             "token" | "AuthenticationProviderToken" => Some(Self::Token),
+            "openid" | "AuthenticationProviderOpenID" => Some(Self::OpenId),
             "basic" | "AuthenticationProviderBasic" => Some(Self::Basic),
             "tls" | "AuthenticationProviderTls" => Some(Self::Tls),
             _ => None,
@@ -132,7 +134,7 @@ impl AuthenticationSettings {
             .iter()
             .filter(|name| ProviderKind::of(name).is_none());
         faults.extend(unknown.map(|name| {
-            format!("authentication.providers: '{name}' is none of token, basic, tls and Pulsar's classes for them")
+            format!("authentication.providers: '{name}' is none of token, openid, basic, tls and Pulsar's classes for them")
         }));
         let mut expect = |holds: bool, sentence: &str| {
             if !holds {

@@ -82,6 +82,7 @@ async fn prove(
         return Err(Refused::Roles(identity.role));
     }
     let flags = connect.feature_flags.as_ref();
+    server.access.note_authentication(&principal, None);
     let may_refresh = flags.is_some_and(|flags| flags.supports_auth_refresh.unwrap_or(false));
     Ok((
         principal,
@@ -153,8 +154,16 @@ fn welcome(connection: &Connection, connect: &CommandConnect, principal: Princip
     ));
 }
 
-/// Says that it failed, and no more: the reason is for the log.
+/// Says that it failed, and no more: the reason is for the logs.
 fn refuse(connection: &Connection, refused: &Refused) {
+    let access = &connection.server.access;
+    let who = connection
+        .peer
+        .borrow()
+        .as_ref()
+        .map(|peer| peer.principal.clone());
+    let stranger = || Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
+    access.note_authentication(&who.unwrap_or_else(stranger), Some(&refused.to_string()));
     tracing::info!(peer = %connection.address, reason = %refused, "a client was not let in");
     let (code, text) = match refused {
         Refused::Failed(_) | Refused::Original(_) => {

@@ -1,0 +1,334 @@
+//! A small issuer of access tokens on loopback, over plain HTTP: OpenID discovery, its keys, and tokens for client credentials.
+//! For tests; it signs for whoever asks with a secret that it was told.
+
+#![allow(clippy::unwrap_used, reason = "for tests")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jsonwebtoken::jwk::Jwk;
+use serde_json::{Value, json};
+
+use pharos_runtime::clock;
+
+use crate::sign::{self, Algorithm, Claims, KeyPair};
+
+/// The most of a request's body that is read.
+const BODY_BYTES_MAX: u64 = 64 << 10;
+
+/// An issuer that answers as long as it exists.
+pub struct TestIssuer {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+/// What it has and does.
+struct State {
+    /// Name, pair and algorithm; the last one signs.
+    keys: Vec<(String, KeyPair, Algorithm)>,
+    /// What is published beside them.
+    odd_keys: Vec<Value>,
+    /// Secrets of clients by their names.
+    clients: BTreeMap<String, String>,
+    /// For how many seconds a token is good.
+    lifetime_s: u64,
+    is_down: bool,
+    /// What is answered instead of the keys.
+    instead: Option<Vec<u8>>,
+    /// How it calls itself, where that is not its URL.
+    name: Option<String>,
+    /// How often its keys were asked for.
+    keys_asked: u32,
+    /// How many tokens it gave out.
+    tokens_given: u32,
+}
+
+impl TestIssuer {
+    /// On a free port, with one key.
+    ///
+    /// # Panics
+    /// There is no port.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::listen("127.0.0.1:0")
+    }
+
+    /// At this address, with one key.
+    ///
+    /// # Panics
+    /// The address is taken.
+    #[must_use]
+    pub fn listen(address: &str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(Mutex::new(State {
+            keys: Vec::new(),
+            odd_keys: Vec::new(),
+            clients: BTreeMap::new(),
+            lifetime_s: 3600,
+            is_down: false,
+            instead: None,
+            name: None,
+            keys_asked: 0,
+            tokens_given: 0,
+        }));
+        let issuer = Self { address, state };
+        issuer.add_key("first", Algorithm::RS256);
+        let (url, state) = (issuer.url(), Arc::downgrade(&issuer.state));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Some(state), Ok(stream)) = (state.upgrade(), stream) else {
+                    return;
+                };
+                // A peer that leaves early is none of its business.
+                let _ = serve(stream, &url, &state);
+            }
+        });
+        issuer
+    }
+
+    /// Where it is, which is also its name.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Signs with a new key from now on. Those before are published as well.
+    pub fn add_key(&self, name: &str, algorithm: Algorithm) {
+        let pair = sign::key_pair(algorithm).unwrap();
+        self.state().keys.push((name.to_owned(), pair, algorithm));
+    }
+
+    /// Publishes its newest key only.
+    pub fn retire_keys(&self) {
+        let mut state = self.state();
+        let last = state.keys.len().saturating_sub(1);
+        state.keys.drain(..last);
+    }
+
+    /// Publishes this among its keys.
+    pub fn publish(&self, key: Value) {
+        self.state().odd_keys.push(key);
+    }
+
+    /// Gives tokens to this client.
+    pub fn add_client(&self, id: &str, secret: &str) {
+        self.state().clients.insert(id.to_owned(), secret.to_owned());
+    }
+
+    /// For how many seconds tokens are good that it gives to clients.
+    pub fn set_lifetime(&self, seconds: u64) {
+        self.state().lifetime_s = seconds;
+    }
+
+    /// Whether it closes connections without an answer.
+    pub fn set_down(&self, is_down: bool) {
+        self.state().is_down = is_down;
+    }
+
+    /// Answers this instead of its keys.
+    pub fn answer_instead(&self, document: Option<Vec<u8>>) {
+        self.state().instead = document;
+    }
+
+    /// Calls itself by another name.
+    pub fn call_itself(&self, name: &str) {
+        self.state().name = Some(name.to_owned());
+    }
+
+    /// How often its keys were asked for.
+    #[must_use]
+    pub fn keys_asked(&self) -> u32 {
+        self.state().keys_asked
+    }
+
+    /// How many tokens it gave to clients.
+    #[must_use]
+    pub fn tokens_given(&self) -> u32 {
+        self.state().tokens_given
+    }
+
+    /// Claims of a token of this issuer, good for an hour.
+    #[must_use]
+    pub fn claims(&self, role: &str, audience: &str) -> Claims {
+        claims(&self.url(), role, audience, 3600)
+    }
+
+    /// A token, signed with its newest key.
+    ///
+    /// # Panics
+    /// It cannot be signed.
+    #[must_use]
+    pub fn token(&self, claims: &Claims) -> String {
+        self.state().sign(claims)
+    }
+
+    /// The newest key's public part, as the command line writes it.
+    #[must_use]
+    pub fn public_key(&self) -> Vec<u8> {
+        let state = self.state();
+        state
+            .keys
+            .last()
+            .map(|(_, pair, _)| pair.public.clone())
+            .unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl Drop for TestIssuer {
+    fn drop(&mut self) {
+        self.state().is_down = true;
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn claims(issuer: &str, role: &str, audience: &str, lifetime_s: u64) -> Claims {
+    let now = clock::wall_ms() / 1000;
+    let claims = Claims::of(role).until(now + lifetime_s);
+    claims
+        .with("iss", issuer)
+        .with("aud", audience)
+        .with("iat", now)
+        .with("nbf", now)
+}
+
+impl State {
+    fn sign(&self, claims: &Claims) -> String {
+        let (name, pair, algorithm) = self.keys.last().unwrap();
+        sign::with_named_key(&pair.private, *algorithm, Some(name), claims).unwrap()
+    }
+
+    fn key_set(&self) -> Value {
+        let published = self.keys.iter().map(|(name, pair, algorithm)| {
+            let key = sign::encoding_key(&pair.private, *algorithm).unwrap();
+            let mut key = Jwk::from_encoding_key(&key, *algorithm).unwrap();
+            key.common.key_id = Some(name.clone());
+            serde_json::to_value(key).unwrap()
+        });
+        json!({ "keys": self.odd_keys.iter().cloned().chain(published).collect::<Vec<_>>() })
+    }
+}
+
+/// Answers one request.
+fn serve(mut stream: TcpStream, url: &str, state: &Mutex<State>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        match line.trim_end().split_once(':') {
+            Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.trim().to_owned()),
+            None => break,
+        };
+    }
+    let length = headers
+        .get("content-length")
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(0);
+    let mut body = String::new();
+    reader
+        .take(BODY_BYTES_MAX.min(length))
+        .read_to_string(&mut body)?;
+    let (status, answer) = {
+        let mut state = lock(state);
+        if state.is_down {
+            return Ok(());
+        }
+        let path = first.split(' ').nth(1).unwrap_or_default();
+        answer(&mut state, url, path, headers.get("authorization"), &body)
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        answer.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&answer)
+}
+
+fn answer(
+    state: &mut State,
+    url: &str,
+    path: &str,
+    authorization: Option<&String>,
+    body: &str,
+) -> (&'static str, Vec<u8>) {
+    match path {
+        "/.well-known/openid-configuration" => {
+            let about = json!({
+                "issuer": state.name.as_deref().unwrap_or(url),
+                "jwks_uri": format!("{url}/keys"),
+                "token_endpoint": format!("{url}/token"),
+            });
+            ("200 OK", about.to_string().into_bytes())
+        }
+        "/keys" => {
+            state.keys_asked += 1;
+            let keys = || state.key_set().to_string().into_bytes();
+            ("200 OK", state.instead.clone().unwrap_or_else(keys))
+        }
+        "/token" => match give(state, url, authorization, body) {
+            Some(given) => ("200 OK", given.to_string().into_bytes()),
+            None => ("401 Unauthorized", br#"{"error":"invalid_client"}"#.to_vec()),
+        },
+        _ => ("404 Not Found", Vec::new()),
+    }
+}
+
+/// A token for a client that shows its name and secret, in the form or in the header.
+fn give(state: &mut State, url: &str, authorization: Option<&String>, body: &str) -> Option<Value> {
+    let form: BTreeMap<String, String> = body
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (plain(name), plain(value)))
+        .collect();
+    let shown = authorization
+        .and_then(|it| it.strip_prefix("Basic "))
+        .and_then(|pair| {
+            let pair = String::from_utf8(STANDARD.decode(pair).ok()?).ok()?;
+            let (id, secret) = pair.split_once(':')?;
+            Some((plain(id), plain(secret)))
+        });
+    let written = || Some((form.get("client_id")?.clone(), form.get("client_secret")?.clone()));
+    let (id, secret) = shown.or_else(written)?;
+    let is_known = state.clients.get(&id) == Some(&secret);
+    if !is_known || form.get("grant_type").map(String::as_str) != Some("client_credentials") {
+        return None;
+    }
+    state.tokens_given += 1;
+    let audience = form.get("audience").cloned().unwrap_or_default();
+    let token = state.sign(&claims(url, &id, &audience, state.lifetime_s));
+    Some(json!({ "access_token": token, "token_type": "Bearer", "expires_in": state.lifetime_s }))
+}
+
+/// A piece of a form as it was before it was written as one.
+fn plain(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => match (digit(rest.next()), digit(rest.next())) {
+                (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
+                _ => bytes.push(b'?'),
+            },
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
