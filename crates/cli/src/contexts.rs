@@ -20,7 +20,7 @@ pub(crate) enum ContextCommand {
         #[arg(long)]
         service_url: Option<String>,
         #[command(flatten)]
-        tls: TlsArgs,
+        tls: Box<TlsArgs>,
     },
     /// Use a broker from now on
     Use {
@@ -111,11 +111,18 @@ fn list(contexts: &Contexts, form: Output) -> Result<String, CliError> {
 }
 
 fn show(name: &str, context: &Context, form: Output) -> Result<String, CliError> {
-    // That there is a token is told, the token is not.
-    let token = context.token.as_ref().map(|_| "(kept)".to_owned());
+    // That there is a secret is told, the secret is not; where it is may be.
+    let kept = |secret: &Option<String>| {
+        secret.as_ref().map(|text| match text.split_once(':') {
+            Some(("file" | "env", _)) => text.clone(),
+            _ => "(kept)".to_owned(),
+        })
+    };
+    let (token, auth_params) = (kept(&context.token), kept(&context.auth_params));
     if form == Output::Json {
         let shown = Context {
             token,
+            auth_params,
             ..context.clone()
         };
         return output::json(&shown);
@@ -132,6 +139,8 @@ fn show(name: &str, context: &Context, form: Output) -> Result<String, CliError>
         ("any host name", flag(context.tls_skip_hostname_verification)),
         ("any certificate", flag(context.tls_allow_insecure_connection)),
         ("token", token),
+        ("auth plugin", context.auth_plugin.clone()),
+        ("its parameters", auth_params),
     ];
     let rows: Vec<_> = rows
         .into_iter()

@@ -44,6 +44,9 @@ pub(crate) enum CliError {
     /// The broker said no, on its binary protocol.
     #[error("{0}")]
     Client(ClientError),
+    /// There is nothing to show to the broker.
+    #[error("no credentials: {0}")]
+    Credentials(String),
     /// Reading or writing on this side failed.
     #[error("{0}")]
     Local(#[from] std::io::Error),
@@ -55,7 +58,11 @@ pub(crate) enum CliError {
 impl CliError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Refused { .. } | Self::Answer { .. } | Self::Client(_) | Self::Local(_) => 1,
+            Self::Refused { .. }
+            | Self::Answer { .. }
+            | Self::Client(_)
+            | Self::Credentials(_)
+            | Self::Local(_) => 1,
             Self::Usage(_) => 2,
             Self::Unreachable { .. } | Self::NoBroker { .. } => 3,
         }

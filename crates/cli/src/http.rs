@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pharos_admin_api::{ErrorData, paths};
+use pharos_client::{ClientError, TlsOptions};
 use pharos_types::{NamespaceName, TopicName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +19,31 @@ use crate::https::TlsConnector;
 
 /// Largest answer that is read: stats of a topic with a hundred thousand subscriptions fit.
 const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// How often a broker may say that another one has the topic.
+const ADMIN_REDIRECTS_MAX: u32 = 10;
+
+/// What sends requests; with TLS to those who ask for it.
+///
+/// # Errors
+/// The files for TLS cannot be used.
+pub(crate) fn agent(
+    tls: Option<&TlsOptions>,
+    timeout: Duration,
+    redirects_max: u32,
+) -> Result<Agent, ClientError> {
+    let config = Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        .max_redirects(redirects_max)
+        .user_agent(concat!("pharos-cli/", env!("CARGO_PKG_VERSION")))
+        .build();
+    let Some(tls) = tls else {
+        return Ok(config.into());
+    };
+    let connector = ().chain(TcpConnector::default()).chain(TlsConnector(tls.client_config()?));
+    Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
+}
 
 /// One broker's admin API.
 pub(crate) struct AdminClient {
@@ -37,25 +63,16 @@ impl AdminClient {
                 "'{url}' is no admin URL: write http://HOST:PORT or https://HOST:PORT"
             )));
         }
-        let config = Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            .user_agent(concat!("pharos-cli/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let agent = if is_tls {
-            let tls = target
-                .tls
-                .client_config()
-                .map_err(|error| client_error(url, error))?;
-            let connector = ().chain(TcpConnector::default()).chain(TlsConnector(tls));
-            Agent::with_parts(config, connector, DefaultResolver::default())
-        } else {
-            config.into()
+        let agent = agent(is_tls.then_some(&target.tls), timeout, ADMIN_REDIRECTS_MAX)
+            .map_err(|error| client_error(url, error))?;
+        let authorization = match &target.credentials {
+            Some(credentials) => credentials.header()?,
+            None => None,
         };
         Ok(Self {
             agent,
             base: url.trim_end_matches('/').to_owned(),
-            authorization: target.token.as_ref().map(|token| format!("Bearer {token}")),
+            authorization,
             output,
         })
     }

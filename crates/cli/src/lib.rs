@@ -10,10 +10,12 @@
 mod consume;
 mod context;
 mod contexts;
+mod credentials;
 mod error;
 mod http;
 mod https;
 mod namespaces;
+mod oauth2;
 mod offload;
 mod output;
 mod produce;

@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::driver::{self, Routes};
-use crate::{ClientError, ConnectOptions, RawConnection};
+use crate::refresh::Refresh;
+use crate::{ClientError, ConnectOptions, RawConnection, credentials};
 
 /// A connection to a broker. Cheap to clone; it closes when the last clone, producer, consumer and watcher is dropped.
 #[derive(Clone, Debug)]
@@ -47,12 +48,17 @@ impl Connection {
     /// `address`: `host:port`, `pulsar://host:port` or `pulsar+ssl://host:port`.
     ///
     /// # Errors
-    /// `Address`, `Connect`, `Tls`, `Refused`, `TimedOut`, `Disconnected`.
+    /// `Address`, `Connect`, `Tls`, `Credentials`, `Refused`, `TimedOut`, `Disconnected`.
     pub async fn connect(address: &str, options: ConnectOptions) -> Result<Self, ClientError> {
         let limit = options.operation_timeout;
         let connecting = async {
+            let mut command = options.command.clone();
+            if let Some(source) = &options.credentials {
+                command.auth_method_name = Some(source.method().to_owned());
+                command.auth_data = Some(credentials::current(source).await?);
+            }
             let mut raw = RawConnection::connect_with(address, &options.tls).await?;
-            let connected = raw.handshake(options.command.clone()).await?;
+            let connected = raw.handshake(command).await?;
             Ok((raw, connected))
         };
         let (raw, connected) = match tokio::time::timeout(limit, connecting).await {
@@ -68,7 +74,14 @@ impl Connection {
         let (queue, queued) = mpsc::channel(options.write_queue.max(1));
         let routes = Arc::new(Routes::default());
         spawn(driver::write(write_half, queued, Arc::clone(&routes)));
-        let reading = driver::read(read_half, received, queue.downgrade(), Arc::clone(&routes));
+        let refresh = Refresh::new(options.source(), queue.downgrade(), Arc::clone(&routes));
+        let reading = driver::read(
+            read_half,
+            received,
+            queue.downgrade(),
+            Arc::clone(&routes),
+            refresh,
+        );
         let reader = spawn(reading);
         Self {
             inner: Arc::new(Inner {
@@ -222,6 +235,6 @@ pub(crate) fn unexpected(what: &'static str, got: &Command) -> ClientError {
     clippy::disallowed_methods,
     reason = "a client lives in whatever runtime its user has, which need not be a shard; its tasks end with the connection"
 )]
-fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     tokio::spawn(task).abort_handle()
 }

@@ -16,6 +16,7 @@ use crate::ClientError;
 use crate::event::ConsumerEvent;
 use crate::producer::Receipts;
 use crate::raw::Received;
+use crate::refresh::Refresh;
 use crate::stream::{Incoming, Outgoing};
 
 /// Bytes collected before a write, so that a burst of small frames is one.
@@ -101,11 +102,12 @@ pub(crate) async fn read(
     mut received: Received,
     queue: mpsc::WeakSender<Bytes>,
     routes: Arc<Routes>,
+    refresh: Refresh,
 ) {
     let reason = loop {
         match received.next(&mut stream).await {
             Ok(Some(frame)) => {
-                if let Err(reason) = on_frame(frame, &queue, &routes).await {
+                if let Err(reason) = on_frame(frame, &queue, &routes, &refresh).await {
                     break reason;
                 }
             }
@@ -117,7 +119,12 @@ pub(crate) async fn read(
 }
 
 /// Hands one frame to who waits for it; an error ends the connection.
-async fn on_frame(frame: Frame, queue: &mpsc::WeakSender<Bytes>, routes: &Routes) -> Result<(), ClientError> {
+async fn on_frame(
+    frame: Frame,
+    queue: &mpsc::WeakSender<Bytes>,
+    routes: &Routes,
+    refresh: &Refresh,
+) -> Result<(), ClientError> {
     let command = match frame.command {
         Command::Message(message) => {
             let id = message.consumer_id;
@@ -129,6 +136,7 @@ async fn on_frame(frame: Frame, queue: &mpsc::WeakSender<Bytes>, routes: &Routes
     };
     match command {
         Command::Ping(_) => try_write(queue, &request::pong()),
+        Command::AuthChallenge(_) => refresh.begin(),
         Command::SendReceipt(receipt) => {
             let producer = routes.lock().producers.get(&receipt.producer_id).map(Arc::clone);
             producer

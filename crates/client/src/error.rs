@@ -25,6 +25,9 @@ pub enum ClientError {
     /// The files for TLS cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
+    /// There are no credentials to show.
+    #[error("no credentials: {0}")]
+    Credentials(String),
     /// The connection ended, here or there. Everything on it is finished; connect anew.
     #[error("disconnected: {reason}")]
     Disconnected {

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Dropping closes: a producer or consumer tells the broker, the last handle of a connection ends both tasks.
-//! Works on any tokio runtime, single-threaded ones too. Messages are neither compressed nor decompressed.
+//! A broker that asks for new credentials gets those that a
+//! [`CredentialSource`] has then. Works on any tokio runtime, single-threaded ones too. Messages are neither compressed nor decompressed.
 //!
 //! ```no_run
 //! use pharos_client::{Connection, ConsumerOptions, ConnectOptions, OutgoingMessage, ProducerOptions};
@@ -31,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+mod credentials;
 mod error;
 mod event;
 mod options;
@@ -42,6 +44,7 @@ mod raw;
 
 mod connection;
 mod driver;
+mod refresh;
 mod topics;
 
 mod message;
@@ -53,6 +56,7 @@ mod reader;
 
 pub use connection::Connection;
 pub use consumer::{Consumer, ConsumerOptions};
+pub use credentials::CredentialSource;
 pub use error::ClientError;
 pub use event::ConsumerEvent;
 pub use message::{Message, OutgoingMessage, earliest, latest};

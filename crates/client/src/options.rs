@@ -1,18 +1,22 @@
 //! How to connect.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_wire::proto::CommandConnect;
 use pharos_wire::request;
 
-use crate::TlsOptions;
+use crate::credentials::Fixed;
+use crate::{CredentialSource, TlsOptions};
 
 /// Settings of one connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The whole CONNECT command; change what a test needs to be different.
     pub command: CommandConnect,
+    /// Where credentials come from; `None`: what the command has is shown, whenever the broker asks.
+    pub credentials: Option<Arc<dyn CredentialSource>>,
     /// Whom to trust over TLS, and what to show.
     pub tls: TlsOptions,
     /// How long connecting and any request may take. Default 30 s.
@@ -25,6 +29,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             command: request::connect(concat!("Pharos-client-v", env!("CARGO_PKG_VERSION"))),
+            credentials: None,
             tls: TlsOptions::default(),
             operation_timeout: Duration::from_secs(30),
             write_queue: 1000,
@@ -39,6 +44,24 @@ impl ConnectOptions {
         self.command.auth_method_name = Some("token".to_owned());
         self.command.auth_data = Some(Bytes::copy_from_slice(token.as_bytes()));
         self
+    }
+
+    /// With credentials that may change during the connection.
+    #[must_use]
+    pub fn credentials(mut self, source: Arc<dyn CredentialSource>) -> Self {
+        self.credentials = Some(source);
+        self
+    }
+
+    /// What is shown, and shown anew.
+    pub(crate) fn source(&self) -> Option<Arc<dyn CredentialSource>> {
+        let fixed = || -> Option<Arc<dyn CredentialSource>> {
+            Some(Arc::new(Fixed {
+                method: self.command.auth_method_name.clone()?,
+                data: self.command.auth_data.clone()?,
+            }))
+        };
+        self.credentials.clone().or_else(fixed)
     }
 
     /// With these options for TLS.

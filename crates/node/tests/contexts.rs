@@ -81,8 +81,6 @@ fn a_context_keeps_the_way_to_a_broker_and_only_its_owner_reads_it() {
     person.fails(&["health", "--url", &https, "--tls-trust-certs", &trust], 3);
     person.fails(&["health", "--url", &https, "--tls-cert", "nowhere.pem"], 2);
 
-    let token = dir.path().join("token");
-    std::fs::write(&token, "very-secret\n").unwrap();
     let add = [
         "context",
         "add",
@@ -94,7 +92,7 @@ fn a_context_keeps_the_way_to_a_broker_and_only_its_owner_reads_it() {
         "--tls-trust-certs",
         &trust,
     ];
-    person.does(&[&add[..], &certificate, &["--token-file", text(&token)]].concat());
+    person.does(&[&add[..], &certificate, &["--token", "token:very-secret"]].concat());
     person.does(&["context", "add", "other", "--url", "http://127.0.0.1:1"]);
     let kept = person.0.path().join("pharos/contexts.toml");
     let mode = std::fs::metadata(&kept).unwrap().permissions().mode();

@@ -26,8 +26,12 @@ pub(crate) struct Context {
     pub(crate) tls_skip_hostname_verification: bool,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) tls_allow_insecure_connection: bool,
-    /// A secret.
+    /// A secret, or where it is: `file:…`, `env:…`.
     pub(crate) token: Option<String>,
+    /// What shows the credentials, if that is not a token.
+    pub(crate) auth_plugin: Option<String>,
+    /// Its parameters: a secret.
+    pub(crate) auth_params: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

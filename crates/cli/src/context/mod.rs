@@ -8,10 +8,12 @@
 mod file;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use pharos_client::{ConnectOptions, TlsOptions};
 
+use crate::credentials::{Credentials, Plugin, TokenFrom};
 use crate::error::CliError;
 
 pub(crate) use file::{Context, Contexts};
@@ -56,8 +58,35 @@ pub(crate) struct TlsArgs {
     #[arg(long, global = true, help_heading = "Connection")]
     tls_allow_insecure_connection: bool,
     /// File with the token to show
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Connection",
+        conflicts_with_all = ["token", "auth_plugin"]
+    )]
     token_file: Option<PathBuf>,
+    /// The token to show: `file:///PATH`, env:NAME, token:TEXT or the token itself, which other users of this machine can then see
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        help_heading = "Connection",
+        conflicts_with = "auth_plugin"
+    )]
+    token: Option<String>,
+    /// How to say who asks: token, basic, tls, oauth2, or Pulsar's class for it
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Connection")]
+    auth_plugin: Option<String>,
+    /// What that plugin needs, as Pulsar's tools take it, such as `file:///PATH` for token
+    #[arg(
+        long,
+        global = true,
+        value_name = "TEXT",
+        help_heading = "Connection",
+        requires = "auth_plugin"
+    )]
+    auth_params: Option<String>,
 }
 
 impl TlsArgs {
@@ -74,10 +103,20 @@ impl TlsArgs {
         lay(&self.tls_key, &mut context.tls_key)?;
         context.tls_skip_hostname_verification |= self.tls_insecure_skip_hostname_verify;
         context.tls_allow_insecure_connection |= self.tls_allow_insecure_connection;
-        if let Some(path) = &self.token_file {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
-            context.token = Some(text.trim().to_owned());
+        let token = match (&self.token_file, &self.token) {
+            (Some(path), _) => {
+                // Its content is of no use yet, but that it is there.
+                std::fs::metadata(path)
+                    .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+                Some(format!("file:{}", std::path::absolute(path)?.display()))
+            }
+            (None, token) => token.clone(),
+        };
+        if token.is_some() || self.auth_plugin.is_some() {
+            // What is said here takes the place of all that was kept.
+            context.token = token;
+            context.auth_plugin.clone_from(&self.auth_plugin);
+            context.auth_params.clone_from(&self.auth_params);
         }
         Ok(())
     }
@@ -89,14 +128,15 @@ pub(crate) struct Target {
     pub(crate) admin_url: String,
     pub(crate) service_url: String,
     pub(crate) tls: TlsOptions,
-    pub(crate) token: Option<String>,
+    /// What to show, if anything.
+    pub(crate) credentials: Option<Arc<Credentials>>,
 }
 
 impl Access {
     /// The broker that flags, environment and context name together.
     ///
     /// # Errors
-    /// There is no such context, or its file or the token's cannot be read.
+    /// There is no such context, its file cannot be read, or its credentials are of no known form.
     pub(crate) fn target(
         &self,
         admin_url: Option<&String>,
@@ -104,6 +144,11 @@ impl Access {
     ) -> Result<Target, CliError> {
         let mut context = Contexts::read()?.chosen(self.context.as_deref())?;
         self.tls.lay_over(&mut context)?;
+        let plugin = context.plugin()?;
+        if let Some((certificate, key)) = plugin.as_ref().and_then(|plugin| plugin.certificate.clone()) {
+            context.tls_cert = Some(certificate);
+            context.tls_key = Some(key);
+        }
         let or = |said: Option<&String>, known: Option<String>, default: &str| {
             said.cloned().or(known).unwrap_or_else(|| default.to_owned())
         };
@@ -117,8 +162,27 @@ impl Access {
                 skip_hostname_verification: context.tls_skip_hostname_verification,
                 allow_insecure_connection: context.tls_allow_insecure_connection,
             },
-            token: context.token,
+            credentials: plugin.map(|plugin| Arc::new(plugin.credentials)),
         })
+    }
+}
+
+impl Context {
+    /// What is shown to the broker: what was named, else the certificate where there is one.
+    fn plugin(&self) -> Result<Option<Plugin>, CliError> {
+        if let Some(name) = &self.auth_plugin {
+            return Plugin::parse(name, self.auth_params.as_deref().unwrap_or_default()).map(Some);
+        }
+        let token = self
+            .token
+            .as_deref()
+            .map(TokenFrom::parse)
+            .map(Credentials::Token);
+        let certificate = || self.tls_cert.as_ref().map(|_| Credentials::Tls);
+        Ok(token.or_else(certificate).map(|credentials| Plugin {
+            credentials,
+            certificate: None,
+        }))
     }
 }
 
@@ -126,8 +190,8 @@ impl Target {
     /// How to connect over the Pulsar protocol.
     pub(crate) fn connect_options(&self) -> ConnectOptions {
         let options = ConnectOptions::default().tls(self.tls.clone());
-        match &self.token {
-            Some(token) => options.token(token),
+        match &self.credentials {
+            Some(credentials) => options.credentials(credentials.clone()),
             None => options,
         }
     }
