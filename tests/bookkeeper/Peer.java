@@ -210,7 +210,7 @@ public final class Peer {
 
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
-        // Logs go where they are in nobody's way.
+        // Logs go to a file of their own.
         System.setOut(System.err);
         zookeeper = args[0];
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -41,7 +41,7 @@ java_options() {
 }
 
 pid_of() { cat "$dir/run/$1.pid" 2> /dev/null; }
-# One that ended and that nobody has waited for does not run.
+# A process that ended and was not waited for does not run.
 runs() { local pid; pid=$(pid_of "$1") && kill -0 "$pid" 2> /dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2> /dev/null; }
 port_of() { cat "$dir/run/$1.port"; }
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
