@@ -9,7 +9,7 @@ const TEXT_CHARS_MAX: usize = 512;
 
 /// A decision, as it is written. Fields that do not apply are not there.
 #[derive(Serialize)]
-struct Record<'a> {
+struct Line<'a> {
     /// UTC.
     time: String,
     /// Of the peer; not there when it proved none.
@@ -48,7 +48,7 @@ struct Named {
 /// The line of a decision, with its end.
 pub(crate) fn line(who: &Principal, event: AuditEvent<'_>, refused: Option<&str>) -> String {
     let cut = |text: &str| text.chars().take(TEXT_CHARS_MAX).collect::<String>();
-    let record = Record {
+    let record = Line {
         time: utc(clock::wall_ms()),
         role: who.role().map(|role| cut(role)),
         original_principal: who.original().map(|name| cut(name)),

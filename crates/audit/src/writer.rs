@@ -47,7 +47,7 @@ pub struct AuditStats {
 }
 
 #[derive(Default)]
-struct Counters {
+struct LineCounts {
     written: AtomicU64,
     lost_queue_full: AtomicU64,
     lost_write_failed: AtomicU64,
@@ -64,7 +64,7 @@ enum Order {
 pub struct Audit {
     level: AuditLevel,
     queue: SyncSender<Order>,
-    counters: Arc<Counters>,
+    counters: Arc<LineCounts>,
     /// `None` once it was waited for.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -86,8 +86,8 @@ impl Audit {
     pub fn start(fs: Arc<dyn Fs>, options: &AuditOptions) -> io::Result<Self> {
         let file = RotatedFile::open(fs, &options.file, options.bytes_max, options.files_max.max(1))?;
         let (queue, orders) = sync_channel(options.queue_max);
-        let counters = Arc::new(Counters::default());
-        let writer = Writer {
+        let counters = Arc::new(LineCounts::default());
+        let writer = FileWriter {
             file,
             counters: counters.clone(),
             complained_at: None,
@@ -139,13 +139,13 @@ impl AuditLog for Audit {
 }
 
 /// The thread's side.
-struct Writer {
+struct FileWriter {
     file: RotatedFile,
-    counters: Arc<Counters>,
+    counters: Arc<LineCounts>,
     complained_at: Option<clock::Nanos>,
 }
 
-impl Writer {
+impl FileWriter {
     fn run(mut self, orders: &Receiver<Order>) {
         let mut goes_on = true;
         while goes_on {

@@ -135,7 +135,7 @@ fn full_files_make_room_and_the_oldest_goes() {
 }
 
 #[test]
-fn a_full_disk_loses_records_says_so_and_holds_up_nobody() {
+fn a_full_disk_loses_records_says_so_and_holds_up_no_request() {
     let fs = FaultFs::gentle(3);
     let audit = Audit::start(fs.mount(), &options()).unwrap();
     consume(&audit, &ann(), "before");

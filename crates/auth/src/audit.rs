@@ -51,7 +51,7 @@ impl AuditLevel {
 
 /// What an action does, as far as it matters here.
 enum Effect {
-    /// Somebody is let in, messages are shown, or something becomes different.
+    /// A client is let in, messages are shown, or something becomes different.
     Change,
     /// Something is shown that is stored.
     Look,

@@ -24,7 +24,7 @@ use crate::oauth2::OAuth2;
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
 /// What is shown to a broker.
-pub(crate) enum Credentials {
+pub(crate) enum ShownCredentials {
     /// A token.
     Token(TokenFrom),
     /// A name and a password.
@@ -50,14 +50,14 @@ pub(crate) enum TokenFrom {
 
 /// What `--auth-plugin` and `--auth-params` come to.
 pub(crate) struct Plugin {
-    pub(crate) credentials: Credentials,
+    pub(crate) credentials: ShownCredentials,
     /// The certificate and the key that the parameters name.
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for ShownCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Credentials({})", self.method())
+        write!(f, "ShownCredentials({})", self.method())
     }
 }
 
@@ -94,7 +94,7 @@ impl TokenFrom {
     }
 }
 
-impl Credentials {
+impl ShownCredentials {
     /// What the header `Authorization` says; `None` where the connection says it.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Credentials {
     }
 }
 
-impl CredentialSource for Credentials {
+impl CredentialSource for ShownCredentials {
     fn method(&self) -> &str {
         match self {
             Self::Token(_) | Self::OAuth2(_) => "token",
@@ -143,12 +143,12 @@ impl Plugin {
         let (credentials, certificate) = match simple {
             "token" | "AuthenticationToken" => (token(params)?, None),
             "basic" | "AuthenticationBasic" => (basic(params)?, None),
-            "tls" | "AuthenticationTls" => (Credentials::Tls, certificate(params)?),
+            "tls" | "AuthenticationTls" => (ShownCredentials::Tls, certificate(params)?),
             "oauth2" | "AuthenticationOAuth2" => {
                 let members = members(params).ok_or_else(|| {
                     usage(r#"oauth2 wants {"issuerUrl":"…","privateKey":"file:///…","audience":"…"}"#)
                 })?;
-                (Credentials::OAuth2(Box::new(OAuth2::parse(&members)?)), None)
+                (ShownCredentials::OAuth2(Box::new(OAuth2::parse(&members)?)), None)
             }
             _ => {
                 let known = "token, basic, tls, oauth2 and Pulsar's classes for them";
@@ -176,7 +176,7 @@ fn members(params: &str) -> Option<serde_json::Map<String, Value>> {
     }
 }
 
-fn token(params: &str) -> Result<Credentials, CliError> {
+fn token(params: &str) -> Result<ShownCredentials, CliError> {
     let from = match members(params) {
         Some(members) => match members.get("token").and_then(Value::as_str) {
             Some(token) => TokenFrom::Text(token.to_owned()),
@@ -184,10 +184,10 @@ fn token(params: &str) -> Result<Credentials, CliError> {
         },
         None => TokenFrom::parse(params),
     };
-    Ok(Credentials::Token(from))
+    Ok(ShownCredentials::Token(from))
 }
 
-fn basic(params: &str) -> Result<Credentials, CliError> {
+fn basic(params: &str) -> Result<ShownCredentials, CliError> {
     let wanted = || usage(r#"basic wants {"userId":"…","password":"…"}"#);
     let members = members(params).ok_or_else(wanted)?;
     let text = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -195,7 +195,7 @@ fn basic(params: &str) -> Result<Credentials, CliError> {
     if user.is_empty() || user.contains(':') {
         return Err(wanted());
     }
-    Ok(Credentials::Basic { user, password })
+    Ok(ShownCredentials::Basic { user, password })
 }
 
 /// `tlsCertFile:PATH,tlsKeyFile:PATH`, or the same as JSON; nothing: the flags name them.

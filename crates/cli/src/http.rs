@@ -3,47 +3,22 @@
 use std::time::Duration;
 
 use pharos_admin_api::{ErrorData, paths};
-use pharos_client::{ClientError, TlsOptions};
 use pharos_types::{NamespaceName, TopicName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
-use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{Connector as _, TcpConnector};
 use ureq::{Agent, Body, RequestBuilder};
 
 use crate::Output;
 use crate::context::Target;
 use crate::error::{CliError, client_error};
-use crate::https::TlsConnector;
+use crate::https::agent;
 
 /// Largest answer that is read: stats of a topic with a hundred thousand subscriptions fit.
 const ANSWER_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// How often a broker may say that another one has the topic.
 const ADMIN_REDIRECTS_MAX: u32 = 10;
-
-/// What sends requests; with TLS to those who ask for it.
-///
-/// # Errors
-/// The files for TLS cannot be used.
-pub(crate) fn agent(
-    tls: Option<&TlsOptions>,
-    timeout: Duration,
-    redirects_max: u32,
-) -> Result<Agent, ClientError> {
-    let config = Agent::config_builder()
-        .timeout_global(Some(timeout))
-        .http_status_as_error(false)
-        .max_redirects(redirects_max)
-        .user_agent(concat!("pharos-cli/", env!("CARGO_PKG_VERSION")))
-        .build();
-    let Some(tls) = tls else {
-        return Ok(config.into());
-    };
-    let connector = ().chain(TcpConnector::default()).chain(TlsConnector(tls.client_config()?));
-    Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
-}
 
 /// One broker's admin API.
 pub(crate) struct AdminClient {

@@ -1,18 +1,44 @@
-//! `https://` for the admin client: TLS with the same trust and certificates as over the Pulsar protocol.
+//! What sends HTTP requests, `https://` too: TLS with the same trust and certificates as over the Pulsar protocol.
 
 use std::fmt;
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pharos_client::rustls::pki_types::ServerName;
 use pharos_client::rustls::{ClientConfig, ClientConnection, StreamOwned};
-use ureq::Error;
+use pharos_client::{ClientError, TlsOptions};
+use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, Transport, TransportAdapter,
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport,
+    TransportAdapter,
 };
+use ureq::{Agent, Error};
+
+/// What sends requests; with TLS to those who ask for it.
+///
+/// # Errors
+/// The files for TLS cannot be used.
+pub(crate) fn agent(
+    tls: Option<&TlsOptions>,
+    timeout: Duration,
+    redirects_max: u32,
+) -> Result<Agent, ClientError> {
+    let config = Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        .max_redirects(redirects_max)
+        .user_agent(concat!("pharos-cli/", env!("CARGO_PKG_VERSION")))
+        .build();
+    let Some(tls) = tls else {
+        return Ok(config.into());
+    };
+    let connector = ().chain(TcpConnector::default()).chain(TlsConnector(tls.client_config()?));
+    Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
+}
 
 /// Puts TLS over a connection where the URL asks for it.
-pub(crate) struct TlsConnector(pub(crate) Arc<ClientConfig>);
+struct TlsConnector(Arc<ClientConfig>);
 
 impl fmt::Debug for TlsConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

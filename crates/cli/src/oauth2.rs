@@ -9,7 +9,7 @@ use ureq::Agent;
 
 use crate::credentials::key_file;
 use crate::error::CliError;
-use crate::http::agent;
+use crate::https::agent;
 
 /// How long the issuer may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
 //! A small issuer of access tokens on loopback, over plain HTTP: OpenID discovery, its keys, and tokens for client credentials.
-//! For tests; it signs for whoever asks with a secret that it was told.
+//! For tests; it signs for clients with a secret that it was told.
 
 #![allow(clippy::unwrap_used, reason = "for tests")]
 
@@ -24,11 +24,11 @@ const BODY_BYTES_MAX: u64 = 64 << 10;
 /// An issuer that answers as long as it exists.
 pub struct TestIssuer {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<IssuerState>>,
 }
 
 /// What it has and does.
-struct State {
+struct IssuerState {
     /// Name, pair and algorithm; the last one signs.
     keys: Vec<(String, KeyPair, Algorithm)>,
     /// What is published beside them.
@@ -66,7 +66,7 @@ impl TestIssuer {
     pub fn listen(address: &str) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(IssuerState {
             keys: Vec::new(),
             odd_keys: Vec::new(),
             clients: BTreeMap::new(),
@@ -179,7 +179,7 @@ impl TestIssuer {
             .unwrap_or_default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, IssuerState> {
         lock(&self.state)
     }
 }
@@ -190,7 +190,7 @@ impl Drop for TestIssuer {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<IssuerState>) -> MutexGuard<'_, IssuerState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -204,7 +204,7 @@ fn claims(issuer: &str, role: &str, audience: &str, lifetime_s: u64) -> Claims {
         .with("nbf", now)
 }
 
-impl State {
+impl IssuerState {
     fn sign(&self, claims: &Claims) -> String {
         let (name, pair, algorithm) = self.keys.last().unwrap();
         sign::with_named_key(&pair.private, *algorithm, Some(name), claims).unwrap()
@@ -222,7 +222,7 @@ impl State {
 }
 
 /// Answers one request.
-fn serve(mut stream: TcpStream, url: &str, state: &Mutex<State>) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, url: &str, state: &Mutex<IssuerState>) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut first = String::new();
@@ -261,7 +261,7 @@ fn serve(mut stream: TcpStream, url: &str, state: &Mutex<State>) -> std::io::Res
 }
 
 fn answer(
-    state: &mut State,
+    state: &mut IssuerState,
     url: &str,
     path: &str,
     authorization: Option<&String>,
@@ -290,7 +290,7 @@ fn answer(
 }
 
 /// A token for a client that shows its name and secret, in the form or in the header.
-fn give(state: &mut State, url: &str, authorization: Option<&String>, body: &str) -> Option<Value> {
+fn give(state: &mut IssuerState, url: &str, authorization: Option<&String>, body: &str) -> Option<Value> {
     let form: BTreeMap<String, String> = body
         .split('&')
         .filter_map(|pair| pair.split_once('='))

@@ -160,7 +160,7 @@ async fn what_a_token_says_has_to_be_right() {
 }
 
 #[tokio::test]
-async fn a_forged_token_gets_nobody_in() {
+async fn a_forged_token_lets_no_one_in() {
     let (issuer, thief) = (TestIssuer::start(), TestIssuer::start());
     let verifier = verifier(&options(&issuer));
     let claims = issuer.claims("car", AUDIENCE);

@@ -151,7 +151,7 @@ async fn several_topics_are_granted_at_once_or_not_at_all() {
     assert!(!may_consume(&node, "car", "t/n/a", "s").await);
     let revoke = json!([
         { "topic": "persistent://t/n/a", "role": "car" },
-        { "topic": "persistent://t/n/b", "role": "nobody" },
+        { "topic": "persistent://t/n/b", "role": "stranger" },
     ]);
     assert_eq!(status(&node, "stranger", "POST", REVOKE, &revoke), 403);
     assert_eq!(status(&node, "boss", "POST", REVOKE, &revoke), 204);

@@ -9,7 +9,7 @@ use pharos_ledger::offload::{OffloadError, OffloadTarget};
 
 use crate::folder::Folder;
 use crate::options::{Credentials, Options};
-use crate::store::Place;
+use crate::store::Backing;
 
 /// Amazon S3.
 pub const AWS_S3: &str = "aws-s3";
@@ -106,10 +106,13 @@ pub(crate) fn check(target: &OffloadTarget, options: &Options) -> Result<(), Off
 }
 
 /// What is at a target. Asks nothing of it yet.
-pub(crate) fn open(target: &OffloadTarget, options: &Options) -> Result<Place, OffloadError> {
+pub(crate) fn open(target: &OffloadTarget, options: &Options) -> Result<Backing, OffloadError> {
     match driver(target)? {
-        Driver::S3 => Ok(Place::Objects(Arc::new(open_s3(target, options)?))),
-        Driver::Folder => Ok(Place::Folder(Folder::new(options.fs.clone(), folder_of(target)?))),
+        Driver::S3 => Ok(Backing::Objects(Arc::new(open_s3(target, options)?))),
+        Driver::Folder => Ok(Backing::Folder(Folder::new(
+            options.fs.clone(),
+            folder_of(target)?,
+        ))),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::folder::{Folder, Staged};
 
 /// What is at a target.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum Backing {
     /// An object store beyond the network.
     Objects(Arc<dyn ObjectStore>),
     /// A folder of this machine.
@@ -26,12 +26,12 @@ pub(crate) enum Place {
 /// One target's store. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Store {
-    at: Place,
+    at: Backing,
     target: Arc<OffloadTarget>,
 }
 
 /// An object that is written in parts.
-pub(crate) enum Parts {
+pub(crate) enum ObjectWriter {
     /// To an object store.
     Upload(Box<dyn MultipartUpload>),
     /// Into a folder.
@@ -40,14 +40,14 @@ pub(crate) enum Parts {
 
 /// What a store said when it did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
+pub(crate) enum WriteFailure {
     #[error(transparent)]
     Objects(#[from] object_store::Error),
     #[error(transparent)]
     Folder(#[from] std::io::Error),
 }
 
-impl StoreError {
+impl WriteFailure {
     fn is_missing(&self) -> bool {
         match self {
             Self::Objects(error) => matches!(error, object_store::Error::NotFound { .. }),
@@ -56,8 +56,8 @@ impl StoreError {
     }
 }
 
-impl Parts {
-    pub(crate) async fn push(&mut self, pieces: Vec<Bytes>) -> Result<(), StoreError> {
+impl ObjectWriter {
+    pub(crate) async fn push(&mut self, pieces: Vec<Bytes>) -> Result<(), WriteFailure> {
         match self {
             Self::Upload(parts) => {
                 let payload: PutPayload = pieces.into_iter().collect();
@@ -68,7 +68,7 @@ impl Parts {
     }
 
     /// The object is there, durably.
-    pub(crate) async fn complete(&mut self) -> Result<(), StoreError> {
+    pub(crate) async fn complete(&mut self) -> Result<(), WriteFailure> {
         match self {
             Self::Upload(parts) => {
                 parts.complete().await?;
@@ -78,7 +78,7 @@ impl Parts {
         }
     }
 
-    pub(crate) async fn abort(&mut self) -> Result<(), StoreError> {
+    pub(crate) async fn abort(&mut self) -> Result<(), WriteFailure> {
         match self {
             Self::Upload(parts) => Ok(parts.abort().await?),
             Self::Staged(staged) => Ok(staged.abort().await?),
@@ -87,7 +87,7 @@ impl Parts {
 }
 
 impl Store {
-    pub(crate) fn new(at: Place, target: OffloadTarget) -> Self {
+    pub(crate) fn new(at: Backing, target: OffloadTarget) -> Self {
         Self {
             at,
             target: Arc::new(target),
@@ -101,33 +101,33 @@ impl Store {
 
     pub(crate) async fn put(&self, object: &str, pieces: Vec<Bytes>) -> Result<(), OffloadError> {
         let put = match &self.at {
-            Place::Objects(store) => {
+            Backing::Objects(store) => {
                 let options = PutOptions {
                     attributes: attributes(),
                     ..PutOptions::default()
                 };
                 let payload: PutPayload = pieces.into_iter().collect();
                 let put = store.put_opts(&Path::from(object), payload, options).await;
-                put.map(drop).map_err(StoreError::from)
+                put.map(drop).map_err(WriteFailure::from)
             }
-            Place::Folder(folder) => folder.put(object, pieces).await.map_err(StoreError::from),
+            Backing::Folder(folder) => folder.put(object, pieces).await.map_err(WriteFailure::from),
         };
         put.map_err(|error| self.failed(object, &error))
     }
 
-    pub(crate) async fn begin(&self, object: &str) -> Result<Parts, OffloadError> {
+    pub(crate) async fn begin(&self, object: &str) -> Result<ObjectWriter, OffloadError> {
         let begun = match &self.at {
-            Place::Objects(store) => {
+            Backing::Objects(store) => {
                 let options = PutMultipartOptions {
                     attributes: attributes(),
                     ..PutMultipartOptions::default()
                 };
                 let begun = store.put_multipart_opts(&Path::from(object), options).await;
-                begun.map(Parts::Upload).map_err(StoreError::from)
+                begun.map(ObjectWriter::Upload).map_err(WriteFailure::from)
             }
-            Place::Folder(folder) => {
+            Backing::Folder(folder) => {
                 let begun = folder.begin(object).await;
-                begun.map(Parts::Staged).map_err(StoreError::from)
+                begun.map(ObjectWriter::Staged).map_err(WriteFailure::from)
             }
         };
         begun.map_err(|error| self.failed(object, &error))
@@ -137,11 +137,11 @@ impl Store {
     pub(crate) async fn get_range(&self, object: &str, range: Range<u64>) -> Result<Bytes, OffloadError> {
         let (start, length) = (range.start, range.end - range.start);
         let got = match &self.at {
-            Place::Objects(store) => {
+            Backing::Objects(store) => {
                 let got = store.get_range(&Path::from(object), range).await;
-                got.map_err(StoreError::from)
+                got.map_err(WriteFailure::from)
             }
-            Place::Folder(folder) => folder.read(object, range).await.map_err(StoreError::from),
+            Backing::Folder(folder) => folder.read(object, range).await.map_err(WriteFailure::from),
         };
         let bytes = got.map_err(|error| self.failed(object, &error))?;
         if bytes.len() as u64 == length {
@@ -156,15 +156,15 @@ impl Store {
 
     /// The whole object, when it is no longer than `bytes_max`.
     pub(crate) async fn get(&self, object: &str, bytes_max: u64) -> Result<Bytes, OffloadError> {
-        let failed = |error: StoreError| self.failed(object, &error);
+        let failed = |error: WriteFailure| self.failed(object, &error);
         match &self.at {
-            Place::Objects(store) => {
+            Backing::Objects(store) => {
                 let got = store.get_opts(&Path::from(object), GetOptions::default()).await;
                 let got = got.map_err(|error| failed(error.into()))?;
                 self.check_length(object, got.meta.size, bytes_max)?;
                 got.bytes().await.map_err(|error| failed(error.into()))
             }
-            Place::Folder(folder) => {
+            Backing::Folder(folder) => {
                 let length = folder
                     .length(object)
                     .await
@@ -187,11 +187,11 @@ impl Store {
     /// Length of an object.
     pub(crate) async fn length(&self, object: &str) -> Result<u64, OffloadError> {
         let length = match &self.at {
-            Place::Objects(store) => {
+            Backing::Objects(store) => {
                 let head = store.head(&Path::from(object)).await;
-                head.map(|head| head.size).map_err(StoreError::from)
+                head.map(|head| head.size).map_err(WriteFailure::from)
             }
-            Place::Folder(folder) => folder.length(object).await.map_err(StoreError::from),
+            Backing::Folder(folder) => folder.length(object).await.map_err(WriteFailure::from),
         };
         length.map_err(|error| self.failed(object, &error))
     }
@@ -200,7 +200,7 @@ impl Store {
     pub(crate) async fn delete(&self, objects: &[String; 2]) -> Result<(), OffloadError> {
         match &self.at {
             // Parts of an upload that was never completed cannot be listed here; the bucket's lifecycle rule removes them.
-            Place::Objects(store) => {
+            Backing::Objects(store) => {
                 for object in objects {
                     match store.delete(&Path::from(object.as_str())).await {
                         Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
@@ -209,14 +209,14 @@ impl Store {
                 }
                 Ok(())
             }
-            Place::Folder(folder) => {
+            Backing::Folder(folder) => {
                 let deleted = folder.delete(objects).await;
                 deleted.map_err(|error| self.failed(&objects.join(" and "), &error.into()))
             }
         }
     }
 
-    pub(crate) fn failed(&self, object: &str, error: &StoreError) -> OffloadError {
+    pub(crate) fn failed(&self, object: &str, error: &WriteFailure) -> OffloadError {
         if error.is_missing() {
             return OffloadError::Missing {
                 object: object.to_owned(),

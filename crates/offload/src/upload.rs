@@ -10,7 +10,7 @@ use pharos_types::EntryId;
 
 use crate::format::{Block, BlockBuilder, Index};
 use crate::stats::Counters;
-use crate::store::{Parts, Store, StoreError};
+use crate::store::{ObjectWriter, Store, WriteFailure};
 
 /// Entries that one read of the engine brings.
 const READ_ENTRIES: usize = 4096;
@@ -26,7 +26,7 @@ pub(crate) struct Upload<'a> {
     object: &'a OffloadedLedger,
     counters: &'a Counters,
     /// Once there is a second block.
-    parts: Option<Parts>,
+    parts: Option<ObjectWriter>,
     /// The first block, until it is known whether it is the only one.
     held: Option<Block>,
     index: Index,
@@ -131,7 +131,7 @@ impl<'a> Upload<'a> {
         put.inspect_err(|_| self.counters.write_error())
     }
 
-    fn write_failed(&self, object: &str, error: &StoreError) -> OffloadError {
+    fn write_failed(&self, object: &str, error: &WriteFailure) -> OffloadError {
         self.counters.write_error();
         self.store.failed(object, error)
     }

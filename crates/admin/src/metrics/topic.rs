@@ -183,13 +183,11 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>], grouping: Grouping) {
     write_table(page, BROADCAST, &broadcasts, grouping);
 }
 
+/// A metric of a table: name, type, help, and its value in what a sample is made of.
+type TableRow<T> = (&'static str, &'static str, &'static str, fn(&T) -> f64);
+
 /// A family for each metric of a table, with a sample for each of `rows`; none without any.
-fn write_table<T>(
-    page: &mut Page,
-    table: &[(&str, &str, &str, fn(&T) -> f64)],
-    rows: &[(&Labels, &T)],
-    grouping: Grouping,
-) {
+fn write_table<T>(page: &mut Page, table: &[TableRow<T>], rows: &[(&Labels, &T)], grouping: Grouping) {
     if rows.is_empty() {
         return;
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use clap::Args;
 use pharos_client::{ConnectOptions, TlsOptions};
 
-use crate::credentials::{Credentials, Plugin, TokenFrom};
+use crate::credentials::{Plugin, ShownCredentials, TokenFrom};
 use crate::error::CliError;
 
 pub(crate) use file::{Context, Contexts};
@@ -129,7 +129,7 @@ pub(crate) struct Target {
     pub(crate) service_url: String,
     pub(crate) tls: TlsOptions,
     /// What to show, if anything.
-    pub(crate) credentials: Option<Arc<Credentials>>,
+    pub(crate) credentials: Option<Arc<ShownCredentials>>,
 }
 
 impl Access {
@@ -177,8 +177,8 @@ impl Context {
             .token
             .as_deref()
             .map(TokenFrom::parse)
-            .map(Credentials::Token);
-        let certificate = || self.tls_cert.as_ref().map(|_| Credentials::Tls);
+            .map(ShownCredentials::Token);
+        let certificate = || self.tls_cert.as_ref().map(|_| ShownCredentials::Tls);
         Ok(token.or_else(certificate).map(|credentials| Plugin {
             credentials,
             certificate: None,

@@ -51,7 +51,7 @@ impl Timing {
 
 /// What is known of an issuer.
 #[derive(Clone, Default)]
-struct Known {
+struct KnownKeys {
     keys: Option<Arc<KeySet>>,
     /// When these keys came.
     fetched_at: Nanos,
@@ -63,7 +63,7 @@ struct Known {
     failure: Option<Arc<str>>,
 }
 
-impl Known {
+impl KnownKeys {
     /// The keys, unless they are too old.
     fn fresh(&self, timing: &Timing, now: Nanos) -> Option<&Arc<KeySet>> {
         let age = Duration::from_nanos(now.since(self.fetched_at));
@@ -101,7 +101,7 @@ impl Known {
 pub(super) struct Issuer {
     name: String,
     timing: Timing,
-    known: watch::Sender<Known>,
+    known: watch::Sender<KnownKeys>,
     /// A token wants keys that are not there.
     wanted: Notify,
 }
@@ -147,7 +147,7 @@ impl Issuer {
 
     /// Lets go of its keys; a token that needs them has them asked for again.
     pub(super) fn forget(&self) {
-        self.known.send_replace(Known::default());
+        self.known.send_replace(KnownKeys::default());
     }
 
     /// Asks the issuer when it is time, for ever.

@@ -1,7 +1,7 @@
 //! The keys that an issuer publishes (a JSON Web Key Set), by their names.
 //!
 //! A key that cannot be used here is passed over: one that is for encryption, of another kind, weak, or without a name. A
-//! secret (`oct`) is never taken: whoever reads the document would have it.
+//! secret (`oct`) is never taken: each reader of the document would have it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
