@@ -2,6 +2,7 @@
 # Runs the official Pulsar clients against a broker; see README.md.
 #   run.sh --url pulsar://127.0.0.1:PORT --admin http://127.0.0.1:PORT
 #          [--only python,java,go,node,rust] [--skip-extension] [--test SUBSTRING] [--logs DIR]
+#          [--auth token|basic|oauth2]      with what the variables PHAROS_AUTH_… say; python, java and go
 #          [--tls-trust-certs FILE [--tls-cert FILE --tls-key FILE]]   for pulsar+ssl:// URLs; python, java and go
 # PHAROS_TEST_CACHE (default $HOME/.cache/pharos-tests) keeps what was installed and built; remove it to start afresh.
 # Prints "ok <lang> <test>" or "not ok <lang> <test>: reason" for each test, and a summary at the end.
@@ -16,7 +17,7 @@ SKIP_EXTENSION=0 FILTER=""
 # A language's whole run may take this long; its own tests have shorter deadlines.
 RUN_SECONDS=300
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case "$1" in
     --url) URL="${2:?}"; shift 2 ;;
@@ -27,6 +28,7 @@ while [ $# -gt 0 ]; do
     --tls-trust-certs) TLS_TRUST_CERTS="${2:?}"; shift 2 ;;
     --tls-cert) TLS_CERT="${2:?}"; shift 2 ;;
     --tls-key) TLS_KEY="${2:?}"; shift 2 ;;
+    --auth) export PHAROS_AUTH="${2:?}"; shift 2 ;;
     --skip-extension) SKIP_EXTENSION=1; shift ;;
     *) usage ;;
   esac

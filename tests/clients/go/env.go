@@ -55,6 +55,9 @@ func newEnv(logger clientLogger) *env {
 	if certificate := os.Getenv("PHAROS_TLS_CERT"); certificate != "" {
 		options.Authentication = pulsar.NewAuthenticationTLS(certificate, os.Getenv("PHAROS_TLS_KEY"))
 	}
+	if shown := credentials(); shown != nil {
+		options.Authentication = shown
+	}
 	client, err := pulsar.NewClient(options)
 	if err != nil {
 		panic(err)

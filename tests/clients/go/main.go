@@ -7,6 +7,7 @@ func main() {
 	s := &suite{}
 	registerAcknowledge(s)
 	registerBroadcast(s)
+	registerCredentials(s)
 	registerMessages(s)
 	registerPlacing(s)
 	registerProducers(s)

@@ -4,6 +4,7 @@ Every test is a function that takes an `Env`. Tests run a few at a time, each in
 broker that never answers costs one failed line and not the whole run. Topics are named at random: runs never disturb each other.
 """
 
+import json
 import os
 import queue
 import sys
@@ -42,7 +43,8 @@ class Env:
         log = os.environ.get("PHAROS_LOG")
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, log) if log else None
         self.client = pulsar.Client(
-            os.environ["PHAROS_URL"], operation_timeout_seconds=15, logger=logger, **_tls_options())
+            os.environ["PHAROS_URL"], operation_timeout_seconds=15, logger=logger,
+            **{**_tls_options(), **_credentials()})
 
     def topic(self, test_name):
         return f"persistent://public/default/python-{test_name}-{uuid.uuid4().hex[:12]}"
@@ -66,6 +68,26 @@ def _tls_options():
     if certificate:
         options["authentication"] = pulsar.AuthenticationTLS(certificate, os.environ["PHAROS_TLS_KEY"])
     return options
+
+
+def _credentials():
+    """What run.sh was told to show."""
+    kind = os.environ.get("PHAROS_AUTH")
+    if kind == "token":
+        return {"authentication": pulsar.AuthenticationToken(_token)}
+    if kind == "basic":
+        return {"authentication": pulsar.AuthenticationBasic(
+            os.environ["PHAROS_AUTH_USER"], os.environ["PHAROS_AUTH_PASSWORD"])}
+    if kind == "oauth2":
+        return {"authentication": pulsar.AuthenticationOauth2(json.dumps({
+            "type": "client_credentials", "issuer_url": os.environ["PHAROS_AUTH_ISSUER"],
+            "private_key": os.environ["PHAROS_AUTH_KEY_FILE"], "audience": os.environ["PHAROS_AUTH_AUDIENCE"]}))}
+    return {}
+
+
+def _token():
+    with open(os.environ["PHAROS_AUTH_TOKEN_FILE"], encoding="ascii") as file:
+        return file.read().strip()
 
 
 def expect(condition, what):

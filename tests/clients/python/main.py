@@ -2,6 +2,7 @@
 
 import acknowledge  # noqa: F401  importing registers the tests
 import broadcast  # noqa: F401
+import credentials  # noqa: F401
 import messages  # noqa: F401
 import placing  # noqa: F401
 import redelivery  # noqa: F401

@@ -13,6 +13,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.stream.IntStream;
+import org.apache.pulsar.client.api.Authentication;
 import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.Consumer;
@@ -48,10 +49,14 @@ final class Env implements AutoCloseable {
         if (certificate != null) {
             builder.authentication(AuthenticationFactory.TLS(certificate, setting("PHAROS_TLS_KEY")));
         }
+        Authentication shown = Credentials.shown();
+        if (shown != null) {
+            builder.authentication(shown);
+        }
         client = builder.build();
     }
 
-    private static String setting(String name) {
+    static String setting(String name) {
         String value = System.getenv(name);
         return value == null || value.isEmpty() ? null : value;
     }

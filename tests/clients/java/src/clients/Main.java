@@ -6,6 +6,7 @@ public final class Main {
         Suite suite = new Suite();
         Acknowledge.register(suite);
         Broadcast.register(suite);
+        Credentials.register(suite);
         Messages.register(suite);
         Placing.register(suite);
         Redelivery.register(suite);
