@@ -35,7 +35,7 @@ pub(crate) struct TlsArgs {
 
 /// How a run gets in. Handed to the processes of the run as well.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Access {
+pub struct Access {
     /// JSON Web Token, if the broker asks for one.
     pub(crate) token: Option<String>,
     /// TLS, and the name that the broker's certificate must have.

@@ -1,5 +1,6 @@
 //! The command line of `pharos bench`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,13 @@ pub(crate) enum BenchCommand {
     Scenario(Box<ScenarioArgs>),
     /// Kill the broker under load, again and again, and check that it kept what it acknowledged.
     Crash(Box<CrashArgs>),
+    /// Run workload files against this broker and its peers (Pulsar, Kafka, NATS), in turn and on the same machine.
+    #[command(disable_help_flag = true)]
+    Peers {
+        /// Arguments of the program that does it; --help shows them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// A consumer process of a broadcast run.
     #[command(name = "__worker", hide = true)]
     Worker,

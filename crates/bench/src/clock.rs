@@ -8,25 +8,25 @@ use std::sync::OnceLock;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds on the machine's monotonic clock; comparable between processes of one machine.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
 /// Nanoseconds since the Unix epoch; comparable between machines as far as their clocks agree.
-pub(crate) fn realtime_ns() -> u64 {
+pub fn realtime_ns() -> u64 {
     read(ClockId::Realtime)
 }
 
 /// Wall-clock time of a monotonic reading, nanoseconds since the Unix epoch.
 ///
 /// The distance between the two clocks is taken once, so that a step of the wall clock during a run tears no latency.
-pub(crate) fn wall_ns(monotonic: u64) -> u64 {
+pub fn wall_ns(monotonic: u64) -> u64 {
     static DISTANCE: OnceLock<u64> = OnceLock::new();
     *DISTANCE.get_or_init(|| realtime_ns().wrapping_sub(monotonic_ns())) + monotonic
 }
 
 /// CPU time this process has used so far, user and system together.
-pub(crate) fn process_cpu_ns() -> u64 {
+pub fn process_cpu_ns() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 

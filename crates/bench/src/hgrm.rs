@@ -53,7 +53,7 @@ pub(crate) fn write(latencies: &Latencies, out: &mut impl Write) -> std::io::Res
 }
 
 /// Points of the curve "latency by percentile": (1/(1-quantile), milliseconds), for plots with a logarithmic x axis.
-pub(crate) fn curve(latencies: &Latencies) -> Vec<(f64, f64)> {
+pub fn curve(latencies: &Latencies) -> Vec<(f64, f64)> {
     latencies
         .inner()
         .iter_quantiles(TICKS_PER_HALF)

@@ -11,7 +11,7 @@ const MAX_NS: u64 = 600_000_000_000;
 
 /// A latency histogram in nanoseconds, resolved to a microsecond or a thousandth, whichever is more.
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies(Histogram<u64>);
+pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
     #[expect(clippy::expect_used, reason = "the bounds are constants")]
@@ -23,23 +23,23 @@ impl Default for Latencies {
 impl Latencies {
     /// Records `count` values of `ns`.
     #[inline]
-    pub(crate) fn record(&mut self, ns: u64, count: u64) {
+    pub fn record(&mut self, ns: u64, count: u64) {
         self.0.saturating_record_n(ns, count);
     }
 
     /// Adds another histogram.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         // Same bounds on both sides: this cannot fail.
         let _ = self.0.add(&other.0);
     }
 
     /// Values recorded.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.0.len()
     }
 
     /// Mean, milliseconds; 0 when empty.
-    pub(crate) fn mean_ms(&self) -> f64 {
+    pub fn mean_ms(&self) -> f64 {
         if self.0.is_empty() {
             0.0
         } else {
@@ -48,7 +48,7 @@ impl Latencies {
     }
 
     /// The value at `percentile` (0 to 100), milliseconds; 0 when empty.
-    pub(crate) fn percentile_ms(&self, percentile: f64) -> f64 {
+    pub fn percentile_ms(&self, percentile: f64) -> f64 {
         if self.0.is_empty() {
             0.0
         } else {
@@ -57,7 +57,7 @@ impl Latencies {
     }
 
     /// Largest value, milliseconds; 0 when empty.
-    pub(crate) fn max_ms(&self) -> f64 {
+    pub fn max_ms(&self) -> f64 {
         if self.0.is_empty() {
             0.0
         } else {

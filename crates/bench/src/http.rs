@@ -13,7 +13,10 @@ const REDIRECTS_MAX: u32 = 5;
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
 
 /// `GET base/path`; the body of a 200 answer. Redirects are followed.
-pub(crate) fn get(base: &str, path: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// No whole answer, or another status.
+pub fn get(base: &str, path: &str) -> anyhow::Result<String> {
     let url = at(base, path);
     let answer = agent().get(&url).call();
     let mut answer = answer.with_context(|| format!("no answer from {url}"))?;
@@ -25,7 +28,10 @@ pub(crate) fn get(base: &str, path: &str) -> anyhow::Result<String> {
 }
 
 /// `PUT base/path` with a JSON body; the status.
-pub(crate) fn put(base: &str, path: &str, body: &str) -> anyhow::Result<u16> {
+///
+/// # Errors
+/// No answer.
+pub fn put(base: &str, path: &str, body: &str) -> anyhow::Result<u16> {
     let url = at(base, path);
     let sent = agent()
         .put(&url)

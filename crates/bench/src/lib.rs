@@ -27,6 +27,7 @@ mod metrics;
 mod net;
 mod order;
 mod output;
+mod peers;
 mod perf;
 mod procfs;
 mod progress;
@@ -36,6 +37,36 @@ mod session;
 mod signals;
 mod target;
 mod units;
+
+/// The load program itself, for drivers that bring another protocol: the clocks, the loops of the threads ([`load::publish`],
+/// [`load::receive`]), what they count and what comes of it.
+pub mod load {
+    pub use crate::access::Access;
+    pub use crate::clock::{monotonic_ns, process_cpu_ns, realtime_ns, wall_ns};
+    pub use crate::hgrm::curve;
+    pub use crate::histogram::Latencies;
+    pub use crate::http::{get as http_get, put as http_put};
+    pub use crate::net::Poller;
+    pub use crate::perf::batch::Due;
+    pub use crate::perf::consumer::{ConsumerPlan, ReceivePlan, run as receive_pulsar};
+    pub use crate::perf::link::Link;
+    pub use crate::perf::load_threads::{Counts, LoadThreads, Look, Watch};
+    pub use crate::perf::producer::{ProducerPlan, PublishPlan, run as publish_pulsar};
+    pub use crate::perf::publish::{Heard, LaneStart, OutgoingBatch, Pace, PublishProtocol, publish};
+    pub use crate::perf::receive::{BACKLOG_SOURCE, Count, ReceiveProtocol, Seats, receive};
+    pub use crate::perf::slice::{Control, Event, Side, Slice, Teller};
+    pub use crate::perf::summary::{Row, Summary};
+    pub use crate::procfs::{ProcessSample, sample as sample_process};
+    pub use crate::proto::ack::AckMode;
+    pub use crate::proto::command::SubscriptionType;
+    pub use crate::proto::frame::FrameError;
+    pub use crate::proto::payload::{Bodies, STAMP_BYTES, Stamp, pattern};
+    pub use crate::scenario::machine::{Machine, command_line, is_clean};
+    pub use crate::scenario::page_cache::drop_cache;
+    pub use crate::session::{find_brokers, full_topic, resolve};
+    pub use crate::signals::stop_flag;
+    pub use crate::units::{parse_bytes, parse_duration, show_bytes};
+}
 
 use std::process::ExitCode;
 
@@ -56,6 +87,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         BenchCommand::Consume(args) => perf::consume(&args, &signals::stop_flag()?),
         BenchCommand::E2e(args) => perf::e2e(&args, &signals::stop_flag()?),
         BenchCommand::Crash(args) => crash::run(&args, &signals::stop_flag()?),
+        BenchCommand::Peers { arguments } => Err(peers::run(&arguments)),
         BenchCommand::Scenario(args) => scenario::run(&args, &signals::stop_flag()?),
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Ready {
 const FINE_NS: u64 = 10_000_000;
 
 /// An epoll set.
-pub(crate) struct Poller {
+pub struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     /// Added to what is watched for.
@@ -45,7 +45,10 @@ pub(crate) struct Poller {
 
 impl Poller {
     /// An empty set, level triggered.
-    pub(crate) fn new() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system has no more of them.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             events: Vec::with_capacity(512),
@@ -160,6 +163,11 @@ pub(crate) fn start_connect(to: SocketAddr, source: Option<IpAddr>, rcvbuf: usiz
 
 /// Takes the frames of one connection; see [`Inbound::receive`].
 pub(crate) trait FrameSink {
+    /// How long the frame is that begins with these bytes, once that is known; the Pulsar protocol's unless said otherwise.
+    fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError> {
+        frame::whole_len(start)
+    }
+
     /// One whole frame. `out` collects the answer.
     fn on_frame(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError>;
 
@@ -243,15 +251,15 @@ impl Inbound {
     ///
     /// # Errors
     /// The peer broke the framing. A lost connection is no error but [`Received::Closed`].
-    pub(crate) fn receive(
+    pub(crate) fn receive<S: FrameSink>(
         &mut self,
         stream: &mut Socket,
         scratch: &mut Scratch,
         read_bytes: usize,
-        sink: &mut impl FrameSink,
+        sink: &mut S,
         out: &mut Vec<u8>,
     ) -> Result<Received, FrameError> {
-        let whole = known_len(&self.carry[..self.kept])?;
+        let whole = known_len::<S>(&self.carry[..self.kept])?;
         let missing = match self.kept {
             0 => 0,
             kept => whole.saturating_sub(kept),
@@ -284,15 +292,15 @@ impl Inbound {
     }
 
     /// Hands on the torn frame, if it is whole now, and what came behind it.
-    fn complete(
+    fn complete<S: FrameSink>(
         &mut self,
         scratch: &mut Scratch,
         mut fresh: &[u8],
-        sink: &mut impl FrameSink,
+        sink: &mut S,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
         while self.kept > 0 {
-            let whole = known_len(&self.carry[..self.kept])?;
+            let whole = known_len::<S>(&self.carry[..self.kept])?;
             if self.kept >= whole {
                 // One that began with bytes from before may hold several.
                 let carry = std::mem::take(&mut self.carry);
@@ -316,11 +324,11 @@ impl Inbound {
         self.cut(scratch, fresh, sink, out)
     }
 
-    fn cut(
+    fn cut<S: FrameSink>(
         &mut self,
         scratch: &mut Scratch,
         mut bytes: &[u8],
-        sink: &mut impl FrameSink,
+        sink: &mut S,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
         if self.skip > 0 {
@@ -331,7 +339,7 @@ impl Inbound {
                 sink.on_rest(out);
             }
         }
-        while let Some(whole) = frame::whole_len(bytes)? {
+        while let Some(whole) = S::whole_len(bytes)? {
             let Some((frame, rest)) = bytes.split_at_checked(whole) else {
                 if sink.on_head(bytes) {
                     self.skip = whole - bytes.len();
@@ -344,7 +352,7 @@ impl Inbound {
         }
         // Thousands of idle connections hold on to no buffer.
         if !bytes.is_empty() {
-            let whole = known_len(bytes)?;
+            let whole = known_len::<S>(bytes)?;
             self.carry = scratch.spare(whole);
             self.carry[..bytes.len()].copy_from_slice(bytes);
             self.kept = bytes.len();
@@ -353,9 +361,9 @@ impl Inbound {
     }
 }
 
-/// How long a frame is that begins with these bytes; until that is known it has the four that say so.
-fn known_len(start: &[u8]) -> Result<usize, FrameError> {
-    Ok(frame::whole_len(start)?.unwrap_or(4))
+/// How long a frame is that begins with these bytes; until that is known, one byte more than these and four at least.
+fn known_len<S: FrameSink>(start: &[u8]) -> Result<usize, FrameError> {
+    Ok(S::whole_len(start)?.unwrap_or((start.len() + 1).max(4)))
 }
 
 fn broken(error: &io::Error) -> Received {

@@ -4,15 +4,15 @@ use std::fs;
 
 /// A reading of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct ProcessSample {
+pub struct ProcessSample {
     /// User and system time since its start, seconds. Resolution is the kernel's tick, 10 ms.
-    pub(crate) cpu_seconds: f64,
+    pub cpu_seconds: f64,
     /// Resident memory, bytes.
-    pub(crate) rss_bytes: u64,
+    pub rss_bytes: u64,
 }
 
 /// Reads `/proc/PID`; `None` when the process is gone.
-pub(crate) fn sample(pid: u32) -> Option<ProcessSample> {
+pub fn sample(pid: u32) -> Option<ProcessSample> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(ProcessSample {

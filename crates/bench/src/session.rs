@@ -218,7 +218,10 @@ pub(crate) fn find_broker(url: &str, topic: &str, access: &Access) -> anyhow::Re
 }
 
 /// The broker of each topic; see [`find_broker`].
-pub(crate) fn find_brokers(url: &str, topics: &[String], access: &Access) -> anyhow::Result<Vec<SocketAddr>> {
+///
+/// # Errors
+/// A broker cannot be reached or refuses.
+pub fn find_brokers(url: &str, topics: &[String], access: &Access) -> anyhow::Result<Vec<SocketAddr>> {
     let first = resolve(url)?;
     let mut session = Session::open(first, access)?;
     let mut brokers = Vec::new();
@@ -236,7 +239,10 @@ pub(crate) fn find_brokers(url: &str, topics: &[String], access: &Access) -> any
 }
 
 /// The address in `pulsar://host:port` or `pulsar+ssl://host:port`; the port may be left out.
-pub(crate) fn resolve(url: &str) -> anyhow::Result<SocketAddr> {
+///
+/// # Errors
+/// It is no such URL, or its host has no address.
+pub fn resolve(url: &str) -> anyhow::Result<SocketAddr> {
     if url.starts_with(TLS_SCHEME) {
         resolve_with(url, TLS_SCHEME, 6651)
     } else {
@@ -271,7 +277,7 @@ fn resolve_with(url: &str, scheme: &str, port: u16) -> anyhow::Result<SocketAddr
 }
 
 /// The full name of a topic given in any of the short forms.
-pub(crate) fn full_topic(topic: &str) -> String {
+pub fn full_topic(topic: &str) -> String {
     if topic.contains("://") {
         topic.to_owned()
     } else if topic.matches('/').count() == 2 {

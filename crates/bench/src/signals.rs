@@ -8,7 +8,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Starts watching for SIGINT and SIGTERM; the flag turns true at the first. From then on everything the tool started is
 /// taken down in order; a second signal ends the process at once.
-pub(crate) fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
+///
+/// # Errors
+/// The system starts no thread or tells of no signals.
+pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&flag);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 /// Parses `10KB`, `1m`, `300` into bytes.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// It is no size.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -23,7 +26,10 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Parses `10`, `1.5s`, `250ms`, `2m` into a duration; a bare number is seconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+///
+/// # Errors
+/// It is no duration.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -44,7 +50,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Bytes for people: `512 B`, `10.0 KiB`, `1.3 GiB`.
-pub(crate) fn show_bytes(bytes: u64) -> String {
+pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

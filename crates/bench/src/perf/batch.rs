@@ -39,16 +39,16 @@ pub(crate) struct Author {
 
 /// When the messages of a batch were due.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Due {
+pub struct Due {
     /// The first one, monotonic nanoseconds.
-    pub(crate) first_ns: u64,
+    pub first_ns: u64,
     /// From one to the next, nanoseconds; 0 when not paced.
-    pub(crate) step_ns: f64,
+    pub step_ns: f64,
 }
 
 impl Due {
     /// When message `index` of the batch was due.
-    pub(crate) fn at(&self, index: u32) -> u64 {
+    pub fn at(&self, index: u32) -> u64 {
         self.first_ns + (f64::from(index) * self.step_ns) as u64
     }
 }

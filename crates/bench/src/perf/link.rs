@@ -1,6 +1,6 @@
 //! One connection of a throughput run, after the handshake, inside an event loop.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context as _, bail};
 
@@ -9,7 +9,8 @@ use crate::net::{FrameSink, Inbound, Outbound, Poller, Received, Scratch, Socket
 use crate::session::Session;
 
 /// A connection and its buffers.
-pub(crate) struct Link {
+#[derive(Debug)]
+pub struct Link {
     stream: Socket,
     inbound: Inbound,
     /// Frames to send.
@@ -25,6 +26,18 @@ impl Link {
     /// Takes over a session's socket and adds it to `poller` under `token`.
     pub(crate) fn new(session: Session, poller: &Poller, token: u64) -> anyhow::Result<Self> {
         let (stream, carry) = session.into_parts();
+        Self::over(stream, carry, poller, token)
+    }
+
+    /// Takes over a connected stream, read up to the end of a frame, and adds it to `poller` under `token`.
+    ///
+    /// # Errors
+    /// The system does not want to watch it.
+    pub fn plain(stream: TcpStream, poller: &Poller, token: u64) -> anyhow::Result<Self> {
+        Self::over(Socket::new(stream, None)?, Vec::new(), poller, token)
+    }
+
+    fn over(stream: Socket, carry: Vec<u8>, poller: &Poller, token: u64) -> anyhow::Result<Self> {
         stream.stream().set_nonblocking(true)?;
         poller.add(&stream, token, false)?;
         Ok(Self {

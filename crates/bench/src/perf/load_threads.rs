@@ -26,11 +26,11 @@ const DRAIN_NS: u64 = 10_000_000_000;
 
 /// Counts of all sides.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts([Slice; 3]);
+pub struct Counts([Slice; 3]);
 
 impl Counts {
     /// The counts of one side.
-    pub(crate) fn of(&self, side: Side) -> &Slice {
+    pub fn of(&self, side: Side) -> &Slice {
         &self.0[side as usize]
     }
 
@@ -39,37 +39,37 @@ impl Counts {
     }
 
     /// Messages received on that side, doubled ones counted once.
-    pub(crate) fn unique(&self, side: Side) -> u64 {
+    pub fn unique(&self, side: Side) -> u64 {
         let slice = self.of(side);
         slice.messages - slice.duplicates
     }
 }
 
 /// How [`LoadThreads::watch`] looks on.
-pub(crate) struct Watch<'a> {
+pub struct Watch<'a> {
     /// For the progress bar.
-    pub(crate) what: &'a str,
+    pub what: &'a str,
     /// For how long at most.
-    pub(crate) length: Duration,
+    pub length: Duration,
     /// How often a line is printed.
-    pub(crate) lines: Option<Duration>,
+    pub lines: Option<Duration>,
     /// Where a row per second goes.
-    pub(crate) rows: Option<&'a mut Vec<Row>>,
+    pub rows: Option<&'a mut Vec<Row>>,
     /// Looks at the broker for each row.
-    pub(crate) look: &'a dyn Fn() -> Look,
+    pub look: &'a dyn Fn() -> Look,
 }
 
 /// What a broker takes at one moment, as far as it was looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
+pub struct Look {
     /// Resident memory, bytes.
-    pub(crate) rss_bytes: Option<u64>,
+    pub rss_bytes: Option<u64>,
     /// What its directories take of their devices, bytes.
-    pub(crate) disk_bytes: Option<u64>,
+    pub disk_bytes: Option<u64>,
 }
 
 /// Load threads under way.
-pub(crate) struct LoadThreads<'a> {
+pub struct LoadThreads<'a> {
     stop: &'a AtomicBool,
     control: Arc<Control>,
     sender: SyncSender<Event>,
@@ -84,7 +84,7 @@ pub(crate) struct LoadThreads<'a> {
     /// What a person sees meanwhile.
     pub(crate) progress: Progress,
     /// Messages sent and receipted by each producer; complete after [`LoadThreads::end_publishing`].
-    pub(crate) sent: BTreeMap<u32, u64>,
+    pub sent: BTreeMap<u32, u64>,
     all: Counts,
     parts: Vec<Counts>,
     /// Since the running row began.
@@ -95,7 +95,7 @@ pub(crate) struct LoadThreads<'a> {
 
 impl<'a> LoadThreads<'a> {
     /// No threads so far. `fanout` is how often each message should be received by [`Side::Receive`].
-    pub(crate) fn new(stop: &'a AtomicBool, fanout: f64) -> Self {
+    pub fn new(stop: &'a AtomicBool, fanout: f64) -> Self {
         let (sender, events) = sync_channel(1024);
         Self {
             stop,
@@ -117,25 +117,29 @@ impl<'a> LoadThreads<'a> {
     }
 
     /// Starts a publishing thread.
-    pub(crate) fn publish(&mut self, plan: PublishPlan) -> anyhow::Result<()> {
-        self.publishing += 1;
+    pub fn publish(&mut self, plan: PublishPlan) -> anyhow::Result<()> {
         self.spawn(Side::Publish, move |control, teller| {
             producer::run(&plan, control, teller)
         })
     }
 
     /// Starts a receiving thread.
-    pub(crate) fn receive(&mut self, side: Side, plan: ReceivePlan) -> anyhow::Result<()> {
+    pub fn receive(&mut self, side: Side, plan: ReceivePlan) -> anyhow::Result<()> {
         self.spawn(side, move |control, teller| consumer::run(&plan, control, teller))
     }
 
-    fn spawn(
+    /// Starts a thread of that side that does `work`, which says [`Event::Ready`] and reports through what it is given.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn spawn(
         &mut self,
         side: Side,
         work: impl FnOnce(&Control, Teller) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<()> {
         let (control, sender) = (Arc::clone(&self.control), self.sender.clone());
         self.present[side as usize] = true;
+        self.publishing += usize::from(side == Side::Publish);
         self.starting += 1;
         let thread = std::thread::Builder::new()
             .name(format!("load-{}", self.threads.len()))
@@ -151,7 +155,7 @@ impl<'a> LoadThreads<'a> {
     }
 
     /// Waits until all threads started so far are connected.
-    pub(crate) fn await_ready(&mut self) -> anyhow::Result<()> {
+    pub fn await_ready(&mut self) -> anyhow::Result<()> {
         let deadline = clock::monotonic_ns() + SETUP_NS;
         while self.starting > 0 {
             self.look_for_stop()?;
@@ -198,38 +202,34 @@ impl<'a> LoadThreads<'a> {
     }
 
     /// Begins the load.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         self.control.start(clock::monotonic_ns());
     }
 
     /// Begins the next part of the run; the first is part 0.
-    pub(crate) fn next_part(&mut self) {
+    pub fn next_part(&mut self) {
         self.parts.push(Counts::default());
         self.control.next_part();
         (self.row, self.interval) = Default::default();
     }
 
     /// Lets the readers of the backlog begin.
-    pub(crate) fn open_backlog(&self) {
+    pub fn open_backlog(&self) {
         self.control.open_backlog();
     }
 
     /// Everything counted so far.
-    pub(crate) fn all(&self) -> &Counts {
+    pub fn all(&self) -> &Counts {
         &self.all
     }
 
     /// What belongs to one part; complete after [`LoadThreads::finish`].
-    pub(crate) fn part(&self, number: usize) -> Counts {
+    pub fn part(&self, number: usize) -> Counts {
         self.parts.get(number).cloned().unwrap_or_default()
     }
 
     /// Looks on until the time is over or `done`; the seconds it took.
-    pub(crate) fn watch(
-        &mut self,
-        mut watch: Watch<'_>,
-        done: impl Fn(&Self) -> bool,
-    ) -> anyhow::Result<f64> {
+    pub fn watch(&mut self, mut watch: Watch<'_>, done: impl Fn(&Self) -> bool) -> anyhow::Result<f64> {
         let from_ns = clock::monotonic_ns();
         let end_ns = from_ns + watch.length.as_nanos() as u64;
         let (mut row_ns, mut line_ns) = (from_ns, from_ns);
@@ -300,13 +300,13 @@ impl<'a> LoadThreads<'a> {
     }
 
     /// Stops the producers, unless they stop by themselves, and waits for their receipts.
-    pub(crate) fn end_publishing(&mut self) -> anyhow::Result<()> {
+    pub fn end_publishing(&mut self) -> anyhow::Result<()> {
         self.control.stop(Side::Publish);
         self.await_publishers("waiting for receipts", 0)
     }
 
     /// Waits until the producers have sent all they were told to; `total` messages is the whole.
-    pub(crate) fn await_publishers(&mut self, what: &str, total: u64) -> anyhow::Result<()> {
+    pub fn await_publishers(&mut self, what: &str, total: u64) -> anyhow::Result<()> {
         while self.publishing > 0 {
             self.look_for_stop()?;
             self.hear()?;
@@ -319,7 +319,7 @@ impl<'a> LoadThreads<'a> {
     }
 
     /// Lets the consumers of `side` take what is left of `expected` messages; gives up when nothing comes for long.
-    pub(crate) fn drain(&mut self, side: Side, expected: u64) -> anyhow::Result<()> {
+    pub fn drain(&mut self, side: Side, expected: u64) -> anyhow::Result<()> {
         let (mut seen, mut moved_ns) = (0, clock::monotonic_ns());
         while self.all.unique(side) < expected && clock::monotonic_ns() - moved_ns < DRAIN_NS {
             self.look_for_stop()?;
@@ -334,7 +334,7 @@ impl<'a> LoadThreads<'a> {
     }
 
     /// Ends all threads and takes their last counts.
-    pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
+    pub fn finish(&mut self) -> anyhow::Result<()> {
         self.control.stop(Side::Publish);
         self.control.stop(Side::Receive);
         while !self.threads.iter().all(JoinHandle::is_finished) {

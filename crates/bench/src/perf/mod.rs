@@ -1,6 +1,6 @@
 //! `pharos bench produce`, `consume` and `e2e`: throughput and latency of ordinary topics.
 //!
-//! Load threads ([`producer`], [`consumer`]) count and tell once a second; the parent ([`load_threads`]) prints, adds up and decides
+//! Load threads ([`publish`], [`receive`]; in the Pulsar protocol [`producer`], [`consumer`]) count and tell once a second; the parent ([`load_threads`]) prints, adds up and decides
 //! when to stop. Latency is taken from when a message was due ([`pacing`]), so a stalled broker cannot hide its stall.
 //! `pharos bench scenario` uses the same threads and sums.
 
@@ -12,6 +12,8 @@ pub(crate) mod load_threads;
 mod order;
 mod pacing;
 pub(crate) mod producer;
+pub(crate) mod publish;
+pub(crate) mod receive;
 pub(crate) mod slice;
 pub(crate) mod summary;
 mod workload;

@@ -11,7 +11,7 @@ const MISSING_MAX: usize = 1 << 20;
 
 /// What one consumer expects next of each producer.
 #[derive(Debug, Default)]
-pub(super) struct OrderOf {
+pub(crate) struct OrderOf {
     expected: Vec<(u32, u64)>,
     /// Skipped so far: source and sequence.
     missing: BTreeSet<(u32, u64)>,

@@ -15,7 +15,7 @@ const SHORT_SLICE_NS: u64 = 100_000_000;
 
 /// Which side of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     /// Publishing.
     Publish,
     /// Receiving as it comes.
@@ -29,37 +29,37 @@ pub(crate) const SIDES: [Side; 3] = [Side::Publish, Side::Receive, Side::Backlog
 
 /// Counts since the thread told last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slice {
+pub struct Slice {
     /// Messages with a receipt, or received.
-    pub(crate) messages: u64,
+    pub messages: u64,
     /// Their payload bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Sends the broker refused.
-    pub(crate) errors: u64,
+    pub errors: u64,
     /// Messages that came after a later one of the same producer.
-    pub(crate) out_of_order: u64,
+    pub out_of_order: u64,
     /// Messages that came again.
-    pub(crate) duplicates: u64,
+    pub duplicates: u64,
     /// Messages whose bytes are not what was sent.
-    pub(crate) damaged: u64,
+    pub damaged: u64,
     /// Messages that were skipped: a later one of the same producer came, and they have not followed so far. Less than zero
     /// where they followed in a later slice.
-    pub(crate) gaps: i64,
+    pub gaps: i64,
     /// Of the messages, those of the backlog.
-    pub(crate) backlog_messages: u64,
+    pub backlog_messages: u64,
     /// Their payload bytes.
-    pub(crate) backlog_bytes: u64,
+    pub backlog_bytes: u64,
     /// When the last of them came, wall clock, nanoseconds.
-    pub(crate) backlog_at_ns: u64,
+    pub backlog_at_ns: u64,
     /// From the due time to the receipt, or to the consumer.
-    pub(crate) latencies: Latencies,
+    pub latencies: Latencies,
     /// How late the load thread itself was for what was due: a part of `latencies` that is not the broker's.
-    pub(crate) late: Option<Box<Latencies>>,
+    pub late: Option<Box<Latencies>>,
 }
 
 impl Slice {
     /// Adds another slice.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.errors += other.errors;
@@ -77,7 +77,7 @@ impl Slice {
     }
 
     /// Back to zero, keeping the memory.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         let mut latencies = std::mem::take(&mut self.latencies);
         latencies.clear();
         *self = Self {
@@ -89,7 +89,7 @@ impl Slice {
 
 /// From a load thread to the parent.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// Connected; all producers or consumers exist.
     Ready,
     /// Counts of one part of the run.
@@ -102,7 +102,7 @@ pub(crate) enum Event {
 
 /// From the parent to its load threads.
 #[derive(Debug, Default)]
-pub(crate) struct Control {
+pub struct Control {
     /// When the load begins, monotonic nanoseconds; 0 while that is not known.
     start_ns: AtomicU64,
     /// The part of the run that is under way.
@@ -119,38 +119,38 @@ pub(crate) struct Control {
 
 impl Control {
     /// Begins the load now.
-    pub(crate) fn start(&self, at_ns: u64) {
+    pub fn start(&self, at_ns: u64) {
         self.start_ns.store(at_ns, Ordering::Release);
     }
 
     /// When the load began, if it has.
-    pub(crate) fn started(&self) -> Option<u64> {
+    pub fn started(&self) -> Option<u64> {
         let at = self.start_ns.load(Ordering::Acquire);
         (at != 0).then_some(at)
     }
 
     /// Begins the next part.
-    pub(crate) fn next_part(&self) {
+    pub fn next_part(&self) {
         self.part.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The number of the running part.
-    pub(crate) fn part(&self) -> u64 {
+    pub fn part(&self) -> u64 {
         self.part.load(Ordering::Acquire)
     }
 
     /// Lets the readers of the backlog begin.
-    pub(crate) fn open_backlog(&self) {
+    pub fn open_backlog(&self) {
         self.backlog_open.store(true, Ordering::Release);
     }
 
     /// Whether consumers of that side may ask for messages.
-    pub(crate) fn may_receive(&self, side: Side) -> bool {
+    pub fn may_receive(&self, side: Side) -> bool {
         side != Side::Backlog || self.backlog_open.load(Ordering::Acquire)
     }
 
     /// Ends the publishers, or all consumers.
-    pub(crate) fn stop(&self, side: Side) {
+    pub fn stop(&self, side: Side) {
         match side {
             Side::Publish => self.publish_stop.store(true, Ordering::Release),
             Side::Receive | Side::Backlog => self.receive_stop.store(true, Ordering::Release),
@@ -158,7 +158,7 @@ impl Control {
     }
 
     /// Whether that side should end.
-    pub(crate) fn stopped(&self, side: Side) -> bool {
+    pub fn stopped(&self, side: Side) -> bool {
         match side {
             Side::Publish => self.publish_stop.load(Ordering::Acquire),
             Side::Receive | Side::Backlog => self.receive_stop.load(Ordering::Acquire),
@@ -166,29 +166,29 @@ impl Control {
     }
 
     /// Ends everything at once.
-    pub(crate) fn abort(&self) {
+    pub fn abort(&self) {
         self.abort.store(true, Ordering::Release);
     }
 
     /// Whether everything should end at once.
-    pub(crate) fn aborted(&self) -> bool {
+    pub fn aborted(&self) -> bool {
         self.abort.load(Ordering::Acquire)
     }
 }
 
 /// A thread's running slice and its line to the parent.
-pub(crate) struct Teller {
+pub struct Teller {
     side: Side,
     part: u64,
     events: SyncSender<Event>,
     /// The running slice.
-    pub(crate) slice: Slice,
+    pub slice: Slice,
     told_ns: u64,
 }
 
 impl Teller {
     /// For one thread.
-    pub(crate) fn new(side: Side, events: SyncSender<Event>, now_ns: u64) -> Self {
+    pub fn new(side: Side, events: SyncSender<Event>, now_ns: u64) -> Self {
         Self {
             side,
             part: 0,
@@ -199,12 +199,12 @@ impl Teller {
     }
 
     /// Which side the thread is on.
-    pub(crate) fn side(&self) -> Side {
+    pub fn side(&self) -> Side {
         self.side
     }
 
     /// Tells if it is time, or if a new part has begun.
-    pub(crate) fn tick(&mut self, now_ns: u64, control: &Control) {
+    pub fn tick(&mut self, now_ns: u64, control: &Control) {
         let every = if self.side == Side::Backlog {
             SHORT_SLICE_NS
         } else {
@@ -219,7 +219,7 @@ impl Teller {
     }
 
     /// Tells now.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         // The parent is gone only when it has given up on the run.
         let slice = Box::new(self.slice.clone());
         let _ = self.events.send(Event::Slice(self.side, self.part, slice));
@@ -227,7 +227,7 @@ impl Teller {
     }
 
     /// Says something else.
-    pub(crate) fn say(&self, event: Event) {
+    pub fn say(&self, event: Event) {
         let _ = self.events.send(event);
     }
 }

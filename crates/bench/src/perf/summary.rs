@@ -11,59 +11,59 @@ use super::slice::{Side, Slice};
 
 /// One interval of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Row {
+pub struct Row {
     /// End of the interval since the measured part began, seconds.
-    pub(crate) at_seconds: f64,
+    pub at_seconds: f64,
     /// Its length, seconds.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Published in it.
-    pub(crate) publish: Slice,
+    pub publish: Slice,
     /// Received in it.
-    pub(crate) receive: Slice,
+    pub receive: Slice,
     /// Read of what was stored before, in it.
-    pub(crate) backlog_read: Slice,
+    pub backlog_read: Slice,
     /// Published but not yet received by all subscriptions, at its end.
-    pub(crate) backlog: u64,
+    pub backlog: u64,
     /// Broker memory at its end, bytes, where that was looked at.
-    pub(crate) rss_bytes: Option<u64>,
+    pub rss_bytes: Option<u64>,
     /// What the broker's directories took at its end, bytes, where that was looked at.
-    pub(crate) disk_bytes: Option<u64>,
+    pub disk_bytes: Option<u64>,
 }
 
 /// A whole run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// What was run, for the heading.
-    pub(crate) title: String,
+    pub title: String,
     /// Facts of the workload, for the JSON.
-    pub(crate) workload: Map<String, Value>,
+    pub workload: Map<String, Value>,
     /// One per second.
-    pub(crate) rows: Vec<Row>,
+    pub rows: Vec<Row>,
     /// Sum over the measured part.
-    pub(crate) publish: Slice,
+    pub publish: Slice,
     /// Sum over the measured part.
-    pub(crate) receive: Slice,
+    pub receive: Slice,
     /// Sum over the measured part.
-    pub(crate) backlog_read: Slice,
+    pub backlog_read: Slice,
     /// Length of the measured part, seconds.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Messages receipted but never received, warm-up included.
-    pub(crate) lost: u64,
+    pub lost: u64,
     /// Out of order or doubled, warm-up included.
-    pub(crate) out_of_order: u64,
+    pub out_of_order: u64,
     /// Not as they were sent, warm-up included.
-    pub(crate) damaged: u64,
+    pub damaged: u64,
     /// Broker CPU over the measured part, seconds.
-    pub(crate) broker_cpu_seconds: Option<f64>,
+    pub broker_cpu_seconds: Option<f64>,
     /// Broker memory at the end, bytes.
-    pub(crate) broker_rss_bytes: Option<u64>,
+    pub broker_rss_bytes: Option<u64>,
     /// CPU of this process over the measured part, seconds.
-    pub(crate) client_cpu_seconds: f64,
+    pub client_cpu_seconds: f64,
 }
 
 impl Row {
     /// The counts of one side.
-    pub(crate) fn side(&self, side: Side) -> &Slice {
+    pub fn side(&self, side: Side) -> &Slice {
         match side {
             Side::Publish => &self.publish,
             Side::Receive => &self.receive,
@@ -108,14 +108,14 @@ const PERCENTILES: [(&str, f64); 6] = [
 
 impl Summary {
     /// Takes the sums of the measured part.
-    pub(crate) fn take_counts(&mut self, counts: &Counts) {
+    pub fn take_counts(&mut self, counts: &Counts) {
         self.publish = counts.of(Side::Publish).clone();
         self.receive = counts.of(Side::Receive).clone();
         self.backlog_read = counts.of(Side::Backlog).clone();
     }
 
     /// Takes what the broker and this process used between two samples: the broker's, and CPU nanoseconds of this process.
-    pub(crate) fn take_samples(
+    pub fn take_samples(
         &mut self,
         before: (Option<ProcessSample>, u64),
         after: (Option<ProcessSample>, u64),

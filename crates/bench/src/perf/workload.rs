@@ -191,6 +191,7 @@ fn receivers(load: &LoadArgs, args: &ReceiveArgs, topics: &[(String, SocketAddr)
             ack: args.ack,
             receiver_queue: args.receiver_queue.max(1),
             earliest: args.earliest,
+            broadcast: false,
         };
         (load.threads as usize).min(consumers.len()).max(1)
     ];

@@ -9,7 +9,7 @@ use super::message::Delivery;
 /// How consumers acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum AckMode {
+pub enum AckMode {
     /// One `ACK` naming each message.
     Individual,
     /// One `ACK` per message, meaning "and everything before".

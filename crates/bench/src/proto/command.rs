@@ -40,7 +40,7 @@ pub(crate) fn broadcast_properties() -> Vec<KeyValue> {
 /// Subscription types as people write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SubscriptionType {
+pub enum SubscriptionType {
     /// One consumer only (any number on a broadcast subscription).
     Exclusive,
     /// Messages are dealt out among consumers.

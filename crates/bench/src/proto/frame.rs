@@ -8,7 +8,7 @@ pub(crate) const MAX_FRAME: usize = 64 << 20;
 
 /// A peer broke the framing; the connection cannot be used any more.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum FrameError {
+pub enum FrameError {
     /// `totalSize` is above [`MAX_FRAME`] or too small to hold a command.
     #[error("frame of {0} bytes is outside the protocol's limits")]
     Size(usize),

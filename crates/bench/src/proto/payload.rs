@@ -5,25 +5,25 @@
 //! `sent at` is read from is the benchmark's own choice; publisher and consumers must agree.
 
 /// Bytes of the stamp; no benchmark message is smaller.
-pub(crate) const STAMP_BYTES: usize = 28;
+pub const STAMP_BYTES: usize = 28;
 
 const MAGIC: [u8; 8] = *b"PHAROSB1";
 
 /// What a benchmark message says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     /// Number of the message within its source, from 0.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// When it was, or should have been, sent; nanoseconds.
-    pub(crate) sent_ns: u64,
+    pub sent_ns: u64,
     /// Which producer made it.
-    pub(crate) source: u32,
+    pub source: u32,
 }
 
 impl Stamp {
     /// Reads the stamp; `None` if the payload is not a benchmark's.
     #[inline]
-    pub(crate) fn read(payload: &[u8]) -> Option<Self> {
+    pub fn read(payload: &[u8]) -> Option<Self> {
         let head = payload.first_chunk::<STAMP_BYTES>()?;
         if head[..8] != MAGIC {
             return None;
@@ -54,7 +54,7 @@ const TEXT_BYTES: usize = 16 << 10;
 
 /// The bodies of all messages; they differ from one message to the next.
 #[derive(Debug)]
-pub(crate) struct Bodies {
+pub struct Bodies {
     text: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ impl Bodies {
 
     /// Writes the stamp and the body that belongs to it over `payload`, which must hold [`STAMP_BYTES`].
     #[inline]
-    pub(crate) fn write(&self, stamp: &Stamp, payload: &mut [u8]) {
+    pub fn write(&self, stamp: &Stamp, payload: &mut [u8]) {
         stamp.write(payload);
         let mut rest = payload.get_mut(STAMP_BYTES..).unwrap_or_default();
         for piece in self.pieces(stamp, rest.len()) {
@@ -101,7 +101,7 @@ impl Bodies {
 
     /// Whether `payload`, from which `stamp` was read, has the body that belongs to it.
     #[inline]
-    pub(crate) fn is_right(&self, stamp: &Stamp, payload: &[u8]) -> bool {
+    pub fn is_right(&self, stamp: &Stamp, payload: &[u8]) -> bool {
         let mut rest = payload.get(STAMP_BYTES..).unwrap_or_default();
         for piece in self.pieces(stamp, rest.len()) {
             let (now, later) = rest.split_at(piece.len());
@@ -115,7 +115,7 @@ impl Bodies {
 }
 
 /// A payload of `bytes` (at least [`STAMP_BYTES`]) filled with a pattern that does not compress to nothing.
-pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+pub fn pattern(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..bytes.max(STAMP_BYTES))
         .map(|_| {

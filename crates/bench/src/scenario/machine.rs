@@ -7,28 +7,28 @@ use serde::Serialize;
 
 /// Where and with what the figures were made.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Machine {
+pub struct Machine {
     /// Processor as the kernel names it.
-    pub(super) cpu: String,
+    pub cpu: String,
     /// Processors usable by this process.
-    pub(super) cores: usize,
+    pub cores: usize,
     /// Main memory, bytes.
-    pub(super) memory_bytes: u64,
+    pub memory_bytes: u64,
     /// Kernel release.
-    pub(super) kernel: String,
+    pub kernel: String,
     /// File system and device of the data directory.
-    pub(super) storage: String,
+    pub storage: String,
     /// Runnable processes per core when the run began (the one-minute load average).
-    pub(super) load_average: String,
+    pub load_average: String,
     /// Version of this program.
-    pub(super) version: &'static str,
+    pub version: &'static str,
     /// Commit that this program was built from, with `+` when its sources differed; none outside a checkout.
-    pub(super) commit: Option<&'static str>,
+    pub commit: Option<&'static str>,
 }
 
 impl Machine {
     /// Looks around. `data` is where the broker keeps its data.
-    pub(super) fn look(data: &Path) -> Self {
+    pub fn look(data: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpu = field(&read("/proc/cpuinfo"), "model name");
         let memory = field(&read("/proc/meminfo"), "MemTotal");
@@ -50,7 +50,7 @@ impl Machine {
     }
 
     /// One line.
-    pub(super) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         format!(
             "{} cores ({}), {:.0} GiB, Linux {}, data on {}, load average before {}",
             self.cores,
@@ -92,12 +92,12 @@ fn storage(mounts: &str, path: &Path) -> String {
 }
 
 /// Whether this program was built from a commit and nothing else.
-pub(super) fn is_clean() -> bool {
+pub fn is_clean() -> bool {
     option_env!("PHAROS_COMMIT").is_some_and(|commit| !commit.ends_with('+'))
 }
 
 /// This process's command line as one would type it, with the program called `pharos`.
-pub(super) fn command_line() -> String {
+pub fn command_line() -> String {
     let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@".contains(c);
         if !word.is_empty() && word.chars().all(plain) {

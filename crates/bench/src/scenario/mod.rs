@@ -7,10 +7,10 @@
 mod expect;
 mod file;
 mod load;
-mod machine;
+pub(crate) mod machine;
 mod metric;
 mod outcome;
-mod page_cache;
+pub(crate) mod page_cache;
 mod plan;
 mod prepare;
 mod probe;

@@ -11,7 +11,7 @@ use crate::units::show_bytes;
 ///
 /// Pages that are not written yet cannot be dropped, so each file is synced first. Needs no privilege. With a broker that
 /// is not the run's own there are no directories to go through: the whole cache is then dropped if the system lets us.
-pub(super) fn drop_cache(dirs: &[PathBuf]) -> String {
+pub fn drop_cache(dirs: &[PathBuf]) -> String {
     if dirs.is_empty() {
         return match std::fs::write("/proc/sys/vm/drop_caches", "1") {
             Ok(()) => "page cache of the whole machine dropped".to_owned(),

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::access::Access;
-use crate::perf::consumer::{BACKLOG_SOURCE, ConsumerPlan, ReceivePlan};
+use crate::perf::consumer::{ConsumerPlan, ReceivePlan};
 use crate::perf::producer::{ProducerPlan, PublishPlan};
+use crate::perf::receive::BACKLOG_SOURCE;
 
 use super::load::Load;
 
@@ -193,6 +194,7 @@ fn receive_plans(
             // A hot reader comes before the first message it must see; what was stored before is not for it.
             earliest: name == COLD,
             from_first: true,
+            broadcast: false,
         })
         .collect()
 }

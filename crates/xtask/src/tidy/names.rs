@@ -11,7 +11,7 @@ use crate::source::SourceFile;
 const SAME_NAME_MAX: usize = 2;
 
 /// Load programs, simulations and tools: their names meet no other crate's.
-const TOOLS: [&str; 3] = ["bench", "sim", "xtask"];
+const TOOLS: [&str; 4] = ["bench", "bench-peers", "sim", "xtask"];
 
 /// Every crate has its own, and all mean the same.
 const ONE_MEANING: [&str; 1] = ["Options"];

@@ -1,0 +1,191 @@
+//! Workload files: which cases, against which contestants, with which load.
+//!
+//! ```toml
+//! title = "One line"
+//! about = "What is asked, and whose figure it repeats"
+//! contestants = ["pharos", "pulsar", "kafka", "nats"]
+//!
+//! [load]                      # for all cases
+//! size = 1024
+//!
+//! [quick]                     # with --quick, over what stands above
+//! duration_s = 8
+//!
+//! [[case]]
+//! name = "1 partition"
+//! figures = ["publish_msg_s", "publish_p99_ms"]
+//! partitions = 1
+//! quick = { partitions = 1 }  # with --quick, for this case
+//! ```
+//!
+//! The keys are those of [`Load`]; unknown ones are errors. A case with `quick = false` is left out of the quick form.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::figure::{self, Figure};
+use crate::peer::Contestant;
+use crate::spec::Load;
+
+/// One case of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// Its name.
+    pub(crate) name: String,
+    /// In the order in which they run.
+    pub(crate) contestants: Vec<Contestant>,
+    /// What is compared, the most telling first.
+    pub(crate) figures: Vec<&'static Figure>,
+    /// The load.
+    pub(crate) load: Load,
+}
+
+/// A workload file.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// The file's name without its ending.
+    pub(crate) name: String,
+    /// One line.
+    pub(crate) title: String,
+    /// What is asked, and whose figure it repeats.
+    pub(crate) about: String,
+    /// In the order in which they run.
+    pub(crate) cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    title: String,
+    about: String,
+    contestants: Vec<String>,
+    #[serde(default)]
+    load: Table,
+    #[serde(default)]
+    quick: Table,
+    #[serde(rename = "case")]
+    cases: Vec<Table>,
+}
+
+impl Workload {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or says what is not known here.
+    pub(crate) fn read(path: &Path, quick: bool) -> anyhow::Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&name, &text, quick).with_context(|| format!("in {}", path.display()))
+    }
+
+    fn parse(name: &str, text: &str, quick: bool) -> anyhow::Result<Self> {
+        let raw: Raw = toml::from_str(text)?;
+        let mut cases = Vec::new();
+        for case in &raw.cases {
+            cases.extend(raw.case(case.clone(), quick)?);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            title: raw.title,
+            about: raw.about.trim().to_owned(),
+            cases,
+        })
+    }
+}
+
+impl Raw {
+    /// A case; none when it is left out of the quick form.
+    fn case(&self, mut own: Table, quick: bool) -> anyhow::Result<Option<Case>> {
+        let name = match own.remove("name") {
+            Some(Value::String(name)) => name,
+            _ => anyhow::bail!("a [[case]] has no name"),
+        };
+        let mut own_quick = match own.remove("quick") {
+            Some(Value::Table(table)) => table,
+            Some(Value::Boolean(false)) if quick => return Ok(None),
+            Some(Value::Boolean(_)) | None => Table::new(),
+            Some(_) => anyhow::bail!("case {name}: `quick` is neither a table nor false"),
+        };
+        let listed = own.remove("contestants");
+        let listed_quick = own_quick.remove("contestants").filter(|_| quick);
+        let contestants = match listed_quick.or(listed) {
+            Some(value) => value.try_into().with_context(|| format!("case {name}"))?,
+            None => self.contestants.clone(),
+        };
+        let figures: Vec<String> = match own.remove("figures") {
+            Some(value) => value.try_into().with_context(|| format!("case {name}"))?,
+            None => anyhow::bail!("case {name} compares no figures"),
+        };
+        ensure!(!figures.is_empty(), "case {name} compares no figures");
+        let mut keys = self.load.clone();
+        keys.extend(own);
+        if quick {
+            keys.extend(self.quick.clone());
+            keys.extend(own_quick);
+        }
+        let load: Load = Value::Table(keys)
+            .try_into()
+            .with_context(|| format!("case {name}"))?;
+        load.check().with_context(|| format!("case {name}"))?;
+        let contestants = contestants.iter().map(|word: &String| Contestant::parse(word));
+        let figures = figures.iter().map(|name| figure::find(name));
+        Ok(Some(Case {
+            contestants: contestants.collect::<anyhow::Result<_>>()?,
+            figures: figures.collect::<anyhow::Result<_>>()?,
+            load,
+            name,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "title = 't'\nabout = 'a'\ncontestants = ['pharos', 'kafka']\n[load]\nsize = 300\nduration_s = 60\n\
+                        [quick]\nduration_s = 2\n[[case]]\nname = 'one'\nfigures = ['publish_msg_s']\n\
+                        quick = { topics = 3, contestants = ['kafka'] }\n[[case]]\nname = 'two'\ncontestants = ['nats']\nsize = 100\n\
+                        figures = ['e2e_p99_ms']\nquick = false\n";
+
+    #[test]
+    fn a_case_has_its_own_keys_over_those_of_the_file() {
+        let file = Workload::parse("x", FILE, false).expect("reads");
+        let loads: Vec<_> = file
+            .cases
+            .iter()
+            .map(|case| (case.load.size, case.load.topics))
+            .collect();
+        assert_eq!(loads, [(300, 1), (100, 1)]);
+        let contestants: Vec<_> = file.cases.iter().map(|case| case.contestants.len()).collect();
+        assert_eq!(contestants, [2, 1]);
+        assert!(file.cases.iter().all(|case| case.load.duration_s == 60.0));
+    }
+
+    #[test]
+    fn the_quick_form_is_shorter() {
+        let file = Workload::parse("x", FILE, true).expect("reads");
+        assert_eq!(file.cases.len(), 1);
+        let load = &file.cases[0].load;
+        assert_eq!((load.duration_s, load.topics, load.size), (2.0, 3, 300));
+        assert_eq!(file.cases[0].contestants.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for (right, wrong) in [
+            ("size = 300", "sise = 300"),
+            ("size = 300", "size = 3"),
+            ("'kafka'", "'carrier pigeon'"),
+            ("'publish_msg_s'", "'happiness'"),
+            ("size = 100", "topics = 0"),
+            ("name = 'one'", "nome = 'one'"),
+        ] {
+            let text = FILE.replacen(right, wrong, 1);
+            assert!(Workload::parse("x", &text, false).is_err(), "{wrong}");
+        }
+    }
+}

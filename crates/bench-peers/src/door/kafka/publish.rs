@@ -1,0 +1,201 @@
+//! Publishing to Kafka: `acks=all`, batches of several partitions in one request, requests pipelined.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+
+use pharos_bench::load::{
+    Bodies, Control, FrameError, Heard, LaneStart, Link, OutgoingBatch, Poller, PublishProtocol, Teller,
+    publish,
+};
+
+use super::{topic_name, wire};
+use crate::share::PublishShare;
+use crate::spec::Load;
+
+/// The Java client's `max.request.size`.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// What a record takes beside its payload, at most; and a batch beside its records.
+const RECORD_OVERHEAD: usize = 16;
+const BATCH_OVERHEAD: usize = 61;
+/// How long the broker may take.
+const TIMEOUT_MS: i32 = 30_000;
+
+/// Runs until stopped; reports through `teller`.
+pub(crate) fn run(
+    address: SocketAddr,
+    load: &Load,
+    share: &PublishShare,
+    control: &Control,
+    teller: Teller,
+) -> anyhow::Result<()> {
+    let poller = Poller::new()?;
+    let mut links = Vec::new();
+    for number in 0..load.connections {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        links.push(Link::plain(stream, &poller, u64::from(number))?);
+    }
+    let lanes: Vec<LaneStart> = share
+        .lanes
+        .iter()
+        .enumerate()
+        .map(|(number, lane)| LaneStart {
+            link: number % links.len(),
+            source: lane.source,
+            offset_ns: lane.offset_ns,
+        })
+        .collect();
+    let size = share.pace.size;
+    let fitting = load.batch_bytes.saturating_sub(BATCH_OVERHEAD) / (size + RECORD_OVERHEAD);
+    let protocol = KafkaPublish {
+        lanes: share
+            .lanes
+            .iter()
+            .map(|lane| Target {
+                topic: lane.slot.topic,
+                partition: lane.slot.partition as i32,
+                request: 0,
+            })
+            .collect(),
+        links: links.iter().map(|_| Requests::default()).collect(),
+        capacity: load
+            .batch_messages
+            .min(u32::try_from(fitting).unwrap_or(u32::MAX))
+            .max(1),
+        size,
+        bodies: Bodies::default(),
+        requests: 0,
+    };
+    publish(protocol, (poller, links), &lanes, &share.pace, control, teller)
+}
+
+/// Where a producer publishes.
+struct Target {
+    topic: u32,
+    partition: i32,
+    /// The last request that it has a batch in; a request holds one of each partition.
+    request: u64,
+}
+
+/// The requests of a connection.
+#[derive(Default)]
+struct Requests {
+    /// The one that may still grow.
+    open: Option<Open>,
+    /// Sent and not answered, each with its batches: producer and sequence.
+    under_way: VecDeque<Vec<(usize, u64)>>,
+}
+
+struct Open {
+    number: u64,
+    /// Where it begins in the connection's buffer,
+    start: usize,
+    /// and where its number of partitions stands.
+    count_at: usize,
+    topic: u32,
+    batches: Vec<(usize, u64)>,
+}
+
+struct KafkaPublish {
+    lanes: Vec<Target>,
+    links: Vec<Requests>,
+    capacity: u32,
+    size: usize,
+    bodies: Bodies,
+    /// Begun so far, over all connections.
+    requests: u64,
+}
+
+impl Requests {
+    fn seal(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.under_way.push_back(open.batches);
+        }
+    }
+}
+
+fn begin(out: &mut Vec<u8>, number: u64, topic: u32) -> Open {
+    let start = wire::begin(out, wire::PRODUCE, number as i32);
+    wire::i16(out, -1); // no transaction
+    wire::i16(out, -1); // acks=all
+    wire::i32(out, TIMEOUT_MS);
+    wire::i32(out, 1);
+    wire::string(out, &topic_name(topic));
+    let count_at = out.len();
+    wire::i32(out, 0);
+    Open {
+        number,
+        start,
+        count_at,
+        topic,
+        batches: Vec::new(),
+    }
+}
+
+impl PublishProtocol for KafkaPublish {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    fn write(&mut self, link: usize, batch: &OutgoingBatch, out: &mut Vec<u8>) {
+        let (Some(lane), Some(requests)) = (self.lanes.get_mut(batch.lane), self.links.get_mut(link)) else {
+            return;
+        };
+        let fits = requests.open.as_ref().is_some_and(|open| {
+            open.topic == lane.topic
+                && open.number != lane.request
+                && out.len() - open.start < REQUEST_BYTES_MAX
+        });
+        if !fits {
+            requests.seal();
+        }
+        let open = requests.open.get_or_insert_with(|| {
+            self.requests += 1;
+            begin(out, self.requests, lane.topic)
+        });
+        lane.request = open.number;
+        wire::i32(out, lane.partition);
+        let length_at = out.len();
+        wire::i32(out, 0);
+        wire::record_batch(out, batch, self.size, &self.bodies);
+        let length = (out.len() - length_at - 4) as i32;
+        wire::patch(out, length_at, length);
+        open.batches.push((batch.lane, batch.sequence));
+        wire::patch(out, open.count_at, open.batches.len() as i32);
+        wire::end(out, open.start);
+    }
+
+    fn seal(&mut self, link: usize) {
+        if let Some(requests) = self.links.get_mut(link) {
+            requests.seal();
+        }
+    }
+
+    fn whole_len(start: &[u8]) -> Result<Option<usize>, FrameError> {
+        Ok(super::whole_len(start))
+    }
+
+    fn on_frame(&mut self, link: usize, frame: &[u8], heard: &mut Heard<'_>) -> Result<(), FrameError> {
+        let mut answer = wire::Answer(frame);
+        answer.bytes(8)?;
+        for _ in 0..answer.count()? {
+            answer.string()?;
+            for _ in 0..answer.count()? {
+                let (partition, error) = (answer.i32()?, answer.i16()?);
+                answer.bytes(24)?;
+                if error != 0 {
+                    heard.refused(&format!("partition {partition}: error {error}"));
+                    return Ok(());
+                }
+            }
+        }
+        let batches = self
+            .links
+            .get_mut(link)
+            .and_then(|requests| requests.under_way.pop_front());
+        for (lane, sequence) in batches.ok_or(FrameError::Malformed)? {
+            heard.receipt(lane, sequence);
+        }
+        Ok(())
+    }
+}

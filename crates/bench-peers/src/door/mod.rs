@@ -1,0 +1,74 @@
+//! The protocols: what each brings to the load program.
+
+pub(crate) mod kafka;
+pub(crate) mod nats;
+pub(crate) mod pulsar;
+
+use std::net::SocketAddr;
+
+use pharos_bench::load::{Control, Teller};
+use serde::{Deserialize, Serialize};
+
+use crate::share::{PublishShare, ReceiveShare};
+use crate::spec::Load;
+
+/// What a load thread does.
+pub(crate) type Work = Box<dyn FnOnce(&Control, Teller) -> anyhow::Result<()> + Send>;
+
+/// What is spoken, and where.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Door {
+    /// The Pulsar protocol.
+    Pulsar(pulsar::PulsarDoor),
+    /// Kafka's.
+    Kafka(SocketAddr),
+    /// That of NATS.
+    Nats(nats::NatsDoor),
+}
+
+impl Door {
+    /// Makes topics, and the subscriptions that a backlog is kept for.
+    ///
+    /// # Errors
+    /// The peer refuses.
+    pub(crate) fn prepare(&self, load: &Load, kept: Option<&ReceiveShare>) -> anyhow::Result<()> {
+        match self {
+            Self::Pulsar(door) => door.prepare(load, kept),
+            Self::Kafka(address) => kafka::prepare(*address, load),
+            Self::Nats(door) => door.prepare(load),
+        }
+    }
+
+    /// The work of a publishing thread.
+    pub(crate) fn publisher(&self, load: &Load, share: PublishShare) -> Work {
+        let load = load.clone();
+        match self.clone() {
+            Self::Pulsar(door) => {
+                Box::new(move |control, teller| door.publish(&load, &share, control, teller))
+            }
+            Self::Kafka(address) => {
+                Box::new(move |control, teller| kafka::publish::run(address, &load, &share, control, teller))
+            }
+            Self::Nats(door) => {
+                Box::new(move |control, teller| nats::publish::run(&door, &load, &share, control, teller))
+            }
+        }
+    }
+
+    /// The work of a receiving thread.
+    pub(crate) fn receiver(&self, load: &Load, share: ReceiveShare) -> Work {
+        let load = load.clone();
+        match self.clone() {
+            Self::Pulsar(door) => {
+                Box::new(move |control, teller| door.receive(&load, &share, control, teller))
+            }
+            Self::Kafka(address) => {
+                Box::new(move |control, teller| kafka::receive::run(address, &load, &share, control, teller))
+            }
+            Self::Nats(door) => {
+                Box::new(move |control, teller| nats::receive::run(&door, &load, &share, control, teller))
+            }
+        }
+    }
+}

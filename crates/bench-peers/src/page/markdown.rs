@@ -1,0 +1,299 @@
+//! The page of markdown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::figure::Figure;
+use crate::peer::Contestant;
+use crate::spec::{Durability, Kind, Load};
+
+use super::{Attempt, CaseReport, Report, Verdict, WorkloadReport, count, factor, figure};
+
+/// How everything was measured; the same for all cases.
+const HOW: &str = "\
+Contestants run one after the other, each on a fresh directory, alone with the load on the same machine; with several rounds all of
+them run once before any runs again. One load program for all: the same threads, clock, pacing, batches and bodies, with the
+protocol put in. A message's latency counts from when it was **due** by the load's clock, so an *open loop* (a rate) shows every stall;
+in a *closed loop* (no rate) a producer has a fixed number of batches without a receipt, so its latencies are the length of that queue
+and are not comparable with those of an open loop. Bodies differ from message to message; each one received is compared byte for byte
+with what was sent, and its place with the order of its producer, from the first message to the last, warm-up included. A round in
+which a message was lost, doubled, out of order or damaged has no figures in the tables and is named below.
+
+- **Batches** are those of the load for Pharos, Pulsar and Kafka: one send holds up to the given messages or bytes, or what comes in the
+  given time. Kafka's requests hold the batches of all partitions that are due, as its Java client's do. JetStream takes messages one by
+  one, of which up to 4,000 are without an acknowledgement, over all producers. NATS core acknowledges nothing; a PING behind each batch says when
+  the server has seen it, and that is given as its publish latency.
+- **Consumers**: Pharos and Pulsar one exclusive consumer for each subscription and partition, every entry acknowledged individually,
+  10,000 permits; *broadcast* is Pharos's own kind of subscription, on which every consumer gets everything. Kafka: one connection and
+  incremental fetch for each subscription over all of its partitions, the Java client's fetch sizes, no offsets committed. JetStream:
+  durable pull consumers of 1,000 messages, acknowledged every 100 with `all`; with more than 100 subscriptions they are kept in memory
+  and acknowledge nothing.
+- **Durability**: *synced* means that a receipt comes when the message is on the device; *system*, that the operating system has it.
+- **CPU per message** is that of the broker, or of the load, divided by messages in plus messages out.";
+
+impl Report {
+    /// The page.
+    pub(crate) fn to_markdown(&self) -> String {
+        let mut out = String::from("# Beside the others\n\n");
+        let form = if self.quick {
+            "the quick form"
+        } else {
+            "the long form"
+        };
+        let _ = writeln!(
+            out,
+            "Pharos and its peers in one run of {form}, {} of each case. Written by `pharos bench peers`, not by hand.\n",
+            rounds(self.rounds)
+        );
+        let _ = writeln!(out, "- machine: {}", self.machine);
+        for (peer, version) in &self.versions {
+            let _ = writeln!(out, "- {peer}: {version}");
+        }
+        let _ = writeln!(out, "- built from: {}", self.commit);
+        let _ = writeln!(out, "- began: {} (seconds since 1970)", self.began_unix_s);
+        let _ = writeln!(out, "- command: `{}`\n", self.command);
+        self.first_table(&mut out);
+        self.troubles(&mut out);
+        let _ = writeln!(out, "## How it was measured\n\n{HOW}\n");
+        for workload in &self.workloads {
+            workload.section(&mut out);
+        }
+        self.settings(&mut out);
+        out
+    }
+
+    /// Who is better at what.
+    fn first_table(&self, out: &mut String) {
+        out.push_str("## Who is better\n\n");
+        out.push_str(
+            "Against the best peer that is as durable; medians of the rounds. Brackets: it acknowledges nothing that outlives it and is \
+             not compared.\n\n",
+        );
+        let contestants = self.contestants();
+        let _ = write!(out, "| case | figure |");
+        for contestant in &contestants {
+            let _ = write!(out, " {} |", contestant.title);
+        }
+        let columns = contestants.len();
+        let _ = writeln!(out, " better |\n|---|---|{}---|", "---:|".repeat(columns));
+        for (workload, case) in self.cases() {
+            for figure in &case.case.figures {
+                let _ = write!(
+                    out,
+                    "| {}: {} | {} |",
+                    workload.workload.name, case.case.name, figure.words
+                );
+                for contestant in &contestants {
+                    let _ = write!(out, " {} |", case.cell(*contestant, figure));
+                }
+                let _ = writeln!(out, " {} |", verdict(&case.verdict(figure)));
+            }
+        }
+        out.push('\n');
+    }
+
+    /// Those that ran anywhere, in their own order.
+    fn contestants(&self) -> Vec<Contestant> {
+        let mut all: Vec<Contestant> = self
+            .cases()
+            .flat_map(|(_, case)| case.case.contestants.iter().copied())
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// What failed, if something did.
+    fn troubles(&self, out: &mut String) {
+        let mut lines = Vec::new();
+        for (workload, case) in self.cases() {
+            for attempt in &case.attempts {
+                if let Some(trouble) = attempt.trouble() {
+                    lines.push(format!(
+                        "- {}: {}, {}, round {}: {}",
+                        workload.workload.name,
+                        case.case.name,
+                        attempt.contestant.title,
+                        attempt.round,
+                        one_line(&trouble)
+                    ));
+                }
+            }
+        }
+        if !lines.is_empty() {
+            let _ = writeln!(out, "## What failed\n\n{}\n", lines.join("\n"));
+        }
+    }
+
+    /// What every contestant was started with.
+    fn settings(&self, out: &mut String) {
+        out.push_str("## Settings\n\nEach contestant's command and settings file; `DATA` is its directory, `PEERS` where peers are installed, `PORT` one that was free.\n\n");
+        let mut told: BTreeMap<(&str, &str), &Attempt> = BTreeMap::new();
+        for (_, case) in self.cases() {
+            for attempt in case.attempts.iter().filter(|it| !it.command.is_empty()) {
+                let level = durability(case.case.load.durability);
+                told.entry((attempt.contestant.peer.word(), level))
+                    .or_insert(attempt);
+            }
+        }
+        for ((peer, level), attempt) in told {
+            let settings = &attempt.settings;
+            let command = &attempt.command;
+            let _ = writeln!(
+                out,
+                "### {peer}, {level}\n\n```sh\n{command}\n```\n\n```\n{}\n```\n",
+                settings.trim_end()
+            );
+        }
+    }
+}
+
+impl WorkloadReport {
+    /// What was asked, with which load, and every round.
+    fn section(&self, out: &mut String) {
+        let _ = writeln!(
+            out,
+            "## {}: {}\n\n{}\n",
+            self.workload.name, self.workload.title, self.workload.about
+        );
+        for case in &self.cases {
+            let _ = writeln!(out, "### {}\n\n{}\n", case.case.name, load_words(&case.case.load));
+            let _ = writeln!(
+                out,
+                "| contestant | round | published/s | received/s | publish p50, p99, p99.9, max ms | end-to-end p50, p99, p99.9, max ms | \
+                 broker CPU µs | load CPU µs | load late p99 ms | memory MB | attach s | start s |\n|---|---:|---:|---:|---|---|---:|---:|---:|---:|---:|---:|"
+            );
+            for attempt in &case.attempts {
+                let _ = writeln!(out, "{}", attempt.row());
+            }
+            out.push('\n');
+        }
+    }
+}
+
+impl Attempt {
+    fn row(&self) -> String {
+        let head = format!("| {} | {} |", self.contestant.title, self.round);
+        let result = match &self.result {
+            Ok(result) => result,
+            Err(_) => return format!("{head} failed |{}", " |".repeat(9)),
+        };
+        let percentiles = |of: &crate::outcome::Distribution| {
+            let values = [50.0, 99.0, 99.9, 100.0].map(|percentile| figure(of.at(percentile)));
+            values.join(", ")
+        };
+        let memory = result.rss_mb.or(result.idle_rss_mb);
+        format!(
+            "{head} {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            count(result.publish_msg_s),
+            count(result.consume_msg_s),
+            percentiles(&result.publish),
+            percentiles(&result.e2e),
+            figure(result.broker_cpu_us()),
+            figure(result.client_cpu_us()),
+            figure(result.late_p99_ms),
+            figure(memory),
+            figure(Some(result.attach_s)),
+            figure(result.start_s),
+        )
+    }
+}
+
+impl CaseReport {
+    fn cell(&self, contestant: Contestant, of: &Figure) -> String {
+        if !self.case.contestants.contains(&contestant) {
+            return String::new();
+        }
+        match self.median(contestant, of) {
+            Some(value) if contestant.durable => figure(Some(value)),
+            Some(value) => format!("({})", figure(Some(value))),
+            None if self
+                .attempts
+                .iter()
+                .any(|it| it.contestant == contestant && it.trouble().is_some()) =>
+            {
+                "failed".to_owned()
+            }
+            None => "–".to_owned(),
+        }
+    }
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Ours(by) => format!("Pharos {}", factor(*by)),
+        Verdict::Theirs(contestant, by) => format!("**{} {}**", contestant.title, factor(*by)),
+        Verdict::Open => "–".to_owned(),
+    }
+}
+
+fn rounds(rounds: u32) -> String {
+    match rounds {
+        1 => "one round".to_owned(),
+        rounds => format!("{rounds} rounds"),
+    }
+}
+
+fn durability(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Synced => "synced",
+        Durability::System => "system",
+    }
+}
+
+/// The load of a case in words.
+pub(super) fn load_words(load: &Load) -> String {
+    if load.kind == Kind::Idle {
+        return "Started, and left alone.".to_owned();
+    }
+    let topics = match (load.topics, load.partitions) {
+        (1, 0) => "1 topic".to_owned(),
+        (topics, 0) => format!("{} topics", count(f64::from(topics))),
+        (1, partitions) => format!("1 topic of {} partitions", count(f64::from(partitions))),
+        (topics, partitions) => format!("{topics} topics of {partitions} partitions"),
+    };
+    let backlog = match load.backlog_bytes {
+        0 => String::new(),
+        bytes => format!(
+            " {} MB are stored first and read back during the load.",
+            count(bytes as f64 / 1e6)
+        ),
+    };
+    format!(
+        "{topics}, one producer for each partition, {} subscriptions, {} B messages; {}; batches of up to {} messages, {} bytes or {} ms; \
+         {} receipts; {} threads for each side with {} connections each; {} s warm-up, {} s measured, ended after {} s.{backlog}",
+        count(f64::from(load.subscriptions)),
+        count(load.size as f64),
+        loop_words(load),
+        count(f64::from(load.batch_messages)),
+        count(load.batch_bytes as f64),
+        load.batch_delay_ms,
+        durability(load.durability),
+        load.threads,
+        count(f64::from(load.connections)),
+        load.warmup_s,
+        load.duration_s,
+        load.limit_s,
+    )
+}
+
+/// Open or closed loop.
+fn loop_words(load: &Load) -> String {
+    if load.rate > 0.0 {
+        format!("open loop, {} messages/s", count(load.rate))
+    } else {
+        format!(
+            "closed loop, {} batches without a receipt per producer",
+            load.window
+        )
+    }
+}
+
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(600) {
+        Some((at, _)) => format!("{} …", line.get(..at).unwrap_or_default()),
+        None => line,
+    }
+}

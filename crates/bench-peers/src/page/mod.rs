@@ -1,0 +1,336 @@
+//! What is written: a page of markdown, one with plots, and every figure as JSON.
+
+mod html;
+mod markdown;
+mod plot;
+
+use serde_json::{Value, json};
+
+use crate::case::{Case, Workload};
+use crate::figure::Figure;
+use crate::outcome::LoadResult;
+use crate::peer::Contestant;
+
+/// A whole run.
+pub(crate) struct Report {
+    /// One line.
+    pub(crate) machine: String,
+    /// What this program was built from.
+    pub(crate) commit: String,
+    /// As one would type it.
+    pub(crate) command: String,
+    /// When it began.
+    pub(crate) began_unix_s: u64,
+    /// Whether it is the short form.
+    pub(crate) quick: bool,
+    /// How often each case ran.
+    pub(crate) rounds: u32,
+    /// Of each peer.
+    pub(crate) versions: Vec<(&'static str, String)>,
+    /// In the order in which they ran.
+    pub(crate) workloads: Vec<WorkloadReport>,
+}
+
+/// What a file's cases found.
+pub(crate) struct WorkloadReport {
+    /// The file.
+    pub(crate) workload: Workload,
+    /// Its cases.
+    pub(crate) cases: Vec<CaseReport>,
+}
+
+/// What the contestants of a case found.
+pub(crate) struct CaseReport {
+    /// The case.
+    pub(crate) case: Case,
+    /// In the order in which they ran.
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// One contestant in one round.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// It.
+    pub(crate) contestant: Contestant,
+    /// From 1.
+    pub(crate) round: u32,
+    /// What it was started with.
+    pub(crate) command: String,
+    /// What its settings file said.
+    pub(crate) settings: String,
+    /// From its start to its end.
+    pub(crate) took_s: f64,
+    /// What was found, or why nothing was.
+    pub(crate) result: Result<LoadResult, String>,
+}
+
+impl Attempt {
+    /// One that has not begun.
+    pub(crate) fn of(contestant: Contestant) -> Self {
+        Self {
+            contestant,
+            round: 1,
+            command: String::new(),
+            settings: String::new(),
+            took_s: 0.0,
+            result: Err("it did not run".to_owned()),
+        }
+    }
+
+    /// What went wrong, if something did.
+    fn trouble(&self) -> Option<String> {
+        match &self.result {
+            Ok(result) => result.faults(),
+            Err(why) => Some(why.clone()),
+        }
+    }
+
+    /// A line while the run goes on.
+    pub(crate) fn line(&self) -> String {
+        let what = match &self.result {
+            Err(why) => format!("failed: {}", why.lines().next().unwrap_or_default()),
+            Ok(result) => format!(
+                "{} messages/s, publish p99 {} ms, end-to-end p99 {} ms{}",
+                count(result.publish_msg_s),
+                figure(result.publish.at(99.0)),
+                figure(result.e2e.at(99.0)),
+                result
+                    .faults()
+                    .map(|faults| format!(", {faults}"))
+                    .unwrap_or_default(),
+            ),
+        };
+        format!("{:.0} s: {what}", self.took_s)
+    }
+}
+
+impl CaseReport {
+    /// The median of a contestant's rounds in which every message came as it should; none without such a round.
+    pub(crate) fn median(&self, contestant: Contestant, figure: &Figure) -> Option<f64> {
+        let own = self.attempts.iter().filter(|it| it.contestant == contestant);
+        let sound = own.filter_map(|it| it.result.as_ref().ok().filter(|it| it.faults().is_none()));
+        let mut values: Vec<f64> = sound.filter_map(figure.of).collect();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len().checked_sub(1)? / 2;
+        let low = *values.get(middle)?;
+        let high = *values.get(values.len() / 2)?;
+        Some(f64::midpoint(low, high))
+    }
+
+    /// Who is better at a figure, and by what factor: this broker against the best peer that is as durable.
+    fn verdict(&self, figure: &Figure) -> Verdict {
+        let best = |wanted: &dyn Fn(&Contestant) -> bool| {
+            let own = self.case.contestants.iter().filter(|it| wanted(it));
+            let values = own.filter_map(|it| Some((*it, self.median(*it, figure)?)));
+            values.reduce(|best, next| {
+                let is_better = if figure.more_is_better {
+                    next.1 > best.1
+                } else {
+                    next.1 < best.1
+                };
+                if is_better { next } else { best }
+            })
+        };
+        let ours = best(&|it| it.is_ours());
+        let peer = best(&|it| !it.is_ours() && it.durable);
+        let (Some((_, ours)), Some((contestant, theirs))) = (ours, peer) else {
+            return Verdict::Open;
+        };
+        let factor = if figure.more_is_better {
+            ours / theirs
+        } else {
+            theirs / ours
+        };
+        match factor {
+            factor if !factor.is_finite() => Verdict::Open,
+            factor if factor >= 1.0 => Verdict::Ours(factor),
+            factor => Verdict::Theirs(contestant, 1.0 / factor),
+        }
+    }
+}
+
+/// Who is better.
+enum Verdict {
+    /// This broker, by that factor.
+    Ours(f64),
+    /// A peer.
+    Theirs(Contestant, f64),
+    /// One side has no figure.
+    Open,
+}
+
+impl Report {
+    /// Takes what a contestant found.
+    pub(crate) fn take(&mut self, workload: usize, case: usize, attempt: Attempt) {
+        let workload = self.workloads.get_mut(workload);
+        if let Some(case) = workload.and_then(|workload| workload.cases.get_mut(case)) {
+            case.attempts.push(attempt);
+        }
+    }
+
+    /// All cases with the file they are of.
+    fn cases(&self) -> impl Iterator<Item = (&WorkloadReport, &CaseReport)> {
+        self.workloads
+            .iter()
+            .flat_map(|workload| workload.cases.iter().map(move |case| (workload, case)))
+    }
+
+    fn attempts(&self) -> impl Iterator<Item = &Attempt> {
+        self.cases().flat_map(|(_, case)| &case.attempts)
+    }
+
+    /// Whether something failed, or a message did not come as it should.
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.attempts().any(|attempt| attempt.trouble().is_some())
+    }
+
+    /// Every figure of every round.
+    pub(crate) fn to_json(&self) -> String {
+        let attempt = |attempt: &Attempt| {
+            let (result, failure) = match &attempt.result {
+                Ok(result) => (json!(result), Value::Null),
+                Err(why) => (Value::Null, json!(why)),
+            };
+            json!({
+                "contestant": attempt.contestant.word,
+                "round": attempt.round,
+                "tookSeconds": attempt.took_s,
+                "command": attempt.command,
+                "settings": attempt.settings,
+                "failure": failure,
+                "result": result,
+            })
+        };
+        let case = |(workload, case): (&WorkloadReport, &CaseReport)| {
+            json!({
+                "workload": workload.workload.name,
+                "case": case.case.name,
+                "load": case.case.load,
+                "attempts": case.attempts.iter().map(attempt).collect::<Vec<_>>(),
+            })
+        };
+        let all = json!({
+            "machine": self.machine,
+            "commit": self.commit,
+            "command": self.command,
+            "beganUnixSeconds": self.began_unix_s,
+            "quick": self.quick,
+            "rounds": self.rounds,
+            "versions": self.versions.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            "cases": self.cases().map(case).collect::<Vec<_>>(),
+        });
+        format!("{all:#}\n")
+    }
+}
+
+/// A number with commas: `1,234,567`.
+pub(crate) fn count(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::new();
+    for (number, digit) in digits.chars().enumerate() {
+        if number > 0 && (digits.len() - number).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if value < 0.0 { format!("-{out}") } else { out }
+}
+
+/// A figure with as many digits as mean something; a dash where there is none.
+fn figure(value: Option<f64>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if value.abs() >= 100.0 => count(value),
+        Some(value) if value.abs() >= 10.0 => format!("{value:.1}"),
+        Some(value) if value.abs() >= 1.0 || value == 0.0 => format!("{value:.2}"),
+        Some(value) => format!("{value:.3}"),
+    }
+}
+
+/// A factor, as `3.4x`.
+fn factor(value: f64) -> String {
+    if value >= 10.0 {
+        format!("{}x", count(value))
+    } else {
+        format!("{value:.1}x")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::find;
+    use crate::spec::Load;
+
+    fn case(values: &[(&str, f64, u64)]) -> CaseReport {
+        let contestants = |word: &&str| Contestant::parse(word).expect("known");
+        let words = ["pharos", "pharos-broadcast", "kafka", "nats-core"];
+        let attempts = values.iter().map(|(word, publish_msg_s, lost)| Attempt {
+            result: Ok(LoadResult {
+                publish_msg_s: *publish_msg_s,
+                lost: *lost,
+                ..LoadResult::default()
+            }),
+            ..Attempt::of(Contestant::parse(word).expect("known"))
+        });
+        CaseReport {
+            attempts: attempts.collect(),
+            case: Case {
+                name: "x".to_owned(),
+                contestants: words.iter().map(contestants).collect(),
+                figures: vec![find("publish_msg_s").expect("known")],
+                load: Load::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_better_is_named_and_one_that_keeps_nothing_is_not_compared() {
+        let figure = find("publish_msg_s").expect("known");
+        let report = case(&[
+            ("pharos", 100.0, 0),
+            ("kafka", 400.0, 0),
+            ("nats-core", 9000.0, 0),
+        ]);
+        let Verdict::Theirs(kafka, by) = report.verdict(figure) else {
+            panic!("Kafka is better")
+        };
+        assert_eq!((kafka.word, by), ("kafka", 4.0));
+        let report = case(&[
+            ("pharos", 100.0, 0),
+            ("pharos-broadcast", 800.0, 0),
+            ("kafka", 400.0, 0),
+        ]);
+        assert!(matches!(report.verdict(figure), Verdict::Ours(2.0)));
+        assert!(matches!(
+            case(&[("pharos", 1.0, 0)]).verdict(figure),
+            Verdict::Open
+        ));
+    }
+
+    #[test]
+    fn a_round_that_lost_messages_has_no_figures() {
+        let figure = find("publish_msg_s").expect("known");
+        let kafka = Contestant::parse("kafka").expect("known");
+        let report = case(&[
+            ("kafka", 1.0, 0),
+            ("kafka", 3.0, 0),
+            ("kafka", 90.0, 5),
+            ("kafka", 8.0, 0),
+        ]);
+        assert_eq!(report.median(kafka, figure), Some(3.0));
+        assert_eq!(case(&[("kafka", 90.0, 5)]).median(kafka, figure), None);
+        let even = case(&[("kafka", 1.0, 0), ("kafka", 3.0, 0)]);
+        assert_eq!(even.median(kafka, figure), Some(2.0));
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(count(1_234_567.0), "1,234,567");
+        assert_eq!(count(999.0), "999");
+        assert_eq!(figure(Some(0.1234)), "0.123");
+        assert_eq!(figure(Some(12.34)), "12.3");
+        assert_eq!(figure(None), "–");
+        assert_eq!(factor(3.44), "3.4x");
+    }
+}

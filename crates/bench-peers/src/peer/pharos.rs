@@ -1,0 +1,43 @@
+//! This broker, with the settings it has by itself.
+
+use std::path::Path;
+use std::process::Command;
+
+use pharos_bench::load::http_get;
+
+use super::{Launch, Ports, words};
+use crate::spec::Durability;
+
+/// What the binary says of itself.
+pub(super) fn version(pharos: &Path) -> Option<String> {
+    let output = Command::new(pharos).arg("--version").output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+pub(super) fn launch(pharos: &Path, durability: Durability, home: &Path, ports: Ports) -> Launch {
+    let sync = match durability {
+        Durability::Synced => "sync",
+        Durability::System => "async",
+    };
+    Launch {
+        command: words(&[
+            &pharos.to_string_lossy(),
+            "serve",
+            "--config",
+            &home.join("pharos.toml").to_string_lossy(),
+            "--data-dir",
+            &home.join("data").to_string_lossy(),
+            "--pulsar-listen",
+            &format!("127.0.0.1:{}", ports.main),
+            "--http-listen",
+            &format!("127.0.0.1:{}", ports.other),
+        ]),
+        settings: Some(("pharos.toml", format!("[storage]\nsync = \"{sync}\"\n"))),
+        before: None,
+    }
+}
+
+pub(super) fn is_ready(ports: Ports) -> bool {
+    let base = format!("http://127.0.0.1:{}", ports.other);
+    http_get(&base, "/admin/v2/brokers/ready").is_ok()
+}

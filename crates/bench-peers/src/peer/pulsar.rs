@@ -1,0 +1,109 @@
+//! Apache Pulsar as `bin/pulsar standalone` runs it: broker, bookie and metadata in one process.
+//!
+//! Heap and direct memory are those of the distribution's `conf/pulsar_env.sh`; settings that are not named have the defaults of the
+//! distribution. `journalSyncData` is what its documentation calls durable; without it the bookie acknowledges what the operating
+//! system has.
+
+use std::path::Path;
+
+use pharos_bench::load::http_get;
+
+use super::{Launch, Ports, words};
+use crate::spec::Durability;
+
+const MEMORY: [&str; 3] = ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g"];
+/// What the start script adds.
+const JVM: [&str; 8] = [
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=10",
+    "-XX:+PerfDisableSharedMem",
+    "-XX:+AlwaysPreTouch",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dpulsar.allocator.exit_on_oom=true",
+    "-Djava.net.preferIPv4Stack=true",
+];
+/// Packages of the Java runtime that its libraries look into.
+const OPENS: [&str; 10] = [
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.base/sun.nio.ch",
+    "jdk.management/com.sun.management.internal",
+];
+
+pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Ports) -> Launch {
+    let mut command = words(&["java", "-server"]);
+    command.extend(words(&MEMORY));
+    command.extend(words(&JVM));
+    for package in OPENS {
+        command.extend(["--add-opens".to_owned(), format!("{package}=ALL-UNNAMED")]);
+    }
+    command.extend(words(&[
+        "-cp",
+        &dir.join("lib/*").to_string_lossy(),
+        "org.apache.pulsar.PulsarStandaloneStarter",
+        "--config",
+        &home.join("standalone.conf").to_string_lossy(),
+        "--no-functions-worker",
+        "--no-stream-storage",
+        "--bookkeeper-dir",
+        &home.join("bookkeeper").to_string_lossy(),
+        "--metadata-dir",
+        &home.join("metadata").to_string_lossy(),
+        "--bookkeeper-port",
+        &ports.third.to_string(),
+        "-a",
+        "127.0.0.1",
+    ]));
+    Launch {
+        command,
+        settings: Some(("standalone.conf", settings(durability, ports))),
+        before: None,
+    }
+}
+
+fn settings(durability: Durability, ports: Ports) -> String {
+    let synced = durability == Durability::Synced;
+    let (main, http, bookie) = (ports.main, ports.other, ports.third);
+    format!(
+        "clusterName=standalone
+bindAddress=127.0.0.1
+advertisedAddress=127.0.0.1
+brokerServicePort={main}
+webServicePort={http}
+managedLedgerDefaultEnsembleSize=1
+managedLedgerDefaultWriteQuorum=1
+managedLedgerDefaultAckQuorum=1
+allowAutoTopicCreation=true
+allowAutoTopicCreationType=non-partitioned
+defaultNumberOfNamespaceBundles=4
+loadBalancerEnabled=false
+backlogQuotaDefaultLimitGB=-1
+webSocketServiceEnabled=false
+bookiePort={bookie}
+allowLoopback=true
+listeningInterface=lo
+advertiseAddress=127.0.0.1
+journalSyncData={synced}
+ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
+flushInterval=60000
+gcWaitTime=300000
+httpServerEnabled=false
+diskUsageThreshold=0.99
+diskUsageWarnThreshold=0.98
+"
+    )
+}
+
+/// The namespace is made at the end of its start.
+pub(super) fn is_ready(ports: Ports) -> bool {
+    let base = format!("http://127.0.0.1:{}", ports.other);
+    http_get(&base, "/admin/v2/brokers/ready").is_ok()
+        && http_get(&base, "/admin/v2/namespaces/public/default").is_ok()
+}
