@@ -74,7 +74,7 @@ impl BrokerAdmin {
         let shards = self.homes.broker.shard_figures().await?;
         let unwritten = &self.homes.broker.shared.unwritten;
         let mut snapshot = metrics::snapshot(shards, &self.meters);
-        snapshot.unwritten_bytes = unwritten.used();
+        snapshot.unwritten_bytes = unwritten.held();
         snapshot.set_aside_bytes_total = unwritten.set_aside_total();
         if let Some(stores) = &self.stores {
             snapshot.families = (stores.families)();

@@ -1,6 +1,6 @@
-//! What dispatchers have handed out and sockets have not taken: one account for the whole process.
+//! What was handed out and sockets have not taken: one account for the whole process.
 //!
-//! A window bounds what one Shared or Key_Shared consumer has unwritten, and lets each have one entry of any size. Without a
+//! What dispatchers hand out is counted from then on. A window bounds what one Shared or Key_Shared consumer has unwritten, and lets each have one entry of any size. Without a
 //! common bound, many consumers that do not read would hold any amount.
 //!
 //! ```text
@@ -9,6 +9,11 @@
 //!   │ happens        │ take nothing set    │ persistent messages are     │ read back either
 //!   │                │ aside what they hold│ dropped                     │
 //! ```
+//! What stream consumers get is queued only as their socket takes it, and is counted once the socket is full, until it is not; for
+//! that a connection pays once, not for each message. Near the limit whole frames are taken out of its queue again, and its
+//! consumers stand where they stood before. Dispatchers do not wait for this part: it counts a message that many connections share once
+//! for each of them, and goes as soon as it is too much.
+//!
 //! What is set aside is read from the log again when its socket takes bytes. So a connection that takes nothing keeps no memory
 //! that others need, and no other connection waits for it.
 //!
@@ -26,10 +31,19 @@ use tokio::sync::Notify;
 pub struct Unwritten {
     bytes_max: u64,
     used: AtomicU64,
+    /// What connections with full sockets have queued for stream consumers.
+    queued: AtomicU64,
     /// What was set aside so far, in bytes.
     set_aside: AtomicU64,
     /// There is room again.
     room: Notify,
+}
+
+/// Bytes that a connection with a full socket has queued for stream consumers, until it is dropped.
+#[derive(Debug)]
+pub struct Queued {
+    account: Arc<Unwritten>,
+    bytes: u64,
 }
 
 /// Bytes of one entry in the account, until it is dropped. Kept with the payload and dropped with it.
@@ -48,6 +62,7 @@ impl Unwritten {
         Arc::new(Self {
             bytes_max,
             used: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
             set_aside: AtomicU64::new(0),
             room: Notify::new(),
         })
@@ -65,10 +80,32 @@ impl Unwritten {
         }
     }
 
-    /// Bytes handed out, not written and in memory.
+    /// Counts what a connection with a full socket has queued for stream consumers, whatever the limit is.
+    #[must_use]
+    pub fn hold_queued(self: &Arc<Self>, bytes: usize) -> Queued {
+        let bytes = bytes as u64;
+        self.queued.fetch_add(bytes, Ordering::Relaxed);
+        Queued {
+            account: self.clone(),
+            bytes,
+        }
+    }
+
+    /// Bytes that dispatchers handed out, that are not written and in memory.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// The same, and what is queued for stream consumers.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.used() + self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that were taken out of a queue again.
+    pub fn took_back(&self, bytes: usize) {
+        self.set_aside.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Bytes that were set aside so far.
@@ -80,7 +117,13 @@ impl Unwritten {
     /// Whether connections that take nothing should set aside what they hold.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        self.used() > self.bytes_max / 2
+        self.held() > self.bytes_max / 2
+    }
+
+    /// Whether a connection whose socket is full sets aside at once what it has queued for stream consumers.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.held() > self.deals_max()
     }
 
     /// Whether dispatchers must wait.
@@ -143,6 +186,12 @@ impl Held {
     }
 }
 
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.account.queued.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let account = &self.account;
@@ -185,6 +234,18 @@ mod tests {
             done = future => Some(done),
             () = std::future::ready(()) => None,
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_for_stream_consumers_makes_memory_short_and_stops_no_dispatcher() {
+        let account = Unwritten::new(100);
+        let queued = account.hold_queued(60);
+        assert!(account.is_short() && !account.is_exhausted());
+        let more = account.hold_queued(1000);
+        assert!(account.is_exhausted() && !account.is_full());
+        account.room_to_deal().await;
+        drop((queued, more));
+        assert!(!account.is_short() && account.held() == 0);
     }
 
     #[tokio::test]

@@ -209,6 +209,17 @@ impl Group {
         true
     }
 
+    /// Entries from `first` on that were dealt to a stream consumer were not written after all, and will be dealt again.
+    fn take_back(&self, index: u32, first: Ordinal, messages: u64) {
+        let next = self.with(index, |listener| {
+            listener.permits = listener.permits.saturating_add_unsigned(messages);
+            listener.next
+        });
+        if let Some(next) = next {
+            self.rewind(index, first.min(next), None);
+        }
+    }
+
     /// Moves a stream consumer to another place; what it had in flight is void.
     pub(super) fn rewind(&self, index: u32, to: Ordinal, epoch: Option<u64>) {
         let mut state = self.state.borrow_mut();
@@ -427,6 +438,11 @@ impl ConsumerHandle {
         if let Some(first) = first {
             self.group.rewind(self.index, first, epoch);
         }
+    }
+
+    /// Entries from `first` on, of so many messages, were dealt and not written: they are dealt again, in their order.
+    pub fn take_back(&self, first: Ordinal, messages: u64) {
+        self.group.take_back(self.index, first, messages);
     }
 
     /// Looks at the stream consumer.

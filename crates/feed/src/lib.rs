@@ -199,6 +199,21 @@ impl Feed {
         self.window.borrow().tail()
     }
 
+    /// Which entry is at a place, if there is one.
+    #[must_use]
+    pub fn ordinal_of(&self, position: Position) -> Option<Ordinal> {
+        match self.table.borrow().ordinal_of(position, self.tail()) {
+            Lookup::Exact(ordinal) => Some(ordinal),
+            _ => None,
+        }
+    }
+
+    /// Whether an entry is in memory here, for whatever reason.
+    #[must_use]
+    pub fn is_at_hand(&self, ordinal: Ordinal) -> bool {
+        ordinal < self.tail() && !self.window.borrow().is_elsewhere(ordinal)
+    }
+
     /// Whether there is no stream consumer.
     #[must_use]
     pub fn is_empty(&self) -> bool {

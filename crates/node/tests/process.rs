@@ -58,10 +58,12 @@ impl Node {
     fn announced(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut url = |scheme: &str| {
-            let line = lines
-                .next()
-                .unwrap_or_else(|| panic!("no line with {scheme}"))
-                .unwrap();
+            let Some(line) = lines.next() else {
+                let mut log = String::new();
+                let _ = child.stderr.take().unwrap().read_to_string(&mut log);
+                panic!("no line with {scheme}, but {:?}: {log}", child.wait());
+            };
+            let line = line.unwrap();
             line.split_whitespace()
                 .find(|word| word.starts_with(scheme))
                 .unwrap()

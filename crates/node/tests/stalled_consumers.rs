@@ -47,8 +47,12 @@ async fn publish(producer: &Producer, numbers: std::ops::Range<u32>) {
 
 /// A peer that asked for messages and does not read them.
 async fn idle(node: &Node, topic: &str, kind: SubType, permits: u32) -> RawConnection {
+    idle_on(node, topic, "s", kind, permits).await
+}
+
+async fn idle_on(node: &Node, topic: &str, subscription: &str, kind: SubType, permits: u32) -> RawConnection {
     let mut raw = node.rogue().await;
-    raw.send(request::subscribe(topic, "s", kind, 1, 1))
+    raw.send(request::subscribe(topic, subscription, kind, 1, 1))
         .await
         .unwrap();
     expect_success(&mut raw, 1).await;
@@ -172,6 +176,50 @@ async fn key_shared_consumers_that_do_not_read_hold_little_and_keep_the_order_of
             let of_key = numbers.iter().filter(|number| **number % 16 == key);
             assert!(of_key.is_sorted(), "{numbers:?}");
         }
+    }
+    until("all is written", || (unwritten(&node) == 0).then_some(())).await;
+}
+
+/// Peers that do not read, each on a subscription of its own.
+const ALONE: u32 = 24;
+
+#[tokio::test]
+async fn exclusive_consumers_at_different_places_that_do_not_read_hold_little_and_get_all_in_order() {
+    let data = tempfile::tempdir().unwrap();
+    let room = format!("{ROOM}");
+    let node = Node::start(data.path(), &["--max-unwritten-size", &room]);
+    let client = node.client().await;
+    let producer = client.producer("x", ProducerOptions::default()).await.unwrap();
+    let mut peers = Vec::new();
+    for number in 0..ALONE {
+        let subscription = format!("s{number}");
+        peers.push(idle_on(&node, "x", &subscription, SubType::Exclusive, 1000).await);
+        publish(&producer, number..number + 1).await;
+    }
+    publish(&producer, ALONE..ALONE + 24).await;
+    // Each could hold nearly half a megabyte and a message, 30 MB together.
+    until("little is held", || {
+        (set_aside(&node) > ROOM && unwritten(&node) <= ROOM).then_some(())
+    })
+    .await;
+    publish(&producer, ALONE + 24..MESSAGES).await;
+    until("little is held again", || {
+        (unwritten(&node) <= ROOM).then_some(())
+    })
+    .await;
+
+    // They read after all.
+    let mut reading = tokio::task::JoinSet::new();
+    for (first, mut raw) in (0..).zip(peers) {
+        reading.spawn(async move {
+            for expected in first..MESSAGES {
+                let next = soon("what a peer did not read", next_number(&mut raw)).await;
+                assert_eq!(next, Some(expected), "of the peer that came at {first}");
+            }
+        });
+    }
+    while let Some(done) = reading.join_next().await {
+        done.unwrap();
     }
     until("all is written", || (unwritten(&node) == 0).then_some(())).await;
 }

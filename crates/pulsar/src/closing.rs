@@ -34,6 +34,7 @@ impl Connection {
         if !self.consumer_is(consumer_id, key) {
             return;
         }
+        self.before_a_consumer_goes();
         let slot = self.consumers.borrow_mut().remove(&consumer_id);
         if let Some(ConsumerSlot::Ready(consumer)) = slot {
             self.send(&answer::close_consumer(

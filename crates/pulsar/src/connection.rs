@@ -18,6 +18,7 @@ use pharos_auth::Principal;
 use pharos_broker::feed::{ConsumerHandle, DueGroups, Group};
 use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
+use pharos_broker::unwritten::Queued;
 use pharos_runtime::{Nanos, clock};
 use pharos_transport::{PeerCertificate, Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
@@ -29,6 +30,7 @@ use crate::groups::Groups;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
 use crate::shared::Server;
+use crate::stall::stay_listed;
 
 /// Sends without a receipt at which reading stops; it resumes at half.
 const IN_FLIGHT_SENDS_MAX: u32 = 1000;
@@ -95,6 +97,8 @@ pub(crate) struct Connection {
     pub(crate) dispatched: RefCell<Queue>,
     /// Since when the socket has taken nothing, or what was set aside is being read again.
     pub(crate) stalled_since: Cell<Option<Nanos>>,
+    /// What is queued, in the account, while the socket is full.
+    pub(crate) queued: RefCell<Option<Queued>>,
     /// What was set aside is being read again.
     pub(crate) is_reading_again: Cell<bool>,
     pub(crate) producers: RefCell<Producers>,
@@ -141,6 +145,7 @@ impl Connection {
             due: Rc::default(),
             dispatched: RefCell::default(),
             stalled_since: Cell::new(None),
+            queued: RefCell::new(None),
             is_reading_again: Cell::new(false),
             producers: RefCell::default(),
             consumers: RefCell::default(),
@@ -460,6 +465,7 @@ impl ConnectionHandle for Connection {
     }
 
     fn deactivate(&self, consumer_id: u64, key: ConsumerKey) -> Option<ConsumerHandle> {
+        self.before_a_consumer_goes();
         let mut consumers = self.consumers.borrow_mut();
         let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&consumer_id) else {
             return None;
@@ -491,6 +497,8 @@ impl ConnectionHandle for Connection {
 
     fn set_aside(&self) {
         self.let_go_of_dispatched();
+        self.take_back(false);
+        stay_listed(self);
     }
 
     fn close(&self) {

@@ -11,6 +11,9 @@ use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::unwritten::Held;
 use pharos_transport::{BufferPool, Outbound, Reusable, WriteHalf};
 use pharos_types::Ordinal;
+use pharos_wire::Command;
+use pharos_wire::frame::decode_command;
+use pharos_wire::proto::CommandMessage;
 
 /// Deliveries that share one mark.
 const MARK_MESSAGES_MAX: u32 = 32;
@@ -125,7 +128,7 @@ impl Outgoing {
     /// # Errors
     /// As the socket says; `WouldBlock` when it is full.
     pub(crate) fn write(&mut self, stream: &WriteHalf) -> io::Result<usize> {
-        let bytes = self.queue.write(stream)?;
+        let bytes = self.queue.write(stream, frame_bytes)?;
         self.forget_written(self.queue.written_end());
         Ok(bytes)
     }
@@ -163,6 +166,59 @@ impl Outgoing {
         self.queue.set_aside();
         for held in self.dispatched.iter_mut().filter_map(|it| it.held.take()) {
             held.set_aside();
+        }
+    }
+
+    /// Bytes queued that are not those of payloads which can be set aside.
+    pub(crate) fn queued_apart(&self) -> usize {
+        match self.dispatched.is_empty() {
+            true => self.queue.queued_bytes(),
+            false => self.queue.bytes_apart(),
+        }
+    }
+
+    /// Takes whole messages out of which nothing is written: those of which `takes` says so, asked with the command and the payload.
+    /// Returns their bytes.
+    pub(crate) fn take_back(&mut self, mut takes: impl FnMut(&CommandMessage, &[u8]) -> bool) -> usize {
+        let taken = self.queue.take_frames(frame_bytes, |head, shared| {
+            let Some((Command::Message(message), rest)) = command_of(head) else {
+                return false;
+            };
+            takes(&message, if shared.is_empty() { rest } else { shared })
+        });
+        let before = |end: u64| -> u64 {
+            let until = taken.iter().take_while(|(of, _)| *of <= end);
+            until.map(|(_, bytes)| *bytes as u64).sum()
+        };
+        // How long it took to write what comes again says nothing.
+        self.marks
+            .retain(|mark| matches!(mark.event, Written::Dispatched { .. }));
+        for mark in &mut self.marks {
+            mark.end -= before(mark.end);
+        }
+        for it in &mut self.dispatched {
+            it.end -= before(it.end);
+        }
+        taken.iter().map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// The message that is written in part and shares its payload with others, and the bytes of that.
+    pub(crate) fn begun(&self) -> Option<(CommandMessage, usize)> {
+        let head = self.queue.begun()?;
+        match command_of(head)? {
+            (Command::Message(message), rest) => {
+                let payload = frame_bytes(head).saturating_sub(head.len() - rest.len());
+                Some((message, payload))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets its payload aside, which comes from there.
+    pub(crate) fn set_begun_aside(&mut self, source: Source) {
+        if let Some(end) = self.queue.set_begun_aside() {
+            let held = None;
+            self.dispatched.push_front(Dispatched { end, source, held });
         }
     }
 
@@ -239,6 +295,19 @@ impl Outgoing {
         }
         self.marks.pop_front().map(|mark| mark.event)
     }
+}
+
+/// Bytes of the frame that begins with these.
+fn frame_bytes(head: &[u8]) -> usize {
+    let size = head.first_chunk().map(|size| u32::from_be_bytes(*size));
+    size.map_or(head.len(), |size| 4 + size as usize)
+}
+
+/// The command of a frame that begins with these bytes, and those of them that follow it.
+fn command_of(head: &[u8]) -> Option<(Command, &[u8])> {
+    let (size, rest) = head.get(4..)?.split_first_chunk()?;
+    let (command, rest) = rest.split_at_checked(u32::from_be_bytes(*size) as usize)?;
+    Some((decode_command(command).ok()?, rest))
 }
 
 #[cfg(test)]

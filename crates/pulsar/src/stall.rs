@@ -1,4 +1,6 @@
-//! What a connection does with dispatched entries while its socket takes nothing.
+//! What a connection does with entries that it has yet to write while its socket takes nothing.
+//!
+//! What a dispatcher chose its consumers for is theirs:
 //!
 //! ```text
 //!   socket full ──► stalled ──memory is short──► payloads dropped (set aside), their places kept
@@ -9,18 +11,27 @@
 //! was acknowledged by others or has expired meanwhile is left out; if a part of its frame is written already, or it is queued
 //! as a frame, the connection is closed. A non-persistent message cannot be read again: then too.
 //!
+//! What stream consumers were dealt is taken out of the queue again, frame by frame, and they stand where they stood before: it is dealt
+//! again when the socket takes bytes. Only the frame that is written in part stays; its payload is set aside as above, unless
+//! others here have it in memory anyway.
+//!
 //! Always true: `stalled_since` is set while the socket is full or something is being read again; the shard lists the connection
-//! with that time while it holds dispatched payloads as well.
+//! with that time while it holds payloads as well. What is queued is in the account while the socket is full (`queued`).
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use pharos_broker::entry::EntryCodec as _;
+use pharos_broker::feed::ConsumerHandle;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::shard::{ConnectionHandle as _, Pumped, ReadAgain, ReadAgainError};
 use pharos_runtime::{clock, spawn_local};
-use pharos_types::Ordinal;
+use pharos_types::{Ordinal, Position};
+use pharos_wire::message::PulsarEntries;
+use pharos_wire::proto::CommandMessage;
 
 use crate::connection::Connection;
-use crate::consumer::ConsumerSlot;
+use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::dispatched::Body;
 use crate::outgoing::Source;
 use crate::sink::payload_for;
@@ -47,13 +58,21 @@ impl Connection {
         if self.stalled_since.get().is_none() {
             self.stalled_since.set(Some(clock::now()));
         }
+        if self.blocked.get() {
+            count_queued(self);
+            if self.shard.shared.unwritten.is_exhausted() {
+                self.take_back(false);
+            }
+        }
         self.note_stalled();
     }
 
     /// Has the shard list the connection if it is stalled and holds something.
     pub(crate) fn note_stalled(&self) {
         if let Some(since) = self.stalled_since.get()
-            && (self.dispatched.borrow().holds() || self.out.borrow().holds_dispatched())
+            && (self.dispatched.borrow().holds()
+                || self.queued.borrow().is_some()
+                || self.out.borrow().holds_dispatched())
         {
             self.shard.stalled.stalls(self.id, since);
         }
@@ -67,8 +86,51 @@ impl Connection {
     }
 
     pub(crate) fn forget_stall(&self) {
+        self.queued.take();
         if let Some(since) = self.stalled_since.take() {
             self.shard.stalled.goes_on(self.id, since);
+        }
+    }
+
+    /// A stream consumer here is about to be no more: what it was dealt could not be told from then on.
+    pub(crate) fn before_a_consumer_goes(&self) {
+        if self.blocked.get() {
+            self.take_back(true);
+        }
+    }
+
+    /// Takes what stream consumers were dealt out of the queue, and has them stand where they stood before. `all`: also the payload of
+    /// the frame that is written in part that others have in memory anyway.
+    pub(crate) fn take_back(&self, all: bool) {
+        let mut back: BTreeMap<u64, (Ordinal, u64)> = BTreeMap::new();
+        let consumers = self.consumers.borrow();
+        let bytes = self.out.borrow_mut().take_back(|message, payload| {
+            let Some(place) = dealt(&consumers, message) else {
+                return false;
+            };
+            let messages = match message.ack_set.as_slice() {
+                [] => PulsarEntries.facts(payload).message_count,
+                words => words.iter().map(|word| word.count_ones()).sum(),
+            };
+            let (_, sum) = back.entry(message.consumer_id).or_insert((place, 0));
+            *sum += u64::from(messages);
+            true
+        });
+        for (consumer, (first, messages)) in back {
+            if let Some(handle) = listening(&consumers, consumer) {
+                handle.take_back(first, messages);
+            }
+        }
+        self.shard.shared.unwritten.took_back(bytes);
+        let begun = self.out.borrow().begun();
+        let source = begun.and_then(|(begun, bytes)| source_of(&consumers, &begun, bytes, all));
+        if let Some(source) = source {
+            self.shard.shared.unwritten.took_back(source.bytes);
+            self.out.borrow_mut().set_begun_aside(source);
+        }
+        drop(consumers);
+        if self.queued.borrow().is_some() {
+            count_queued(self);
         }
     }
 
@@ -199,4 +261,61 @@ impl Connection {
             }
         }
     }
+}
+
+/// Brings the account up to date with what is queued while the socket is full.
+fn count_queued(connection: &Connection) {
+    let bytes = connection.out.borrow().queued_apart();
+    let unwritten = &connection.shard.shared.unwritten;
+    let queued = (bytes > 0).then(|| unwritten.hold_queued(bytes));
+    connection.queued.replace(queued);
+}
+
+/// What stays when all is set aside, because others have it in memory, may be ours alone later.
+pub(crate) fn stay_listed(connection: &Connection) {
+    if connection.stalled_since.get().is_some() && connection.out.borrow().begun().is_some() {
+        connection.stalled_since.set(Some(clock::now()));
+        connection.note_stalled();
+    }
+}
+
+/// The handle of a stream consumer.
+fn listening(consumers: &HashMap<u64, ConsumerSlot>, id: u64) -> Option<&ConsumerHandle> {
+    match consumers.get(&id)? {
+        ConsumerSlot::Ready(Consumer {
+            attached: Attached::Listening(handle),
+            ..
+        }) => Some(handle),
+        _ => None,
+    }
+}
+
+/// The place of an entry that was dealt to a stream consumer which has not gone elsewhere since.
+fn dealt(consumers: &HashMap<u64, ConsumerSlot>, message: &CommandMessage) -> Option<Ordinal> {
+    let handle = listening(consumers, message.consumer_id)?;
+    let id = &message.message_id;
+    let place = handle
+        .group()
+        .feed()
+        .ordinal_of(Position::new(id.ledger_id, id.entry_id))?;
+    let (next, epoch) = handle.with(|listener| (listener.next, listener.epoch))?;
+    (place < next && epoch == message.consumer_epoch).then_some(place)
+}
+
+/// Where the payload of a message for a stream consumer can be read again. `all`: also if others here have it in memory.
+fn source_of(
+    consumers: &HashMap<u64, ConsumerSlot>,
+    message: &CommandMessage,
+    bytes: usize,
+    all: bool,
+) -> Option<Source> {
+    let feed = listening(consumers, message.consumer_id)?.group().feed();
+    let id = &message.message_id;
+    let ordinal = feed.ordinal_of(Position::new(id.ledger_id, id.entry_id))?;
+    let topic = feed.topic;
+    (all || !feed.is_at_hand(ordinal)).then_some(Source {
+        topic,
+        ordinal,
+        bytes,
+    })
 }

@@ -14,6 +14,11 @@ use crate::sink::{Sink, payload_for};
 
 impl Writer for Connection {
     fn refill(&self) -> bool {
+        if self.out.borrow().missing().is_some() {
+            // Nothing can be written before that, so nothing more is queued.
+            self.read_again();
+            return false;
+        }
         let protocol_version = self.protocol_version();
         self.refill_dispatched(protocol_version);
         // What was chosen for consumers here and found no room needs another turn as much as what groups still have.

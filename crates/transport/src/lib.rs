@@ -34,7 +34,7 @@ pub use balance::{Balance, Place};
 pub use buffer_pool::{BufferPool, Reusable};
 pub use entrance::{Entrance, EntranceOptions};
 pub use listener::{Acceptor, Listener};
-pub use outbound::Outbound;
+pub use outbound::{FrameBytes, Outbound};
 pub use partial::{FrameRoom, PartialFrames, SMALL_FRAME_BYTES};
 pub use proxy_protocol::ProxyProtocol;
 pub use read_buffer::{Filled, Read, ReadBuffer};

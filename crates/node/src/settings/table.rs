@@ -250,7 +250,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Topics", "unload_idle_after", "", topics.unload_idle_after,
         "A topic that no client uses or asks about for this long is unloaded; it comes back when it is asked for."),
     setting!("Topics", "max_unwritten_size", "", topics.max_unwritten_size,
-        "Memory for messages of all Shared and Key_Shared subscriptions, and of non-persistent topics, that were given to consumers and that their sockets have not taken. Near it, connections that take nothing keep none of theirs, which are read again when they do; at it, subscriptions wait."),
+        "Memory for messages that were given to consumers and that their sockets have not taken. Near it, connections that take nothing keep none of theirs, which are read again when they do; at it, Shared and Key_Shared subscriptions wait."),
     setting!("Policies", "policies.message_ttl", "ttlDurationDefaultInSeconds", policies.broker.message_ttl as Duration,
         "Age by publish time after which a message counts as acknowledged on every subscription; 0 is never."),
     setting!("Policies", "policies.message_expiry_check_interval", "messageExpiryCheckIntervalInMinutes", policies.message_expiry_check_interval,

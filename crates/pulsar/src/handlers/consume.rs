@@ -305,6 +305,7 @@ pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
 
 /// CLOSE_CONSUMER; an unknown id is fine.
 pub(super) fn handle_close_consumer(connection: &Connection, request: &CommandCloseConsumer) {
+    connection.before_a_consumer_goes();
     let slot = connection.consumers.borrow_mut().remove(&request.consumer_id);
     if let Some(ConsumerSlot::Ready(consumer)) = slot {
         connection.detach(consumer);
