@@ -85,6 +85,7 @@ pub struct LacRead {
     quorum: Quorum,
     answered: Positions,
     failed: Positions,
+    error: Option<CallError>,
     lac: Option<EntryId>,
 }
 
@@ -96,6 +97,7 @@ impl LacRead {
             quorum,
             answered: Positions::default(),
             failed: Positions::default(),
+            error: None,
             lac: known,
         }
     }
@@ -111,14 +113,18 @@ impl LacRead {
             Ok(lac) => {
                 self.answered.insert(position);
                 self.lac = self.lac.max(lac);
-                self.quorum.is_covered_by(self.answered).then_some(Ok(self.lac))
             }
             Err(error) => {
                 self.failed.insert(position);
-                let all = self.answered.or(self.failed).count() == self.quorum.ensemble();
-                all.then_some(Err(error))
+                self.error = Some(error);
             }
         }
+        if self.quorum.is_covered_by(self.answered) {
+            return Some(Ok(self.lac));
+        }
+        // Whichever came last, an answer or a failure: there is none left to wait for.
+        let all = self.answered.or(self.failed).count() == self.quorum.ensemble();
+        all.then(|| Err(self.error.take().unwrap_or(CallError::NotSent("too few bookies"))))
     }
 }
 
@@ -176,5 +182,14 @@ mod tests {
         assert_eq!(read.on_answer(0, Ok(None)), None);
         assert_eq!(read.on_answer(1, Err(SLOW)), None);
         assert_eq!(read.on_answer(2, Err(SLOW)), Some(Err(SLOW)));
+    }
+
+    #[test]
+    fn the_last_add_confirmed_cannot_be_told_when_the_last_answer_is_not_enough() {
+        let quorum = Quorum::new(3, 3, 2).unwrap();
+        let mut read = LacRead::new(quorum, None);
+        assert_eq!(read.on_answer(0, Err(SLOW)), None);
+        assert_eq!(read.on_answer(1, Err(SLOW)), None);
+        assert_eq!(read.on_answer(2, Ok(None)), Some(Err(SLOW)));
     }
 }

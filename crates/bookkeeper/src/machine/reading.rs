@@ -15,6 +15,7 @@ use crate::quorum::Positions;
 pub(super) struct Fencing {
     pub(super) answered: Positions,
     pub(super) failed: Positions,
+    pub(super) error: Option<CallError>,
     /// Entries known to be confirmed.
     pub(super) confirmed: u64,
     /// Payload bytes of the first so many entries, as far as they were heard of.

@@ -230,20 +230,19 @@ impl Recovery {
             }
             Err(error) => {
                 fencing.failed.insert(position);
-                let heard = fencing.answered.or(fencing.failed).count();
-                if heard == self.metadata.quorum.ensemble()
-                    && !self.metadata.quorum.is_covered_by(fencing.answered)
-                {
-                    self.finish(Err(RecoveryError::Undecided(error)), out);
-                    return;
-                }
+                fencing.error = Some(error);
             }
         }
-        if let Phase::Fencing(fencing) = &mut self.phase
-            && self.metadata.quorum.is_covered_by(fencing.answered)
-        {
+        if self.metadata.quorum.is_covered_by(fencing.answered) {
             let fencing = std::mem::take(fencing);
             self.begin_reading(&fencing, out);
+        } else if fencing.answered.or(fencing.failed).count() == self.metadata.quorum.ensemble() {
+            // Whichever came last, an answer or a failure: there is none left to wait for.
+            let error = fencing
+                .error
+                .take()
+                .unwrap_or(CallError::NotSent("too few bookies"));
+            self.finish(Err(RecoveryError::Undecided(error)), out);
         }
     }
 

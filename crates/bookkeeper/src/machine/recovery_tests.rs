@@ -42,6 +42,24 @@ fn begin(out: &mut Vec<RecoveryEffect>) -> Recovery {
     Recovery::begin(LedgerId(1), metadata, Version(1), out)
 }
 
+/// Both orders: a recovery that waits for an answer that does not come would never end.
+#[test]
+fn a_recovery_that_hears_of_too_few_bookies_ends_whatever_came_last() {
+    let failed = Err(CallError::NoAnswer("time"));
+    for answers in [[Ok(None), failed.clone()], [failed, Ok(None)]] {
+        let mut out = Vec::new();
+        let mut recovery = begin(&mut out);
+        out.clear();
+        for (position, answer) in answers.into_iter().enumerate() {
+            recovery.on_newest(1, position, answer, &mut out);
+        }
+        assert!(
+            matches!(out[..], [RecoveryEffect::Done(Err(RecoveryError::Undecided(_)))]),
+            "{out:?}"
+        );
+    }
+}
+
 /// Rule 7; the simulation finds it in about one of a hundred thousand seeds.
 #[test]
 fn what_is_written_again_claims_no_more_than_was_confirmed_before() {
