@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use pharos_types::{EntryId, LedgerId};
 
 use crate::{
-    AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
-    OpenError, ReadError, Sealed, Tail,
+    AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, FaultKind, LedgerEngine,
+    LedgerWriter, OpenError, ReadError, Sealed, Tail,
 };
 
 /// How long a check waits for a tail to move before it calls the engine stuck.
@@ -241,6 +241,10 @@ pub async fn fenced_writer_cannot_acknowledge(subject: &impl Subject) {
     );
     assert!(matches!(old.close().await, Err(AppendError::Fenced { .. })));
     assert!(old.tail().borrow().durable <= sealed.entry_count);
+    // Where its waiters are told, they are told why: a fault that passes would have them take the ledger back.
+    if let Some(fault) = &old.tail().borrow().failed {
+        assert_eq!(fault.kind(), FaultKind::Fenced, "{fault}");
+    }
     holds_pattern(&*subject.engine(), id, sealed.entry_count).await;
     assert_eq!(subject.engine().recover(id).await.expect("again"), sealed);
 }

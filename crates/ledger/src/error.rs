@@ -4,6 +4,18 @@ use std::sync::Arc;
 
 use pharos_types::{EntryId, LedgerId};
 
+/// What a failure means for the one who writes a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// For want of something that others will give back: what failed may be begun anew, and works once the cause is gone.
+    Transient,
+    /// Another owner took the log over. Its writer is finished with it: to begin anew would take it away from that owner, so
+    /// who owns it is asked first.
+    Fenced,
+    /// The engine takes no more writes until it is opened again, or never what it was given.
+    Lasting,
+}
+
 /// A device, file system or engine failure, shared by everyone it hits.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {cause}")]
@@ -15,31 +27,35 @@ pub struct StorageFault {
     kind: FaultKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FaultKind {
-    Final,
-    Transient,
-    Fenced,
-}
-
 impl StorageFault {
     /// A fault met while doing `what`: a device or an engine that should not be written to any more.
     pub fn new(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
-        Self::with(what.into(), cause.to_string(), FaultKind::Final)
+        Self::of(FaultKind::Lasting, what, cause)
     }
 
     /// A refusal met while doing `what`, for want of something that others will give back: room, files, memory.
     pub fn transient(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
-        Self::with(what.into(), cause.to_string(), FaultKind::Transient)
+        Self::of(FaultKind::Transient, what, cause)
     }
 
     /// What was being done, `what`, is another one's now: it recovered or deleted the ledger.
     pub fn fenced(what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
-        Self::with(what.into(), cause.to_string(), FaultKind::Fenced)
+        Self::of(FaultKind::Fenced, what, cause)
     }
 
-    fn with(what: String, cause: String, kind: FaultKind) -> Arc<Self> {
-        Arc::new(Self { what, cause, kind })
+    /// A fault of this kind met while doing `what`.
+    pub fn of(kind: FaultKind, what: impl Into<String>, cause: impl std::fmt::Display) -> Arc<Self> {
+        Arc::new(Self {
+            what: what.into(),
+            cause: cause.to_string(),
+            kind,
+        })
+    }
+
+    /// What it means for the one who writes.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        self.kind
     }
 
     /// Whether the engine goes on: what failed may be begun anew (a ledger recovered, another one made) and works once the
@@ -112,14 +128,22 @@ pub enum AppendError {
 }
 
 impl AppendError {
-    /// Whether the cause passes: the same append (after `GivenUp`: in another ledger) may succeed later.
+    /// What it means for the one who writes. After `GivenUp` the same append may succeed in another ledger. A ledger that its
+    /// writer did not close and that is closed was recovered by another owner, so `Closed` counts as fenced.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            Self::NoSpace { .. } | Self::Overloaded { .. } => FaultKind::Transient,
+            Self::Poisoned(fault) | Self::GivenUp { fault, .. } => fault.kind(),
+            Self::Fenced { .. } | Self::Closed { .. } => FaultKind::Fenced,
+            Self::TooLarge { .. } => FaultKind::Lasting,
+        }
+    }
+
+    /// Whether the cause passes: the same append may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::NoSpace { .. } | Self::Overloaded { .. } => true,
-            Self::Poisoned(fault) | Self::GivenUp { fault, .. } => fault.is_transient(),
-            Self::Fenced { .. } | Self::Closed { .. } | Self::TooLarge { .. } => false,
-        }
+        self.kind() == FaultKind::Transient
     }
 }
 
@@ -135,13 +159,19 @@ pub enum CreateError {
 }
 
 impl CreateError {
+    /// What it means for the one who writes.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            Self::NoSpace => FaultKind::Transient,
+            Self::Poisoned(fault) => fault.kind(),
+        }
+    }
+
     /// Whether the cause passes: the same call may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::NoSpace => true,
-            Self::Poisoned(fault) => fault.is_transient(),
-        }
+        self.kind() == FaultKind::Transient
     }
 }
 
@@ -207,12 +237,18 @@ pub enum DeleteError {
 }
 
 impl DeleteError {
+    /// What it means for the one who writes.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            Self::NoSpace => FaultKind::Transient,
+            Self::Poisoned(fault) => fault.kind(),
+        }
+    }
+
     /// Whether the cause passes: the same call may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        match self {
-            Self::NoSpace => true,
-            Self::Poisoned(fault) => fault.is_transient(),
-        }
+        self.kind() == FaultKind::Transient
     }
 }

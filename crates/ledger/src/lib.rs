@@ -41,7 +41,7 @@ mod error;
 pub mod memory;
 pub mod offload;
 
-pub use error::{AppendError, CreateError, DeleteError, OpenError, ReadError, StorageFault};
+pub use error::{AppendError, CreateError, DeleteError, FaultKind, OpenError, ReadError, StorageFault};
 
 /// A future that engines hand out through `dyn` traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -89,7 +89,7 @@ pub struct Replication {
 pub struct Tail {
     /// Entries `0..durable` are durable.
     pub durable: u64,
-    /// Why the writer will never get further, once that is so.
+    /// Why the writer will never get further, once that is so; of [`FaultKind::Fenced`] when another owner took the ledger.
     pub failed: Option<Arc<StorageFault>>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::StorageFault;
+use pharos_ledger::{FaultKind, StorageFault};
 use pharos_types::{LedgerId, Position};
 
 pub use crate::info::InfoError;
@@ -79,30 +79,22 @@ impl AppendError {
         matches!(self, Self::Fenced | Self::Failed(_))
     }
 
-    /// Whether the cause may pass: the same append may succeed later, after a final error once it was opened again.
+    /// What it means for the owner. A transient one may pass: the same append may succeed later, after a final error once it was
+    /// opened again.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn kind(&self) -> FaultKind {
         match self {
-            Self::Fenced | Self::NoSpace | Self::Overloaded => true,
-            Self::Failed(fault) => fault.is_transient(),
-            Self::Terminated | Self::BadSize { .. } => false,
+            Self::Fenced => FaultKind::Fenced,
+            Self::NoSpace | Self::Overloaded => FaultKind::Transient,
+            Self::Failed(fault) => fault.kind(),
+            Self::Terminated | Self::BadSize { .. } => FaultKind::Lasting,
         }
     }
 }
 
-/// Whether a ledger that refuses can be recovered and followed by another. No other closes our ledgers, so a closed one was
-/// recovered by another owner, as a fenced one was.
-pub(crate) fn is_recoverable(error: &pharos_ledger::AppendError) -> bool {
-    use pharos_ledger::AppendError as Refused;
-    matches!(error, Refused::Fenced { .. } | Refused::Closed { .. }) || error.is_transient()
-}
-
 /// The fault that a refusal amounts to.
 pub(crate) fn fault_of(what: &str, error: &pharos_ledger::AppendError) -> Arc<StorageFault> {
-    match is_recoverable(error) {
-        true => StorageFault::transient(what, error),
-        false => StorageFault::new(what, error),
-    }
+    StorageFault::of(error.kind(), what, error)
 }
 
 /// Why the durable end will not move any more.
@@ -117,12 +109,12 @@ pub enum DurableError {
 }
 
 impl DurableError {
-    /// Whether the cause may pass: opening the managed ledger again may find it mended.
+    /// What it means for the owner. When it is transient, opening the managed ledger again may find it mended.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn kind(&self) -> FaultKind {
         match self {
-            Self::Failed(fault) => fault.is_transient(),
-            Self::Closed => false,
+            Self::Failed(fault) => fault.kind(),
+            Self::Closed => FaultKind::Lasting,
         }
     }
 }
@@ -234,15 +226,16 @@ impl CommitError {
         }
     }
 
-    /// Whether opening the topic again may find the cause gone.
+    /// What it means for the owner. When it is transient, opening the topic again may find the cause gone.
     #[must_use]
-    pub fn is_mended_by_opening(&self) -> bool {
+    pub fn kind(&self) -> FaultKind {
         match self {
-            Self::Failed(fault) => fault.is_transient(),
-            Self::Append(error) => is_recoverable(error),
-            Self::Create(error) => error.is_transient(),
-            Self::Info(_) | Self::Overloaded | Self::NoSpace => true,
-            Self::Closed => false,
+            Self::Failed(fault) => fault.kind(),
+            Self::Append(error) => error.kind(),
+            Self::Create(error) => error.kind(),
+            Self::Info(error) => error.kind(),
+            Self::Overloaded | Self::NoSpace => FaultKind::Transient,
+            Self::Closed => FaultKind::Lasting,
         }
     }
 }

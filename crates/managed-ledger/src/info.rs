@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use pharos_ledger::FaultKind;
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use pharos_types::LedgerId;
 use prost::Message;
@@ -326,9 +327,15 @@ impl InfoHandle {
     }
 }
 
-/// Whether an error means that this owner is finished, rather than that the store is unwell.
-pub(crate) fn is_final(error: &InfoError) -> bool {
-    matches!(error, InfoError::Fenced(_) | InfoError::Gone(_))
+impl InfoError {
+    /// What it means for the owner: that it is finished, or that the store is unwell.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        match self {
+            Self::Fenced(_) | Self::Gone(_) => FaultKind::Fenced,
+            Self::Malformed { .. } | Self::Read(_) | Self::Write(_) => FaultKind::Transient,
+        }
+    }
 }
 
 #[cfg(test)]

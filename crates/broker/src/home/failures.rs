@@ -1,5 +1,5 @@
-//! Topics whose logs take no writes for a cause that may pass: closed after a pause, and loaded anew by the next request. One that
-//! fails again soon waits longer each time.
+//! Topics whose logs take no writes. When the cause may pass they are closed after a pause, and loaded anew by the next request; one
+//! that fails again soon waits longer each time. When another owner took the log they are closed at once.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -50,6 +50,16 @@ impl Home {
         let name = &topic.cx.name;
         let pause = self.topics.failures.borrow_mut().note(name, clock::wall_ms());
         tracing::warn!(topic = %name, reason, ?pause, "topic accepts no writes for now; it is loaded anew");
+        self.unload_after(topic, pause);
+    }
+
+    /// Closes a topic whose log another owner took.
+    pub(crate) fn give_up(self: &Rc<Self>, topic: Rc<Topic>, reason: &str) {
+        tracing::warn!(topic = %topic.cx.name, reason, "topic is given up: another owner took its log");
+        self.unload_after(topic, Duration::ZERO);
+    }
+
+    fn unload_after(self: &Rc<Self>, topic: Rc<Topic>, pause: Duration) {
         let home = self.clone();
         spawn_local(async move {
             tokio::time::sleep(pause).await;

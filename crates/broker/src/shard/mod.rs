@@ -191,6 +191,12 @@ impl TopicHost for HostOf {
         }
     }
 
+    fn give_up(&self, topic: Rc<Topic>, reason: &str) {
+        if let Some(shard) = self.0.upgrade() {
+            shard.home.give_up(topic, reason);
+        }
+    }
+
     fn come_back(&self, topic: Rc<Topic>, reason: &str) {
         if let Some(shard) = self.0.upgrade() {
             shard.home.come_back(topic, reason);

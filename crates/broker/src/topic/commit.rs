@@ -92,10 +92,7 @@ impl Topic {
                     } else {
                         let mut state = me.state.borrow_mut();
                         let reason = format!("cursor log: {reason}");
-                        state
-                            .stored
-                            .publishing
-                            .fail(&me.cx, &reason, error.is_mended_by_opening());
+                        state.stored.publishing.fail(&me.cx, &reason, error.kind());
                     }
                     reason
                 });

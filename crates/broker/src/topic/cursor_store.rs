@@ -132,7 +132,7 @@ impl Stored {
             cursor_log::RollEvent::Failed(error) => {
                 let reason = chain(&error);
                 self.publishing
-                    .fail(cx, &format!("cursor log: {reason}"), error.is_mended_by_opening());
+                    .fail(cx, &format!("cursor log: {reason}"), error.kind());
             }
         }
         self.maintain_cursors(cx);

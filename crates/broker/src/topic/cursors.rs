@@ -30,7 +30,7 @@ impl Stored {
         if let Err(error) = change(&mut self.cursors) {
             let reason = chain(&error);
             self.publishing
-                .fail(cx, &format!("cursor log: {reason}"), error.is_transient());
+                .fail(cx, &format!("cursor log: {reason}"), error.kind());
         }
     }
 

@@ -17,4 +17,7 @@ pub(crate) trait TopicHost {
     fn end_read(&self, room: Room);
     /// Closes a topic that takes no writes for now, after a pause; the next request loads it.
     fn come_back(&self, topic: Rc<Topic>, reason: &str);
+
+    /// Closes a topic whose log another owner took.
+    fn give_up(&self, topic: Rc<Topic>, reason: &str);
 }

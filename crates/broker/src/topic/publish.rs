@@ -92,7 +92,7 @@ impl Publishing {
                 refuse(cx, (connection, producer), &entry, &error);
                 if error.is_final() {
                     // No task waits for the durable end and would hear of it.
-                    self.fail(cx, &chain(&error), error.is_transient());
+                    self.fail(cx, &chain(&error), error.kind());
                     return false;
                 }
                 return !is_over;
@@ -250,9 +250,7 @@ impl State {
         let end = match outcome {
             Ok(end) => end,
             Err(error) => {
-                self.stored
-                    .publishing
-                    .fail(cx, &chain(&error), error.is_transient());
+                self.stored.publishing.fail(cx, &chain(&error), error.kind());
                 return false;
             }
         };

@@ -118,7 +118,7 @@ impl State {
             MaintenanceEvent::Failed(error) => {
                 self.stored
                     .publishing
-                    .fail(cx, &chain(&error), error.is_transient());
+                    .fail(cx, &chain(&error), error.kind());
             }
         }
         self.stored.log.maintain(cx);

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{LedgerEngine, StorageFault};
+use pharos_ledger::{FaultKind, LedgerEngine, StorageFault};
 use pharos_types::LedgerId;
 use tokio::sync::{oneshot, watch};
 
@@ -111,13 +111,15 @@ pub enum QueueError {
 type Waiter = oneshot::Sender<Result<DurableAt, CommitError>>;
 
 impl QueueError {
-    /// Whether opening the topic again may find the cause gone.
+    /// What it means for the owner. When it is transient, opening the topic again may find the cause gone.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn kind(&self) -> FaultKind {
         match self {
-            Self::Failed(fault) => fault.is_transient(),
+            Self::Failed(fault) => fault.kind(),
             // Memory and log have parted, which an opening mends.
-            Self::NoSubscription(_) | Self::NoCursor(_) | Self::InUse | Self::TooLarge { .. } => true,
+            Self::NoSubscription(_) | Self::NoCursor(_) | Self::InUse | Self::TooLarge { .. } => {
+                FaultKind::Transient
+            }
         }
     }
 }
@@ -160,10 +162,7 @@ impl CursorLog {
     /// [`QueueError`]; nothing changed.
     pub fn queue(&mut self, record: Record) -> Result<(), QueueError> {
         if let Some(failure) = &*self.failure.borrow() {
-            let fault = match failure.is_mended_by_opening() {
-                true => StorageFault::transient("cursor log", failure),
-                false => StorageFault::new("cursor log", failure),
-            };
+            let fault = StorageFault::of(failure.kind(), "cursor log", failure);
             return Err(QueueError::Failed(fault));
         }
         self.mirror.check(&record)?;

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, LedgerWriter};
+use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, FaultKind, LedgerWriter};
 use pharos_metadata::WriteError;
 
 use super::CursorLog;
 use super::commit::Target;
 use crate::error::{CommitError, InfoError};
-use crate::info::is_final;
 
 /// A step that failed is tried again after this.
 const RETRY_MS: u64 = 1_000;
@@ -225,7 +224,7 @@ impl CursorLog {
     /// written, until the store answers.
     fn on_not_named(&mut self, error: CommitError, now_ms: u64) -> RollEvent {
         if let (CommitError::Info(info), Roll::Copying { is_naming, .. }) = (&error, &mut self.roll)
-            && !is_final(info)
+            && info.kind() != FaultKind::Fenced
             && !matches!(info, InfoError::Malformed { .. })
         {
             *is_naming = false;

@@ -192,7 +192,7 @@ impl Appending {
     pub(super) fn fail(&mut self, failure: Failure) {
         if self.failure.is_none() {
             let fault = match &failure {
-                Failure::Fenced => StorageFault::transient("managed ledger", "another owner took over"),
+                Failure::Fenced => StorageFault::fenced("managed ledger", "another owner took over"),
                 Failure::Fault(fault) => Arc::clone(fault),
             };
             self.failure = Some(failure);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, CreateOptions};
+use pharos_ledger::{BoxFuture, CreateOptions, FaultKind};
 use pharos_types::{LedgerId, Position};
 
 use super::ManagedLedger;
@@ -10,8 +10,7 @@ use super::appending::Failure;
 use super::offload::OffloadDone;
 use super::rollover::NewLedger;
 use super::steps::{Job, recorded};
-use crate::error::is_recoverable;
-use crate::info::{LedgerInfo, is_final};
+use crate::info::LedgerInfo;
 use crate::table::LedgerRow;
 
 /// The result of one maintenance future; give it to [`ManagedLedger::on_maintenance`] unseen.
@@ -71,14 +70,15 @@ pub enum MaintenanceError {
 }
 
 impl MaintenanceError {
-    /// Whether the cause may pass: the step, or after a failure the next opening, may succeed later.
+    /// What it means for the owner. When it is transient the step, or after a failure the next opening, may succeed later.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn kind(&self) -> FaultKind {
         match self {
-            Self::Create(error) => error.is_transient(),
-            Self::Append(error) => is_recoverable(error),
-            Self::Delete(error) => error.is_transient(),
-            Self::Info(_) | Self::Offload(_) => true,
+            Self::Create(error) => error.kind(),
+            Self::Append(error) => error.kind(),
+            Self::Delete(error) => error.kind(),
+            Self::Info(error) => error.kind(),
+            Self::Offload(_) => FaultKind::Transient,
         }
     }
 }
@@ -230,7 +230,7 @@ impl ManagedLedger {
                 };
                 if let Err(error) = info.update(name).await {
                     // Only when it is certain that nothing names it; otherwise the clean-up at start decides.
-                    if is_final(&error) {
+                    if error.kind() == FaultKind::Fenced {
                         let _ = engine.delete(writer.id()).await;
                     }
                     return Err(error.into());
@@ -256,7 +256,7 @@ impl ManagedLedger {
 
     fn on_failed_step(&mut self, error: MaintenanceError) -> MaintenanceEvent {
         if let MaintenanceError::Info(info) = &error
-            && is_final(info)
+            && info.kind() == FaultKind::Fenced
         {
             self.appending.fail(Failure::Fenced);
             return MaintenanceEvent::Failed(error);

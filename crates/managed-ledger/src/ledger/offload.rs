@@ -16,6 +16,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use pharos_ledger::FaultKind;
 use pharos_ledger::offload::{
     LedgerOffloader, OffloadError, OffloadPolicy, OffloadTarget, OffloadedLedger, ReadFirst,
 };
@@ -29,7 +30,7 @@ use super::maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub(crate) use super::offload_steps::OffloadDone;
 use super::offload_steps::{Work, run};
 pub(crate) use super::offload_view::{OffloadView, Range, SharedView};
-use crate::info::{InfoHandle, ManagedLedgerInfo, is_final};
+use crate::info::{InfoHandle, ManagedLedgerInfo};
 use crate::table::LedgerRow;
 
 /// Pause after a failed step; doubled by each further failure.
@@ -303,7 +304,7 @@ impl Offloading {
                 (self.failures, self.retry_at_ms) = (0, 0);
                 self.on_success(&work, ground)
             }
-            (_, Err(MaintenanceError::Info(error))) if is_final(&error) => {
+            (_, Err(MaintenanceError::Info(error))) if error.kind() == FaultKind::Fenced => {
                 MaintenanceEvent::Failed(error.into())
             }
             (work, Err(error)) => self.on_failure(&work, error, ground.now_ms),
