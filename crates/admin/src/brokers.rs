@@ -39,7 +39,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn list(State(admin): State<Admin>) -> Json<Vec<String>> {
-    Json(vec![admin.options.broker_id().to_owned()])
+    Json(active(&admin))
+}
+
+/// The brokers of this cluster that are there.
+fn active(admin: &Admin) -> Vec<String> {
+    let others = admin.brokers.brokers();
+    others.unwrap_or_else(|| vec![admin.options.broker_id().to_owned()])
 }
 
 async fn of_cluster(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<Vec<String>>> {
@@ -48,11 +54,7 @@ async fn of_cluster(State(admin): State<Admin>, params: PathParams) -> ApiResult
         return Err(ApiError::not_found("Cluster does not exist"));
     }
     let here = cluster == admin.options.cluster_name;
-    Ok(Json(
-        here.then(|| admin.options.broker_id().to_owned())
-            .into_iter()
-            .collect(),
-    ))
+    Ok(Json(if here { active(&admin) } else { Vec::new() }))
 }
 
 /// Measures all backlogs now instead of at the next interval.
@@ -139,12 +141,12 @@ async fn settings(State(admin): State<Admin>) -> Json<BTreeMap<String, String>> 
     Json(admin.options.settings.iter().cloned().collect())
 }
 
-async fn internal_configuration() -> Json<InternalConfigurationData> {
-    let store = "embedded".to_owned();
+async fn internal_configuration(State(admin): State<Admin>) -> Json<InternalConfigurationData> {
+    let store = &admin.options.metadata_store_url;
     Json(InternalConfigurationData {
         metadata_store_url: store.clone(),
-        configuration_metadata_store_url: store,
-        ledgers_root_path: "/ledgers".into(),
+        configuration_metadata_store_url: store.clone(),
+        ledgers_root_path: admin.options.ledgers_root_path.clone(),
         ..Default::default()
     })
 }

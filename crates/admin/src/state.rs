@@ -32,6 +32,10 @@ pub struct AdminOptions {
     pub http_url_tls: Option<String>,
     /// Settings in force as key and value, for `…/brokers/configuration/runtime`.
     pub settings: Vec<(String, String)>,
+    /// Where metadata is: `embedded`, or `zk:host:port/path`.
+    pub metadata_store_url: String,
+    /// Where the metadata of ledgers is in it.
+    pub ledgers_root_path: String,
     /// Whether the metrics page shows single topics.
     pub topic_metrics: bool,
     /// Whether a namespace may be deleted together with its topics.

@@ -66,6 +66,12 @@ impl BrokerAdmin {
         self.stores.as_ref().and_then(|stores| (stores.health)())
     }
 
+    /// The brokers that are there, as `host:port` of their HTTP servers; `None` when there can be no other.
+    #[must_use]
+    pub fn brokers(&self) -> Option<Vec<String>> {
+        self.homes.broker.shared.placement.brokers()
+    }
+
     /// Everything that the metrics page shows.
     ///
     /// # Errors

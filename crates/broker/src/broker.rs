@@ -194,6 +194,14 @@ impl Broker {
         }
     }
 
+    /// Closes all topics, with their producers and consumers, and makes them durable. Connections stay.
+    pub async fn close_topics(&self) {
+        // A shard that is gone has closed its topics.
+        let _ = self
+            .call_all(|shard| async move { shard.home.close_topics().await })
+            .await;
+    }
+
     /// Tells every client that the broker stops, waits for what is in flight, and makes all cursors durable.
     pub async fn drain(&self) {
         // A shard that is gone has drained.
@@ -207,9 +215,7 @@ impl Broker {
                 .call_all(|shard| async move { shard.feeds.flush_progress() })
                 .await;
         }
-        let _ = self
-            .call_all(|shard| async move { shard.home.close_topics().await })
-            .await;
+        self.close_topics().await;
     }
 }
 

@@ -4,8 +4,9 @@
 //!  LOOKUP, admin ──► claim ──► Here(shard) │ Elsewhere(addresses)        takes a topic that no broker has
 //!  PRODUCER, SUBSCRIBE ──► of ──► Here(shard) │ refused: look up again    takes none
 //! ```
-//! Asked when a producer, consumer or reader is made and when a topic is loaded, never for a message. When ownership goes, the
-//! shards close what they have loaded of it (`home::load`), and what they are loading is given up.
+//! Asked when a producer, consumer or reader is made and when a topic is loaded, never for a message. Before the log of a topic is
+//! opened the store itself is asked (`confirm`). When ownership goes, the shards close what they have loaded of it (`home::load`),
+//! and what they are loading is given up.
 
 use std::sync::Arc;
 
@@ -67,6 +68,24 @@ impl Placement {
             Placed::Here(home) => Ok(home),
             Placed::Elsewhere(_) | Placed::Unowned => Err(TopicError::NotServed(topic.to_string())),
         }
+    }
+
+    /// Whether the store says that `topic` is this broker's.
+    pub(crate) async fn confirm(&self, topic: &TopicName) -> Result<(), TopicError> {
+        match self.ownership.confirm(topic).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(TopicError::NotServed(topic.to_string())),
+            Err(error) => {
+                tracing::warn!(%topic, %error, "a topic is not loaded: whose it is cannot be told");
+                Err(TopicError::NotServed(topic.to_string()))
+            }
+        }
+    }
+
+    /// The brokers that are there, as `host:port`; `None` when there can be no other.
+    #[must_use]
+    pub fn brokers(&self) -> Option<Vec<String>> {
+        self.ownership.brokers()
     }
 
     /// Changes when topics may have gone to other brokers.

@@ -24,6 +24,17 @@ pub struct BrokerAddresses {
     pub advertised_listeners: BTreeMap<String, serde_json::Value>,
 }
 
+impl BrokerAddresses {
+    /// `host:port` of the HTTP server, by which Pulsar knows a broker.
+    #[must_use]
+    pub fn broker_id(&self) -> &str {
+        match self.http_url.split_once("://") {
+            Some((_, id)) => id,
+            None => &self.http_url,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,25 +4,27 @@
 //! namespace/<tenant>/<namespace>/<0xlow_0xhigh>    ephemeral, of the owner's session: BrokerAddresses
 //! ```
 //! A broker that is asked for a topic whose bundle has no key puts the key, if it is still absent; exactly one of several that
-//! try at once succeeds. When the owner's session ends, its keys go and the next broker that is asked takes the bundle.
+//! try at once succeeds. When the owner's session ends, its keys go and the next broker that is asked takes the bundle. The session
+//! is kept by [`keeping`](crate::keeping).
 //!
 //! What is known: `ours` is exact, changed after the store has answered by the one who holds `turn`, and emptied when the
-//! session ends; `others` follows the store's watch, so it may be a moment old. A key with our own addresses that no session of
+//! session is lost; `others` follows the store's watch, so it may be a moment old. A key with our own addresses that no session of
 //! this process made is what an earlier life of this broker left: it is deleted when the bundle is asked for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_metadata::{
-    BoxFuture, Event, Expect, MetadataStore, Session, SessionEnd, SessionError, SessionId, SessionWriteError,
-    Version, Versioned, WriteError,
+    BoxFuture, Event, Expect, MetadataStore, Session, SessionError, SessionWriteError, Version, Versioned,
+    WriteError,
 };
 use pharos_runtime::clock;
 use pharos_types::TopicName;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::keeping::{REGISTRY, ended};
 use crate::{BrokerAddresses, Owner, Ownership, OwnershipError};
 
 /// Below it are the keys of bundles.
@@ -34,89 +36,144 @@ const TRIES: usize = 5;
 /// Says in which bundle of its namespace a topic is, as `0x40000000_0x80000000`; it must not wait.
 pub type BundleOf = Box<dyn Fn(&TopicName) -> Option<String> + Send + Sync>;
 
+/// How long others wait for a broker, and it for the store.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// After this time without a word from us others may take what we own.
+    pub timeout: Duration,
+    /// How long what is loaded is served on while the metadata store cannot be reached; `None` for as long as it takes.
+    pub outage_max: Option<Duration>,
+}
+
 /// The bundles that this broker and others own.
 pub struct BundleOwnership {
-    store: Arc<dyn MetadataStore>,
+    pub(crate) store: Arc<dyn MetadataStore>,
     bundle_of: BundleOf,
-    /// After this time without a word from us others may take what we own.
-    session_timeout: Duration,
+    pub(crate) options: SessionOptions,
     /// Our addresses as they are stored; empty until this broker serves.
     us: OnceLock<Bytes>,
-    state: Mutex<OwnedBundles>,
+    /// The key under which we are registered.
+    pub(crate) registration: OnceLock<String>,
+    pub(crate) state: Mutex<OwnedBundles>,
     /// One at a time asks the store and notes what it says.
     turn: Semaphore,
     losses: watch::Sender<u64>,
+    /// A session is wanted now.
+    pub(crate) wanted: Notify,
 }
 
 #[derive(Default)]
-struct OwnedBundles {
-    /// The broker stops: nothing is taken any more.
-    is_closed: bool,
-    session: Option<Arc<dyn Session>>,
+pub(crate) struct OwnedBundles {
+    /// The broker stops: nothing is taken and no log opened any more.
+    pub(crate) is_closing: bool,
+    pub(crate) session: Option<Arc<dyn Session>>,
     /// When it was last renewed.
-    renewed_at: clock::Nanos,
-    ours: HashMap<String, Version>,
+    pub(crate) renewed_at: clock::Nanos,
+    /// Since when the store cannot be reached and there is no session; what is loaded is served on.
+    pub(crate) lapsed_at: Option<clock::Nanos>,
+    pub(crate) ours: HashMap<String, Version>,
     others: HashMap<String, Arc<BrokerAddresses>>,
+    /// The brokers that are registered.
+    pub(crate) brokers: BTreeSet<String>,
 }
 
 impl BundleOwnership {
     /// Owns nothing before [`serve`](Self::serve), and follows others while [`run`](Self::run) does.
     #[must_use]
-    pub fn new(store: Arc<dyn MetadataStore>, session_timeout: Duration, bundle_of: BundleOf) -> Arc<Self> {
+    pub fn new(store: Arc<dyn MetadataStore>, options: SessionOptions, bundle_of: BundleOf) -> Arc<Self> {
         Arc::new(Self {
             store,
             bundle_of,
-            session_timeout,
+            options,
             us: OnceLock::new(),
+            registration: OnceLock::new(),
             state: Mutex::default(),
             turn: Semaphore::new(1),
             losses: watch::Sender::new(0),
+            wanted: Notify::new(),
         })
     }
 
-    /// From now on bundles are taken for a broker that clients reach at `addresses`. Called once, when its listeners are open; a
-    /// second call changes nothing.
+    /// From now on this broker is registered, and bundles are taken for it: clients reach it at `addresses`. Called once, when its
+    /// listeners are open; a second call changes nothing.
     pub fn serve(&self, addresses: &BrokerAddresses) {
         let value = serde_json::to_vec(addresses).unwrap_or_default();
+        let _ = self
+            .registration
+            .set(format!("{REGISTRY}{}", addresses.broker_id()));
         let _ = self.us.set(Bytes::from(value));
+        self.wanted.notify_one();
     }
 
-    /// Follows the store, renews the session, and notices its end. Returns when the store is shut down.
+    /// Our addresses as they are stored, once we serve.
+    pub(crate) fn us(&self) -> Option<&Bytes> {
+        self.us.get()
+    }
+
+    /// Follows the store, keeps the session, and notices its end. Returns when the store is shut down.
     ///
     /// Cancel safety: dropped, the session is left to its time-out.
     pub async fn run(self: Arc<Self>) {
-        let mut watch = self.store.watch(PREFIX);
+        let mut bundles = self.store.watch(PREFIX);
+        let mut brokers = self.store.watch(REGISTRY);
         self.look_again().await;
-        let mut renewal = tokio::time::interval((self.session_timeout / 3).max(Duration::from_millis(1)));
-        renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.look_at_brokers().await;
+        let mut keeping = tokio::time::interval((self.options.timeout / 3).max(Duration::from_millis(1)));
+        keeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let session = self.lock().session.clone();
             tokio::select! {
-                event = watch.next() => match event {
-                    None => return self.lose_all(None),
+                event = bundles.next() => match event {
+                    None => return self.lose_all("the metadata store was shut down"),
                     Some(Event::Lagged) => self.look_again().await,
                     Some(Event::Put { key, .. } | Event::Deleted { key }) => self.on_key(&key).await,
                 },
-                (id, why) = ended(session) => self.on_session_end(id, why),
-                _ = renewal.tick() => self.renew().await,
+                event = brokers.next() => match event {
+                    None => return self.lose_all("the metadata store was shut down"),
+                    Some(_) => self.look_at_brokers().await,
+                },
+                (id, why) = ended(session) => {
+                    self.on_session_end(id, why);
+                    self.keep_session().await;
+                }
+                _ = keeping.tick() => self.keep_session().await,
+                () = self.wanted.notified() => self.keep_session().await,
             }
         }
+    }
+
+    /// From now on no bundle is taken and no topic is opened. What is owned stays so until [`close`](Self::close).
+    pub fn begin_close(&self) {
+        self.lock().is_closing = true;
     }
 
     /// Lets go of everything, for a broker that stops: others need not wait for the time-out. Topics are closed by then.
     pub async fn close(&self) {
         let session = {
             let mut state = self.lock();
-            state.is_closed = true;
+            state.is_closing = true;
             state.session.clone()
         };
-        self.lose_all(None);
+        self.lose_all("this broker stops");
         if let Some(session) = session {
             session.close().await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, OwnedBundles> {
+    /// Whether other brokers know of this one: it serves and has a session.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.lock().session.is_some()
+    }
+
+    /// Since how long the metadata store cannot be reached and this broker has no session; `None` while it has one.
+    #[must_use]
+    pub fn lapsed_for(&self) -> Option<Duration> {
+        let lapsed_at = self.lock().lapsed_at?;
+        Some(Duration::from_nanos(clock::now().since(lapsed_at)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, OwnedBundles> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,73 +193,22 @@ impl BundleOwnership {
         }
     }
 
-    /// What `session`, or any, held is lost.
-    fn lose_all(&self, session: Option<SessionId>) {
-        {
+    /// Everything that we own is another's from now on, or may be.
+    pub(crate) fn lose_all(&self, why: &str) {
+        let lost = {
             let mut state = self.lock();
-            let current = state.session.as_ref().map(|session| session.id());
-            if session.is_some() && session != current {
-                return;
-            }
             state.session = None;
-            state.ours.clear();
+            state.lapsed_at = None;
+            std::mem::take(&mut state.ours).len()
+        };
+        if lost > 0 {
+            tracing::warn!(bundles = lost, why, "this broker owns no topics any more");
         }
         self.tell_loss();
     }
 
     fn tell_loss(&self) {
         self.losses.send_modify(|count| *count += 1);
-    }
-
-    fn on_session_end(&self, session: SessionId, why: SessionEnd) {
-        if why != SessionEnd::Closed {
-            tracing::warn!(%session, %why, "this broker owns no topics any more: its metadata session ended");
-        }
-        self.lose_all(Some(session));
-    }
-
-    /// The session, opened if there is none.
-    async fn session(&self) -> Result<Arc<dyn Session>, OwnershipError> {
-        if let Some(session) = self.lock().session.clone() {
-            return Ok(session);
-        }
-        let asked_at = clock::now();
-        let opened = self.store.open_session(self.session_timeout).await;
-        let opened = opened.map_err(|error| match error {
-            SessionError::Ended(why) => OwnershipError::SessionEnded(why),
-            SessionError::Fault(_) => OwnershipError::NotReady("the metadata store gives no session"),
-        })?;
-        let is_closed = {
-            let mut state = self.lock();
-            state.renewed_at = asked_at;
-            state.session = (!state.is_closed).then(|| opened.clone());
-            state.is_closed
-        };
-        if is_closed {
-            opened.close().await;
-            return Err(OwnershipError::NotReady("it is stopping"));
-        }
-        Ok(opened)
-    }
-
-    async fn renew(&self) {
-        let Some(session) = self.lock().session.clone() else {
-            return;
-        };
-        let asked_at = clock::now();
-        let renewed = tokio::time::timeout(self.session_timeout / 3, session.renew()).await;
-        match renewed {
-            Ok(Ok(())) => self.lock().renewed_at = asked_at,
-            Ok(Err(SessionError::Ended(why))) => self.on_session_end(session.id(), why),
-            // It may live, but from the time-out on others may count on its end.
-            Ok(Err(SessionError::Fault(_))) | Err(_) => {
-                let since = clock::now().since(self.lock().renewed_at);
-                if u128::from(since) >= self.session_timeout.as_nanos() {
-                    tracing::warn!("this broker owns no topics any more: it cannot reach the metadata store");
-                    self.lose_all(Some(session.id()));
-                }
-            }
-        }
     }
 
     /// A key changed: what it is now is what counts.
@@ -253,6 +259,8 @@ impl BundleOwnership {
     /// Notes what is stored. Says whether it was ours and is no more, and the version of what an earlier life left.
     fn note(&self, key: &str, found: Option<Versioned>) -> (bool, Option<Version>) {
         let mut state = self.lock();
+        // A node above the bundles of a namespace.
+        let found = found.filter(|found| !found.value.is_empty());
         let version = found.as_ref().map(|found| found.version);
         let ours = state.ours.get(key).copied();
         if ours.is_some() && ours == version {
@@ -322,18 +330,34 @@ impl BundleOwnership {
         Ok(Owner::Us)
     }
 
-    async fn forget_earlier_life(&self, key: &str, version: Version) -> Result<(), OwnershipError> {
+    pub(crate) async fn forget_earlier_life(
+        &self,
+        key: &str,
+        version: Version,
+    ) -> Result<(), OwnershipError> {
         match self.store.delete(key, Expect::Version(version)).await {
             Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
-}
 
-async fn ended(session: Option<Arc<dyn Session>>) -> (SessionId, SessionEnd) {
-    match session {
-        Some(session) => (session.id(), session.ended().await),
-        None => std::future::pending().await,
+    /// The session is asked, not the table: while it lives, the keys that it put are there.
+    async fn ask(&self, topic: &TopicName) -> Result<bool, OwnershipError> {
+        let session = {
+            let state = self.lock();
+            if state.is_closing {
+                return Err(OwnershipError::NotReady("it is stopping"));
+            }
+            state.session.clone()
+        };
+        let session = session.ok_or(OwnershipError::NotReady(
+            "it has no session of the metadata store",
+        ))?;
+        self.renew(&session).await.map_err(|error| match error {
+            SessionError::Ended(why) => OwnershipError::SessionEnded(why),
+            SessionError::Fault(_) => OwnershipError::NotReady("the metadata store does not answer"),
+        })?;
+        Ok(self.owner_of(topic) == Owner::Us)
     }
 }
 
@@ -347,6 +371,14 @@ impl Ownership for BundleOwnership {
 
     fn acquire<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
         Box::pin(self.take(topic))
+    }
+
+    fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
+        Box::pin(self.ask(topic))
+    }
+
+    fn brokers(&self) -> Option<Vec<String>> {
+        Some(self.lock().brokers.iter().cloned().collect())
     }
 
     fn losses(&self) -> watch::Receiver<u64> {

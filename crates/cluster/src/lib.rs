@@ -10,8 +10,9 @@
 
 mod addresses;
 mod bundles;
+mod keeping;
 mod ownership;
 
 pub use addresses::BrokerAddresses;
-pub use bundles::{BundleOf, BundleOwnership};
+pub use bundles::{BundleOf, BundleOwnership, SessionOptions};
 pub use ownership::{Alone, Owner, Ownership, OwnershipError};

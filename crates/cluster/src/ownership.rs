@@ -52,6 +52,18 @@ pub trait Ownership: Send + Sync {
     /// Cancel safety: it may be taken or not.
     fn acquire<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>>;
 
+    /// Asks the store whether `topic` is this broker's at this moment. Asked before the log of a topic is opened, because that
+    /// takes it away from its last owner: a broker that was stopped for a while believes in keys that are gone.
+    ///
+    /// # Errors
+    /// [`OwnershipError`]: it is not known, so the topic must not be opened.
+    fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>>;
+
+    /// The brokers that are there, as `host:port` of their HTTP servers; `None` when there can be no other.
+    fn brokers(&self) -> Option<Vec<String>> {
+        None
+    }
+
     /// Changes whenever this broker loses topics: those that it has loaded and that are not its own any more are to be closed.
     fn losses(&self) -> watch::Receiver<u64>;
 }
@@ -78,6 +90,10 @@ impl Ownership for Alone {
 
     fn acquire<'a>(&'a self, _: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
         Box::pin(async { Ok(Owner::Us) })
+    }
+
+    fn confirm<'a>(&'a self, _: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
+        Box::pin(async { Ok(true) })
     }
 
     fn losses(&self) -> watch::Receiver<u64> {

@@ -5,11 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_cluster::{BrokerAddresses, BundleOwnership, Owner, Ownership, OwnershipError};
+use pharos_cluster::{BrokerAddresses, BundleOwnership, Owner, Ownership, OwnershipError, SessionOptions};
 use pharos_metadata::{Expect, Memory, MetadataStore};
 use pharos_types::TopicName;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
+const SESSION: SessionOptions = SessionOptions {
+    timeout: TIMEOUT,
+    outage_max: None,
+};
 const KEY: &str = "namespace/public/default/0x00000000_0xffffffff";
 
 fn addresses(number: u16) -> BrokerAddresses {
@@ -27,7 +31,7 @@ fn topic() -> TopicName {
 /// A broker that follows the store and serves.
 fn broker(store: &Arc<Memory>, number: u16) -> Arc<BundleOwnership> {
     let bundle = |_: &TopicName| Some("0x00000000_0xffffffff".to_owned());
-    let ownership = BundleOwnership::new(store.clone(), TIMEOUT, Box::new(bundle));
+    let ownership = BundleOwnership::new(store.clone(), SESSION, Box::new(bundle));
     ownership.serve(&addresses(number));
     pharos_runtime::spawn_local(ownership.clone().run());
     ownership
@@ -146,7 +150,7 @@ fn a_broker_that_stops_leaves_its_bundles_to_others_at_once() {
 fn a_broker_that_does_not_serve_yet_takes_nothing() {
     run(async {
         let store = Arc::new(Memory::new());
-        let ownership = BundleOwnership::new(store, TIMEOUT, Box::new(|_| Some("0x0_0x1".to_owned())));
+        let ownership = BundleOwnership::new(store, SESSION, Box::new(|_| Some("0x0_0x1".to_owned())));
         let outcome = ownership.acquire(&topic()).await;
         assert!(matches!(outcome, Err(OwnershipError::NotReady(_))), "{outcome:?}");
     });

@@ -1,7 +1,7 @@
 //! Starting what is behind the front doors: metadata, storage, broker, Pulsar server.
 //!
-//! The only place that names the engines; everyone else sees traits. Started from the inside out and stopped the other
-//! way round.
+//! Started from the inside out and stopped the other way round. Which engine and which metadata store it stands on is decided in
+//! [`stores`](crate::stores); everyone else sees traits.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,17 @@ use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
-use pharos_metadata::{Beside, Embedded, MetadataStore};
+use pharos_metadata::{Beside as BesideLedgers, Embedded};
 use pharos_pulsar::Server;
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
-use pharos_types::{LedgerId, NamespaceName};
+use pharos_types::NamespaceName;
 use tokio::task::JoinSet;
 
 use crate::files::Files;
 use crate::settings::{ByteSize, Limit, Settings, StorageIo};
 use crate::storage_metrics;
+use crate::stores::StoresInUse;
 use crate::tls::Entrances;
 
 /// What CONNECTED tells clients; nothing parses it.
@@ -66,8 +67,7 @@ pub(crate) struct RunningBroker {
     /// The Pulsar server: where it listens, with real ports, and what lookups answer with.
     pub(crate) pulsar: Arc<Server>,
     threads: Threads,
-    storage: Arc<Storage>,
-    metadata: Arc<dyn MetadataStore>,
+    beside: StoresInUse,
     /// Who did what, where that is kept.
     audit: Option<Arc<Audit>>,
     /// What goes on beside it.
@@ -75,10 +75,17 @@ pub(crate) struct RunningBroker {
 }
 
 impl RunningBroker {
-    /// Stops accepting, closes clients properly, makes everything durable, releases the data directory.
+    /// Stops accepting, closes clients properly, makes everything durable, releases the data directory; among other brokers, hands
+    /// the topics over to them before it closes its connections.
     ///
     /// Cancel safety: dropped half way it leaves threads running; the process must exit then.
     pub(crate) async fn stop(mut self) {
+        if let Some(ownership) = self.beside.among_others() {
+            // Clients look up again as soon as their topic is closed, over connections that are still there.
+            ownership.begin_close();
+            self.broker.close_topics().await;
+            ownership.close().await;
+        }
         self.tasks.shutdown().await;
         self.broker.drain().await;
         // Joining threads blocks, and the caller must stay able to give up.
@@ -86,8 +93,7 @@ impl RunningBroker {
         if let Err(error) = tokio::task::spawn_blocking(move || threads.stop()).await {
             tracing::error!(%error, "data threads did not stop properly");
         }
-        self.storage.shutdown().await;
-        self.metadata.shutdown().await;
+        self.beside.shutdown().await;
         if let Some(audit) = self.audit
             && tokio::task::spawn_blocking(move || audit.stop()).await.is_err()
         {
@@ -101,29 +107,19 @@ impl RunningBroker {
 /// `front`: how clients reach this machine; `files`: who may open how many.
 ///
 /// # Errors
-/// The data directory cannot be used, or the address is taken.
+/// The stores cannot be used, or the address is taken.
 pub(crate) async fn start_broker(
     settings: &Settings,
     front: &Front,
     files: Files,
 ) -> anyhow::Result<RunningBroker> {
     let authentication = crate::identity::authentication(settings)?;
-    let dir = &settings.data_dir;
-    std::fs::create_dir_all(dir)
-        .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
-    let storage = Storage::open(dir, storage_options(settings))
-        .with_context(|| format!("cannot open the ledgers in {}", dir.display()))?;
-    let metadata = open_metadata(settings, Some(beside(settings, &storage).await?))?;
-    let proof = metadata
-        .matches_ledgers()
-        .context("the metadata was opened without its ledgers")?;
-    let catalog = Catalog::open(metadata.clone(), catalog_options(settings, front))
+    let stores = crate::stores::open(settings).await?;
+    let catalog = Catalog::open(stores.metadata.clone(), catalog_options(settings, front))
         .await
         .context("cannot load tenants, namespaces and topics")?;
     let mut tasks = JoinSet::new();
-    let leftovers = crate::leftovers::begin(storage.clone(), metadata.clone(), proof, &mut tasks)
-        .await
-        .context("cannot tell which ledgers an earlier run has deleted")?;
+    let beside = stores.begin(settings, &catalog, &mut tasks).await?;
     let offloader = crate::offload::start(&settings.offload)?;
     let mut options = broker_options(settings);
     options.access = crate::identity::access(settings, &catalog);
@@ -132,25 +128,29 @@ pub(crate) async fn start_broker(
         options.access = options.access.told_to(audit.clone());
     }
     options.managed_ledger.offloader = Some(offloader.clone());
-    options.managed_ledger.condemned_from = LedgerId(proof.first());
+    options.managed_ledger.condemned_from = stores.condemned_from();
     let access = options.access.clone();
-    let (broker, threads) = pharos_broker::start(
+    let (broker, threads) = pharos_broker::start_among(
         options,
         catalog,
-        storage.clone(),
-        metadata.clone(),
+        stores.ledgers,
+        stores.metadata,
         &pharos_pulsar::PulsarEntries,
+        beside.ownership(),
     )
     .context("cannot start the data threads")?;
-    let connections_max = files.connections_max(settings, &storage);
+    let connections_max = beside.connections_max(files, settings);
     let server = open_server(&broker, settings, front, connections_max, authentication.clone())?;
-    let (engine, asked, entrances) = (storage.clone(), server.clone(), front.entrances.clone());
+    if let Some(ownership) = beside.among_others() {
+        ownership.serve(&crate::cluster::addresses(front, &server));
+        tasks.spawn(ownership.clone().run());
+    }
+    let (stood_on, asked, entrances) = (beside.clone(), server.clone(), front.entrances.clone());
     let audited = audit.clone();
     let families = Box::new(move || {
-        let mut families = storage_metrics::families(&engine.stats());
+        let mut families = stood_on.families();
         families.push(storage_metrics::refused_connections(asked.refused_count()));
         families.extend(crate::offload::families(offloader.stats()));
-        families.extend(leftovers.families());
         families.extend(entrances.families());
         families.extend(
             audited
@@ -159,17 +159,8 @@ pub(crate) async fn start_broker(
         );
         families
     });
-    let (engine, store) = (storage.clone(), metadata.clone());
-    let health = Box::new(move || {
-        let storage = engine
-            .why_not_ready()
-            .map(|fault| format!("storage takes no writes: {fault}"));
-        storage.or_else(|| {
-            store
-                .fault()
-                .map(|fault| format!("metadata takes no writes: {fault}"))
-        })
-    });
+    let stood_on = beside.clone();
+    let health = Box::new(move || stood_on.why_not_ready());
     Ok(RunningBroker {
         authentication,
         access,
@@ -177,15 +168,17 @@ pub(crate) async fn start_broker(
         broker,
         pulsar: server,
         threads,
-        storage,
-        metadata,
+        beside,
         audit,
         tasks,
     })
 }
 
 /// Opens the metadata; `beside`: the ledgers that it must be the metadata of.
-pub(crate) fn open_metadata(settings: &Settings, beside: Option<Beside>) -> anyhow::Result<Arc<Embedded>> {
+pub(crate) fn open_metadata(
+    settings: &Settings,
+    beside: Option<BesideLedgers>,
+) -> anyhow::Result<Arc<Embedded>> {
     let dir = metadata_dir(&settings.data_dir);
     let options = pharos_metadata::Options {
         format_1: Some(metadata_format_1(&settings.data_dir)),
@@ -198,10 +191,10 @@ pub(crate) fn open_metadata(settings: &Settings, beside: Option<Beside>) -> anyh
 }
 
 /// The ledgers that the metadata must belong to.
-async fn beside(settings: &Settings, storage: &Storage) -> anyhow::Result<Beside> {
+pub(crate) async fn beside(settings: &Settings, storage: &Storage) -> anyhow::Result<BesideLedgers> {
     let next_ledger = storage.next_ledger().0;
     let ledgers = storage.list().await.context("cannot list the ledgers")?;
-    Ok(Beside {
+    Ok(BesideLedgers {
         witness: metadata_witness(settings),
         has_ledgers: !ledgers.is_empty(),
         next_ledger,

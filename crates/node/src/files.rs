@@ -62,6 +62,20 @@ impl Files {
     }
 }
 
+impl Files {
+    /// The same where storage is on other machines: its connections are few.
+    pub(crate) fn connections_max_without_storage(self) -> ConnectionsMax {
+        let Some(limit) = self.limit else {
+            return ConnectionsMax::none();
+        };
+        let http = self.http_max() + self.http_max().div_ceil(8);
+        let most = limit.saturating_sub(open_now() + http as u64 + SLACK + STORAGE_MIN);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        tracing::info!(limit, connections = most, "open files are shared out");
+        ConnectionsMax::new(move || most)
+    }
+}
+
 /// How many files storage may have when its devices are full of logs, beyond what it has now.
 fn planned(settings: &Settings, now: u64) -> u64 {
     let own = [settings.data_dir.clone()];

@@ -10,6 +10,7 @@
 
 mod audit;
 mod broker;
+mod cluster;
 mod command;
 mod files;
 mod identity;
@@ -25,6 +26,7 @@ pub mod settings;
 mod signals;
 mod start;
 mod storage_metrics;
+mod stores;
 mod tls;
 
 pub use command::command;

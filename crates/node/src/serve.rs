@@ -150,6 +150,8 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
             .iter()
             .map(|row| (row.key.to_owned(), (row.get)(settings)))
             .collect(),
+        metadata_store_url: settings.cluster.metadata.to_string(),
+        ledgers_root_path: settings.cluster.ledgers_root_path(),
         topic_metrics: settings.metrics.topics,
         force_delete_namespace: settings.topics.force_delete_namespace_allowed,
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,

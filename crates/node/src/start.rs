@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{ArgMatches, FromArgMatches as _};
 
 use crate::command::{command, setting_flags};
-use crate::settings::{self, Effective, Sources};
+use crate::settings::{self, Effective, Engine, Sources};
 
 /// Wrong usage or settings.
 const EXIT_USAGE: u8 = 2;
@@ -41,9 +41,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             print(&listing);
             Ok(())
         }),
-        Some(("storage", matches)) => {
-            crate::offline::run(matches, |matches| Ok(Effective::load(&sources(matches)?)?))
-        }
+        Some(("storage", matches)) => crate::offline::run(matches, |matches| {
+            let effective = Effective::load(&sources(matches)?)?;
+            anyhow::ensure!(
+                effective.settings.cluster.engine == Engine::Embedded,
+                "engine = bookkeeper keeps nothing on this machine: look at its ledgers with the tools of BookKeeper"
+            );
+            Ok(effective)
+        }),
         Some(("bench", matches)) => bench(matches),
         _ => match pharos_cli::CliArgs::from_arg_matches(&matches) {
             Ok(args) => pharos_cli::run(args),

@@ -216,3 +216,27 @@ fn the_listing_shows_values_and_origins() {
         serde_json::json!({"key": "shards", "value": "1", "origin": "file", "source": "pharos.toml"});
     assert_eq!(*row, expected);
 }
+
+#[test]
+fn where_messages_and_metadata_are_goes_together() {
+    let of_a_cluster = [("engine", "bookkeeper"), ("metadata", "zk:a:2181,b:2181/pharos")];
+    let settings = load("", &[], &of_a_cluster).unwrap().settings;
+    assert_eq!(settings.cluster.metadata.to_string(), "zk:a:2181,b:2181/pharos");
+    let refused = |flags: &[(&str, &str)]| load("", &[], flags).unwrap_err().to_string();
+    let more = |flag| [of_a_cluster[0], of_a_cluster[1], flag];
+    assert!(refused(&of_a_cluster[..1]).contains("needs metadata = zk:"));
+    assert!(refused(&of_a_cluster[1..]).contains("set engine = bookkeeper"));
+    // What only one of the engines has is refused with the other, and not ignored.
+    let wrong = refused(&more(("storage.segment_size", "64MiB")));
+    assert!(
+        wrong.contains("storage.segment_size has no effect with engine = bookkeeper"),
+        "{wrong}"
+    );
+    let wrong = refused(&[("bookkeeper.ack_quorum", "1")]);
+    assert!(
+        wrong.contains("bookkeeper.ack_quorum has no effect with engine = embedded"),
+        "{wrong}"
+    );
+    assert!(refused(&more(("storage.sync", "bypass"))).contains("bookies decide"));
+    assert!(refused(&more(("bookkeeper.ack_quorum", "3"))).contains("bookkeeper.ensemble_size"));
+}

@@ -16,10 +16,10 @@ use pharos_catalog::{Catalog, CatalogOptions, Policies};
 use pharos_client::{
     ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,
 };
-use pharos_cluster::{BrokerAddresses, BundleOwnership};
+use pharos_cluster::{BrokerAddresses, BundleOwnership, SessionOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::Memory;
+use pharos_metadata::{Memory, MetadataStore as _};
 use pharos_runtime::Shutdown;
 use pharos_transport::{ConnectionsMax, Listener};
 use pharos_wire::message::PulsarEntries;
@@ -31,6 +31,10 @@ use tokio::task::JoinSet;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// After so much of the store's time without a word a broker is taken for dead. Only the test lets it pass.
 const SESSION_TIMEOUT: Duration = Duration::from_mins(5);
+const SESSION: SessionOptions = SessionOptions {
+    timeout: SESSION_TIMEOUT,
+    outage_max: None,
+};
 const TOPIC: &str = "persistent://public/default/orders";
 
 /// What brokers share.
@@ -58,7 +62,7 @@ impl Broker {
             .unwrap();
         let bundles = catalog.clone();
         let bundle_of = Box::new(move |topic: &_| bundles.bundle_of(topic));
-        let ownership = BundleOwnership::new(metadata.clone(), SESSION_TIMEOUT, bundle_of);
+        let ownership = BundleOwnership::new(metadata.clone(), SESSION, bundle_of);
         let options = pharos_broker::Options {
             shards: 2,
             ..pharos_broker::Options::default()
@@ -99,6 +103,8 @@ impl Broker {
             http_url: format!("http://{http}"),
             http_url_tls: None,
             settings: Vec::new(),
+            metadata_store_url: "embedded".to_owned(),
+            ledgers_root_path: "/ledgers".to_owned(),
             topic_metrics: false,
             force_delete_namespace: false,
             force_delete_tenant: false,
@@ -341,6 +347,14 @@ async fn a_broker_that_lost_its_session_and_does_not_know_acknowledges_nothing_m
     .await;
     let new = two.client().await;
     publish(&new, 10..20).await;
+    let log = async || {
+        let stored = stores
+            .metadata
+            .get("managed-ledgers/public/default/persistent/orders")
+            .await;
+        stored.unwrap().unwrap().version
+    };
+    let taken = log().await;
 
     // The other one has fenced the log: what the old one still takes, it cannot make durable.
     let late = producer.send(OutgoingMessage::new("999")).await;
@@ -349,6 +363,18 @@ async fn a_broker_that_lost_its_session_and_does_not_know_acknowledges_nothing_m
         "acknowledged by a broker that does not own the topic: {late:?}"
     );
     assert_eq!(read_all(&new).await, (0..20).collect::<Vec<_>>());
+    // Nor does it take the log back, although no word of its loss has reached it: the store is asked first.
+    until("it is refused", async || {
+        let refused = old.producer(TOPIC, ProducerOptions::default()).await;
+        refused.is_err_and(|error| error.code() == Some(ServerError::ServiceNotReady))
+    })
+    .await;
+    assert!(old.subscribe(TOPIC, orders()).await.is_err());
+    assert_eq!(
+        log().await,
+        taken,
+        "the log was opened by a broker that does not own it"
+    );
     publish(&new, 20..30).await;
     assert_eq!(read_all(&new).await, (0..30).collect::<Vec<_>>());
 }

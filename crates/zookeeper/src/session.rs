@@ -14,7 +14,7 @@ use pharos_metadata::{
 };
 use pharos_runtime::{Nanos, clock, spawn_local};
 use tokio::sync::{Notify, watch};
-use zookeeper_client::{Client, CreateMode, Error, SessionState};
+use zookeeper_client::{Client, CreateMode, Error};
 
 use crate::store::Inner;
 use crate::tree;
@@ -64,6 +64,11 @@ pub(crate) async fn open(inner: Arc<Inner>, timeout: Duration) -> Result<Arc<dyn
 impl Shared {
     fn client(&self) -> Option<Client> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn renew(&self, asked_at: Nanos) {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        *renewed = asked_at.max(*renewed);
     }
 
     /// How long until it is over, if it is not renewed.
@@ -188,19 +193,29 @@ impl Session for Handle {
 
     fn renew(&self) -> BoxFuture<'_, Result<(), SessionError>> {
         Box::pin(async move {
-            let state = self.shared.client().map(|client| client.state());
-            match state {
-                Some(SessionState::SyncConnected) if !self.shared.left().is_zero() => {
-                    *self.shared.renewed.lock().unwrap_or_else(PoisonError::into_inner) = clock::now();
+            let client = self.shared.client().filter(|_| !self.shared.left().is_zero());
+            let Some(client) = client else {
+                return Err(SessionError::Ended(self.shared.over().await));
+            };
+            // The servers reckon from when they hear of it. The leader is asked, because a server that was parted from the others
+            // answers reads of a session that they have ended.
+            let asked_at = clock::now();
+            let asked = tokio::time::timeout(self.shared.left(), client.sync("/")).await;
+            let is_over = client.state().is_terminated();
+            drop(client);
+            match asked {
+                Ok(Ok(())) => {
+                    self.shared.renew(asked_at);
                     Ok(())
                 }
-                Some(state) if !state.is_terminated() && !self.shared.left().is_zero() => {
-                    Err(SessionError::Fault(Fault::new(
-                        "renew a session",
-                        "there is no connection to ZooKeeper",
-                    )))
+                _ if is_over || self.shared.left().is_zero() => {
+                    Err(SessionError::Ended(self.shared.over().await))
                 }
-                _ => Err(SessionError::Ended(self.shared.over().await)),
+                Ok(Err(error)) => Err(SessionError::Fault(tree::fault("renew a session", &error))),
+                Err(_) => Err(SessionError::Fault(Fault::new(
+                    "renew a session",
+                    "ZooKeeper does not answer",
+                ))),
             }
         })
     }

@@ -109,6 +109,8 @@ fn about(forced: bool, access: Access) -> AdminOptions {
         http_url: "http://127.0.0.1:8080".into(),
         http_url_tls: None,
         settings: vec![("shards".into(), "2".into())],
+        metadata_store_url: "embedded".to_owned(),
+        ledgers_root_path: "/ledgers".to_owned(),
         topic_metrics: true,
         force_delete_namespace: forced,
         force_delete_tenant: forced,

@@ -42,6 +42,10 @@ impl Ownership for Told {
         Box::pin(async move { Ok(self.owner_of(topic)) })
     }
 
+    fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
+        Box::pin(async move { Ok(self.owner_of(topic) == Owner::Us) })
+    }
+
     fn losses(&self) -> watch::Receiver<u64> {
         self.losses.subscribe()
     }

@@ -67,6 +67,7 @@ impl Home {
             durability,
             ..self.cx.shared.options.managed_ledger.clone()
         };
+        self.cx.shared.placement.confirm(name).await?;
         let stored = StoredTopic::open(name, options, engine, metadata).await?;
         // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
         // another broker, find it there, or came before.

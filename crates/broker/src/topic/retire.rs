@@ -116,9 +116,7 @@ impl State {
                 tracing::warn!(topic = %cx.name, error = chain(&error), "maintenance of the log is tried again");
             }
             MaintenanceEvent::Failed(error) => {
-                self.stored
-                    .publishing
-                    .fail(cx, &chain(&error), error.kind());
+                self.stored.publishing.fail(cx, &chain(&error), error.kind());
             }
         }
         self.stored.log.maintain(cx);

@@ -18,6 +18,15 @@ pub enum LogFormat {
     Json,
 }
 
+/// What keeps ledgers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// This broker, on this machine.
+    Embedded,
+    /// Apache's bookies.
+    BookKeeper,
+}
+
 /// How the log's bytes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageIo {
@@ -70,6 +79,12 @@ words!(
     Denied = "denied",
     Changes = "changes",
     All = "all"
+);
+words!(
+    Engine,
+    "embedded or bookkeeper",
+    Embedded = "embedded",
+    BookKeeper = "bookkeeper"
 );
 words!(
     AutoTopicType,

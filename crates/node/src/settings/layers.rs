@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Settings;
 use super::aliases::{self, ENVIRONMENT_PREFIX};
+use super::cluster;
 use super::env::{self, Variable};
 use super::table::{SETTINGS, Setting, by_key};
+use super::{Engine, Settings, Value as _};
 
 /// Where the value in force came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,12 +126,28 @@ impl Effective {
                 effective.apply(setting, text, Origin::Flag(setting.flag()))?;
             }
         }
-        let faults = effective.settings.faults();
+        let mut faults = effective.settings.faults();
+        faults.extend(effective.without_effect());
         if faults.is_empty() {
             Ok(effective)
         } else {
             Err(LoadError::Faults(faults))
         }
+    }
+
+    /// A sentence for each setting that was given and says nothing where ledgers are.
+    fn without_effect(&self) -> Vec<String> {
+        let is_cluster = self.settings.cluster.engine == Engine::BookKeeper;
+        let given = SETTINGS.iter().zip(&self.origins);
+        let given = given.filter(|(_, origin)| **origin != Origin::Default);
+        let without = given.filter(|(setting, _)| match is_cluster {
+            true => cluster::is_of_the_embedded_engine(setting.key),
+            false => cluster::is_of_a_cluster(setting.key),
+        });
+        let engine = self.settings.cluster.engine.show();
+        without
+            .map(|(setting, _)| format!("{} has no effect with engine = {engine}", setting.key))
+            .collect()
     }
 
     fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), LoadError> {

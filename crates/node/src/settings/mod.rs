@@ -11,6 +11,7 @@ use std::time::Duration;
 mod aliases;
 mod audit;
 mod choice;
+mod cluster;
 mod env;
 mod layers;
 mod offload;
@@ -25,7 +26,8 @@ mod tls;
 mod units;
 
 pub use audit::AuditSettings;
-pub use choice::{LogFormat, ReadPriority, StorageIo};
+pub use choice::{Engine, LogFormat, ReadPriority, StorageIo};
+pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use offload::OffloadSettings;
 pub use openid::OpenIdSettings;
@@ -85,6 +87,8 @@ pub struct Settings {
     pub broadcast: BroadcastSettings,
     /// Managed ledgers.
     pub ledger: LedgerSettings,
+    /// Where ledgers and metadata are.
+    pub cluster: ClusterSettings,
     /// The embedded engine.
     pub storage: StorageSettings,
     /// Tiered storage.
@@ -209,6 +213,7 @@ impl Default for Settings {
                 cache_size: ByteSize::mib(256),
                 catch_up_read_cache_size: ByteSize::mib(128),
             },
+            cluster: ClusterSettings::default(),
             storage: StorageSettings::default(),
             offload: OffloadSettings::default(),
             metrics: MetricsSettings { topics: true },
@@ -332,6 +337,7 @@ impl Settings {
             self.topics.unload_idle_after != Limit::At(Duration::ZERO),
             "unload_idle_after must not be 0; unlimited keeps topics loaded",
         );
+        faults.extend(self.cluster.faults(self));
         faults.extend(self.offload.faults());
         faults.extend(self.tls.faults());
         faults.extend(self.authentication.faults());

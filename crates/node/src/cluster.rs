@@ -1,0 +1,234 @@
+//! The stores of a cluster: ledgers on bookies, metadata in ZooKeeper, both shared with other brokers.
+//!
+//! What only the one user of a store may do is not done here: nothing is deleted because this broker knows no name for it, and no
+//! directory of this machine is needed.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use pharos_bookkeeper::BookKeeper;
+use pharos_broker_admin::{MetricFamily, MetricKind};
+use pharos_catalog::Catalog;
+use pharos_cluster::{BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
+use pharos_ledger::LedgerEngine as _;
+use pharos_metadata::{Expect, MetadataStore, WriteError};
+use pharos_pulsar::Server;
+use pharos_zookeeper::ZooKeeper;
+
+use crate::broker::Front;
+use crate::settings::ClusterSettings;
+use crate::storage_metrics::family;
+
+/// Where the ledgers are below the metadata, as Pulsar has it.
+const LEDGERS: &str = "ledgers";
+
+/// Says that the metadata below it is Pharos's. Pulsar's has other values under the same names.
+const MARK: &str = "pharos";
+const MARK_VALUE: &[u8] = br#"{"format":1}"#;
+
+/// What Pulsar's metadata always has.
+const OF_PULSAR: [&str; 3] = ["admin/", "managed-ledgers/", "loadbalance/"];
+
+/// The stores of a cluster.
+pub(crate) struct Cluster {
+    pub(crate) ledgers: Arc<BookKeeper>,
+    pub(crate) metadata: Arc<ZooKeeper>,
+    /// Where the bookies are registered, when that is another part of ZooKeeper.
+    of_bookies: Option<Arc<ZooKeeper>>,
+    /// Bookies that a new ledger takes.
+    ensemble: usize,
+}
+
+impl Cluster {
+    /// Connects to ZooKeeper at `address` and asks it for the bookies.
+    ///
+    /// # Errors
+    /// They cannot be reached, or the metadata is not Pharos's.
+    pub(crate) async fn open(settings: &ClusterSettings, address: &str) -> anyhow::Result<Arc<Self>> {
+        let connect = async |address: &str| {
+            let store = ZooKeeper::connect(address, settings.session_timeout).await?;
+            anyhow::Ok(Arc::new(store))
+        };
+        let metadata = connect(address).await?;
+        take_over(&*metadata, address).await?;
+        let (of_bookies, root) = match settings.bookkeeper_uri.parts() {
+            None => (None, LEDGERS),
+            Some((above, root)) => (Some(connect(&above).await?), root),
+        };
+        let quorum = settings.quorum().map_err(anyhow::Error::msg)?;
+        let options = pharos_bookkeeper::Options {
+            quorum,
+            custom: [("application".to_owned(), Bytes::from_static(b"pharos"))].into(),
+            ..pharos_bookkeeper::Options::default()
+        };
+        let ledgers_in = of_bookies.clone().unwrap_or_else(|| metadata.clone());
+        let ledgers = BookKeeper::start(options, ledgers_in, root)
+            .await
+            .context("cannot ask for bookies")?;
+        let cluster = Self {
+            ledgers: Arc::new(ledgers),
+            metadata,
+            of_bookies,
+            ensemble: quorum.ensemble(),
+        };
+        let bookies = cluster.ledgers.bookies();
+        if bookies < cluster.ensemble {
+            tracing::warn!(
+                bookies,
+                wanted = cluster.ensemble,
+                "too few bookies take writes; no ledger is made until there are enough"
+            );
+        }
+        Ok(Arc::new(cluster))
+    }
+
+    /// Who owns which topic, among the brokers of this metadata.
+    pub(crate) fn ownership(&self, settings: &ClusterSettings, catalog: &Catalog) -> Arc<BundleOwnership> {
+        let bundles = catalog.clone();
+        let options = SessionOptions {
+            timeout: settings.session_timeout,
+            outage_max: settings.outage_max.as_option().copied(),
+        };
+        let bundle_of = Box::new(move |topic: &_| bundles.bundle_of(topic));
+        BundleOwnership::new(self.metadata.clone(), options, bundle_of)
+    }
+
+    /// Why this broker takes no work now.
+    pub(crate) fn why_not_ready(&self, ownership: &BundleOwnership) -> Option<String> {
+        if let Some(outage) = ownership.lapsed_for() {
+            return Some(format!("metadata cannot be reached for {} s", outage.as_secs()));
+        }
+        if !ownership.is_registered() {
+            return Some("it is not registered with the other brokers".to_owned());
+        }
+        let bookies = self.ledgers.bookies();
+        (bookies < self.ensemble)
+            .then(|| format!("{bookies} bookies take writes, {} are needed", self.ensemble))
+    }
+
+    /// For the metrics page.
+    pub(crate) fn families(&self, ownership: &BundleOwnership) -> [MetricFamily; 3] {
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        [
+            family(
+                "pharos_cluster_brokers",
+                "Brokers that are registered, this one among them.",
+                MetricKind::Gauge,
+                count(ownership.brokers().map_or(0, |brokers| brokers.len())),
+            ),
+            family(
+                "pharos_cluster_bookies",
+                "Bookies that take writes.",
+                MetricKind::Gauge,
+                count(self.ledgers.bookies()),
+            ),
+            family(
+                "pharos_cluster_metadata_outage_seconds",
+                "How long the metadata store has not been reached; 0 while it is.",
+                MetricKind::Gauge,
+                ownership.lapsed_for().map_or(0, |outage| outage.as_secs().max(1)),
+            ),
+        ]
+    }
+
+    /// Ends what the broker used; nothing is asked of it any more.
+    pub(crate) async fn shutdown(&self) {
+        self.ledgers.shutdown().await;
+        if let Some(store) = &self.of_bookies {
+            store.shutdown().await;
+        }
+        self.metadata.shutdown().await;
+    }
+}
+
+/// Where clients and other brokers reach this one.
+pub(crate) fn addresses(front: &Front, server: &Server) -> BrokerAddresses {
+    BrokerAddresses {
+        native_url: server.service_url.clone(),
+        native_url_tls: server.service_url_tls.clone(),
+        http_url: format!("http://{}:{}", front.host, front.http.port()),
+        http_url_tls: front.https_url(),
+        ..BrokerAddresses::default()
+    }
+}
+
+/// Makes sure that the metadata is Pharos's: marks it when there is none, and refuses that of Pulsar's own brokers, which has other
+/// values under the same names.
+async fn take_over(store: &dyn MetadataStore, address: &str) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        if let Some(mark) = store.get(MARK).await.context("cannot read the metadata")? {
+            if mark.value == MARK_VALUE {
+                return Ok(());
+            }
+            bail!(
+                "zk:{address} holds metadata of another release of Pharos: {}",
+                String::from_utf8_lossy(&mark.value)
+            );
+        }
+        let mut found = Vec::new();
+        for prefix in OF_PULSAR {
+            found.extend(store.list(prefix).await.context("cannot read the metadata")?);
+        }
+        // Another broker may be at it: its mark comes first.
+        if found.is_empty() {
+            match store
+                .put(MARK, Bytes::from_static(MARK_VALUE), Expect::Absent)
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(WriteError::Conflict { .. }) => {}
+                Err(error) => return Err(error).context("cannot write the metadata"),
+            }
+        } else if store
+            .get(MARK)
+            .await
+            .context("cannot read the metadata")?
+            .is_none()
+        {
+            bail!(
+                "zk:{address} holds metadata that Pharos did not make, such as {}: Pharos does not take over that of Pulsar's own \
+                 brokers yet. Give it a path of its own, metadata = zk:host:port/path, and say in bookkeeper.metadata_service_uri where \
+                 the bookies are registered",
+                found.first().map_or("", String::as_str)
+            );
+        }
+    }
+    bail!("zk:{address} is being set up by another broker; start this one again")
+}
+
+#[cfg(test)]
+mod tests {
+    use pharos_metadata::Memory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn metadata_that_pharos_did_not_make_is_left_alone() {
+        let store = Memory::new();
+        store
+            .put("admin/clusters/pc", Bytes::from_static(b"{}"), Expect::Absent)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        let refused = take_over(&store, "a:1").await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("admin/clusters/pc")));
+        assert!(store.get(MARK).await.is_ok_and(|mark| mark.is_none()));
+    }
+
+    #[tokio::test]
+    async fn metadata_is_marked_once_and_known_again() {
+        let store = Memory::new();
+        for _ in 0..2 {
+            assert!(take_over(&store, "a:1").await.is_ok());
+            let facts = store
+                .put("admin/clusters/c", Bytes::from_static(b"{}"), Expect::Any)
+                .await;
+            assert!(facts.is_ok());
+        }
+        let newer = store
+            .put(MARK, Bytes::from_static(b"{\"format\":2}"), Expect::Any)
+            .await;
+        assert!(newer.is_ok());
+        assert!(take_over(&store, "a:1").await.is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! Settings of a broker among others: where ledgers and metadata are.
+
+use std::time::Duration;
+
+use pharos_bookkeeper::Quorum;
+
+use super::{Engine, Limit, Settings, Value};
+
+/// Where ledgers and metadata are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterSettings {
+    /// What keeps ledgers.
+    pub engine: Engine,
+    /// What keeps metadata.
+    pub metadata: MetadataUrl,
+    /// How long others wait for a broker that is not heard of.
+    pub session_timeout: Duration,
+    /// How long a broker serves on without metadata.
+    pub outage_max: Limit<Duration>,
+    /// Where bookies register, when that is not below the metadata.
+    pub bookkeeper_uri: BookKeeperUri,
+    /// Bookies of a new ledger.
+    pub ensemble_size: u32,
+    /// Copies of an entry.
+    pub write_quorum: u32,
+    /// Copies that are stored before an entry counts.
+    pub ack_quorum: u32,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            engine: Engine::Embedded,
+            metadata: MetadataUrl::Embedded,
+            session_timeout: Duration::from_secs(6),
+            outage_max: Limit::At(Duration::from_secs(300)),
+            bookkeeper_uri: BookKeeperUri::default(),
+            ensemble_size: 2,
+            write_quorum: 2,
+            ack_quorum: 2,
+        }
+    }
+}
+
+/// Settings that say something only where ledgers are in BookKeeper, and whether a key is one of them.
+pub(super) fn is_of_a_cluster(key: &str) -> bool {
+    key.starts_with("bookkeeper.") || matches!(key, "metadata_session_timeout" | "metadata_outage_max")
+}
+
+/// Whether a key is of the embedded engine.
+pub(super) fn is_of_the_embedded_engine(key: &str) -> bool {
+    key.starts_with("storage.")
+}
+
+impl ClusterSettings {
+    /// The sizes of new ledgers.
+    pub(crate) fn quorum(&self) -> Result<Quorum, String> {
+        let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let (ensemble, write, ack) = (self.ensemble_size, self.write_quorum, self.ack_quorum);
+        Quorum::new(size(ensemble), size(write), size(ack)).map_err(|error| error.to_string())
+    }
+
+    /// Where the metadata of ledgers is in ZooKeeper.
+    pub(crate) fn ledgers_root_path(&self) -> String {
+        let (above, root) = match (&self.metadata, self.bookkeeper_uri.parts()) {
+            (_, Some((above, root))) => (above, root),
+            (MetadataUrl::ZooKeeper(address), None) => (address.clone(), "ledgers"),
+            (MetadataUrl::Embedded, None) => (String::new(), "ledgers"),
+        };
+        match above.split_once('/') {
+            Some((_, path)) => format!("/{path}/{root}"),
+            None => format!("/{root}"),
+        }
+    }
+
+    /// A sentence per fault.
+    pub(super) fn faults(&self, settings: &Settings) -> Vec<String> {
+        let mut faults = Vec::new();
+        match (self.engine, &self.metadata) {
+            (Engine::Embedded, MetadataUrl::Embedded) | (Engine::BookKeeper, MetadataUrl::ZooKeeper(_)) => {}
+            (Engine::Embedded, MetadataUrl::ZooKeeper(_)) => faults.push(
+                "metadata is in ZooKeeper and engine = embedded keeps ledgers on this machine, where other brokers do not reach them: \
+                 set engine = bookkeeper"
+                    .to_owned(),
+            ),
+            (Engine::BookKeeper, MetadataUrl::Embedded) => {
+                faults.push("engine = bookkeeper needs metadata = zk:host:port/path".to_owned());
+            }
+        }
+        if self.session_timeout < Duration::from_secs(1) {
+            faults.push("metadata_session_timeout must be at least 1s".to_owned());
+        }
+        faults.extend(
+            self.quorum()
+                .err()
+                .map(|reason| format!("bookkeeper.ensemble_size: {reason}")),
+        );
+        let durability = settings.policies.broker.durability;
+        if self.engine == Engine::BookKeeper && durability != pharos_ledger::Durability::Sync {
+            faults.push(
+                "durability other than sync is not there with engine = bookkeeper: bookies decide it by their journal settings"
+                    .to_owned(),
+            );
+        }
+        faults
+    }
+}
+
+/// Where metadata is: `embedded`, or `zk:host:port,host:port/path`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MetadataUrl {
+    /// In `data_dir`.
+    #[default]
+    Embedded,
+    /// In ZooKeeper: the servers, and the path below which everything is.
+    ZooKeeper(String),
+}
+
+impl std::fmt::Display for MetadataUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Value for MetadataUrl {
+    const KIND: &'static str = "embedded or zk:host:port/path";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "embedded" {
+            return Ok(Self::Embedded);
+        }
+        let wrong = || format!("'{text}' is neither embedded nor zk:host:port,host:port/path");
+        let address = text.strip_prefix("zk:").ok_or_else(wrong)?;
+        if is_address(address) {
+            Ok(Self::ZooKeeper(address.trim_end_matches('/').to_owned()))
+        } else {
+            Err(wrong())
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Embedded => "embedded".to_owned(),
+            Self::ZooKeeper(address) => format!("zk:{address}"),
+        }
+    }
+}
+
+/// Where bookies register, as BookKeeper writes it: `zk+hierarchical://host:port;host:port/ledgers`. Empty: `ledgers` below the metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BookKeeperUri(String);
+
+impl BookKeeperUri {
+    /// The ZooKeeper to ask, with the path above the ledgers, and the name of the ledgers' node; `None` when it is empty.
+    pub(crate) fn parts(&self) -> Option<(String, &str)> {
+        let rest = self.0.split_once("://")?.1;
+        let (above, root) = rest.rsplit_once('/')?;
+        Some((above.replace(';', ","), root))
+    }
+}
+
+impl Value for BookKeeperUri {
+    const KIND: &'static str = "zk+hierarchical://host:port/path or empty";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        // The layouts differ in where a ledger's metadata is: the one that Pulsar uses is the one that is read here.
+        let schemes = ["zk+hierarchical://", "zk://", "zk+null://"];
+        let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
+        let fits = rest.is_some_and(|rest| {
+            let rest = rest.replace(';', ",");
+            rest.contains('/') && !rest.ends_with('/') && is_address(&rest)
+        });
+        if fits {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "'{text}' is not like zk+hierarchical://host:port;host:port/ledgers"
+            ))
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// `host:port,host:port` and perhaps `/path`.
+fn is_address(text: &str) -> bool {
+    let (servers, path) = text.split_once('/').unwrap_or((text, ""));
+    let is_server = |server: &str| {
+        server
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
+    };
+    let path = path.trim_end_matches('/');
+    let is_path = path.is_empty()
+        || path
+            .split('/')
+            .all(|name| !name.is_empty() && name != "." && name != "..");
+    servers.split(',').all(is_server) && is_path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_metadata_is_can_be_said_and_is_said_back() {
+        for text in [
+            "embedded",
+            "zk:a:2181",
+            "zk:a:2181,b:2182/pulsar/x",
+            "zk:[::1]:2181/p",
+        ] {
+            assert_eq!(
+                MetadataUrl::parse(text).map(|url| url.show()),
+                Ok(text.to_owned())
+            );
+        }
+        for text in [
+            "",
+            "zk:",
+            "zk:a",
+            "zk:a:0",
+            "a:2181",
+            "zk:a:2181//x",
+            "zk:a:2181,/x",
+            "rocksdb:///x",
+        ] {
+            assert!(MetadataUrl::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bookies_may_be_registered_elsewhere() {
+        let uri = BookKeeperUri::parse("zk+hierarchical://a:1;b:2/deep/ledgers");
+        assert_eq!(
+            uri.unwrap_or_default().parts(),
+            Some(("a:1,b:2/deep".to_owned(), "ledgers"))
+        );
+        let uri = BookKeeperUri::parse("zk://a:1/ledgers");
+        assert_eq!(
+            uri.unwrap_or_default().parts(),
+            Some(("a:1".to_owned(), "ledgers"))
+        );
+        assert_eq!(BookKeeperUri::default().parts(), None);
+        for text in [
+            "zk+flat://a:1/ledgers",
+            "zk+hierarchical://a:1",
+            "zk://a:1/",
+            "a:1/ledgers",
+        ] {
+            assert!(BookKeeperUri::parse(text).is_err(), "{text}");
+        }
+    }
+}
