@@ -1,0 +1,221 @@
+"""What happens to the cluster, and what must hold. See run.sh."""
+
+import os
+import signal
+import sys
+import time
+
+import pulsar
+
+from load import Publisher, Subscriber, check
+from servers import Cluster, until
+
+# How long others wait for a broker that is not heard of: the default of the broker, as ZooKeeper rounds it up, and a little for the
+# next owner to open the topics and for clients to look up again.
+SESSION = 6
+TAKEOVER_MAX = SESSION + 2 + 4
+
+KINDS = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
+
+
+def ok(name, detail=""):
+    print(f"ok {name}{': ' + detail if detail else ''}", flush=True)
+
+
+class Load:
+    """A publisher and a subscriber on each of some topics, half of them at home on each broker."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.client = connect(cluster.url)
+        self.topics = []
+        for number, broker in enumerate(cluster.brokers, 1):
+            status, answer = broker.ask(f"/admin/v2/namespaces/public/of-{number}", "PUT", b"{}")
+            assert status == 204, (status, answer)
+            # All of it is compared at the end, so nothing may be trimmed.
+            kept = b'{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}'
+            status, answer = broker.ask(f"/admin/v2/namespaces/public/of-{number}/retention", "POST", kept)
+            assert status == 204, (status, answer)
+            # Every broker knows it in a moment: lookups of both are to be answered.
+            for other in cluster.brokers:
+                until("the namespace is known", lambda: other.ask(f"/admin/v2/namespaces/public/of-{number}")[0] == 200)
+            for kind in KINDS:
+                topic = f"persistent://public/of-{number}/{str(kind).rsplit('.', 1)[-1].lower()}"
+                owner = until("it is owned", lambda: broker.owner_of(topic))
+                assert owner == broker.url, (topic, owner)
+                self.topics.append((topic, kind))
+        self.subscribers = [Subscriber(self.client, topic, kind) for topic, kind in self.topics]
+        self.publishers = [Publisher(self.client, topic) for topic, _ in self.topics]
+
+    def flows(self, count=20, seconds=60):
+        """Waits until every publisher gets receipts again."""
+        before = [p.answered() for p in self.publishers]
+        until("receipts come", lambda: all(p.answered() >= b + count for p, b in zip(self.publishers, before)), seconds)
+
+    def longest_pause(self, since):
+        now = time.monotonic()
+        return max(p.longest_pause(since, now) for p in self.publishers)
+
+    def end(self):
+        for publisher in self.publishers:
+            publisher.finish()
+        sums = [check(self.client, p, s) for p, s in zip(self.publishers, self.subscribers)]
+        self.client.close()
+        return [sum(column) for column in zip(*sums)]
+
+
+def connect(url):
+    log = pulsar.FileLogger(pulsar.LoggerLevel.Warn, os.path.join(sys.argv[3], "clients.log"))
+    return pulsar.Client(url, operation_timeout_seconds=60, logger=log)
+
+
+def both_serve(cluster):
+    for broker in cluster.brokers:
+        broker.start()
+    ids = sorted(broker.id for broker in cluster.brokers)
+    for broker in cluster.brokers:
+        until("the brokers know each other", lambda: sorted(broker.ask("/admin/v2/brokers/standalone")[1]) == ids)
+        until("it is ready", lambda: broker.ask("/admin/v2/brokers/ready")[0] == 200)
+    ok("two brokers are registered")
+
+
+def clients_are_led_to_the_owner(cluster):
+    one, two = cluster.brokers
+    topic = "persistent://public/default/led"
+    assert until("it is owned", lambda: one.owner_of(topic)) == one.url
+    until("the other one knows", lambda: two.owner_of(topic) == one.url)
+    client = connect(two.url)
+    producer = client.create_producer(topic)
+    sent = [producer.send(str(n).encode()) for n in range(10)]
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    for _ in sent:
+        consumer.acknowledge(consumer.receive(timeout_millis=20_000))
+    path = "/admin/v2/persistent/public/default/led/stats"
+    status, location = two.ask(path)
+    assert status == 307 and location.startswith(f"http://{one.id}{path}"), (status, location)
+    status, stats = one.ask(path)
+    assert status == 200 and stats["msgInCounter"] == 10, (status, stats)
+    client.close()
+    ok("clients of the wrong broker are led to the owner")
+
+
+def a_bookie_dies(cluster, load):
+    began = time.monotonic()
+    cluster.bookies[0].kill()
+    load.flows(400)
+    pause = load.longest_pause(began)
+    assert pause < 5, pause
+    cluster.bookies[0].start()
+    load.flows()
+    ok("a bookie of three dies and writes go on", f"longest pause {pause:.2f} s")
+
+
+def zookeeper_is_gone_for_a_while(cluster, load):
+    began = time.monotonic()
+    cluster.zookeeper.kill()
+    # Beyond the session of every broker.
+    time.sleep(SESSION + 6)
+    pause = load.longest_pause(began)
+    assert pause < SESSION, pause
+    for broker in cluster.brokers:
+        status, reason = broker.ask("/admin/v2/brokers/ready")
+        assert status == 503 and "metadata" in str(reason), (status, reason)
+    cluster.zookeeper.start()
+    for broker in cluster.brokers:
+        until("it is ready again", lambda: broker.ask("/admin/v2/brokers/ready")[0] == 200)
+    load.flows()
+    ok("ZooKeeper is gone for a while and serving goes on", f"longest pause {pause:.2f} s")
+
+
+def a_paused_broker_is_fenced(cluster, load):
+    one, two = cluster.brokers
+    mine = [p for p in load.publishers if two.owner_of(p.topic) == one.url]
+    assert mine, "the broker to pause owns nothing"
+    one.send(signal.SIGSTOP)
+    # The clients of the paused broker wait, and their sends with them; others find the next owner, which takes the logs.
+    _, taken = serves(two, [p.topic for p in mine])
+    assert taken < TAKEOVER_MAX, taken
+    answered = [p.answered() for p in mine]
+    one.send(signal.SIGCONT)
+    load.flows()
+    until("it owns nothing", lambda: all(one.owner_of(p.topic) == two.url for p in mine))
+    until("it is ready", lambda: one.ask("/admin/v2/brokers/ready")[0] == 200)
+    assert all(p.answered() > before for p, before in zip(mine, answered))
+    ok("a broker that was paused is fenced", f"taken over after {taken:.2f} s")
+
+
+def serves(broker, topics):
+    """Waits until a broker serves topics: a client that comes new publishes there. Returns when it began to wait and how long it took."""
+    began = time.monotonic()
+    for topic in topics:
+        until("the other broker takes it", lambda: broker.owner_of(topic) == broker.url, 30)
+    client = connect(broker.url)
+    for topic in topics:
+        # In a way that leaves the topic as it is: its publisher may hold it.
+        client.create_reader(topic, pulsar.MessageId.latest).close()
+    client.close()
+    return began, time.monotonic() - began
+
+
+def a_broker_is_killed(cluster, load):
+    one, two = cluster.brokers
+    lost = [p.topic for p in load.publishers if one.owner_of(p.topic) == two.url]
+    assert lost, "the broker to kill owns nothing"
+    two.kill()
+    began, taken = serves(one, lost)
+    assert taken < TAKEOVER_MAX, taken
+    load.flows()
+    two.start()
+    until("the brokers know each other", lambda: len(one.ask("/admin/v2/brokers/standalone")[1]) == 2)
+    # A client that has tried in vain for a while waits longer each time: that is its own.
+    pause = load.longest_pause(began)
+    ok("a broker is killed and the other one serves", f"after {taken:.2f} s; longest pause of a client {pause:.2f} s")
+
+
+def a_broker_is_stopped(cluster, load):
+    one, two = cluster.brokers
+    began = time.monotonic()
+    assert one.stop() == 0
+    load.flows()
+    pause = load.longest_pause(began)
+    assert pause < SESSION, pause
+    for publisher in load.publishers:
+        assert two.owner_of(publisher.topic) == two.url
+    one.start()
+    ok("a broker that is stopped hands its topics over", f"longest pause {pause:.2f} s")
+
+
+def main():
+    pharos, jars, folder = sys.argv[1:]
+    with Cluster(pharos, jars, folder) as cluster:
+        both_serve(cluster)
+        clients_are_led_to_the_owner(cluster)
+        load = Load(cluster)
+        load.flows(100)
+        ok("both brokers serve under load")
+        a_bookie_dies(cluster, load)
+        zookeeper_is_gone_for_a_while(cluster, load)
+        # What had to be opened anew may be anywhere: the test of a paused broker wants some of it there.
+        a_broker_is_killed(cluster, load)
+        a_broker_is_stopped(cluster, load)
+        spread(cluster, load)
+        a_paused_broker_is_fenced(cluster, load)
+        receipts, refused, twice, again = load.end()
+        assert refused == 0, f"{refused} sends were refused"
+        ok("every receipt is in its topic, in order", f"{receipts} receipts, {twice} entries twice, {again} received again")
+        for broker in cluster.brokers:
+            assert broker.stop() == 0
+        ok("the brokers stop")
+
+
+def spread(cluster, load):
+    """Gets topics to the first broker: the other one is stopped for that, and started again."""
+    one, two = cluster.brokers
+    assert two.stop() == 0
+    load.flows()
+    two.start()
+    for publisher in load.publishers:
+        until("the first broker has them", lambda: one.owner_of(publisher.topic) == one.url)
+
+
+main()
