@@ -38,6 +38,8 @@ mod durable;
 mod error;
 mod fields;
 mod info;
+#[cfg(feature = "test-util")]
+pub mod mortal;
 mod offload_garbage;
 mod offload_info;
 mod options;

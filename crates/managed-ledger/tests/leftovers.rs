@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, Slot, SubscriptionId};
+use pharos_managed_ledger::mortal::{Effect, Life};
 use pharos_managed_ledger::{
     AckState, CleanedUp, CursorLog, Leftovers, ManagedLedger, ManagedLedgerInfo, OpenMode, Options,
     Retention, delete, orphans,
@@ -18,9 +19,6 @@ use pharos_managed_ledger::{
 use pharos_metadata::{Expect, MatchesLedgers, Memory, MetadataStore};
 use pharos_types::{LedgerId, Ordinal};
 use prost::Message as _;
-
-mod mortal;
-use mortal::{Death, Life};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
@@ -148,16 +146,16 @@ async fn there(engine: &MemoryEngine) -> BTreeSet<LedgerId> {
 #[test]
 fn a_kill_at_any_step_leaves_no_ledger_that_held_something() {
     let (mut kills, mut cleaned) = (0, 0);
-    for death in [Death::Before, Death::After] {
+    for death in [Effect::Not, Effect::Happens] {
         for nth in 0.. {
             let (engine, metadata) = (MemoryEngine::new(), Arc::new(Memory::new()));
-            let life = Life::mortal(nth, death);
+            let life = Life::dying(nth, death);
             let killed = run(async {
                 let stores: (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) =
                     (Arc::new(engine.clone()), Arc::<Memory>::clone(&metadata));
                 tokio::select! {
-                    () = live(life.engine(stores.0), life.metadata(stores.1)) => false,
-                    () = life.ended() => true,
+                    () = live(life.engine(stores.0), life.store(stores.1)) => false,
+                    () = life.death() => true,
                 }
             });
             if !killed {
@@ -232,11 +230,11 @@ fn metadata_that_is_empty_older_or_foreign_condemns_nothing() {
         let other: (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) =
             (Arc::new(numbers.clone()), Arc::<Memory>::clone(&condemning));
         drop(filled("gone", 12, &other.0, &other.1).await);
-        let life = Life::mortal(1, Death::After);
-        let killed = life.metadata(Arc::clone(&other.1));
+        let life = Life::dying(1, Effect::Happens);
+        let killed = life.store(Arc::clone(&other.1));
         tokio::select! {
             gone = delete("gone", Arc::clone(&other.0), &*killed) => panic!("{gone:?}"),
-            () = life.ended() => {}
+            () = life.death() => {}
         }
 
         let before = there(&engine).await;

@@ -12,6 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::offload::{OffloadPolicy, ReadFirst};
+use pharos_managed_ledger::mortal::{Effect, Life};
 use pharos_managed_ledger::{
     GARBAGE_PREFIX, INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo,
     OffloadStatus, OpenMode, Options, ReadError, Retention, orphans, sweep,
@@ -21,7 +22,6 @@ use pharos_offload::{Offloader, drivers};
 use pharos_types::{EntryId, LedgerId, Ordinal, Position};
 
 mod mortal;
-use mortal::{Death, Life};
 
 const NAME: &str = "public/default/persistent/t";
 
@@ -62,11 +62,11 @@ impl World {
             ledger_entries_max: 3,
             ledger_age_ms_min: 0,
             cache_bytes_max: 0,
-            offloader: Some(life.offloader(self.offloader.clone())),
+            offloader: Some(mortal::offloader(life, self.offloader.clone())),
             ..Options::default()
         };
         let engine = life.engine(Arc::new(self.engine.clone()));
-        let metadata = life.metadata(self.metadata.clone());
+        let metadata = life.store(self.metadata.clone());
         ManagedLedger::open(NAME, engine, metadata, options, OpenMode::Create, 1_000)
             .await
             .unwrap()
@@ -162,7 +162,7 @@ async fn check_all(log: &ManagedLedger, end: u64) {
 fn closed_ledgers_move_and_everything_is_read_as_before() {
     let world = World::new();
     run(async {
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         fill(&mut log, 10).await;
         let closed: Vec<LedgerId> = log.ledgers()[..3].iter().map(|row| row.id).collect();
         let reader = log.reader();
@@ -183,7 +183,7 @@ fn closed_ledgers_move_and_everything_is_read_as_before() {
         assert!(orphans(&world.engine, &*world.metadata).await.unwrap().is_empty());
         log.close().await.unwrap();
 
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         check_all(&log, 10).await;
         assert_eq!(log.offload_stats().ledgers.len(), 3);
         // Trimming takes the objects as well.
@@ -226,7 +226,7 @@ fn closed_ledgers_move_and_everything_is_read_as_before() {
 fn thresholds_choose_the_oldest_ledgers_by_size_and_by_age() {
     let world = World::new();
     run(async {
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         fill(&mut log, 10).await;
         let ids: Vec<LedgerId> = log.ledgers().iter().map(|row| row.id).collect();
         let off = OffloadPolicy {
@@ -269,7 +269,7 @@ fn thresholds_choose_the_oldest_ledgers_by_size_and_by_age() {
 fn an_administrator_may_ask_and_hears_what_came_of_it() {
     let world = World::new();
     run(async {
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         fill(&mut log, 10).await;
         let ids: Vec<LedgerId> = log.ledgers().iter().map(|row| row.id).collect();
         let manual = OffloadPolicy {
@@ -317,7 +317,7 @@ fn an_administrator_may_ask_and_hears_what_came_of_it() {
 fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
     let world = World::new();
     run(async {
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         fill(&mut log, 7).await;
         let both = OffloadPolicy {
             deletion_lag_ms: None,
@@ -351,7 +351,7 @@ fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
             offloader: World::restarted(&world),
             ..world
         };
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         log.plan_offload(&both, 3_000);
         let second = log.read(Ordinal(3), 100, 1 << 20).await.unwrap();
         assert_eq!(second[0].payload, "3333333333");
@@ -377,7 +377,7 @@ fn the_preferred_copy_is_read_and_the_other_one_when_it_is_bad() {
 fn closing_does_not_wait_for_a_store_that_does_not_answer() {
     let world = World::new();
     run(async {
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         fill(&mut log, 7).await;
         let both = OffloadPolicy {
             deletion_lag_ms: None,
@@ -387,11 +387,14 @@ fn closing_does_not_wait_for_a_store_that_does_not_answer() {
         log.close().await.unwrap();
         // From its next effect on, this life's stores answer nothing: the upload of one more ledger, then a clean-up.
         for trimmed in [false, true] {
-            let mut log = world.open(&Life::immortal()).await;
+            let mut log = world.open(&Life::new()).await;
             let options = Options {
                 ledger_entries_max: 3,
                 ledger_age_ms_min: 0,
-                offloader: Some(Life::mortal(0, Death::Before).offloader(world.offloader.clone())),
+                offloader: Some(mortal::offloader(
+                    &Life::dying(0, Effect::Not),
+                    world.offloader.clone(),
+                )),
                 ..Options::default()
             };
             if trimmed {
@@ -411,7 +414,7 @@ fn closing_does_not_wait_for_a_store_that_does_not_answer() {
             assert!(!log.is_offloading() && log.take_maintenance(2_000).is_none());
             log.close().await.unwrap();
         }
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         settle(&mut log, &both, 3_000).await;
         assert_eq!(world.objects(), world.objects_named().await);
         check_all(&log, 7).await;
@@ -431,7 +434,7 @@ impl World {
 
 /// The whole life of a topic, from wherever it is: filled, offloaded, trimmed, deleted.
 async fn live(world: &World, life: &Life) {
-    let metadata = life.metadata(world.metadata.clone());
+    let metadata = life.store(world.metadata.clone());
     let engine = life.engine(Arc::new(world.engine.clone()));
     let is_trimmed = world.info().await.is_some_and(|info| info.first_ordinal > 0);
     if !is_trimmed {
@@ -457,20 +460,20 @@ async fn live(world: &World, life: &Life) {
     pharos_managed_ledger::delete(NAME, engine, &*metadata)
         .await
         .unwrap();
-    let offloader = life.offloader(world.offloader.clone());
+    let offloader = mortal::offloader(life, world.offloader.clone());
     sweep(&*metadata, &*offloader).await.unwrap();
 }
 
 /// Kills the process at its `nth` effect on a device; `death` says whether that effect still happens. Then restarts it, checks
 /// what is there, and lets it live to the end. Returns whether it was killed at all.
-fn kill_at(nth: usize, death: Death) -> bool {
+fn kill_at(nth: usize, death: Effect) -> bool {
     let world = World::new();
     let mut killed = false;
     run(async {
-        let life = Life::mortal(nth, death);
+        let life = Life::dying(nth, death);
         tokio::select! {
             () = live(&world, &life) => return,
-            () = life.ended() => killed = true,
+            () = life.death() => killed = true,
         }
         let world = World {
             engine: world.engine.crash(),
@@ -486,7 +489,7 @@ fn kill_at(nth: usize, death: Death) -> bool {
         assert!(unnamed.is_empty(), "kill {nth} {death:?}: {unnamed:?}");
         sweep(&*world.metadata, &*world.offloader).await.unwrap();
         if let Some(info) = world.info().await {
-            let mut log = world.open(&Life::immortal()).await;
+            let mut log = world.open(&Life::new()).await;
             let end = log.end().0;
             assert!(info.first_ordinal == 0 || end == 10);
             check_all(&log, end).await;
@@ -499,7 +502,7 @@ fn kill_at(nth: usize, death: Death) -> bool {
             );
             log.close().await.unwrap();
         }
-        live(&world, &Life::immortal()).await;
+        live(&world, &Life::new()).await;
         assert_eq!(world.objects(), BTreeSet::new(), "kill {nth} {death:?}");
         assert!(
             world.engine.list().await.unwrap().is_empty(),
@@ -515,17 +518,17 @@ fn kill_at(nth: usize, death: Death) -> bool {
 fn a_sweep_in_the_midst_of_a_deletion_forgets_nothing() {
     let world = World::new();
     run(async {
-        let mut log = world.open(&Life::immortal()).await;
+        let mut log = world.open(&Life::new()).await;
         fill(&mut log, 10).await;
         settle(&mut log, &world.policy(), 2_000).await;
         log.close().await.unwrap();
         // The deletion stands still after its first step.
-        let life = Life::mortal(0, Death::After);
+        let life = Life::dying(0, Effect::Happens);
         let engine = life.engine(Arc::new(world.engine.clone()));
-        let metadata = life.metadata(world.metadata.clone());
+        let metadata = life.store(world.metadata.clone());
         tokio::select! {
             deleted = pharos_managed_ledger::delete(NAME, engine, &*metadata) => panic!("{deleted:?}"),
-            () = life.ended() => {}
+            () = life.death() => {}
         }
         let swept = sweep(&*world.metadata, &*world.offloader).await.unwrap();
         assert_eq!(swept.deleted, 0, "they are owned");
@@ -542,7 +545,7 @@ fn a_sweep_in_the_midst_of_a_deletion_forgets_nothing() {
 
 #[test]
 fn a_kill_between_any_two_steps_loses_nothing_and_leaves_nothing() {
-    for death in [Death::Before, Death::After, Death::Half] {
+    for death in [Effect::Not, Effect::Happens, Effect::Half] {
         let kills = (0..).take_while(|nth| kill_at(*nth, death)).count();
         assert!(kills > 25, "only {kills} effects were met");
     }

@@ -2,7 +2,6 @@
 //! is public is used here.
 
 mod client;
-mod mortal;
 mod world;
 
 use std::collections::BTreeMap;
@@ -30,8 +29,9 @@ use pharos_types::{Position, SubscriptionName, TopicName};
 use pharos_wire::message::{PulsarEntries, encode_entry};
 use pharos_wire::proto::MessageMetadata;
 
+pub(crate) use pharos_managed_ledger::mortal::{Effect, Life};
+
 pub(crate) use client::{Client, Wish, sends};
-pub(crate) use mortal::{Effect, Life};
 pub(crate) use world::{World, fill, is_whole, settled};
 
 /// A broker of two shards.

@@ -24,7 +24,8 @@ impl World {
     }
 
     pub(crate) async fn start(&self, life: &Life) -> Bench {
-        Bench::on_stores(life.engine(self.engine.clone()), life.store(&self.store), |_| ()).await
+        let engine = life.engine(Arc::new(self.engine.clone()));
+        Bench::on_stores(engine, life.store(self.store.clone()), |_| ()).await
     }
 
     /// Keys of the store that have to do with topic `t` of the default namespace.

@@ -1,7 +1,11 @@
-//! Stores under a broker that can be told to stand still, to fail, or to die with the process at any of their effects.
+//! Stores under a process that can be told to stand still, to fail, or to die with it at any of their effects; for tests.
+//!
+//! Engine and metadata store count what they are asked to change. After the fatal effect nothing ever answers again, as a process
+//! that was killed hears of nothing; what it had stored is there for the next [`Life`].
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use pharos_ledger::{
@@ -14,18 +18,20 @@ use tokio::sync::watch;
 
 /// What becomes of the effect at which the process dies, or that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// It does not happen.
     Not,
     /// It happens, and no caller hears of it.
     Happens,
+    /// Of two things that it does one is done; where it does one only, as `Happens`.
+    Half,
 }
 
 /// One run of the process. Clones are the same run.
 #[derive(Clone)]
-pub(crate) struct Life(Arc<Inner>);
+pub struct Life(Arc<Run>);
 
-struct Inner {
+struct Run {
     /// Effects until the fatal one.
     left: AtomicUsize,
     death: Mutex<Effect>,
@@ -38,10 +44,18 @@ struct Inner {
 }
 
 impl Life {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Inner {
-            left: AtomicUsize::new(usize::MAX / 2),
-            death: Mutex::new(Effect::Not),
+    /// One that goes on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::dying(usize::MAX / 2, Effect::Not)
+    }
+
+    /// One that ends at the effect after `nth` others.
+    #[must_use]
+    pub fn dying(nth: usize, death: Effect) -> Self {
+        Self(Arc::new(Run {
+            left: AtomicUsize::new(nth),
+            death: Mutex::new(death),
             is_dead: watch::Sender::new(false),
             held: watch::Sender::new(None),
             is_holding: AtomicBool::new(false),
@@ -49,56 +63,75 @@ impl Life {
         }))
     }
 
-    /// From now on it dies at the effect after `nth` others.
-    pub(crate) fn dies_after(&self, nth: usize, death: Effect) {
-        *self.0.death.lock().unwrap() = death;
+    /// From now on it ends at the effect after `nth` others.
+    pub fn dies_after(&self, nth: usize, death: Effect) {
+        *self.0.death.lock().unwrap_or_else(PoisonError::into_inner) = death;
         self.0.left.store(nth, Ordering::SeqCst);
     }
 
-    /// Resolves when it has died.
-    pub(crate) async fn death(&self) {
-        self.0.is_dead.subscribe().wait_for(|dead| *dead).await.unwrap();
+    /// Resolves when it has ended.
+    pub async fn death(&self) {
+        // The sender is ours.
+        let _ = self.0.is_dead.subscribe().wait_for(|dead| *dead).await;
     }
 
     /// Writes of keys that begin so stand still until [`Self::release`].
-    pub(crate) fn hold(&self, keys: &str) {
+    pub fn hold(&self, keys: &str) {
         self.0.held.send_replace(Some(keys.to_owned()));
     }
 
     /// Whether a write stands still.
-    pub(crate) fn is_holding(&self) -> bool {
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
         self.0.is_holding.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn release(&self) {
+    /// Lets what stands still go on.
+    pub fn release(&self) {
         self.0.held.send_replace(None);
         self.0.is_holding.store(false, Ordering::SeqCst);
     }
 
     /// Writes of keys that begin so fail from now on; `None` heals.
-    pub(crate) fn fail(&self, keys: Option<(&str, Effect)>) {
-        *self.0.failing.lock().unwrap() = keys.map(|(keys, effect)| (keys.to_owned(), effect));
+    pub fn fail(&self, keys: Option<(&str, Effect)>) {
+        let failing = keys.map(|(keys, effect)| (keys.to_owned(), effect));
+        *self.0.failing.lock().unwrap_or_else(PoisonError::into_inner) = failing;
     }
 
-    pub(crate) fn engine(&self, inner: impl LedgerEngine + 'static) -> Arc<dyn LedgerEngine> {
-        Arc::new(MortalEngine(Arc::new(inner), self.clone()))
+    /// An engine that dies with it.
+    #[must_use]
+    pub fn engine(&self, inner: Arc<dyn LedgerEngine>) -> Arc<dyn LedgerEngine> {
+        Arc::new(MortalEngine(inner, self.clone()))
     }
 
-    pub(crate) fn store(&self, inner: &Arc<pharos_metadata::Memory>) -> Arc<dyn MetadataStore> {
-        Arc::new(MortalStore(inner.clone(), self.clone()))
+    /// A metadata store that dies with it.
+    #[must_use]
+    pub fn store(&self, inner: Arc<dyn MetadataStore>) -> Arc<dyn MetadataStore> {
+        Arc::new(MortalStore(inner, self.clone()))
     }
 
-    async fn effect<T>(&self, effect: impl Future<Output = T>) -> T {
-        let is_dead = || *self.0.is_dead.borrow();
-        if is_dead() {
+    /// One effect on the world, which may be the last.
+    pub async fn effect<T>(&self, effect: impl Future<Output = T>) -> T {
+        self.effect_in_two(effect, None::<std::future::Ready<()>>).await
+    }
+
+    /// The same; `half`: what is done of it where the process dies with half of it done.
+    pub async fn effect_in_two<T>(
+        &self,
+        effect: impl Future<Output = T>,
+        half: Option<impl Future<Output = ()>>,
+    ) -> T {
+        if *self.0.is_dead.borrow() {
             return std::future::pending().await;
         }
         if self.0.left.fetch_sub(1, Ordering::SeqCst) > 0 {
             return effect.await;
         }
-        let death = *self.0.death.lock().unwrap();
-        if death == Effect::Happens {
-            effect.await;
+        let death = *self.0.death.lock().unwrap_or_else(PoisonError::into_inner);
+        match (death, half) {
+            (Effect::Not, _) => {}
+            (Effect::Half, Some(half)) => half.await,
+            (Effect::Happens | Effect::Half, _) => drop(effect.await),
         }
         self.0.is_dead.send_replace(true);
         std::future::pending().await
@@ -114,17 +147,35 @@ impl Life {
         if begins(&held.borrow()) {
             self.0.is_holding.store(true, Ordering::SeqCst);
         }
-        held.wait_for(|keys| !begins(keys)).await.unwrap();
-        let failing = self.0.failing.lock().unwrap().clone();
+        // The sender is ours.
+        let _ = held.wait_for(|keys| !begins(keys)).await;
+        let failing = self
+            .0
+            .failing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         match failing {
             Some((keys, effect)) if key.starts_with(&keys) => {
-                if effect == Effect::Happens {
+                if effect != Effect::Not {
                     let _ = write.await;
                 }
                 Err(WriteError::Fault(Fault::new("write", "out of order")))
             }
             _ => self.effect(write).await,
         }
+    }
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Life")
     }
 }
 
@@ -162,7 +213,7 @@ impl LedgerEngine for MortalEngine {
     }
 }
 
-struct MortalStore(Arc<pharos_metadata::Memory>, Life);
+struct MortalStore(Arc<dyn MetadataStore>, Life);
 
 impl MetadataStore for MortalStore {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Versioned>, pharos_metadata::ReadError>> {
