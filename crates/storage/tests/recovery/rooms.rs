@@ -1,9 +1,11 @@
 //! Room that deleted ledgers leave comes back while the engine is in use.
 
 use pharos_ledger::LedgerWriter;
+use pharos_runtime::fs::{Fault, FaultFs, FaultOp, Plan};
+use pharos_storage::Options;
 use pharos_types::LedgerId;
 
-use super::{Store, log, payload};
+use super::{Store, journal, log, options, payload};
 
 const ENTRY_BYTES: usize = 2000;
 
@@ -81,4 +83,52 @@ fn dead_logs_go_while_a_flush_is_always_due() {
         }
     }
     panic!("of {dead:?} there are still {:?}", logs(&store));
+}
+
+#[test]
+fn while_a_device_has_no_room_compaction_takes_breath() {
+    const BYTES: usize = 4200;
+    // A log holds three entries and is full to four fifths, as is every copy of it: there is always something to do.
+    let options = Options {
+        entry_log_bytes: 16 << 10,
+        major_compaction_percent: 90,
+        ..options()
+    };
+    let mut store = Store::open_with(FaultFs::new(1), options);
+    let kept = store.create();
+    for _ in 0..12 {
+        store.append(&*kept, BYTES);
+    }
+    store.flush();
+    for op in [
+        FaultOp::Create,
+        FaultOp::Allocate,
+        FaultOp::SetLen,
+        FaultOp::Rename,
+    ] {
+        store
+            .fs
+            .plan(Plan::one_in(op, Fault::NoSpace, 1).under(&journal()));
+    }
+    let busy = store.create();
+    let entry = payload(busy.id(), 0, ENTRY_BYTES);
+    while busy.append(entry.clone()).is_ok() {
+        // It comes to rest: without a pause it never would.
+        store.manual.settle();
+    }
+    let moved = |store: &Store| store.manual.storage.stats().bytes_moved;
+    let mut rounds = 0;
+    for _ in 0..20 {
+        let before = moved(&store);
+        store.manual.pass(500_000_000);
+        store.manual.settle();
+        rounds += u32::from(moved(&store) > before);
+    }
+    assert!((8..=11).contains(&rounds), "{rounds} in ten seconds");
+    for entry in 0..12 {
+        assert_eq!(
+            store.read(kept.id(), entry).unwrap().unwrap(),
+            payload(kept.id(), entry, BYTES)
+        );
+    }
 }
