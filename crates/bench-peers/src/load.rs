@@ -3,14 +3,15 @@
 //! Runs in a process of its own, which the runner can end, and whose CPU is the load's.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use pharos_bench::load::{
-    BACKLOG_SOURCE, LoadThreads, Look, Pace, ProcessSample, Row, Side, Watch, monotonic_ns, process_cpu_ns,
-    sample_process, stop_flag, wall_ns,
+    BACKLOG_SOURCE, LoadThreads, Look, Pace, ProcessSample, Row, Side, Watch, drop_cache, monotonic_ns,
+    process_cpu_ns, sample_process, stop_flag, wall_ns,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub(crate) struct Order {
     pub(crate) door: Door,
     /// The broker's process.
     pub(crate) pid: u32,
+    /// Where its data is.
+    pub(crate) data: PathBuf,
 }
 
 /// The load's process: an [`Order`] from standard input, a [`LoadResult`] to standard output.
@@ -55,6 +58,8 @@ fn measure(order: &Order, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
     door.prepare(load, plan.cold.first())?;
     if load.backlog_bytes > 0 {
         store_backlog(load, door, &plan, stop)?;
+        // What is read back comes from the device, or from what the broker itself keeps in memory.
+        eprintln!("{}", drop_cache(std::slice::from_ref(&order.data)));
     }
     let mut threads = LoadThreads::new(stop, f64::from(load.subscriptions));
     let from_ns = monotonic_ns();

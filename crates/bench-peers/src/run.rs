@@ -215,6 +215,7 @@ fn load(case: &Case, running: &Running, around: &Around) -> anyhow::Result<LoadR
         load: case.load.clone(),
         door: running.door.clone(),
         pid: running.pid(),
+        data: running.home().to_owned(),
     };
     let log = tempfile::NamedTempFile::new_in(&around.data)?;
     let mut child = Loading(

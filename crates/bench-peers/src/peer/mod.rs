@@ -206,7 +206,7 @@ impl Ports {
 pub(crate) struct Running {
     process: Process,
     /// Where its data is; after the process, so that it is removed when that has ended.
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
     /// What is spoken.
     pub(crate) door: Door,
     /// From the start of the process until it took clients.
@@ -255,11 +255,16 @@ impl Running {
             door: door(contestant, ports),
             start_s: 0.0,
             told: launch.told(home.path(), installed, ports),
-            _home: home,
+            home,
         };
         running.await_ready(contestant, ports, stop)?;
         running.start_s = (monotonic_ns() - from_ns) as f64 / 1e9;
         Ok(running)
+    }
+
+    /// Where its data is.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// Its process.
