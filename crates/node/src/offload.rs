@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use pharos_broker::OffloadLimits;
 use pharos_broker_admin::{MetricFamily, MetricKind, MetricSample};
 use pharos_ledger::offload::{LedgerOffloader as _, OffloadPolicy, OffloadTarget, ReadFirst};
-use pharos_offload::{Offloader, Options, Stats, drivers};
+use pharos_offload::{Encryption, Offloader, Options, Stats, drivers};
 use pharos_runtime::Histogram;
 
-use crate::settings::{ByteSize, OffloadSettings, ReadPriority};
+use crate::settings::{ByteSize, OffloadSettings, ReadPriority, ServerSideEncryption};
 
 /// Starts the offloader. There always is one, also without a driver: what was offloaded earlier must be readable, and
 /// namespaces may name drivers of their own.
@@ -26,6 +26,13 @@ pub(crate) fn start(settings: &OffloadSettings) -> anyhow::Result<Arc<Offloader>
         reads_max: settings.read_threads as usize,
         buffer_bytes_max: bytes(settings.read_cache_size),
         folders_in: folder(settings)?,
+        encryption: match settings.s3_server_side_encryption {
+            ServerSideEncryption::Bucket => Encryption::Bucket,
+            ServerSideEncryption::S3 => Encryption::S3,
+            ServerSideEncryption::Kms => Encryption::Kms {
+                key_id: settings.s3_kms_key_id.clone(),
+            },
+        },
         ..Options::default()
     };
     let offloader = Offloader::start(options).context("cannot start the threads of tiered storage")?;

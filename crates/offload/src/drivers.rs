@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use pharos_ledger::offload::{OffloadError, OffloadTarget};
 
 use crate::folder::Folder;
-use crate::options::{Credentials, Options};
+use crate::options::{Credentials, Encryption, Options};
 use crate::store::Backing;
 
 /// Amazon S3.
@@ -143,7 +143,20 @@ fn open_s3(target: &OffloadTarget, options: &Options) -> Result<AmazonS3, Offloa
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
     }
-    builder.build().map_err(|error| wrong(target, error.to_string()))
+    let built = encrypted(builder, &options.encryption).and_then(AmazonS3Builder::build);
+    built.map_err(|error| wrong(target, error.to_string()))
+}
+
+/// Says with each new object how S3 is to encrypt it.
+fn encrypted(builder: AmazonS3Builder, encryption: &Encryption) -> object_store::Result<AmazonS3Builder> {
+    // The library does not export these keys but by name.
+    let kind: AmazonS3ConfigKey = "aws_server_side_encryption".parse()?;
+    Ok(match encryption {
+        Encryption::Bucket => builder,
+        Encryption::S3 => builder.with_config(kind, "AES256"),
+        Encryption::Kms { key_id } if key_id.is_empty() => builder.with_config(kind, "aws:kms"),
+        Encryption::Kms { key_id } => builder.with_sse_kms_encryption(key_id),
+    })
 }
 
 /// The folder of a target: `file:///path`, `file:/path` or `/path`.

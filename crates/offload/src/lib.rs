@@ -48,5 +48,5 @@ mod store;
 mod upload;
 
 pub use offloader::Offloader;
-pub use options::{Credentials, Options};
+pub use options::{Credentials, Encryption, Options};
 pub use stats::Stats;

@@ -28,12 +28,29 @@ pub struct Options {
     pub fs: Arc<dyn Fs>,
     /// Who we are to S3.
     pub credentials: Credentials,
+    /// How S3 encrypts new objects.
+    pub encryption: Encryption,
     /// How long one request may take. Default 2 minutes.
     pub request_timeout: Duration,
     /// How often a request that failed for the moment is tried again, within `retry_timeout`. Default 5.
     pub retries_max: usize,
     /// See `retries_max`. Default 1 minute.
     pub retry_timeout: Duration,
+}
+
+/// How S3 encrypts what is written, with keys that stay there. All who may read an object get it decrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// As the bucket says by itself.
+    #[default]
+    Bucket,
+    /// With keys of S3 itself (SSE-S3).
+    S3,
+    /// With a key of the key management service (SSE-KMS).
+    Kms {
+        /// Which; empty for the one that the service has for S3.
+        key_id: String,
+    },
 }
 
 /// Where S3 credentials come from.
@@ -72,6 +89,7 @@ impl Default for Options {
             folders_in: None,
             fs: Arc::new(RealFs),
             credentials: Credentials::Environment,
+            encryption: Encryption::Bucket,
             request_timeout: Duration::from_secs(120),
             retries_max: 5,
             retry_timeout: Duration::from_secs(60),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadSource, OffloadTarget, OffloadedLedger};
 use pharos_ledger::{CreateOptions, LedgerEngine};
-use pharos_offload::{Credentials, Offloader, Options, drivers};
+use pharos_offload::{Credentials, Encryption, Offloader, Options, drivers};
 use pharos_types::{EntryId, LedgerId};
 
 mod s3_server;
@@ -209,6 +209,37 @@ fn s3_keeps_the_laws_in_parts_and_in_one() {
             assert_eq!(server.uploads(), 0);
         }
     });
+}
+
+/// Small and large objects: with a request each, and in parts.
+#[test]
+fn s3_is_told_how_to_encrypt_each_object() {
+    let kms = |key_id: &str| Encryption::Kms {
+        key_id: key_id.to_owned(),
+    };
+    for (encryption, said) in [
+        (Encryption::Bucket, vec![]),
+        (Encryption::S3, vec!["AES256"]),
+        (kms(""), vec!["aws:kms"]),
+        (kms("arn:key"), vec!["aws:kms", "arn:key"]),
+    ] {
+        let server = S3Server::start();
+        run(async {
+            for lengths in [vec![5], large()] {
+                let options = Options {
+                    encryption: encryption.clone(),
+                    ..options()
+                };
+                let setup = setup(options, s3_target(&server), lengths).await;
+                setup.offload().await.unwrap();
+                let told = server.encryption();
+                for name in [setup.object.data_name(), setup.object.index_name()] {
+                    assert_eq!(told.get(&name).unwrap(), &said, "{encryption:?}");
+                }
+                setup.check_all().await;
+            }
+        });
+    }
 }
 
 #[test]

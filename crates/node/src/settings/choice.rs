@@ -45,6 +45,17 @@ pub enum ReadPriority {
     Bookkeeper,
 }
 
+/// How S3 encrypts what is offloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerSideEncryption {
+    /// As the bucket says by itself.
+    Bucket,
+    /// With keys of S3.
+    S3,
+    /// With a key of the key management service.
+    Kms,
+}
+
 macro_rules! words {
     ($type:ty, $kind:literal, $($variant:ident = $word:literal),+) => {
         impl Value for $type {
@@ -110,6 +121,13 @@ words!(
     "tiered-storage-first or bookkeeper-first",
     Tiered = "tiered-storage-first",
     Bookkeeper = "bookkeeper-first"
+);
+words!(
+    ServerSideEncryption,
+    "bucket-default, AES256 or aws:kms",
+    Bucket = "bucket-default",
+    S3 = "AES256",
+    Kms = "aws:kms"
 );
 words!(
     ProxyProtocol,

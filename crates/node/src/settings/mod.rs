@@ -26,7 +26,7 @@ mod tls;
 mod units;
 
 pub use audit::AuditSettings;
-pub use choice::{Engine, LogFormat, ReadPriority, StorageIo};
+pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageIo};
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use offload::OffloadSettings;

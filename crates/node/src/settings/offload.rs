@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ByteSize, Limit, ReadPriority};
+use super::{ByteSize, Limit, ReadPriority, ServerSideEncryption};
 
 /// When ledgers go to an object store, and to which. Policies of namespaces and topics may say otherwise.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,10 @@ pub struct OffloadSettings {
     pub s3_region: String,
     /// URL of the service, unless it is Amazon's.
     pub s3_endpoint: String,
+    /// How it encrypts new objects.
+    pub s3_server_side_encryption: ServerSideEncryption,
+    /// The key for that.
+    pub s3_kms_key_id: String,
     /// `file:///…`
     pub filesystem_uri: String,
     /// Part of an upload.
@@ -48,6 +52,8 @@ impl Default for OffloadSettings {
             s3_bucket: String::new(),
             s3_region: String::new(),
             s3_endpoint: String::new(),
+            s3_server_side_encryption: ServerSideEncryption::Bucket,
+            s3_kms_key_id: String::new(),
             filesystem_uri: String::new(),
             max_block_size: ByteSize::mib(16),
             read_buffer_size: ByteSize::mib(1),
@@ -69,6 +75,10 @@ impl OffloadSettings {
                 "offload.max_block_size must be from 5MiB, the least that S3 takes, to 1GiB",
             ),
             (buffer, "offload.read_buffer_size must be from 64KiB to 64MiB"),
+            (
+                self.s3_kms_key_id.is_empty() || self.s3_server_side_encryption == ServerSideEncryption::Kms,
+                "offload.s3_kms_key_id does nothing unless offload.s3_server_side_encryption is aws:kms",
+            ),
             (
                 (1..=64).contains(&self.max_threads),
                 "offload.max_threads must be from 1 to 64",

@@ -431,6 +431,10 @@ pub fn by_key(key: &str) -> Option<&'static Setting> {
 mod tests {
     use std::collections::HashSet;
 
+    setting!("Tiered storage", "offload.s3_server_side_encryption", "", offload.s3_server_side_encryption,
+        "How S3 encrypts objects that are written from now on: bucket-default says nothing and leaves it to the bucket, AES256 is with keys of S3 (SSE-S3), aws:kms with a key of the key management service (SSE-KMS). Other stores may refuse the last two."),
+    setting!("Tiered storage", "offload.s3_kms_key_id", "", offload.s3_kms_key_id,
+        "With aws:kms: id or ARN of the key; empty is the one that the service keeps for S3."),
     use super::*;
 
     #[test]

@@ -35,6 +35,8 @@ struct World {
     objects: BTreeMap<String, Bytes>,
     /// User metadata of objects.
     metadata: BTreeMap<String, String>,
+    /// How the client wants objects encrypted: the kind, and the key.
+    encryption: BTreeMap<String, Vec<String>>,
     uploads: BTreeMap<String, BTreeMap<u32, Bytes>>,
     next_upload: u32,
     /// Faults for coming requests of a method whose key ends with a text.
@@ -92,6 +94,10 @@ impl S3Server {
 
     pub(crate) fn metadata(&self) -> BTreeMap<String, String> {
         self.lock().metadata.clone()
+    }
+
+    pub(crate) fn encryption(&self) -> BTreeMap<String, Vec<String>> {
+        self.lock().encryption.clone()
     }
 
     pub(crate) fn uploads(&self) -> usize {
@@ -248,6 +254,12 @@ impl World {
         if let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) {
             self.metadata.insert(key.to_owned(), value.to_owned());
         }
+        let encryption = ["", "-aws-kms-key-id"].map(|rest| format!("x-amz-server-side-encryption{rest}"));
+        let said = encryption
+            .iter()
+            .filter_map(|name| headers.get(name)?.to_str().ok());
+        let said = said.map(str::to_owned).collect();
+        self.encryption.insert(key.to_owned(), said);
     }
 
     fn begin(&mut self, key: String, headers: &HeaderMap) -> Response {
