@@ -15,7 +15,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use pharos_auth::{Access, Principal};
 use pharos_identity::{Authentication, Credentials, Failure};
-use pharos_transport::PeerCertificate;
+use pharos_transport::{PeerCertificate, network_of};
+
+use crate::origin::CameFrom;
 
 /// By which a proxy names its client.
 const ORIGINAL_PRINCIPAL: &str = "x-original-principal";
@@ -35,7 +37,8 @@ pub(crate) async fn identify(request: &mut Request) {
     let certificate = trusted
         .and_then(|shown| shown.common_name.as_deref())
         .map(Arc::from);
-    let shown = shown(request.headers()).with_certificate(certificate);
+    let from = found.get::<CameFrom>().map(|peer| network_of(peer.0));
+    let shown = shown(request.headers()).with_certificate(certificate).from(from);
     let (authentication, stranger) = (authentication.clone(), stranger.clone());
     match authentication.authenticate(of_certificate(shown)).await {
         Ok(identity) => {

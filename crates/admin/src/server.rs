@@ -28,6 +28,8 @@ use crate::redirect::Encrypted;
 pub const CONNECTIONS_MAX: usize = 1024;
 /// How long one that should go may take to finish what it writes.
 const LEAVE_GRACE: Duration = Duration::from_secs(1);
+/// What one hears whose address has enough connections.
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest request line and headers.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -46,12 +48,18 @@ pub async fn serve(acceptors: Vec<Acceptor>, router: Router, connections_max: us
             () = stopping.triggered() => break,
             Some(ended) = connections.join_next() => report(ended),
             incoming = accept(&acceptors), if connections.len() < connections_max + connections_max.div_ceil(8) => {
-                match open.enter(connections_max, clock::now()) {
+                let peer = incoming.address();
+                let mut incoming = incoming;
+                if let Err(error) = incoming.count() {
+                    tracing::debug!(%peer, %error, "an admin connection is refused: its address has enough");
+                    incoming.dismiss(TOO_MANY);
+                    continue;
+                }
+                match open.enter(connections_max, peer.ip(), clock::now()) {
                     Some(place) => {
                         connections.spawn(connection(incoming, place, router.clone(), stop.clone()));
                     }
                     None => {
-                        let peer = incoming.address();
                         tracing::debug!(%peer, "an admin connection found no room: all others are busy");
                     }
                 }

@@ -21,6 +21,8 @@ pub struct CatalogOptions {
     pub policies: BrokerPolicies,
     /// `maxNumPartitionsPerPartitionedTopic`; 0 is no limit. Default 0.
     pub max_num_partitions: u32,
+    /// Topics of a tenant; 0 is no limit. Default 0.
+    pub max_topics_per_tenant: u32,
     /// `enableBrokerSideSubscriptionPatternEvaluation`. Default true.
     pub evaluate_patterns: bool,
     /// `subscriptionPatternMaxLength`, in UTF-16 code units as clients count them. Default 50.
@@ -49,6 +51,7 @@ impl Default for CatalogOptions {
             broker_service_url_tls: String::new(),
             policies: BrokerPolicies::default(),
             max_num_partitions: 0,
+            max_topics_per_tenant: 0,
             evaluate_patterns: true,
             pattern_max_length: 50,
             default_num_bundles: 4,

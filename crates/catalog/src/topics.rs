@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
-use super::known::{Homeless, KnownFacts, Namespace, PolicyEvent};
+use super::known::{Facts, Homeless, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
 use super::{Catalog, keys};
 
@@ -238,6 +238,7 @@ impl Catalog {
     fn announce(&self, name: &TopicName) -> Result<Option<Announced<'_>>, TopicError> {
         let exempt = self.inner.options.is_heartbeat(name.namespace());
         let mut state = self.inner.known.write();
+        let is_full = self.has_enough_topics(&state, name.namespace().tenant());
         let namespace = state.namespace_mut(name)?;
         if namespace.is_deleting(name) {
             return Err(TopicError::Deleting(name.clone()));
@@ -257,6 +258,10 @@ impl Catalog {
             return Err(TopicError::NotAllowed("Namespace is being deleted".into()));
         }
         if !name.is_system() {
+            if is_full {
+                let reason = "Exceed maximum number of topics of the tenant (limits.max_topics_per_tenant).";
+                return Err(TopicError::NotAllowed(reason.into()));
+            }
             self.check_room(namespace)?;
         }
         namespace.creating += 1;
@@ -278,6 +283,22 @@ impl Catalog {
             known: &self.inner.known,
             namespace: name.namespace().clone(),
         })
+    }
+
+    /// Whether a tenant has as many topics as it may, those that are being made and those of the system among them.
+    fn has_enough_topics(&self, state: &Facts, tenant: &str) -> bool {
+        let most = self.options().max_topics_per_tenant;
+        if most == 0 {
+            return false;
+        }
+        let namespaces = state
+            .namespaces
+            .iter()
+            .filter(|(name, _)| name.tenant() == tenant);
+        let topics: usize = namespaces
+            .map(|(_, namespace)| namespace.topics.len() + namespace.loaded.len() + namespace.creating)
+            .sum();
+        topics >= usize::try_from(most).unwrap_or(usize::MAX)
     }
 
     fn check_room(&self, namespace: &Namespace) -> Result<(), TopicError> {

@@ -41,7 +41,7 @@ impl Provider {
                 let identity = issuers.verify(&shown.data).await;
                 identity.map_err(|error| error.to_string())
             }
-            Self::Basic(passwords) => passwords.verify(&shown.data).await,
+            Self::Basic(passwords) => passwords.verify(&shown.data, shown.from).await,
             Self::Tls => match &shown.certificate_role {
                 Some(role) if !role.is_empty() => Ok(Identity::lasting(role)),
                 _ => Err("there is no certificate with a name".to_owned()),

@@ -1,6 +1,7 @@
 //! What a peer shows, and what it becomes.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a peer shows to say who it is. Its debug form hides the secret.
@@ -12,6 +13,8 @@ pub struct Credentials {
     pub data: Vec<u8>,
     /// The role of the client certificate that the transport checked.
     pub certificate_role: Option<Arc<str>>,
+    /// Where it comes from: what counts as one address. Wrong passwords are counted there; `None`: nowhere.
+    pub from: Option<IpAddr>,
 }
 
 impl Credentials {
@@ -21,7 +24,7 @@ impl Credentials {
         Self {
             method: "token".to_owned(),
             data: token.into(),
-            certificate_role: None,
+            ..Self::default()
         }
     }
 
@@ -31,8 +34,14 @@ impl Credentials {
         Self {
             method: "basic".to_owned(),
             data: pair.into(),
-            certificate_role: None,
+            ..Self::default()
         }
+    }
+
+    /// The same, from there.
+    #[must_use]
+    pub fn from(self, from: Option<IpAddr>) -> Self {
+        Self { from, ..self }
     }
 
     /// The same, over a connection whose client showed a certificate for this role.

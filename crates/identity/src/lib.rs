@@ -27,6 +27,7 @@
 
 mod chain;
 mod credentials;
+mod guesses;
 mod keys;
 mod openid;
 mod passwords;
@@ -37,6 +38,7 @@ mod token;
 
 pub use chain::{Authentication, Chain, Failure, Provider};
 pub use credentials::{Credentials, Identity};
+pub use guesses::GuessLimits;
 pub use keys::{KeyError, read_key};
 pub use openid::{OpenIdError, OpenIdOptions, OpenIdVerifier};
 pub use passwords::{Passwords, PasswordsError};

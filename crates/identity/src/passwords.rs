@@ -8,12 +8,14 @@
 //! may block, few at once: checking is made to be slow.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 use tokio::sync::Semaphore;
 
-use crate::Identity;
+use crate::guesses::Guesses;
+use crate::{GuessLimits, Identity};
 
 /// Passwords that are checked at the same time; others wait for their turn.
 const CHECKS_MAX: usize = 2;
@@ -43,6 +45,7 @@ pub struct Passwords {
     /// What unknown names are checked against, so that they take as long.
     decoy: Arc<str>,
     checks: Semaphore,
+    guesses: Guesses,
 }
 
 impl std::fmt::Debug for Passwords {
@@ -79,11 +82,21 @@ impl Passwords {
             users,
             decoy,
             checks: Semaphore::new(CHECKS_MAX),
+            guesses: Guesses::default(),
         })
     }
 
-    /// Whose name and password these are.
-    pub(crate) async fn verify(&self, pair: &[u8]) -> Result<Identity, String> {
+    /// The same, with other limits to wrong ones.
+    #[must_use]
+    pub fn guarded(self, limits: GuessLimits) -> Self {
+        Self {
+            guesses: Guesses::new(limits),
+            ..self
+        }
+    }
+
+    /// Whose name and password these are, and where they come from.
+    pub(crate) async fn verify(&self, pair: &[u8], from: Option<IpAddr>) -> Result<Identity, String> {
         if pair.len() > PAIR_BYTES_MAX {
             return Err(format!(
                 "name and password are longer than {PAIR_BYTES_MAX} bytes"
@@ -91,6 +104,9 @@ impl Passwords {
         }
         let text = std::str::from_utf8(pair).map_err(|_| "name and password are no text")?;
         let (name, password) = text.split_once(':').ok_or("there is no NAME:PASSWORD")?;
+        // Before it waits for its turn: who guesses does not stand in the way of others.
+        let attempt = self.guesses.begin(from, name);
+        let attempt = attempt.ok_or("too many wrong passwords came from this address; it has to wait")?;
         let known = self.users.get(name).cloned();
         let hash = known.clone().unwrap_or_else(|| self.decoy.clone());
         let password = password.to_owned();
@@ -98,7 +114,10 @@ impl Passwords {
         let is_right = tokio::task::spawn_blocking(move || is_right(&password, &hash)).await;
         drop(turn);
         match (is_right, known) {
-            (Ok(true), Some(_)) => Ok(Identity::lasting(name)),
+            (Ok(true), Some(_)) => {
+                self.guesses.was_right(attempt);
+                Ok(Identity::lasting(name))
+            }
             _ => Err("unknown name or wrong password".to_owned()),
         }
     }
@@ -133,7 +152,7 @@ mod tests {
     use super::*;
 
     async fn role(passwords: &Passwords, pair: &str) -> Option<String> {
-        let identity = passwords.verify(pair.as_bytes()).await.ok()?;
+        let identity = passwords.verify(pair.as_bytes(), None).await.ok()?;
         Some(identity.role.to_string())
     }
 
@@ -158,8 +177,8 @@ mod tests {
         ] {
             assert_eq!(role(&passwords, wrong).await, None, "{wrong}");
         }
-        assert!(passwords.verify(&[0xff, b':', 1]).await.is_err());
-        assert!(passwords.verify(&[b'x'; 2000]).await.is_err());
+        assert!(passwords.verify(&[0xff, b':', 1], None).await.is_err());
+        assert!(passwords.verify(&[b'x'; 2000], None).await.is_err());
     }
 
     #[test]

@@ -149,7 +149,10 @@ pub(crate) async fn start_broker(
     let audited = audit.clone();
     let families = Box::new(move || {
         let mut families = stood_on.families();
-        families.push(storage_metrics::refused_connections(asked.refused_count()));
+        families.extend(storage_metrics::refused_connections(
+            asked.refused_count(),
+            asked.refused_of_addresses(),
+        ));
         families.extend(crate::offload::families(offloader.stats()));
         families.extend(entrances.families());
         families.extend(
@@ -235,6 +238,8 @@ fn open_server(
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
         connections_max,
+        per_address: settings.limits.per_address(),
+        limits: settings.limits.of_pulsar(),
         authentication,
         credential_check_interval: crate::identity::check_interval(settings),
     };
@@ -307,6 +312,7 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
             ..settings.policies.in_force()
         },
         max_num_partitions: settings.policies.max_partitions_per_topic,
+        max_topics_per_tenant: settings.limits.max_topics_per_tenant,
         ..CatalogOptions::default()
     }
 }

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use pharos_auth::{Access, Facts, RuleOptions, Rules, StoredPolicies};
 use pharos_catalog::Catalog;
 use pharos_identity::{
-    Authentication, Chain, OpenIdOptions, OpenIdVerifier, Passwords, Provider, TokenOptions, TokenVerifier,
-    read_key,
+    Authentication, Chain, GuessLimits, OpenIdOptions, OpenIdVerifier, Passwords, Provider, TokenOptions,
+    TokenVerifier, read_key,
 };
 use pharos_types::NamespaceName;
 
@@ -82,7 +82,11 @@ fn passwords(settings: &AuthenticationSettings) -> anyhow::Result<Passwords> {
     let read = || {
         let text = read_key(settings.basic_auth_conf.reveal())?;
         let text = String::from_utf8(text).map_err(|_| anyhow::anyhow!("it is no text"))?;
-        anyhow::Ok(Passwords::parse(&text)?)
+        let limits = GuessLimits {
+            failures_max: settings.max_password_failures,
+            period: settings.password_failure_period,
+        };
+        anyhow::Ok(Passwords::parse(&text)?.guarded(limits))
     };
     read().context("authentication.basic_auth_conf")
 }

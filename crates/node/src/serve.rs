@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pharos_admin::{Admin, AdminOptions, router};
 use pharos_runtime::{Awake, Shutdown};
-use pharos_transport::Listener;
+use pharos_transport::{Listener, Quota};
 use rustix::fs::Mode;
 use tokio::task::JoinSet;
 
@@ -131,7 +131,11 @@ fn http_listeners(settings: &Settings, entrances: &Entrances) -> anyhow::Result<
     if let Some((address, entrance)) = &entrances.http_tls {
         listeners.push(bind(*address, "http_listen_tls")?.through(entrance.clone()));
     }
-    Ok(listeners)
+    let addresses = Quota::new(settings.limits.per_address());
+    let counted = listeners
+        .into_iter()
+        .map(|listener| listener.counted(addresses.clone()));
+    Ok(counted.collect())
 }
 
 fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin {

@@ -51,15 +51,21 @@ pub(crate) fn families(stats: &Stats) -> Vec<MetricFamily> {
         .collect()
 }
 
-/// What the Pulsar server has refused, so that storage has files.
-pub(crate) fn refused_connections(count: u64) -> MetricFamily {
-    let help = "Connections refused because the files that are left are kept for storage.";
-    family(
-        "pharos_connections_refused_total",
-        help,
-        MetricKind::Counter,
-        count,
-    )
+/// What the Pulsar server has refused; `of_addresses`: how many of them because their address had enough.
+pub(crate) fn refused_connections(all: u64, of_addresses: u64) -> [MetricFamily; 2] {
+    let rows = [
+        (
+            "pharos_connections_refused_total",
+            "Connections refused: the files that are left are kept for storage, or their address had enough.",
+            all,
+        ),
+        (
+            "pharos_connections_refused_of_address_total",
+            "Those of them whose address had enough open, or came too fast.",
+            of_addresses,
+        ),
+    ];
+    rows.map(|(name, help, value)| family(name, help, MetricKind::Counter, value))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the page has floating point only")]

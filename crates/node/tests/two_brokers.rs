@@ -86,6 +86,8 @@ impl Broker {
             server_version: "test".to_owned(),
             keep_alive_interval: Duration::from_secs(30),
             connections_max: ConnectionsMax::none(),
+            per_address: pharos_transport::QuotaLimits::default(),
+            limits: pharos_pulsar::ClientLimits::default(),
             authentication: Authentication::off(),
             credential_check_interval: Duration::from_secs(60),
         };

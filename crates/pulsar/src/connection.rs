@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -20,13 +21,14 @@ use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
 use pharos_broker::unwritten::Queued;
 use pharos_runtime::{Nanos, clock};
-use pharos_transport::{PeerCertificate, Place, WriteHalf};
+use pharos_transport::{PeerCertificate, Place, WriteHalf, network_of};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::credential::Credential;
 use crate::dispatched::Queue;
 use crate::groups::Groups;
+use crate::limits::LimitHold;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
 use crate::shared::Server;
@@ -51,6 +53,8 @@ pub(crate) struct Peer {
     pub(crate) client_version: Arc<str>,
     /// What it showed.
     pub(crate) credential: Credential,
+    /// It counts for its role.
+    pub(crate) _counted: Option<Arc<LimitHold>>,
 }
 
 /// A connection that lives on no shard, without its socket.
@@ -106,10 +110,14 @@ pub(crate) struct Connection {
     pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
     pub(crate) in_flight_sends: Cell<u32>,
     pub(crate) in_flight_bytes: Cell<u64>,
+    /// Requests that wait for their answer.
+    pub(crate) requests_waiting: Cell<u32>,
     /// Reading may go on.
     pub(crate) resumed: Notify,
     closed: Cell<bool>,
     pub(crate) closing: Notify,
+    /// When it came to this shard.
+    opened_at: u64,
     /// When anything last came, for keep-alive.
     pub(crate) heard_at: Cell<u64>,
     /// A PING is unanswered since then; 0 when none is.
@@ -152,9 +160,11 @@ impl Connection {
             watchers: RefCell::default(),
             in_flight_sends: Cell::new(0),
             in_flight_bytes: Cell::new(0),
+            requests_waiting: Cell::new(0),
             resumed: Notify::new(),
             closed: Cell::new(false),
             closing: Notify::new(),
+            opened_at: now,
             heard_at: Cell::new(now),
             pinged_at: Cell::new(0),
             probes: RefCell::default(),
@@ -205,6 +215,12 @@ impl Connection {
             .map_or(0, |peer| peer.protocol_version)
     }
 
+    /// What counts as the client's address.
+    pub(crate) fn network(&self) -> Option<IpAddr> {
+        let address: SocketAddr = self.address.strip_prefix('/')?.parse().ok()?;
+        Some(network_of(address.ip()))
+    }
+
     /// The role that the client's certificate proves.
     pub(crate) fn certificate_role(&self) -> Option<Arc<str>> {
         let trusted = self.certificate.as_ref().filter(|shown| shown.is_trusted)?;
@@ -244,12 +260,13 @@ impl Connection {
     pub(crate) fn is_saturated(&self) -> bool {
         self.in_flight_sends.get() >= IN_FLIGHT_SENDS_MAX
             || self.in_flight_bytes.get() >= IN_FLIGHT_BYTES_MAX
+            || self.has_enough_requests()
             || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
             || self.shard.shared.publish_budget.is_exhausted()
             || self.shard.shared.mesh_budget.is_exhausted()
     }
 
-    fn may_resume(&self) -> bool {
+    pub(crate) fn may_resume(&self) -> bool {
         self.in_flight_sends.get() <= IN_FLIGHT_SENDS_MAX / 2
             && self.in_flight_bytes.get() <= IN_FLIGHT_BYTES_MAX / 2
     }
@@ -510,6 +527,14 @@ impl ConnectionHandle for Connection {
         self.check_credential();
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let now = clock::now().0;
+        if self.peer.borrow().is_none() {
+            // Whatever it sends meanwhile: one byte now and then does not keep it open.
+            if now.saturating_sub(self.opened_at) >= interval {
+                tracing::info!(peer = %self.address, "closing a connection that was not let in in time");
+                self.close();
+            }
+            return;
+        }
         let pinged_at = self.pinged_at.get();
         if pinged_at != 0 {
             // While we do not read, silence is our own doing.
@@ -520,11 +545,6 @@ impl ConnectionHandle for Connection {
             return;
         }
         if now.saturating_sub(self.heard_at.get()) < interval {
-            return;
-        }
-        if self.peer.borrow().is_none() {
-            tracing::info!(peer = %self.address, "closing a connection that never said CONNECT");
-            self.close();
             return;
         }
         self.pinged_at.set(now);

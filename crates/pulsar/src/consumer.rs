@@ -8,6 +8,8 @@ use pharos_broker::feed::ConsumerHandle;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::topic::SubscriptionType;
 
+use crate::limits::LimitHold;
+
 /// What stands under a consumer id.
 pub(crate) enum ConsumerSlot {
     /// SUBSCRIBE came and is not answered yet.
@@ -30,6 +32,8 @@ pub(crate) struct Consumer {
     /// Stamped on dispatched messages; stream consumers keep their own.
     pub(crate) epoch: Cell<Option<u64>>,
     pub(crate) name: Arc<str>,
+    /// It counts for its tenant.
+    pub(crate) _counted: LimitHold,
     pub(crate) messages_out: Cell<u64>,
     pub(crate) bytes_out: Cell<u64>,
 }

@@ -1,7 +1,8 @@
 //! The Pulsar binary protocol as a front door to the broker.
 //!
 //! [`open`] listens; each connection lives on one shard and translates commands into broker calls and what comes back
-//! into frames. Reading order: `server`, `handover`, `reader`, `handlers`, `connection`, `turn`, `outgoing`.
+//! into frames. Reading order: `server`, `handover`, `reader`, `handlers`, `connection`, `limits`, `turn`,
+//! `outgoing`.
 //!
 //! Facts of the protocol: `docs/protocols/pulsar.md`.
 
@@ -12,20 +13,25 @@ mod closing;
 mod connection;
 mod consumer;
 mod credential;
+mod decision;
 mod dispatched;
 mod groups;
 mod handlers;
 mod handover;
+mod limits;
 mod outgoing;
 mod producer;
 mod reader;
 mod refusal;
+mod requests;
 mod server;
 mod shared;
 mod sink;
 mod stall;
 mod turn;
 
+pub use decision::{Decision, decision};
+pub use limits::ClientLimits;
 /// How the entries are encoded that this front door stores.
 pub use pharos_wire::message::PulsarEntries;
 pub use server::{Options, open};

@@ -9,6 +9,8 @@ use pharos_runtime::{Nanos, clock};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::command::Command;
 
+use crate::limits::LimitHold;
+
 /// How long sends to a producer that the broker closed are ignored instead of closing the connection.
 const FORGIVEN_NANOS: u64 = 30_000_000_000;
 /// How many such producers are remembered.
@@ -34,6 +36,8 @@ pub(crate) struct Producer {
     pub(crate) name: String,
     /// What PRODUCER_SUCCESS said, should PRODUCER be sent again.
     pub(crate) schema_version: bytes::Bytes,
+    /// It counts for its tenant.
+    pub(crate) counted: Option<LimitHold>,
     /// It waits for exclusive access.
     pub(crate) waiting: bool,
     /// Sends that went to the topic's home.
@@ -53,6 +57,7 @@ impl Producer {
             key,
             name,
             schema_version,
+            counted: None,
             waiting: false,
             sent: 0,
             answered: 0,
@@ -126,6 +131,10 @@ impl Producers {
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<ProducerSlot> {
         self.slots.remove(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn ids(&self) -> Vec<u64> {

@@ -21,6 +21,7 @@ use crate::batch::Batch;
 use crate::connection::Connection;
 use crate::handlers;
 use crate::handover;
+use crate::limits::CONNECT_BYTES_MAX;
 
 /// What says how long a frame is.
 const LENGTH_BYTES: usize = 4;
@@ -210,7 +211,14 @@ async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame
     let mut batch = Batch::default();
     let mut handled = 0;
     loop {
-        match frame::decode(buffer, frame_bytes_max) {
+        // Who is not let in yet has nothing large to say.
+        let is_stranger = connection.peer.borrow().is_none();
+        let bytes_max = if is_stranger {
+            CONNECT_BYTES_MAX
+        } else {
+            usize::MAX
+        };
+        match frame::decode(buffer, frame_bytes_max.min(bytes_max)) {
             Ok(Some(frame)) => {
                 if let Some(place) = handover::better_place(connection, &frame.command) {
                     return Next::Move(place, Box::new(frame));

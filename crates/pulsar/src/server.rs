@@ -10,13 +10,16 @@ use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
 use pharos_identity::Authentication;
 use pharos_runtime::spawn_local;
-use pharos_transport::{Admission, ConnectionsMax, Entrance, Incoming, Listener, PartialFrames, Place};
+use pharos_transport::{
+    Admission, ConnectionsMax, Entrance, Incoming, Listener, NoRoom, PartialFrames, Place, Quota, QuotaLimits,
+};
 use pharos_wire::answer;
 use pharos_wire::encode::encode_command;
 use pharos_wire::frame::frame_bytes_max;
 use pharos_wire::proto::ServerError;
 
 use crate::handover;
+use crate::limits::{ClientLimits, Limiter};
 use crate::shared::Server;
 
 /// What the server needs to know.
@@ -36,6 +39,10 @@ pub struct Options {
     pub keep_alive_interval: Duration,
     /// How many connections may be open at this moment, asked at each that comes.
     pub connections_max: ConnectionsMax,
+    /// Connections of one address, and new ones a second.
+    pub per_address: QuotaLimits,
+    /// What a connection, a role and a tenant may have.
+    pub limits: ClientLimits,
     /// What says who a client is.
     pub authentication: Authentication,
     /// How often it is looked whether what a client showed has expired.
@@ -55,6 +62,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
     if let Some((address, entrance)) = &options.listen_tls {
         listeners.push(bind(*address)?.through(entrance.clone()));
     }
+    let per_address = Quota::new(options.per_address);
     let mut addresses = listeners.iter().map(Listener::local_address);
     let local_address = addresses.next().unwrap_or(options.listen);
     let local_address_tls = addresses.next();
@@ -72,11 +80,14 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         credential_check_interval: options.credential_check_interval,
         access: broker.shared.options.access.clone(),
         admission: Admission::new(broker.shard_count(), options.connections_max.clone()),
+        limiter: Limiter::new(options.limits.clone()),
+        addresses: per_address.clone(),
         partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
     });
     let (interval, check) = (options.keep_alive_interval, options.credential_check_interval);
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval, check)));
     for listener in listeners {
+        let listener = listener.counted(per_address.clone());
         let accepting = Accepting {
             server: server.clone(),
             broker: broker.clone(),
@@ -125,8 +136,13 @@ impl pharos_transport::Protocol for Accepting {
     }
 
     /// In the words of Pulsar.
-    fn refusal(&self, open: usize) -> bytes::Bytes {
-        let reason = format!("Reached the maximum number of connections: {open} are open");
+    fn refusal(&self, why: NoRoom) -> bytes::Bytes {
+        let reason = match why {
+            NoRoom::Full(open) => format!("Reached the maximum number of connections: {open} are open"),
+            NoRoom::Address(error) => {
+                format!("Reached the maximum number of connections of this address: {error}")
+            }
+        };
         encode_command(&answer::connection_error(ServerError::NotAllowedError, reason))
     }
 }

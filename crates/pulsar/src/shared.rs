@@ -1,11 +1,14 @@
 //! What all connections of a server share.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_auth::Access;
 use pharos_identity::Authentication;
-use pharos_transport::{Admission, PartialFrames};
+use pharos_transport::{Admission, PartialFrames, Quota};
+
+use crate::limits::Limiter;
 
 /// The server of the Pulsar protocol: where it listens, and what its connections share.
 pub struct Server {
@@ -23,6 +26,10 @@ pub struct Server {
     pub(crate) credential_check_interval: Duration,
     /// What says who may do what.
     pub(crate) access: Access,
+    /// What a connection, a role and a tenant may have.
+    pub(crate) limiter: Limiter,
+    /// What one address may have.
+    pub(crate) addresses: Arc<Quota<IpAddr>>,
     /// Room for large frames that have not arrived whole.
     pub(crate) partial_frames: PartialFrames,
 }
@@ -34,7 +41,13 @@ impl Server {
         self.admission.accepted_count()
     }
 
-    /// Connections refused so far because too many were open.
+    /// Connections refused so far because their address had enough, or came too fast.
+    #[must_use]
+    pub fn refused_of_addresses(&self) -> u64 {
+        self.addresses.refused_count()
+    }
+
+    /// Connections refused so far because too many were open, of all addresses or of their own.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.admission.refused_count()

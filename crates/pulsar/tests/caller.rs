@@ -17,9 +17,10 @@ use pharos_client::RawConnection;
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::Memory;
+use pharos_pulsar::{Decision, decision};
 use pharos_transport::ConnectionsMax;
 use pharos_types::TopicName;
-use pharos_wire::command::Command;
+use pharos_wire::command::{Command, CommandType};
 use pharos_wire::proto::command_get_topics_of_namespace::Mode;
 use pharos_wire::proto::command_subscribe::SubType;
 use pharos_wire::proto::{self, ServerError, schema};
@@ -93,6 +94,8 @@ impl House {
                 server_version: "test".to_owned(),
                 keep_alive_interval: Duration::from_secs(60),
                 connections_max: ConnectionsMax::none(),
+                per_address: pharos_transport::QuotaLimits::default(),
+                limits: pharos_pulsar::ClientLimits::default(),
                 authentication: Authentication::off(),
                 credential_check_interval: Duration::from_secs(60),
             },
@@ -257,15 +260,45 @@ fn error_of(answer: &Command) -> Option<i32> {
     }
 }
 
+fn is_decided(decided: Decision, action: Action) -> bool {
+    match decided {
+        Decision::Asks(actions) | Decision::AsksOfConsumer(actions) => actions.contains(&action),
+        _ => false,
+    }
+}
+
+/// No command that asks is left out of the tests here.
+#[test]
+fn every_command_that_asks_is_tried() {
+    let all = commands(["a", "b", "c", "d"])
+        .into_iter()
+        .chain(consumer_commands("d"));
+    let tried: Vec<_> = all
+        .map(|(command, action, _)| (command.command_type(), action))
+        .collect();
+    for number in 0..200 {
+        let Ok(command) = CommandType::try_from(number) else {
+            continue;
+        };
+        let (Decision::Asks(actions) | Decision::AsksOfConsumer(actions)) = decision(command) else {
+            continue;
+        };
+        for action in actions {
+            assert!(tried.contains(&(command, *action)), "{command:?} as {action}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_command_is_asked_about_once_before_it_does_anything() {
     let mut house = House::new().await;
     let mut topics_before = 0;
     let all = commands(["a", "b", "c", "d"]);
     for (command, action, resource) in all {
-        let what = format!("{command:?}");
+        let (what, decided) = (format!("{command:?}"), decision(command.command_type()));
         let answer = house.ask(command).await;
         assert_eq!(error_of(&answer), None, "{what}: {answer:?}");
+        assert!(is_decided(decided, action), "{what}: the table says {decided:?}");
         assert_eq!(house.asked(), [(action, resource)], "{what}");
         let seen = std::mem::take(&mut *house.recorder.topics.lock().unwrap());
         assert_eq!(seen, [topics_before], "asked before anything was made: {what}");
@@ -275,7 +308,8 @@ async fn every_command_is_asked_about_once_before_it_does_anything() {
     let mut of_consumer = consumer_commands("d");
     of_consumer.swap(2, 3);
     for (command, action, resource) in of_consumer {
-        let what = format!("{command:?}");
+        let (what, decided) = (format!("{command:?}"), decision(command.command_type()));
+        assert!(is_decided(decided, action), "{what}: the table says {decided:?}");
         if action == Action::DeleteSubscription {
             // The seek closed the consumer.
             let answer = house.ask(consumer("d", "s", 1)).await;

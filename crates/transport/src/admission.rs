@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +12,7 @@ use pharos_runtime::{ShutdownToken, clock};
 
 use crate::balance::{Balance, Place};
 use crate::listener::Acceptor;
+use crate::quota::QuotaError;
 use crate::stream::Incoming;
 
 /// Refused connections are told in the log this often, in nanoseconds.
@@ -48,13 +50,22 @@ pub struct Admission {
     balance: Arc<Balance>,
 }
 
+/// Why there is no room for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// So many are open, of all addresses.
+    Full(usize),
+    /// Its address has enough, or comes too fast.
+    Address(QuotaError),
+}
+
 /// What a protocol does with the connections that come.
 pub trait Protocol {
     /// Takes a connection to the shard of its place, where it lives from then on. Waits while that shard has too much to do.
     fn admit(&self, incoming: Incoming, place: Place) -> impl Future<Output = ()>;
 
-    /// What a peer hears for which there is no room because `open` connections are open.
-    fn refusal(&self, open: usize) -> Bytes;
+    /// What a peer hears for which there is no room.
+    fn refusal(&self, why: NoRoom) -> Bytes;
 }
 
 impl Admission {
@@ -75,22 +86,19 @@ impl Admission {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections refused so far because too many were open.
+    /// Connections refused so far because too many were open, of all addresses or of their own.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
     /// A place on the shard with the fewest connections.
-    ///
-    /// # Errors
-    /// How many are open: that is as many as may be.
-    fn enter(&self) -> Result<Place, usize> {
+    fn enter(&self, incoming: &mut Incoming) -> Result<Place, NoRoom> {
         let open = self.balance.total();
         if open >= (self.connections_max.0)() {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(open);
+            return Err(NoRoom::Full(open));
         }
+        incoming.count().map_err(NoRoom::Address)?;
         self.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(self.balance.place())
     }
@@ -101,22 +109,34 @@ impl Admission {
     pub async fn run(&self, acceptor: Acceptor, protocol: &impl Protocol, mut token: ShutdownToken) {
         let mut told_at = None;
         loop {
-            let incoming = tokio::select! {
+            let mut incoming = tokio::select! {
                 () = token.triggered() => return,
                 incoming = acceptor.accept() => incoming,
             };
-            match self.enter() {
+            match self.enter(&mut incoming) {
                 Ok(place) => protocol.admit(incoming, place).await,
-                Err(open) => {
+                Err(why) => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
                     let address = incoming.address();
-                    incoming.dismiss(&protocol.refusal(open));
+                    incoming.dismiss(&protocol.refusal(why));
                     let now = clock::now();
                     if told_at.is_none_or(|at| now.since(at) >= REFUSALS_TOLD_EVERY) {
                         told_at = Some(now);
-                        let refused = self.refused_count();
-                        tracing::warn!(%address, open, refused, "connections are refused: the files that are left are kept for storage; raise the limit of open files");
+                        self.tell(address, why);
                     }
                 }
+            }
+        }
+    }
+
+    fn tell(&self, address: SocketAddr, why: NoRoom) {
+        let refused = self.refused_count();
+        match why {
+            NoRoom::Full(open) => {
+                tracing::warn!(%address, open, refused, "connections are refused: the files that are left are kept for storage; raise the limit of open files");
+            }
+            NoRoom::Address(error) => {
+                tracing::warn!(%address, %error, refused, "connections of an address are refused: see limits.max_connections_per_address and limits.max_connection_rate_per_address");
             }
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   accepted ──► PROXY header, if any ──► its turn among the handshakes ──► TLS handshake ──► Stream
-//!                └─ in time ─┘           └─ in time, few per address ─┘    └─ in time ─┘
+//!                └─ in time, then        └─ in time, few per address ─┘    └─ in time ─┘
+//!                   counted by address
 //! ```
 //! It runs where the connection will live, so a slow peer holds up no other.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::handshakes::Handshakes;
 use crate::proxy_protocol::{self, ProxyProtocol};
+use crate::quota::{Quota, network_of};
 use crate::stream::Stream;
 use crate::tls::{Session, Tls};
 
@@ -78,28 +80,47 @@ impl Entrance {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Makes a stream of an accepted connection.
+    /// Whether a header says where a connection comes from.
+    pub(crate) fn says_address(&self) -> bool {
+        self.options.proxy_protocol != ProxyProtocol::Off
+    }
+
+    /// Makes a stream of an accepted connection. `addresses`: where it counts, if it does not yet.
     ///
     /// # Errors
     /// The peer does not begin as it must, or not in time. It is counted and told in the log, and closed.
     ///
     /// Cancel safety: dropping the future closes the connection.
-    pub(crate) async fn pass(&self, socket: TcpStream, from: SocketAddr) -> io::Result<Stream> {
+    pub(crate) async fn pass(
+        &self,
+        socket: TcpStream,
+        from: SocketAddr,
+        addresses: Option<Arc<Quota<IpAddr>>>,
+    ) -> io::Result<Stream> {
         let mut peer = from;
-        let entered = self.enter(socket, &mut peer).await;
+        let entered = self.enter(socket, &mut peer, addresses).await;
         entered.inspect_err(|error| self.on_failed(peer, error))
     }
 
     /// `peer` becomes the address that a PROXY header says.
-    async fn enter(&self, socket: TcpStream, peer: &mut SocketAddr) -> io::Result<Stream> {
+    async fn enter(
+        &self,
+        socket: TcpStream,
+        peer: &mut SocketAddr,
+        addresses: Option<Arc<Quota<IpAddr>>>,
+    ) -> io::Result<Stream> {
         let options = &self.options;
         if options.proxy_protocol != ProxyProtocol::Off {
             let header = proxy_protocol::read(&socket, options.proxy_protocol);
             let said = in_time(options.handshake_time_max, "a PROXY header", header).await?;
             *peer = said.unwrap_or(*peer);
         }
+        let too_many =
+            |error| io::Error::new(io::ErrorKind::QuotaExceeded, format!("of its address: {error}"));
+        let counted = addresses.map(|addresses| addresses.enter(network_of(peer.ip())).map_err(too_many));
+        let counted = counted.transpose()?.map(Arc::new);
         let Some(tls) = &options.tls else {
-            return Ok(Stream::of_tcp(socket, *peer));
+            return Ok(Stream::of_tcp(socket, *peer).counted(counted));
         };
         let slot = self.handshakes.enter(peer.ip()).await?;
         let prepared = tls.prepared();
@@ -107,7 +128,7 @@ impl Entrance {
         let session = in_time(options.handshake_time_max, "a TLS handshake", handshake).await?;
         drop(slot);
         let certificate = session.peer_certificate(&prepared.clients);
-        Ok(Stream::of_tls(session, *peer, certificate.map(Arc::new)))
+        Ok(Stream::of_tls(session, *peer, certificate.map(Arc::new)).counted(counted))
     }
 
     fn on_failed(&self, peer: SocketAddr, error: &io::Error) {

@@ -5,16 +5,16 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::quota::network_of;
+
 /// How long a peer may wait for its turn.
 const WAIT: Duration = Duration::from_secs(30);
-/// The network part of an IPv6 address that one machine may have all to itself.
-const NETWORK_MASK: u128 = !0 << 64;
 
 /// The handshakes of one listener.
 #[derive(Debug)]
@@ -80,10 +80,7 @@ impl Handshakes {
     }
 
     fn address(&self, peer: IpAddr) -> Address<'_> {
-        let key = match peer.to_canonical() {
-            IpAddr::V6(at) => Ipv6Addr::from_bits(at.to_bits() & NETWORK_MASK).into(),
-            v4 => v4,
-        };
+        let key = network_of(peer);
         let mut addresses = self.lock();
         let count = addresses
             .entry(key)

@@ -7,7 +7,7 @@
 //!   frames ─► Outbound ─► write_turn: one vectored write after the other ─► WriteHalf
 //! ```
 //! It knows no protocol and no broker: bytes come and go, and a connection has a place on a shard. Reading order: `stream`,
-//! `listener`, `entrance`, `tls`, `admission`, `balance`, `read_buffer`, `outbound`, `turn`.
+//! `listener`, `quota`, `entrance`, `tls`, `admission`, `balance`, `read_buffer`, `outbound`, `turn`.
 //!
 //! Always true: only `stream`, `listener` and what `entrance` leads through name what carries the bytes; an idle connection has
 //! no memory to read into or write from, except the few kilobytes that TLS keeps.
@@ -24,12 +24,13 @@ mod listener;
 mod outbound;
 mod partial;
 mod proxy_protocol;
+mod quota;
 mod read_buffer;
 mod stream;
 mod tls;
 mod turn;
 
-pub use admission::{Admission, ConnectionsMax, Protocol};
+pub use admission::{Admission, ConnectionsMax, NoRoom, Protocol};
 pub use balance::{Balance, Place};
 pub use buffer_pool::{BufferPool, Reusable};
 pub use entrance::{Entrance, EntranceOptions};
@@ -37,6 +38,7 @@ pub use listener::{Acceptor, Listener};
 pub use outbound::{FrameBytes, Outbound};
 pub use partial::{FrameRoom, PartialFrames, SMALL_FRAME_BYTES};
 pub use proxy_protocol::ProxyProtocol;
+pub use quota::{BURST_SECONDS, Quota, QuotaError, QuotaHold, QuotaLimits, network_of};
 pub use read_buffer::{Filled, Read, ReadBuffer};
 pub use stream::{Detached, Incoming, ReadHalf, Stream, WriteHalf};
 pub use tls::{

@@ -1,13 +1,14 @@
 //! Where peers connect.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 
 use crate::entrance::Entrance;
+use crate::quota::Quota;
 use crate::stream::Incoming;
 
 /// Connections that may wait to be accepted.
@@ -22,6 +23,8 @@ pub struct Listener {
     address: SocketAddr,
     /// What connections go through; `None` for nothing.
     entrance: Option<Arc<Entrance>>,
+    /// What one address may have; `None` for any number.
+    addresses: Option<Arc<Quota<IpAddr>>>,
 }
 
 impl Listener {
@@ -42,6 +45,7 @@ impl Listener {
             socket,
             address,
             entrance: None,
+            addresses: None,
         })
     }
 
@@ -49,6 +53,13 @@ impl Listener {
     #[must_use]
     pub fn through(mut self, entrance: Arc<Entrance>) -> Self {
         self.entrance = Some(entrance);
+        self
+    }
+
+    /// Its connections count here, by address.
+    #[must_use]
+    pub fn counted(mut self, addresses: Arc<Quota<IpAddr>>) -> Self {
+        self.addresses = Some(addresses);
         self
     }
 
@@ -67,6 +78,7 @@ impl Listener {
         Ok(Acceptor {
             socket,
             entrance: self.entrance,
+            addresses: self.addresses,
         })
     }
 }
@@ -76,6 +88,7 @@ impl Listener {
 pub struct Acceptor {
     socket: TcpListener,
     entrance: Option<Arc<Entrance>>,
+    addresses: Option<Arc<Quota<IpAddr>>>,
 }
 
 impl Acceptor {
@@ -85,7 +98,9 @@ impl Acceptor {
     pub async fn accept(&self) -> Incoming {
         loop {
             let accepted = self.socket.accept().await;
-            let incoming = |(stream, address)| Incoming::new(stream, address, self.entrance.clone());
+            let incoming = |(stream, address)| {
+                Incoming::new(stream, address, self.entrance.clone(), self.addresses.clone())
+            };
             match accepted.and_then(incoming) {
                 Ok(incoming) => return incoming,
                 Err(error) => {

@@ -15,7 +15,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::entrance::Entrance;
+use crate::quota::{Quota, QuotaError, QuotaHold, network_of};
 use crate::tls::{DetachedSession, PeerCertificate, Session};
 
 /// Bytes that the kernel may hold for one connection. Enough to keep a fast reader busy, and little enough that what is queued
@@ -39,20 +40,48 @@ pub struct Incoming {
     carrier: std::net::TcpStream,
     address: SocketAddr,
     entrance: Option<Arc<Entrance>>,
+    /// Where it is to be counted; `None` when it is, or need not be.
+    addresses: Option<Arc<Quota<IpAddr>>>,
+    counted: Option<AddressHold>,
 }
+
+/// A connection that counts at its address as long as any part of it lives.
+pub(crate) type AddressHold = Arc<QuotaHold<IpAddr>>;
 
 impl Incoming {
     pub(crate) fn new(
         carrier: TcpStream,
         address: SocketAddr,
         entrance: Option<Arc<Entrance>>,
+        addresses: Option<Arc<Quota<IpAddr>>>,
     ) -> io::Result<Self> {
         let carrier = carrier.into_std()?;
         Ok(Self {
             carrier,
             address,
             entrance,
+            addresses,
+            counted: None,
         })
+    }
+
+    /// Counts it at its address. One whose address a PROXY header will say is counted once that is read.
+    ///
+    /// # Errors
+    /// [`QuotaError`]: there is no room for it; it is to be dismissed.
+    pub fn count(&mut self) -> Result<(), QuotaError> {
+        if self
+            .entrance
+            .as_ref()
+            .is_some_and(|entrance| entrance.says_address())
+        {
+            return Ok(());
+        }
+        if let Some(addresses) = self.addresses.take() {
+            let held = addresses.enter(network_of(self.address.ip()))?;
+            self.counted = Some(Arc::new(held));
+        }
+        Ok(())
     }
 
     /// Where it comes from: the last hop.
@@ -71,11 +100,13 @@ impl Incoming {
     pub async fn establish(self) -> io::Result<Stream> {
         set_options(&self.carrier);
         let socket = TcpStream::from_std(self.carrier)?;
-        match &self.entrance {
+        let mut stream = match &self.entrance {
             // On the heap: a connection must not carry the room that its handshake took.
-            Some(entrance) => Box::pin(entrance.pass(socket, self.address)).await,
-            None => Ok(Stream::of_tcp(socket, self.address)),
-        }
+            Some(entrance) => Box::pin(entrance.pass(socket, self.address, self.addresses)).await?,
+            None => Stream::of_tcp(socket, self.address),
+        };
+        stream.peer.counted = stream.peer.counted.or(self.counted);
+        Ok(stream)
     }
 
     /// Sends what fits into the socket at once, and closes. Who expects a handshake is only closed.
@@ -117,6 +148,8 @@ pub struct Stream {
 struct Peer {
     address: SocketAddr,
     certificate: Option<Arc<PeerCertificate>>,
+    /// It counts at its address.
+    counted: Option<AddressHold>,
 }
 
 impl Stream {
@@ -126,6 +159,7 @@ impl Stream {
             peer: Peer {
                 address,
                 certificate: None,
+                counted: None,
             },
         }
     }
@@ -137,8 +171,18 @@ impl Stream {
     ) -> Self {
         Self {
             carrier: Carrier::Tls(Box::new(session)),
-            peer: Peer { address, certificate },
+            peer: Peer {
+                address,
+                certificate,
+                counted: None,
+            },
         }
+    }
+
+    /// It counts there.
+    pub(crate) fn counted(mut self, counted: Option<AddressHold>) -> Self {
+        self.peer.counted = counted;
+        self
     }
 
     /// Where the peer is; behind a balancer that says so, the address that it says.

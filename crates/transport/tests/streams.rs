@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use pharos_runtime::Shutdown;
 use pharos_transport::{
-    Admission, ConnectionsMax, Incoming, Listener, Place, Protocol, Read, ReadBuffer, ReadHalf, Stream,
+    Admission, ConnectionsMax, Incoming, Listener, NoRoom, Place, Protocol, Read, ReadBuffer, ReadHalf,
+    Stream,
 };
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -96,8 +97,11 @@ impl Protocol for Keeper {
         self.0.borrow_mut().push((stream, place));
     }
 
-    fn refusal(&self, open: usize) -> Bytes {
-        format!("{open} are open").into()
+    fn refusal(&self, why: NoRoom) -> Bytes {
+        match why {
+            NoRoom::Full(open) => format!("{open} are open").into(),
+            NoRoom::Address(error) => error.to_string().into(),
+        }
     }
 }
 

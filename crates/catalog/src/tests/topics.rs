@@ -223,6 +223,27 @@ async fn the_limit_of_a_namespace_counts_topics_of_users() {
 }
 
 #[tokio::test]
+async fn the_limit_of_a_tenant_counts_all_its_namespaces() {
+    let catalog = Bench::with(|options| options.max_topics_per_tenant = 2)
+        .open()
+        .await;
+    let second = namespace("public/second");
+    catalog
+        .create_namespace(&second, Policies::default())
+        .await
+        .unwrap();
+    for name in ["a", "persistent://public/second/a"] {
+        catalog.ensure_topic(&topic(name), true).await.unwrap();
+    }
+    for name in ["b", "persistent://public/second/b"] {
+        let refused = catalog.ensure_topic(&topic(name), true).await.unwrap_err();
+        assert!(refused.to_string().contains("max_topics_per_tenant"), "{refused}");
+    }
+    catalog.ensure_topic(&topic("a"), true).await.unwrap();
+    catalog.ensure_topic(&topic("__system"), true).await.unwrap();
+}
+
+#[tokio::test]
 async fn everything_about_a_topic_of_the_longest_name_can_be_stored() {
     let catalog = Bench::new().open().await;
     let room = pharos_types::TOPIC_BYTES_MAX - "public/default/".len();

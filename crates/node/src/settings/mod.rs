@@ -14,6 +14,7 @@ mod choice;
 mod cluster;
 mod env;
 mod layers;
+mod limits;
 mod offload;
 mod openid;
 mod policies;
@@ -29,6 +30,7 @@ pub use audit::AuditSettings;
 pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageIo};
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
+pub use limits::LimitSettings;
 pub use offload::OffloadSettings;
 pub use openid::OpenIdSettings;
 pub use policies::PolicySettings;
@@ -77,6 +79,8 @@ pub struct Settings {
     pub authorization: AuthorizationSettings,
     /// The audit log.
     pub audit: AuditSettings,
+    /// What an address, a role, a connection and a tenant may have.
+    pub limits: LimitSettings,
     /// Pulsar protocol.
     pub protocol: ProtocolSettings,
     /// Topics and subscriptions.
@@ -184,6 +188,7 @@ impl Default for Settings {
             openid: OpenIdSettings::default(),
             authorization: AuthorizationSettings::default(),
             audit: AuditSettings::default(),
+            limits: LimitSettings::default(),
             protocol: ProtocolSettings {
                 max_message_size: ByteSize(5_242_880),
                 keep_alive_interval: Duration::from_secs(30),

@@ -37,6 +37,10 @@ pub struct AuthenticationSettings {
     pub token_allowed_clock_skew: Duration,
     /// The file of names and passwords.
     pub basic_auth_conf: Secret,
+    /// Wrong passwords of one address in the time below.
+    pub max_password_failures: u32,
+    /// After it the address may be wrong as often again.
+    pub password_failure_period: Duration,
 }
 
 /// Who may do what.
@@ -72,6 +76,8 @@ impl Default for AuthenticationSettings {
             token_audience: String::new(),
             token_allowed_clock_skew: Duration::ZERO,
             basic_auth_conf: Secret::default(),
+            max_password_failures: 30,
+            password_failure_period: Duration::from_secs(60),
         }
     }
 }
@@ -162,6 +168,10 @@ impl AuthenticationSettings {
         expect(
             self.token_audience_claim.is_empty() == self.token_audience.is_empty(),
             "authentication.token_audience_claim and authentication.token_audience go together",
+        );
+        expect(
+            !self.password_failure_period.is_zero(),
+            "authentication.password_failure_period must not be 0; authentication.max_password_failures 0 counts none",
         );
         expect(
             !self.refresh_check_interval.is_zero(),

@@ -14,11 +14,13 @@ use std::sync::Arc;
 use pharos_auth::{Door, Principal};
 use pharos_identity::{Credentials, Failure, Identity};
 use pharos_runtime::spawn_local;
+use pharos_wire::answer::Refusal;
 use pharos_wire::proto::{AuthMethod, CommandAuthResponse, CommandConnect, FeatureFlags, ServerError};
 use pharos_wire::{Command, PROTOCOL_VERSION, answer};
 
 use crate::connection::{Connection, Peer};
 use crate::credential::Credential;
+use crate::limits::LimitHold;
 
 /// Why a client was not let in.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +31,8 @@ enum Refused {
     Original(Failure),
     #[error("the role {0} may not connect in this way")]
     Roles(Arc<str>),
+    #[error("{}", .0.message)]
+    Limited(Refusal),
 }
 
 /// Handles the first command of a connection. Returns false when the connection must be closed.
@@ -43,7 +47,7 @@ pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> boo
     }
     if !connection.server.authentication.is_on() {
         let principal = Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
-        welcome(connection, &connect, principal, Credential::lasting());
+        welcome(connection, &connect, (principal, None), Credential::lasting());
         return true;
     }
     let connection = connection.clone();
@@ -53,7 +57,10 @@ pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> boo
             return;
         }
         match proved {
-            Ok((principal, credential)) => welcome(&connection, &connect, principal, credential),
+            Ok((principal, credential)) => match connection.server.limiter.connection(&principal) {
+                Ok(counted) => welcome(&connection, &connect, (principal, counted), credential),
+                Err(refusal) => refuse(&connection, &Refused::Limited(refusal)),
+            },
             Err(refused) => refuse(&connection, &refused),
         }
     });
@@ -71,6 +78,7 @@ async fn prove(
         method: method.clone(),
         data: connect.auth_data.clone().unwrap_or_default().into(),
         certificate_role: connection.certificate_role(),
+        from: connection.network(),
     };
     let identity = server.authentication.authenticate(shown).await?;
     let original = original_of(connection, connect).await?;
@@ -119,6 +127,8 @@ async fn original_of(connection: &Connection, connect: &CommandConnect) -> Resul
         method: connect.original_auth_method.clone().unwrap_or_default(),
         data: data.clone().into_bytes(),
         certificate_role: None,
+        // Guesses of the proxy's clients are the proxy's.
+        from: connection.network(),
     };
     let identity: Identity = authentication
         .authenticate(shown)
@@ -127,13 +137,19 @@ async fn original_of(connection: &Connection, connect: &CommandConnect) -> Resul
     Ok(Some(identity.role))
 }
 
-fn welcome(connection: &Connection, connect: &CommandConnect, principal: Principal, credential: Credential) {
+fn welcome(
+    connection: &Connection,
+    connect: &CommandConnect,
+    (principal, counted): (Principal, Option<LimitHold>),
+    credential: Credential,
+) {
     let protocol_version = connect.protocol_version.unwrap_or(0).clamp(0, PROTOCOL_VERSION);
     *connection.peer.borrow_mut() = Some(Peer {
         principal,
         protocol_version,
         client_version: clip(&connect.client_version).into(),
         credential,
+        _counted: counted.map(Arc::new),
     });
     connection.shard.tally().handshake(true);
     let flags = FeatureFlags {
@@ -170,6 +186,7 @@ fn refuse(connection: &Connection, refused: &Refused) {
             (ServerError::AuthenticationError, "Failed to authenticate")
         }
         Refused::Roles(_) => (ServerError::AuthorizationError, "Invalid roles."),
+        Refused::Limited(refusal) => (refusal.code, refusal.message.as_str()),
     };
     connection.send(&answer::connection_error(code, text));
     connection.close_after_writing();
@@ -189,6 +206,7 @@ pub(super) fn handle_auth_response(connection: &Rc<Connection>, response: Comman
         method: shown.auth_method_name.unwrap_or_default(),
         data: shown.auth_data.unwrap_or_default().into(),
         certificate_role: connection.certificate_role(),
+        from: connection.network(),
     };
     let connection = connection.clone();
     spawn_local(async move {

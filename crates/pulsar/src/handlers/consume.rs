@@ -8,7 +8,7 @@ use pharos_broker::properties::{Holder, asks_for_broadcast};
 use pharos_broker::shard::{Consume, Refused};
 use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 use pharos_dispatch::{HashRange, KeySharedMode, KeySharedSpec};
-use pharos_runtime::{clock, spawn_local};
+use pharos_runtime::clock;
 use pharos_types::{Position, SubscriptionName, TopicName};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::command_subscribe::{InitialPosition, SubType};
@@ -23,6 +23,7 @@ use super::schema::schema_info;
 use super::{bytes_of, check_name, check_own, check_properties, deny};
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
+use crate::limits::LimitHold;
 use crate::refusal;
 
 /// SUBSCRIBE.
@@ -48,6 +49,11 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Ok(schema) => schema,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
+    let present = connection.consumers.borrow().len();
+    let counted = match connection.server.limiter.consumer(&wish.topic, present) {
+        Ok(counted) => counted,
+        Err(refusal) => return deny(connection, request_id, refusal),
+    };
     let attempt = connection.shard.number();
     connection.consumers.borrow_mut().insert(
         id,
@@ -56,8 +62,7 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
             closed: None,
         },
     );
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         let consume = Consume {
             request: wish.clone(),
@@ -67,7 +72,7 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         let caller = connection.shard.caller(&who);
         let outcome = caller.consume(consume, || connection.is_closed()).await;
         let outcome = outcome.map_err(|refused| refusal::of(&refused, refusal::of_consume));
-        finish(&connection, &wish, &request, attempt, outcome);
+        finish(&connection, &wish, &request, (attempt, counted), outcome);
     });
 }
 
@@ -203,7 +208,7 @@ fn finish(
     connection: &Rc<Connection>,
     wish: &SubscribeRequest,
     request: &CommandSubscribe,
-    attempt: u64,
+    (attempt, counted): (u64, LimitHold),
     outcome: Result<Subscribed, Refusal>,
 ) {
     let id = request.consumer_id;
@@ -261,6 +266,7 @@ fn finish(
         attached,
         epoch: Cell::new(request.consumer_epoch),
         name: wish.consumer_name.clone().unwrap_or_default().into(),
+        _counted: counted,
         messages_out: Cell::new(0),
         bytes_out: Cell::new(0),
     };
@@ -327,8 +333,7 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
             Refusal::new(ServerError::MetadataError, "Consumer not found"),
         );
     };
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         match connection.shard.caller(&who).unsubscribe(topic, key, force).await {
             // The consumer was closed on the way, like every other of the subscription.
@@ -356,8 +361,7 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
         let refusal = Refusal::new(ServerError::ConsumerNotFound, "Consumer not found");
         return connection.send(&stats_failed(request_id, refusal));
     };
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         let stats = connection.shard.caller(&who).consumer_stats(topic, key).await;
         let stats = match stats {

@@ -16,9 +16,6 @@ use super::deny;
 use crate::connection::Connection;
 use crate::refusal;
 
-/// Watches that one connection may hold.
-const WATCHERS_MAX: usize = 1000;
-
 /// GET_TOPICS_OF_NAMESPACE.
 pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTopicsOfNamespace) {
     let id = request.request_id;
@@ -69,9 +66,9 @@ pub(super) fn handle_watch(connection: &Rc<Connection>, request: &CommandWatchTo
             );
         }
     };
-    if connection.watchers.borrow().len() >= WATCHERS_MAX {
-        let text = format!("more than {WATCHERS_MAX} topic list watchers on one connection");
-        return deny(connection, id, Refusal::new(ServerError::TooManyRequests, text));
+    let present = connection.watchers.borrow().len();
+    if let Err(refusal) = connection.server.limiter.watcher(present) {
+        return deny(connection, id, refusal);
     }
     let who = connection.principal();
     let caller = connection.shard.caller(&who);

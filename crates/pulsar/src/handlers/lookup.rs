@@ -5,8 +5,8 @@ use std::rc::Rc;
 use pharos_broker::error::TopicError;
 use pharos_broker::placement::Placed;
 use pharos_cluster::OwnershipError;
+use pharos_runtime::clock;
 use pharos_runtime::clock::Nanos;
-use pharos_runtime::{clock, spawn_local};
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, BrokerUrls, Refusal};
 use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, ServerError};
@@ -28,8 +28,7 @@ pub(super) fn handle_partitioned_metadata(
         }
     };
     let auto_create = request.metadata_auto_creation_enabled.unwrap_or(true);
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         let partitions = connection.shard.caller(&who).partitions(&name, auto_create);
         let command = match partitions.await {
@@ -53,8 +52,7 @@ pub(super) fn handle_lookup(connection: &Rc<Connection>, request: &CommandLookup
         Placed::Unowned => {}
         placed => return answer_lookup(connection, id, began, urls_of(connection, &name, placed)),
     }
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let claimed = connection.shard.shared.placement.claim(&name).await;
         let refused = |error: OwnershipError| Refusal::new(ServerError::ServiceNotReady, error.to_string());
         let urls = claimed.map_err(refused);

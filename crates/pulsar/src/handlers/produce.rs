@@ -21,6 +21,7 @@ use super::schema::schema_info;
 use super::{check_name, check_own, check_properties, deny};
 use crate::batch::{Batch, kept};
 use crate::connection::Connection;
+use crate::limits::LimitHold;
 use crate::producer::{Producer, ProducerSlot, SendTo};
 use crate::refusal;
 
@@ -53,6 +54,11 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         Ok(wish) => wish,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
+    let present = connection.producers.borrow().len();
+    let counted = match connection.server.limiter.producer(&name, present) {
+        Ok(counted) => counted,
+        Err(refusal) => return deny(connection, request_id, refusal),
+    };
     let attempt = connection.shard.number();
     connection.producers.borrow_mut().insert(
         id,
@@ -61,8 +67,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
             closed: None,
         },
     );
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         let caller = connection.shard.caller(&who);
         let outcome = caller.produce(&name, wish, || connection.is_closed()).await;
@@ -72,7 +77,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
                 (topic, grant, version)
             })
             .map_err(|refused| refusal::of(&refused, refusal::of_produce));
-        finish(&connection, id, request_id, attempt, outcome);
+        finish(&connection, (id, request_id), (attempt, counted), outcome);
     });
 }
 
@@ -125,9 +130,8 @@ fn wish(connection: &Connection, request: &CommandProducer) -> Result<(TopicName
 /// Answers PRODUCER, unless the client gave up on it meanwhile.
 fn finish(
     connection: &Rc<Connection>,
-    id: u64,
-    request_id: u64,
-    attempt: u64,
+    (id, request_id): (u64, u64),
+    (attempt, counted): (u64, LimitHold),
     outcome: Result<(pharos_broker::ids::TopicId, ProducerGrant, Bytes), Refusal>,
 ) {
     let slot = match connection.producers.borrow().get(id) {
@@ -159,6 +163,7 @@ fn finish(
     }
     let mut producer = Producer::new(topic, grant.key, grant.name.clone(), version.clone());
     producer.waiting = grant.turn.is_some();
+    producer.counted = Some(counted);
     connection
         .producers
         .borrow_mut()

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use pharos_catalog::schema::{SchemaInfo, SchemaType, SchemaVersion};
-use pharos_runtime::spawn_local;
 use pharos_types::TopicName;
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::schema::Type as WireType;
@@ -80,8 +79,7 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
 
 /// GET_OR_CREATE_SCHEMA.
 pub(super) fn handle_get_or_create_schema(connection: &Rc<Connection>, request: CommandGetOrCreateSchema) {
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let id = request.request_id;
         let outcome = get_or_create(&connection, &request).await;
         connection.send(&answer::get_or_create_schema(id, outcome));

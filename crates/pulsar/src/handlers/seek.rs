@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use pharos_broker::error::CursorError;
 use pharos_broker::topic::{SeekTo, StartAt};
-use pharos_runtime::spawn_local;
 use pharos_types::Position;
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{CommandGetLastMessageId, CommandSeek, MessageIdData, ServerError};
@@ -44,8 +43,7 @@ pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
             );
         }
     };
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         match connection.shard.caller(&who).seek(topic, key, to).await {
             Ok(()) => connection.send(&answer::success(request_id)),
@@ -84,8 +82,7 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
             Refusal::new(ServerError::MetadataError, "Consumer not found"),
         );
     };
-    let connection = connection.clone();
-    spawn_local(async move {
+    connection.answer_later(|connection| async move {
         let who = connection.principal();
         match connection.shard.caller(&who).last_message_id(topic, key).await {
             Ok(last) => {

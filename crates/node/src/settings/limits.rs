@@ -1,0 +1,75 @@
+//! What an address, a role, a connection and a tenant may have. The defaults are such as no honest client meets.
+
+use pharos_pulsar::ClientLimits;
+use pharos_transport::QuotaLimits;
+
+/// The bounds; 0 is none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitSettings {
+    /// Connections of one address.
+    pub max_connections_per_address: u32,
+    /// New connections of one address, a second.
+    pub max_connection_rate_per_address: u32,
+    /// Connections of one role.
+    pub max_connections_per_role: u32,
+    /// New connections of one role, a second.
+    pub max_connection_rate_per_role: u32,
+    /// Producers of one connection.
+    pub max_producers_per_connection: u32,
+    /// Consumers of one connection.
+    pub max_consumers_per_connection: u32,
+    /// Watches of lists of topics of one connection.
+    pub max_watchers_per_connection: u32,
+    /// Requests of one connection that wait.
+    pub max_requests_per_connection: u32,
+    /// Producers of one tenant.
+    pub max_producers_per_tenant: u32,
+    /// Consumers of one tenant.
+    pub max_consumers_per_tenant: u32,
+    /// Topics of one tenant.
+    pub max_topics_per_tenant: u32,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            max_connections_per_address: 50_000,
+            max_connection_rate_per_address: 2000,
+            max_connections_per_role: 1_000_000,
+            max_connection_rate_per_role: 10_000,
+            max_producers_per_connection: 100_000,
+            max_consumers_per_connection: 100_000,
+            max_watchers_per_connection: 1000,
+            max_requests_per_connection: 5000,
+            max_producers_per_tenant: 1_000_000,
+            max_consumers_per_tenant: 1_000_000,
+            max_topics_per_tenant: 1_000_000,
+        }
+    }
+}
+
+impl LimitSettings {
+    /// Of one address, at each door.
+    pub(crate) fn per_address(&self) -> QuotaLimits {
+        QuotaLimits {
+            held_max: self.max_connections_per_address as usize,
+            rate_max: self.max_connection_rate_per_address,
+        }
+    }
+
+    /// For the Pulsar server.
+    pub(crate) fn of_pulsar(&self) -> ClientLimits {
+        ClientLimits {
+            producers_per_connection: self.max_producers_per_connection as usize,
+            consumers_per_connection: self.max_consumers_per_connection as usize,
+            watchers_per_connection: self.max_watchers_per_connection as usize,
+            requests_per_connection: self.max_requests_per_connection,
+            role: QuotaLimits {
+                held_max: self.max_connections_per_role as usize,
+                rate_max: self.max_connection_rate_per_role,
+            },
+            producers_per_tenant: self.max_producers_per_tenant as usize,
+            consumers_per_tenant: self.max_consumers_per_tenant as usize,
+        }
+    }
+}

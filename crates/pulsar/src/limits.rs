@@ -1,0 +1,215 @@
+//! What one connection, one role and one tenant may have at most, and the tables that count it.
+//!
+//! The bounds are such as no honest client meets; they keep one that is not from taking the memory of all others. A connection's own
+//! things it counts itself; what a role or a tenant has on all connections is counted here.
+
+use std::sync::Arc;
+
+use pharos_auth::Principal;
+use pharos_transport::{Quota, QuotaHold, QuotaLimits};
+use pharos_types::TopicName;
+use pharos_wire::answer::Refusal;
+use pharos_wire::proto::ServerError;
+
+/// Bytes of a frame from a client that is not let in yet: CONNECT and what it shows.
+pub(crate) const CONNECT_BYTES_MAX: usize = 64 << 10;
+
+/// The bounds. 0 is none.
+#[derive(Clone, Debug)]
+pub struct ClientLimits {
+    /// Producers of a connection, those that are being made among them.
+    pub producers_per_connection: usize,
+    /// Consumers of a connection, those that are being made among them.
+    pub consumers_per_connection: usize,
+    /// Watches of lists of topics of a connection.
+    pub watchers_per_connection: usize,
+    /// Requests of a connection that wait for their answer; with more it is not read.
+    pub requests_per_connection: u32,
+    /// Connections of a role, and new ones a second.
+    pub role: QuotaLimits,
+    /// Producers on topics of a tenant.
+    pub producers_per_tenant: usize,
+    /// Consumers on topics of a tenant.
+    pub consumers_per_tenant: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            producers_per_connection: 100_000,
+            consumers_per_connection: 100_000,
+            watchers_per_connection: 1000,
+            requests_per_connection: 5000,
+            role: QuotaLimits {
+                held_max: 1_000_000,
+                rate_max: 10_000,
+            },
+            producers_per_tenant: 1_000_000,
+            consumers_per_tenant: 1_000_000,
+        }
+    }
+}
+
+/// One more of what a role or a tenant has; counted until it is dropped.
+pub(crate) type LimitHold = QuotaHold<Arc<str>>;
+
+/// The bounds, and what is counted for them.
+pub(crate) struct Limiter {
+    pub(crate) limits: ClientLimits,
+    roles: Arc<Quota<Arc<str>>>,
+    producers: Arc<Quota<Arc<str>>>,
+    consumers: Arc<Quota<Arc<str>>>,
+}
+
+impl Limiter {
+    pub(crate) fn new(limits: ClientLimits) -> Self {
+        let of_tenant = |held_max| {
+            Quota::new(QuotaLimits {
+                held_max,
+                rate_max: 0,
+            })
+        };
+        Self {
+            roles: Quota::new(limits.role),
+            producers: of_tenant(limits.producers_per_tenant),
+            consumers: of_tenant(limits.consumers_per_tenant),
+            limits,
+        }
+    }
+
+    /// A connection of a role; of the one that a proxy asks for. Who has none counts nowhere.
+    pub(crate) fn connection(&self, who: &Principal) -> Result<Option<LimitHold>, Refusal> {
+        let Some(role) = who.original().or(who.role()) else {
+            return Ok(None);
+        };
+        let refused = |error| {
+            let text = format!(
+                "connections of the role {role}: {error} (limits.max_connections_per_role, limits.max_connection_rate_per_role)"
+            );
+            Refusal::new(ServerError::NotAllowedError, text)
+        };
+        self.roles.enter(role.clone()).map(Some).map_err(refused)
+    }
+
+    /// A producer on a topic, beside as many as the connection has.
+    pub(crate) fn producer(&self, topic: &TopicName, present: usize) -> Result<LimitHold, Refusal> {
+        within(
+            "producers",
+            "limits.max_producers_per_connection",
+            present,
+            self.limits.producers_per_connection,
+        )?;
+        of_tenant(
+            &self.producers,
+            topic,
+            "producers",
+            "limits.max_producers_per_tenant",
+        )
+    }
+
+    /// A consumer on a topic, beside as many as the connection has.
+    pub(crate) fn consumer(&self, topic: &TopicName, present: usize) -> Result<LimitHold, Refusal> {
+        within(
+            "consumers",
+            "limits.max_consumers_per_connection",
+            present,
+            self.limits.consumers_per_connection,
+        )?;
+        of_tenant(
+            &self.consumers,
+            topic,
+            "consumers",
+            "limits.max_consumers_per_tenant",
+        )
+    }
+
+    /// A watch, beside as many as the connection has.
+    pub(crate) fn watcher(&self, present: usize) -> Result<(), Refusal> {
+        let most = self.limits.watchers_per_connection;
+        within(
+            "topic list watchers",
+            "limits.max_watchers_per_connection",
+            present,
+            most,
+        )
+    }
+}
+
+fn within(what: &str, setting: &str, present: usize, most: usize) -> Result<(), Refusal> {
+    if most == 0 || present < most {
+        return Ok(());
+    }
+    let text = format!("more than {most} {what} on one connection ({setting})");
+    Err(Refusal::new(ServerError::NotAllowedError, text))
+}
+
+fn of_tenant(
+    quota: &Arc<Quota<Arc<str>>>,
+    topic: &TopicName,
+    what: &str,
+    setting: &str,
+) -> Result<LimitHold, Refusal> {
+    let tenant = topic.namespace().tenant();
+    quota.enter(tenant.into()).map_err(|error| {
+        let text = format!("{what} of the tenant {tenant}: {error} ({setting})");
+        Refusal::new(ServerError::NotAllowedError, text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(name: &str) -> TopicName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn a_refusal_names_the_setting() {
+        let limiter = Limiter::new(ClientLimits {
+            consumers_per_connection: 2,
+            consumers_per_tenant: 3,
+            ..ClientLimits::default()
+        });
+        let enter = |name: &str, present| limiter.consumer(&topic(name), present);
+        let first = [
+            enter("persistent://a/n/t", 0).unwrap(),
+            enter("persistent://a/n/t", 1).unwrap(),
+        ];
+        let refused = enter("persistent://a/n/t", 2).unwrap_err();
+        assert!(
+            refused.message.contains("limits.max_consumers_per_connection"),
+            "{}",
+            refused.message
+        );
+        let _third = enter("persistent://a/m/t", 0).unwrap();
+        let refused = enter("persistent://a/n/u", 0).unwrap_err();
+        assert!(
+            refused.message.contains("limits.max_consumers_per_tenant"),
+            "{}",
+            refused.message
+        );
+        assert!(enter("persistent://b/n/t", 0).is_ok());
+        drop(first);
+        assert!(enter("persistent://a/n/u", 0).is_ok());
+    }
+
+    #[test]
+    fn connections_count_for_the_one_that_is_asked_for() {
+        let limiter = Limiter::new(ClientLimits {
+            role: QuotaLimits {
+                held_max: 1,
+                rate_max: 0,
+            },
+            ..ClientLimits::default()
+        });
+        let role = |role: &str| Principal::anonymous("/a").with_role(role.into());
+        let _first = limiter.connection(&role("car")).unwrap();
+        assert!(limiter.connection(&role("car")).is_err());
+        let behind = role("proxy").on_behalf_of(Some("car".into()));
+        assert!(limiter.connection(&behind).is_err());
+        let other = role("proxy").on_behalf_of(Some("van".into()));
+        assert!(limiter.connection(&other).is_ok());
+        assert!(limiter.connection(&Principal::anonymous("/a")).unwrap().is_none());
+    }
+}
