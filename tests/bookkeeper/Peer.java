@@ -35,6 +35,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   close LEDGER                                           ok
  *   recover CLIENT LEDGER DIGEST PASSWORD                  ok LAST LENGTH KEY=VALUE,...   fences, reads and checks all entries
  *   read CLIENT LEDGER DIGEST PASSWORD                     ok LAST CLOSED                 does not fence; reads and checks what it may
+ *   lac LEDGER DIGEST PASSWORD                             ok LAST       of an open ledger, as told without an entry
  *   delete CLIENT LEDGER                                   ok
  */
 public final class Peer {
@@ -177,6 +178,10 @@ public final class Peer {
             return recover(words);
         } else if (words[0].equals("read")) {
             return read(words);
+        } else if (words[0].equals("lac")) {
+            try (LedgerHandle ledger = client("v3").openLedgerNoRecovery(Long.parseLong(words[1]), digest(words[2]), password(words[3]))) {
+                return "ok " + ledger.readExplicitLastConfirmed();
+            }
         } else if (words[0].equals("delete")) {
             client(words[1]).deleteLedger(Long.parseLong(words[2]));
             return "ok";

@@ -17,6 +17,7 @@ mod entry;
 pub mod machine;
 pub mod metadata;
 mod net;
+mod placement;
 mod quorum;
 pub mod wire;
 
@@ -25,4 +26,5 @@ pub use digest::{DigestType, MasterKey};
 pub use engine::{BookKeeper, Options, StartError};
 pub use entry::{Digester, Entry, EntryError, EntryHeader, PackedEntry};
 pub use metadata::{BookieId, LedgerMetadata, LedgerStore};
+pub use placement::{PlacementOptions, Spread};
 pub use quorum::{BadQuorum, ENSEMBLE_MAX, Positions, Quorum};

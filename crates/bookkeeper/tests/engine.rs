@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_bookkeeper::machine::EnsembleChange;
-use pharos_bookkeeper::{LedgerMetadata, LedgerStore, Options, Quorum};
-use pharos_ledger::{AppendError, CreateOptions, LedgerEngine, LedgerWriter, ReadError, Tail};
-use pharos_metadata::MetadataStore;
+use pharos_bookkeeper::{LedgerMetadata, LedgerStore, Options, PlacementOptions, Quorum, Spread};
+use pharos_ledger::{
+    Affinity, AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, ReadError, Replication,
+    Tail,
+};
+use pharos_metadata::{Expect, MetadataStore};
 use pharos_types::{EntryId, LedgerId};
 
 use cluster::{Bookie, Cluster, Mood, options};
@@ -204,6 +207,43 @@ fn another_engine_reads_an_open_ledger_as_far_as_it_is_confirmed() {
 }
 
 #[test]
+fn a_writer_that_pauses_tells_how_far_it_got() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let telling = Options {
+            explicit_lac_interval: Some(Duration::from_millis(20)),
+            ..options()
+        };
+        let (one, two) = (cluster.engine(telling).await, cluster.engine(options()).await);
+        let writer = one.create(CreateOptions::default()).await.unwrap();
+        let sees_all = async |end: u64| {
+            durable(&*writer, end).await;
+            let reading = async {
+                while two
+                    .read(writer.id(), EntryId(end - 1), 1, 1)
+                    .await
+                    .unwrap()
+                    .is_empty()
+                {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, reading)
+                .await
+                .expect("the last entry is not seen");
+            holds(&two, writer.id(), end).await;
+        };
+        append(&*writer, 0..6);
+        sees_all(6).await;
+        // Not in place of entries, and not by a bookie that has gone.
+        cluster.bookies[0].set(Mood::Down);
+        append(&*writer, 6..9);
+        sees_all(9).await;
+        writer.close().await.unwrap();
+    });
+}
+
+#[test]
 fn a_slow_or_damaged_copy_is_made_up_for_by_another() {
     run(async {
         let cluster = Cluster::start(3).await;
@@ -235,6 +275,259 @@ fn a_slow_or_damaged_copy_is_made_up_for_by_another() {
             ),
             "{damaged:?}"
         );
+    });
+}
+
+#[test]
+fn with_deferred_sync_what_was_forced_or_sealed_survives_and_the_rest_is_a_prefix() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let forcing = Options {
+            force_interval: Duration::from_millis(20),
+            ..options()
+        };
+        let engine = cluster.engine(forcing).await;
+        let create = async |durability| {
+            let options = CreateOptions {
+                durability,
+                ..CreateOptions::default()
+            };
+            engine.create(options).await.unwrap()
+        };
+        let unsynced = |ledger: LedgerId| cluster.bookies.iter().map(|b| b.unsynced(ledger.0)).max();
+        let (strict, weak) = (create(Durability::Sync).await, create(Durability::Async).await);
+        append(&*strict, 0..20);
+        durable(&*strict, 20).await;
+        assert_eq!(unsynced(strict.id()), Some(0));
+        append(&*weak, 0..20);
+        durable(&*weak, 20).await;
+        let all_forced = async {
+            while unsynced(weak.id()) != Some(0) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all_forced)
+            .await
+            .expect("nothing is forced");
+        append(&*weak, 20..25);
+        durable(&*weak, 25).await;
+        let lose_power = || cluster.bookies.iter().for_each(Bookie::lose_power);
+        lose_power();
+        let other = cluster.engine(options()).await;
+        let sealed = other.recover(weak.id()).await.unwrap();
+        assert!((20..=25).contains(&sealed.entry_count), "{sealed:?}");
+        lose_power();
+        holds(&other, weak.id(), sealed.entry_count).await;
+        // What is sealed is on disk.
+        let closed = create(Durability::Bypass).await;
+        append(&*closed, 0..30);
+        closed.close().await.unwrap();
+        lose_power();
+        holds(&other, closed.id(), 30).await;
+    });
+}
+
+#[test]
+fn with_deferred_sync_a_ledger_is_given_up_rather_than_sealed_half_on_disk() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let quorum = Quorum::new(3, 3, 3).unwrap();
+        let rarely = Options {
+            quorum,
+            force_interval: Duration::from_secs(3_600),
+            ..options()
+        };
+        let engine = cluster.engine(rarely).await;
+        let weak = CreateOptions {
+            durability: Durability::Async,
+            ..CreateOptions::default()
+        };
+        let writer = engine.create(weak).await.unwrap();
+        append(&*writer, 0..5);
+        durable(&*writer, 5).await;
+        cluster.bookies[0].set(Mood::Down);
+        let closed = writer.close().await;
+        assert!(
+            matches!(&closed, Err(error @ AppendError::GivenUp { .. }) if error.is_transient()),
+            "{closed:?}"
+        );
+        assert_eq!(
+            metadata(&cluster, writer.id()).await.segments.len(),
+            1,
+            "its ensemble does not change"
+        );
+    });
+}
+
+#[test]
+fn a_slow_bookie_is_asked_last() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let quorum = Quorum::new(3, 3, 3).unwrap();
+        // Long enough for a bookie that is well on a machine that is not.
+        let patient = Options {
+            quorum,
+            speculative_after: Duration::from_secs(1),
+            read_timeout: PATIENCE,
+            ..options()
+        };
+        let engine = cluster.engine(patient).await;
+        let writer = engine.create(CreateOptions::default()).await.unwrap();
+        append(&*writer, 0..40);
+        writer.close().await.unwrap();
+        holds(&engine, writer.id(), 40).await;
+        // All entries of a ledger are asked of one bookie, the first one.
+        let asked: Vec<_> = cluster.bookies.iter().map(Bookie::take_reads).collect();
+        assert_eq!(asked.iter().filter(|reads| **reads > 0).count(), 1, "{asked:?}");
+        let first = &cluster.bookies[asked.iter().position(|reads| *reads > 0).unwrap()];
+        first.set(Mood::Silent);
+        holds(&engine, writer.id(), 40).await;
+        // The first reads found out; those behind them did not wait.
+        let in_vain = first.take_reads();
+        assert!((1..40).contains(&in_vain), "{in_vain}");
+        holds(&engine, writer.id(), 40).await;
+        assert_eq!(first.take_reads(), 0);
+    });
+}
+
+#[test]
+fn bookies_are_chosen_as_operators_want_it() {
+    run(async {
+        let cluster = Cluster::start(4).await;
+        let names: Vec<String> = cluster
+            .bookies
+            .iter()
+            .map(|bookie| bookie.id().to_string())
+            .collect();
+        let racks = format!(
+            r#"{{"near":{{"{}":{{"rack":"/r/1"}},"{}":{{"rack":"/r/1"}},"{}":{{"rack":"/r/2"}}}},"far":{{"{}":{{"rack":"/r/3"}}}}}}"#,
+            names[0], names[1], names[2], names[3]
+        );
+        cluster
+            .store
+            .put("bookies", racks.into(), Expect::Any)
+            .await
+            .unwrap();
+        let placement = PlacementOptions {
+            spread: Spread::Racks,
+            apart_min: 2,
+            by_free_disk: false,
+        };
+        let engine = cluster
+            .engine(Options {
+                placement,
+                ..options()
+            })
+            .await;
+        let create = async |ensemble, group: &str| {
+            let affinity = Affinity {
+                primary: vec![group.to_owned()],
+                secondary: Vec::new(),
+            };
+            let replication = Replication {
+                ensemble,
+                write_quorum: ensemble,
+                ack_quorum: ensemble,
+            };
+            let options = CreateOptions {
+                affinity: Some(affinity),
+                replication: Some(replication),
+                ..CreateOptions::default()
+            };
+            engine.create(options).await
+        };
+        for _ in 0..4 {
+            let writer = create(2, "near").await.unwrap();
+            let ensemble = metadata(&cluster, writer.id()).await.segments[0].ensemble.clone();
+            assert!(
+                ensemble.contains(&cluster.bookies[2].id()),
+                "one of each rack: {ensemble:?}"
+            );
+            assert!(
+                !ensemble.contains(&cluster.bookies[3].id()),
+                "not of another group: {ensemble:?}"
+            );
+        }
+        let refused = create(2, "far").await.err().unwrap();
+        assert!(refused.is_transient(), "{refused:?}");
+        // A bookie fails: the other one of its rack takes its place, none of another group.
+        let writer = create(2, "near").await.unwrap();
+        let bad = cluster.bookies[..2].iter();
+        let ensemble = metadata(&cluster, writer.id()).await.segments[0].ensemble.clone();
+        let bad = bad
+            .filter(|bookie| ensemble.contains(&bookie.id()))
+            .next()
+            .unwrap();
+        bad.set(Mood::Down);
+        append(&*writer, 0..20);
+        durable(&*writer, 20).await;
+        let ensemble = metadata(&cluster, writer.id())
+            .await
+            .last_segment()
+            .unwrap()
+            .ensemble
+            .clone();
+        let near: Vec<_> = cluster.bookies[..3]
+            .iter()
+            .map(Bookie::id)
+            .filter(|id| *id != bad.id())
+            .collect();
+        assert!(near.iter().all(|id| ensemble.contains(id)), "{ensemble:?}");
+        // Quorums that no ledger can have are refused for good.
+        let wrong = CreateOptions {
+            replication: Some(Replication {
+                ensemble: 2,
+                write_quorum: 3,
+                ack_quorum: 2,
+            }),
+            ..CreateOptions::default()
+        };
+        assert!(!engine.create(wrong).await.err().unwrap().is_transient());
+    });
+}
+
+#[test]
+fn bookies_with_more_room_get_more_ledgers() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        for (bookie, free) in cluster.bookies.iter().zip([50 << 30, 100 << 30, 1_000 << 30]) {
+            bookie.has_room(free);
+        }
+        let placement = PlacementOptions {
+            by_free_disk: true,
+            ..PlacementOptions::default()
+        };
+        let quorum = Quorum::new(1, 1, 1).unwrap();
+        let engine = cluster
+            .engine(Options {
+                placement,
+                quorum,
+                ..options()
+            })
+            .await;
+        let count = async |ledgers: usize| {
+            let mut counts = [0; 3];
+            for _ in 0..ledgers {
+                let writer = engine.create(CreateOptions::default()).await.unwrap();
+                let ensemble = metadata(&cluster, writer.id()).await.segments[0].ensemble.clone();
+                counts[cluster
+                    .bookies
+                    .iter()
+                    .position(|bookie| bookie.id() == ensemble[0])
+                    .unwrap()] += 1;
+            }
+            counts
+        };
+        // They are asked once the engine runs, so the first ones may be dealt evenly.
+        let asking = async {
+            while count(18).await[2] != 12 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asking)
+            .await
+            .expect("room makes no difference");
+        assert_eq!(count(90).await, [10, 20, 60]);
     });
 }
 

@@ -319,6 +319,16 @@ fn open_ledgers_are_read_as_far_as_they_tell() {
         })
         .await;
         holds(&engine, telling, 10).await;
+        let options = Options {
+            password: Bytes::from(PASSWORD),
+            explicit_lac_interval: Some(std::time::Duration::from_millis(50)),
+            ..Options::default()
+        };
+        let ours = create(&servers::engine(options).await, (3, 3, 2)).await;
+        servers::append(&*ours, 0..10);
+        durable(&*ours, 10).await;
+        let read = format!("lac {} CRC32C {PASSWORD}", ours.id());
+        eventually("Java sees our last entry", async || java.does(&read) == ["9"]).await;
     });
 }
 

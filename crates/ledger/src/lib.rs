@@ -68,6 +68,8 @@ pub struct CreateOptions {
     pub is_background: bool,
     /// On how many machines entries are kept; `None`: as the engine's settings say. An engine of one machine keeps one copy.
     pub replication: Option<Replication>,
+    /// Which machines take its entries; `None`: any.
+    pub affinity: Option<Affinity>,
     /// What is to be found with the ledger in the metadata of a cluster, for people and for other programs. An engine of one machine
     /// has no such place and leaves it out.
     pub custom: BTreeMap<String, Bytes>,
@@ -82,6 +84,15 @@ pub struct Replication {
     pub write_quorum: usize,
     /// Copies that are there when an entry counts as durable.
     pub ack_quorum: usize,
+}
+
+/// The machines that take a ledger's entries, by the groups that operators put them into. An engine of one machine has no groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Affinity {
+    /// Groups that take them.
+    pub primary: Vec<String>,
+    /// Groups that stand in where the primary ones have too few machines.
+    pub secondary: Vec<String>,
 }
 
 /// How far a writer has come. Waiters watch it instead of being called back.

@@ -5,97 +5,47 @@
 //!
 //! Locks: a ledger's machine first, then that of a connection or of the directory; none is held while a reply is given.
 //!
-//! [`Durability`](pharos_ledger::Durability) asks for nothing weaker than `Sync` here: when an entry counts as stored is up to the
-//! journal settings of its bookies.
+//! Durability has two parts. How many bookies have an entry is up to the ledger's ack quorum. Whether they have it on disk: with
+//! [`Durability::Sync`] as the journal settings of the bookies say; with the others it is written with deferred sync, so bookies
+//! acknowledge it from memory or the page cache whatever their settings, and sync it each [`force_interval`](Options::force_interval)
+//! and before the ledger is sealed. Such a ledger does not change its ensemble: where an ack quorum cannot be had it is given up.
 
+mod following;
+mod options;
 mod reading;
 mod recovering;
 mod writing;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use pharos_ledger::{
-    BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError, ReadEntry,
-    ReadError, Sealed, StorageFault,
+    BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter, OpenError,
+    ReadEntry, ReadError, Sealed, StorageFault,
 };
 use pharos_metadata::{MetadataStore, Version, WriteError};
 use pharos_runtime::{ShardThread, clock, spawn_local, spawn_shard};
 use pharos_types::{EntryId, LedgerId};
 use tokio::sync::oneshot;
 
-use crate::bookies::Directory;
-use crate::digest::DigestType;
+use crate::bookies::{Chooser, Directory};
 use crate::entry::Digester;
-use crate::machine::{EnsembleChange, MetadataAnswer, Writer};
+use crate::machine::{MetadataAnswer, Writer};
 use crate::metadata::{BookieId, LedgerMetadata, LedgerStore, Segment, State, StoreError};
 use crate::net::{Connection, Limits, Mailbox, Reply};
 use crate::quorum::Quorum;
 use crate::wire::Request;
 use writing::{Handle, Writing};
 
+pub use options::Options;
+
 /// Closed ledgers whose metadata is remembered.
 const REMEMBERED_MAX: usize = 10_000;
-/// What a frame has beside its payload, and some.
-const FRAME_HEAD_MAX: usize = 1 << 10;
 /// How long the metadata store is left alone after it failed.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
-
-/// How an engine writes and reads.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Of new ledgers that are not created with another.
-    pub quorum: Quorum,
-    /// Of new ledgers.
-    pub digest: DigestType,
-    /// Of new ledgers; Pulsar's is empty.
-    pub password: Bytes,
-    /// Stands in the metadata of new ledgers, beside what each is created with.
-    pub custom: BTreeMap<String, Bytes>,
-    /// When a bookie that fails is exchanged.
-    pub change: EnsembleChange,
-    /// How long a bookie may take to store an entry.
-    pub add_timeout: Duration,
-    /// How long a bookie may take to give one.
-    pub read_timeout: Duration,
-    /// After this time another bookie is asked for the same entry as well.
-    pub speculative_after: Duration,
-    /// How long connecting to a bookie may take.
-    pub connect_timeout: Duration,
-    /// How long a bookie that failed gets nothing new, if there are others.
-    pub quarantine: Duration,
-    /// Payload bytes that may wait for their ack quorum, over all ledgers. More are refused as `Overloaded`.
-    pub pending_bytes_max: usize,
-    /// Bytes that may wait for one bookie; beyond, it counts as failed.
-    pub bookie_queue_bytes_max: usize,
-    /// Largest entry. Bookies end a connection on a frame above their `nettyMaxFrameSizeBytes`, in which an entry, its header and the
-    /// request have to fit; 5 MiB unless they are told otherwise.
-    pub entry_bytes_max: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            quorum: Quorum::THREE_TWO,
-            digest: DigestType::Crc32c,
-            password: Bytes::new(),
-            custom: BTreeMap::new(),
-            change: EnsembleChange::AtOnce,
-            add_timeout: Duration::from_secs(5),
-            read_timeout: Duration::from_secs(5),
-            speculative_after: Duration::from_secs(2),
-            connect_timeout: Duration::from_secs(5),
-            quarantine: Duration::from_mins(30),
-            pending_bytes_max: 256 << 20,
-            bookie_queue_bytes_max: 64 << 20,
-            entry_bytes_max: (5 << 20) - FRAME_HEAD_MAX,
-        }
-    }
-}
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -152,10 +102,11 @@ impl BookKeeper {
         store: Arc<dyn MetadataStore>,
         root: &str,
     ) -> Result<Self, StartError> {
+        let directory = Directory::new(options.placement.clone());
         let inner = Arc::new(Inner {
             options,
             store: LedgerStore::new(store, root),
-            directory: Directory::default(),
+            directory,
             connections: Mutex::default(),
             work: Mailbox::default(),
             writers: Mutex::default(),
@@ -164,6 +115,7 @@ impl BookKeeper {
             ended: Mutex::default(),
         });
         inner.ask_for_bookies().await?;
+        inner.ask_for_racks().await?;
         let carried = Arc::clone(&inner);
         let thread = spawn_shard("bookkeeper".to_owned(), move || carried.carry())?;
         Ok(Self {
@@ -200,6 +152,12 @@ impl Inner {
     async fn carry(self: Arc<Self>) {
         let following = Arc::clone(&self);
         spawn_local(async move { following.follow_bookies().await });
+        let following = Arc::clone(&self);
+        spawn_local(async move { following.follow_racks().await });
+        if self.options.placement.by_free_disk {
+            let asking = Arc::clone(&self);
+            spawn_local(async move { asking.ask_for_room().await });
+        }
         loop {
             match self.work.take().await {
                 Work::Run(work) => spawn_local(work),
@@ -216,28 +174,6 @@ impl Inner {
         self.work.put(Work::Run(work.boxed()));
     }
 
-    async fn ask_for_bookies(&self) -> Result<(), pharos_metadata::ReadError> {
-        let prefix = format!("{}/available/", self.store.root());
-        let items = self.store.store().scan(&prefix).await?;
-        self.directory.update(&prefix, &items);
-        Ok(())
-    }
-
-    /// Bookies come and go.
-    async fn follow_bookies(&self) {
-        let prefix = format!("{}/available/", self.store.root());
-        let mut watch = self.store.store().watch(&prefix);
-        loop {
-            while let Err(error) = self.ask_for_bookies().await {
-                tracing::warn!(%error, "cannot ask for bookies");
-                tokio::time::sleep(STORE_PAUSE).await;
-            }
-            if watch.next().await.is_none() {
-                return;
-            }
-        }
-    }
-
     /// Asks a bookie; `reply` is called on the engine's thread.
     fn call(&self, bookie: &BookieId, request: &Request, timeout: Duration, reply: Reply) {
         let connection = {
@@ -249,6 +185,7 @@ impl Inner {
                         connect: self.options.connect_timeout,
                         pause: Duration::from_millis(500),
                         queue_bytes_max: self.options.bookie_queue_bytes_max,
+                        tls: self.options.tls.clone(),
                         frame_bytes_max: self.options.entry_bytes_max.saturating_mul(2).max(1 << 20),
                     });
                     connections.insert(bookie.clone(), connection.clone());
@@ -310,9 +247,16 @@ impl Inner {
                 .map_err(|error| CreateError::Poisoned(StorageFault::new("create a ledger", error)))?,
             None => options.quorum,
         };
-        let ensemble = self.directory.ensemble(quorum.ensemble()).ok_or_else(|| {
+        let chooser = Chooser {
+            directory: &self.directory,
+            quorum,
+            affinity: create.affinity.as_ref(),
+        };
+        let ensemble = chooser.ensemble().ok_or_else(|| {
             let (wanted, found) = (quorum.ensemble(), self.directory.count());
-            fault(&format!("{wanted} bookies are needed, {found} take writes"))
+            fault(&format!(
+                "{wanted} bookies are needed where the ledger may be, {found} take writes"
+            ))
         })?;
         let mut custom = options.custom.clone();
         custom.extend(create.custom);
@@ -333,11 +277,24 @@ impl Inner {
         let version = self.store.create(ledger, &metadata).await;
         let version = version.map_err(|error| fault(&error))?;
         let digester = Digester::new(ledger, metadata.digest, &metadata.password);
-        let writer = Writer::new(digester.clone(), metadata, version, options.change);
-        let writing = Writing::new(ledger, Arc::clone(&self), digester, writer);
+        let writer = match create.durability {
+            Durability::Sync => Writer::new(digester.clone(), metadata, version, options.change),
+            Durability::Async | Durability::Bypass => Writer::deferring(digester.clone(), metadata, version),
+        };
+        let is_deferring = writer.is_deferring();
+        let writing = Writing::new(ledger, Arc::clone(&self), digester, writer, create.affinity);
         let mut writers = lock(&self.writers);
         writers.retain(|_, writer| writer.strong_count() > 0);
         writers.insert(ledger, Arc::downgrade(&writing));
+        if is_deferring {
+            spawn_local(writing::force(
+                Arc::downgrade(&writing),
+                self.options.force_interval,
+            ));
+        }
+        if let Some(interval) = self.options.explicit_lac_interval {
+            spawn_local(writing::tell_confirmed(Arc::downgrade(&writing), interval));
+        }
         Ok(Arc::new(Handle(writing)))
     }
 

@@ -11,14 +11,17 @@ use super::{Inner, lock};
 use crate::call::CallError;
 use crate::entry::{Digester, Entry};
 use crate::machine::{EntryRead, LacRead, Next};
-use crate::metadata::{LedgerMetadata, Segment};
+use crate::metadata::{BookieId, LedgerMetadata, Segment};
 use crate::net::Mailbox;
-use crate::wire::{ReadRequest, ReadTarget, Request, Response};
+use crate::wire::{ReadRequest, ReadTarget, Request, Response, Status};
 
 /// Entries asked for at a time.
 const BATCH_MAX: usize = 32;
 /// Entries asked for before it is known how large they are.
 const BATCH_FIRST: usize = 4;
+
+/// What a bookie said of an entry.
+type EntryAnswer = (BookieId, Result<Option<Entry>, CallError>);
 
 /// How much to read.
 #[derive(Clone, Copy, Debug)]
@@ -183,8 +186,12 @@ async fn read_entry(
     let segment = segment.ok_or_else(|| fault(ledger, "no bookies have the entry"))?;
     // The same bookie for all entries of a ledger where it has them all, another one from ledger to ledger.
     let preferred = usize::try_from(ledger.0).unwrap_or(0) % metadata.quorum.ensemble();
-    let mut read = EntryRead::new(metadata.quorum, segment, entry, preferred);
-    let answers: Arc<Mailbox<Result<Option<Entry>, CallError>>> = Arc::new(Mailbox::default());
+    let is_slow = |bookie: &BookieId| inner.directory.is_slow(bookie);
+    let mut read = EntryRead::new(metadata.quorum, segment, entry, preferred, is_slow);
+    let answers: Arc<Mailbox<EntryAnswer>> = Arc::new(Mailbox::default());
+    let mark_slow = |bookie: &BookieId| inner.directory.mark_slow(bookie, inner.options.slow_bookie_time);
+    // Who was asked and has not answered.
+    let mut silent: Vec<BookieId> = Vec::new();
     let mut next = read.ask();
     loop {
         match next {
@@ -195,9 +202,10 @@ async fn read_entry(
                     fence: None,
                     long_poll: None,
                 });
-                let (answers, digester) = (Arc::clone(&answers), digester.clone());
-                let reply = move |answer| answers.put(open(&digester, Some(entry), answer));
+                let (answers, digester, from) = (Arc::clone(&answers), digester.clone(), bookie.clone());
+                let reply = move |answer| answers.put((from, open(&digester, Some(entry), answer)));
                 inner.call(&bookie, &request, inner.options.read_timeout, Box::new(reply));
+                silent.push(bookie);
             }
             Next::Wait => {}
             Next::Failed(CallError::BadCopy(_)) => {
@@ -213,10 +221,22 @@ async fn read_entry(
         }
         let waited = tokio::time::timeout(inner.options.speculative_after, answers.take());
         next = match waited.await {
-            Ok(Ok(Some(found))) => return Ok(found),
-            Ok(Ok(None)) => read.on_error(CallError::Refused(crate::wire::Status::NoEntry)),
-            Ok(Err(error)) => read.on_error(error),
-            Err(_) => read.ask(),
+            Ok((_, Ok(Some(found)))) => return Ok(found),
+            Ok((from, Ok(None))) => {
+                silent.retain(|bookie| *bookie != from);
+                read.on_error(CallError::Refused(Status::NoEntry))
+            }
+            Ok((from, Err(error))) => {
+                silent.retain(|bookie| *bookie != from);
+                if !matches!(error, CallError::BadCopy(_)) {
+                    mark_slow(&from);
+                }
+                read.on_error(error)
+            }
+            Err(_) => {
+                silent.iter().for_each(mark_slow);
+                read.ask()
+            }
         };
     }
 }

@@ -6,6 +6,7 @@ use pharos_ledger::{OpenError, Sealed, StorageFault};
 use pharos_types::{EntryId, LedgerId};
 
 use super::Inner;
+use crate::bookies::Chooser;
 use crate::call::CallError;
 use crate::entry::{Digester, Entry};
 use crate::machine::{AddAnswer, MetadataAnswer, Recovery, RecoveryEffect, RecoveryError};
@@ -150,7 +151,12 @@ async fn drive(
                 recovery.on_read(attempt, position, entry, answer, &mut effects);
             }
             Event::Added(attempt, answer) => {
-                recovery.on_add(attempt, &answer, &mut &inner.directory, &mut effects);
+                let mut placement = Chooser {
+                    directory: &inner.directory,
+                    quorum: recovery.quorum(),
+                    affinity: None,
+                };
+                recovery.on_add(attempt, &answer, &mut placement, &mut effects);
             }
         }
     }

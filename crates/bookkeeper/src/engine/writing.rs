@@ -2,19 +2,21 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use pharos_ledger::{AppendError, BoxFuture, LedgerWriter, NewEntry, StorageFault, Tail};
+use pharos_ledger::{Affinity, AppendError, BoxFuture, LedgerWriter, NewEntry, StorageFault, Tail};
 use pharos_types::{EntryId, LedgerId};
 use tokio::sync::watch;
 
 use super::{Inner, lock};
+use crate::bookies::Chooser;
 use crate::call::CallError;
 use crate::entry::Digester;
 use crate::machine::{AddAnswer, AddEffect, Placement, Writer, WriterEffect, WriterError};
 use crate::metadata::LedgerMetadata;
+use crate::quorum::Quorum;
 use crate::wire::{AddRequest, Request, Status};
 
 /// After this time a bookie that must not be exchanged is asked again.
@@ -24,6 +26,9 @@ pub(super) struct Writing {
     ledger: LedgerId,
     digester: Digester,
     inner: Arc<Inner>,
+    affinity: Option<Affinity>,
+    quorum: Quorum,
+    is_deferring: bool,
     machine: Mutex<Machine>,
     tail: watch::Sender<Tail>,
     /// How it ended, once it has.
@@ -41,11 +46,20 @@ struct Machine {
 pub(super) struct Handle(pub(super) Arc<Writing>);
 
 impl Writing {
-    pub(super) fn new(ledger: LedgerId, inner: Arc<Inner>, digester: Digester, writer: Writer) -> Arc<Self> {
+    pub(super) fn new(
+        ledger: LedgerId,
+        inner: Arc<Inner>,
+        digester: Digester,
+        writer: Writer,
+        affinity: Option<Affinity>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             ledger,
             digester,
             inner,
+            affinity,
+            quorum: writer.metadata().quorum,
+            is_deferring: writer.is_deferring(),
             machine: Mutex::new(Machine {
                 writer,
                 sizes: VecDeque::new(),
@@ -89,13 +103,21 @@ impl Writing {
         });
     }
 
+    fn placement(&self) -> Chooser<'_> {
+        Chooser {
+            directory: &self.inner.directory,
+            quorum: self.quorum,
+            affinity: self.affinity.as_ref(),
+        }
+    }
+
     fn step<T>(
         self: &Arc<Self>,
         step: impl FnOnce(&mut Writer, &mut dyn Placement, &mut Vec<WriterEffect>) -> T,
     ) -> T {
         let mut machine = lock(&self.machine);
         let mut out = Vec::new();
-        let result = step(&mut machine.writer, &mut &self.inner.directory, &mut out);
+        let result = step(&mut machine.writer, &mut self.placement(), &mut out);
         for effect in out {
             self.apply(&mut machine, effect);
         }
@@ -119,6 +141,27 @@ impl Writing {
                     tokio::time::sleep(RESEND_AFTER).await;
                     writing.step(|writer, _, out| writer.resend(position, &bookie, out));
                 });
+            }
+            WriterEffect::Force { position, bookie } => {
+                let (writing, ledger) = (Arc::clone(self), self.ledger);
+                let reply = move |answer: Result<_, CallError>| {
+                    let result = answer.map(drop);
+                    writing.step(|writer, _, out| writer.on_forced(position, result, out));
+                };
+                let timeout = self.inner.options.add_timeout;
+                self.inner
+                    .call(&bookie, &Request::Force { ledger }, timeout, Box::new(reply));
+            }
+            WriterEffect::TellConfirmed { bookie, lac } => {
+                let request = Request::WriteLac {
+                    ledger: self.ledger,
+                    lac,
+                    key: self.digester.key(),
+                    body: self.digester.pack_lac(lac),
+                };
+                // A bookie that does not take it costs readers some time, no more.
+                let timeout = self.inner.options.add_timeout;
+                self.inner.call(&bookie, &request, timeout, Box::new(drop));
             }
             WriterEffect::Confirmed { end } => {
                 while machine.confirmed < end.0 {
@@ -152,7 +195,7 @@ impl Writing {
             entry: add.entry,
             key: self.digester.key(),
             is_recovery: false,
-            is_deferred_sync: false,
+            is_deferred_sync: self.is_deferring,
             body: add.body,
         });
         let (writing, bookie) = (Arc::clone(self), add.bookie.clone());
@@ -218,10 +261,9 @@ impl Writing {
         }
         let mut machine = lock(&self.machine);
         let mut out = Vec::new();
-        let placement = &mut &self.inner.directory;
         let appended = machine
             .writer
-            .append(entry.payload, entry.crc32c, placement, &mut out);
+            .append(entry.payload, entry.crc32c, &mut self.placement(), &mut out);
         match appended {
             Some(_) => machine.sizes.push_back(bytes),
             None => self.release(bytes),
@@ -233,6 +275,32 @@ impl Writing {
             Some(error) => self.refusal(error),
             None => AppendError::Closed { ledger },
         })
+    }
+}
+
+/// Tells bookies now and then how far the ledger is confirmed, until its writer has gone or ended.
+pub(super) async fn tell_confirmed(writing: Weak<Writing>, interval: Duration) {
+    again_and_again(writing, interval, Writer::tell_confirmed).await;
+}
+
+/// Has bookies sync the ledger now and then, until its writer has gone or ended.
+pub(super) async fn force(writing: Weak<Writing>, interval: Duration) {
+    again_and_again(writing, interval, Writer::force).await;
+}
+
+async fn again_and_again(
+    writing: Weak<Writing>,
+    interval: Duration,
+    step: impl Fn(&mut Writer, &mut Vec<WriterEffect>),
+) {
+    loop {
+        tokio::time::sleep(interval).await;
+        match writing.upgrade() {
+            Some(writing) if writing.end.borrow().is_none() => {
+                writing.step(|writer, _, out| step(writer, out))
+            }
+            _ => return,
+        }
     }
 }
 

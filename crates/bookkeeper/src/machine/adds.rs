@@ -150,14 +150,16 @@ impl Adds {
         self.pending.get_mut(index)
     }
 
-    pub(super) fn on_stored(&mut self, entry: EntryId, position: usize, bookie: &BookieId) {
+    /// Whether it was news.
+    pub(super) fn on_stored(&mut self, entry: EntryId, position: usize, bookie: &BookieId) -> bool {
         if !self.stands_at(position, bookie) || !self.quorum.has(entry, position) {
-            return;
+            return false;
         }
         if let Some(pending) = self.pending_mut(entry) {
             pending.acked.insert(position);
             pending.failed.remove(position);
         }
+        true
     }
 
     pub(super) fn on_failed(&mut self, entry: EntryId, position: usize, bookie: &BookieId) -> Failed {
@@ -187,11 +189,17 @@ impl Adds {
 
     /// Confirms what has its ack quorum, in order. Whether there was anything.
     pub(super) fn confirm(&mut self) -> bool {
+        self.confirm_with(|_| {})
+    }
+
+    /// As [`confirm`](Self::confirm); `each` hears who has the entry.
+    pub(super) fn confirm_with(&mut self, mut each: impl FnMut(Positions)) -> bool {
         let before = self.confirmed;
         while let Some(first) = self.pending.front() {
             if first.acked.count() < self.quorum.ack() {
                 break;
             }
+            each(first.acked);
             self.confirmed += 1;
             self.confirmed_length = first.length;
             self.pending.pop_front();

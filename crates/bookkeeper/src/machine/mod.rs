@@ -8,15 +8,18 @@
 //! bookie that has it. [`LacRead`]: how far an open ledger of another writer is confirmed.
 
 mod adds;
+mod forcing;
 mod read;
 mod reading;
 mod recovery;
+mod wanted;
 mod writer;
 
 pub use adds::{AddAnswer, AddEffect};
 pub use read::{EntryRead, LacRead, Next};
 pub use recovery::{Recovery, RecoveryEffect, RecoveryError};
-pub use writer::{EnsembleChange, Writer, WriterEffect, WriterError};
+pub use wanted::{EnsembleChange, WriterEffect, WriterError};
+pub use writer::Writer;
 
 use pharos_metadata::Version;
 

@@ -28,9 +28,15 @@ pub struct EntryRead {
 
 impl EntryRead {
     /// Of `entry`, which is in `segment`. When every bookie has every entry, `preferred` is the position to ask first, so that
-    /// its read-ahead is of use; otherwise the first of the write set is.
+    /// its read-ahead is of use; otherwise the first of the write set is. Bookies that are slow at present are asked last.
     #[must_use]
-    pub fn new(quorum: Quorum, segment: &Segment, entry: EntryId, preferred: usize) -> Self {
+    pub fn new(
+        quorum: Quorum,
+        segment: &Segment,
+        entry: EntryId,
+        preferred: usize,
+        is_slow: impl Fn(&BookieId) -> bool,
+    ) -> Self {
         let set = if quorum.write() == quorum.ensemble() {
             EntryId(preferred as u64)
         } else {
@@ -40,6 +46,7 @@ impl EntryRead {
             .write_set(set)
             .filter_map(|position| segment.ensemble.get(position).cloned())
             .collect();
+        others.sort_by_cached_key(is_slow);
         others.reverse();
         Self {
             others,
@@ -150,7 +157,7 @@ mod tests {
     #[test]
     fn the_next_bookie_is_asked_when_one_fails_or_is_slow() {
         let quorum = Quorum::new(3, 3, 2).unwrap();
-        let mut read = EntryRead::new(quorum, &segment(), EntryId(7), 2);
+        let mut read = EntryRead::new(quorum, &segment(), EntryId(7), 2, |_| false);
         assert_eq!(read.ask(), ask("c"));
         assert_eq!(read.on_error(MISSING), ask("a"));
         assert_eq!(read.ask(), ask("b"), "slow");
@@ -162,10 +169,21 @@ mod tests {
     #[test]
     fn a_striped_ledger_is_read_where_the_entry_is() {
         let quorum = Quorum::new(3, 2, 2).unwrap();
-        let mut read = EntryRead::new(quorum, &segment(), EntryId(5), 0);
+        let mut read = EntryRead::new(quorum, &segment(), EntryId(5), 0, |_| false);
         assert_eq!(read.ask(), ask("c"));
         assert_eq!(read.on_error(SLOW), ask("a"));
         assert_eq!(read.on_error(MISSING), Next::Failed(SLOW));
+    }
+
+    #[test]
+    fn slow_bookies_are_asked_last() {
+        let quorum = Quorum::new(3, 3, 2).unwrap();
+        let slow = |bookie: &BookieId| bookie.as_str() != "b";
+        let mut read = EntryRead::new(quorum, &segment(), EntryId(7), 2, slow);
+        assert_eq!(
+            [read.ask(), read.ask(), read.ask()],
+            [ask("b"), ask("c"), ask("a")]
+        );
     }
 
     #[test]

@@ -31,6 +31,7 @@ use super::{MetadataAnswer, Placement};
 use crate::call::CallError;
 use crate::entry::{Digester, Entry};
 use crate::metadata::{BookieId, LedgerMetadata, State};
+use crate::quorum::Quorum;
 use crate::wire::Status;
 
 /// Entries that are read at a time.
@@ -147,6 +148,12 @@ impl Recovery {
     #[must_use]
     pub fn digester(&self) -> &Digester {
         &self.digester
+    }
+
+    /// The ledger's quorums.
+    #[must_use]
+    pub fn quorum(&self) -> Quorum {
+        self.metadata.quorum
     }
 
     fn restart(&mut self, out: &mut Vec<RecoveryEffect>) {
@@ -329,7 +336,9 @@ impl Recovery {
         }
         let (position, bookie) = (answer.position, &answer.bookie);
         match &answer.result {
-            Ok(()) => reading.adds.on_stored(answer.entry, position, bookie),
+            Ok(()) => {
+                reading.adds.on_stored(answer.entry, position, bookie);
+            }
             Err(CallError::Refused(Status::Unauthorized)) => {
                 self.finish(Err(RecoveryError::Unauthorized), out);
                 return;

@@ -16,73 +16,13 @@ use pharos_metadata::Version;
 use pharos_types::EntryId;
 
 use super::adds::{AddAnswer, AddEffect, Adds, Failed};
+use super::forcing::{Forced, Forcing, WAITING_MAX};
+use super::wanted::{EnsembleChange, WriterEffect, WriterError};
 use super::{MetadataAnswer, Placement};
 use crate::call::CallError;
 use crate::entry::{Digester, EntryHeader};
 use crate::metadata::{BookieId, LedgerMetadata, State};
 use crate::wire::Status;
-
-/// When a bookie that fails is exchanged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EnsembleChange {
-    /// At its first failure.
-    #[default]
-    AtOnce,
-    /// When an entry cannot be confirmed otherwise, or when it is read-only: a restart of a bookie then costs no change.
-    WhenNeeded,
-    /// Never: it is asked again until it answers.
-    Never,
-}
-
-/// Why a writer will confirm nothing more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WriterError {
-    /// Another one recovers or has recovered the ledger, or it was deleted.
-    #[error("the ledger is fenced")]
-    Fenced,
-    /// Bookies refuse the ledger's key.
-    #[error("not authorized")]
-    Unauthorized,
-    /// An entry cannot get its ack quorum, and there are no other bookies.
-    #[error("not enough bookies")]
-    NotEnoughBookies,
-}
-
-/// What a writer wants done.
-#[derive(Clone, Debug)]
-pub enum WriterEffect {
-    /// Send this; the answer goes to [`Writer::on_add`].
-    Add(AddEffect),
-    /// Write this if the version is still there; the answer goes to [`Writer::on_metadata`]. There is one at a time.
-    PutMetadata {
-        /// What to write.
-        metadata: Box<LedgerMetadata>,
-        /// What must be there.
-        version: Version,
-    },
-    /// Call [`Writer::resend`] after a while.
-    ResendLater {
-        /// Where in the ensemble.
-        position: usize,
-        /// To whom.
-        bookie: BookieId,
-    },
-    /// Entries before `end` are confirmed.
-    Confirmed {
-        /// Exclusive.
-        end: EntryId,
-    },
-    /// The ledger is closed and holds what is confirmed.
-    Closed,
-    /// Nothing more will be confirmed.
-    Failed(WriterError),
-}
-
-impl From<AddEffect> for WriterEffect {
-    fn from(add: AddEffect) -> Self {
-        Self::Add(add)
-    }
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -108,6 +48,12 @@ pub struct Writer {
     is_closing: bool,
     /// Bookies to be exchanged, by their position.
     suspects: BTreeMap<usize, BookieId>,
+    /// Bookies were told that entries before this are confirmed.
+    told: EntryId,
+    /// Of a ledger with deferred sync: bookies acknowledge entries before they are on disk, and sync them when they are told to.
+    /// Only what is synced is told to be confirmed, so that a recovery looks for the rest and writes it again. Its ensemble does not
+    /// change: another bookie would have to get all that is not synced, and it is not kept.
+    deferred: Option<Forcing>,
 }
 
 /// [`Adds`] speaks of adds only; this makes them the writer's effects.
@@ -139,6 +85,32 @@ impl Writer {
             phase: Phase::Writing,
             is_closing: false,
             suspects: BTreeMap::new(),
+            told: EntryId(0),
+            deferred: None,
+        }
+    }
+
+    /// As [`new`](Self::new), for a ledger whose bookies sync when they are told to: [`force`](Self::force).
+    #[must_use]
+    pub fn deferring(digester: Digester, metadata: LedgerMetadata, version: Version) -> Self {
+        Self {
+            deferred: Some(Forcing::default()),
+            ..Self::new(digester, metadata, version, EnsembleChange::WhenNeeded)
+        }
+    }
+
+    /// Whether bookies may acknowledge entries before they are on disk.
+    #[must_use]
+    pub fn is_deferring(&self) -> bool {
+        self.deferred.is_some()
+    }
+
+    /// Entries before it stay whatever happens: they are confirmed, and on disk.
+    #[must_use]
+    pub fn settled(&self) -> EntryId {
+        match &self.deferred {
+            Some(forcing) => EntryId(forcing.synced()),
+            None => self.adds.confirmed(),
         }
     }
 
@@ -189,9 +161,10 @@ impl Writer {
         }
         let entry = self.adds.next();
         let length = self.adds.length() + payload.len() as u64;
+        self.told = self.settled();
         let header = EntryHeader {
             entry,
-            lac: self.adds.lac(),
+            lac: self.told.0.checked_sub(1).map(EntryId),
             length,
         };
         let body = self.digester.pack(header, payload, payload_crc32c);
@@ -207,7 +180,10 @@ impl Writer {
         }
         match &answer.result {
             Ok(()) => {
-                self.adds.on_stored(answer.entry, answer.position, &answer.bookie);
+                let is_news = self.adds.on_stored(answer.entry, answer.position, &answer.bookie);
+                if let Some(forcing) = self.deferred.as_mut().filter(|_| is_news) {
+                    forcing.on_stored(answer.entry.0, answer.position);
+                }
                 self.confirm(out);
             }
             Err(CallError::Refused(Status::Fenced)) => self.fail(WriterError::Fenced, out),
@@ -259,6 +235,51 @@ impl Writer {
         if matches!(self.phase, Phase::Writing | Phase::Changing(_)) {
             self.adds.resend(position, bookie, &mut Sent(out));
         }
+    }
+
+    /// Has bookies sync what is confirmed, if sync is deferred and they are not at it. To be called every now and then.
+    pub fn force(&mut self, out: &mut Vec<WriterEffect>) {
+        if !matches!(self.phase, Phase::Writing) || !self.deferred.as_mut().is_some_and(Forcing::begin) {
+            return;
+        }
+        let force = |(position, bookie): (usize, &BookieId)| WriterEffect::Force {
+            position,
+            bookie: bookie.clone(),
+        };
+        out.extend(self.adds.ensemble().iter().enumerate().map(force));
+    }
+
+    /// What a bookie answered to [`WriterEffect::Force`].
+    pub fn on_forced(&mut self, position: usize, result: Result<(), CallError>, out: &mut Vec<WriterEffect>) {
+        let Some(forcing) = &mut self.deferred else {
+            return;
+        };
+        match forcing.on_forced(self.metadata.quorum, position, result.is_ok()) {
+            // It cannot be closed with what may not be on disk. A recovery finds what is.
+            Some(Forced::InPart) if self.is_closing && self.adds.is_idle() => {
+                self.fail(WriterError::NotEnoughBookies, out);
+            }
+            Some(_) => self.close_when_idle(out),
+            None => {}
+        }
+    }
+
+    /// Tells bookies how far the ledger is confirmed, if no entry has told them. To be called every now and then, so that readers
+    /// elsewhere see the last entries of a writer that pauses.
+    pub fn tell_confirmed(&mut self, out: &mut Vec<WriterEffect>) {
+        let settled = self.settled();
+        let Some(lac) = settled.0.checked_sub(1).map(EntryId) else {
+            return;
+        };
+        if self.told == settled || !matches!(self.phase, Phase::Writing) {
+            return;
+        }
+        self.told = settled;
+        let tell = |bookie: &BookieId| WriterEffect::TellConfirmed {
+            bookie: bookie.clone(),
+            lac,
+        };
+        out.extend(self.adds.ensemble().iter().map(tell));
     }
 
     /// Takes no more; seals the ledger once everything is confirmed. A second call does nothing.
@@ -366,6 +387,12 @@ impl Writer {
             return;
         }
         let suspects = std::mem::take(&mut self.suspects);
+        if self.is_deferring() {
+            if !self.adds.hopeless().is_empty() {
+                self.fail(WriterError::NotEnoughBookies, out);
+            }
+            return;
+        }
         let excluded: Vec<BookieId> = suspects.values().cloned().collect();
         let mut ensemble = self.adds.ensemble().to_vec();
         for (position, bookie) in &suspects {
@@ -405,15 +432,33 @@ impl Writer {
         if !matches!(self.phase, Phase::Writing) {
             return;
         }
-        if self.adds.confirm() {
+        let forcing = &mut self.deferred;
+        let is_more = self.adds.confirm_with(|acked| {
+            if let Some(forcing) = forcing {
+                forcing.on_confirmed(acked);
+            }
+        });
+        if is_more {
             let end = self.adds.confirmed();
             out.push(WriterEffect::Confirmed { end });
+        }
+        if self
+            .deferred
+            .as_ref()
+            .is_some_and(|forcing| forcing.waiting() > WAITING_MAX)
+        {
+            self.fail(WriterError::NotEnoughBookies, out);
+            return;
         }
         self.close_when_idle(out);
     }
 
     fn close_when_idle(&mut self, out: &mut Vec<WriterEffect>) {
         if !self.is_closing || !self.adds.is_idle() || !matches!(self.phase, Phase::Writing) {
+            return;
+        }
+        if self.settled() != self.adds.confirmed() {
+            self.force(out);
             return;
         }
         let metadata = Box::new(self.metadata.with_state(State::Closed {

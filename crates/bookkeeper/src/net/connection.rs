@@ -9,19 +9,21 @@
 //! keeping each of them until its time is over.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use pharos_runtime::{Nanos, clock};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::call::CallError;
-use crate::wire::{Answer, Frame, Request, Response, Status, next_frame};
+use crate::wire::{Answer, Frame, LENGTH_BYTES, Request, Response, Status, next_frame};
 
 /// Bytes taken out of the queue for one write.
 const WRITE_BYTES: usize = 256 << 10;
@@ -31,8 +33,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// What becomes of a request.
 pub(crate) type Reply = Box<dyn FnOnce(Result<Response, CallError>) + Send>;
 
-/// Bounds of a connection.
-#[derive(Clone, Copy, Debug)]
+/// Bounds of a connection, and its encryption.
+#[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// How long connecting may take.
     pub(crate) connect: Duration,
@@ -42,6 +44,13 @@ pub(crate) struct Limits {
     pub(crate) queue_bytes_max: usize,
     /// Largest answer.
     pub(crate) frame_bytes_max: usize,
+    /// Nothing is asked without it, if it is there.
+    pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// Where requests to one bookie are put. Cheap to clone; [`Connection::run`] is its task.
@@ -138,11 +147,21 @@ impl Connection {
                 continue;
             }
             match self.connect(address()).await {
-                Some(stream) => {
-                    self.shared.converse(stream).await;
+                Ok(stream) => {
+                    match stream {
+                        Stream::Plain(stream) => {
+                            let (from, to) = stream.into_split();
+                            self.shared.converse(from, to).await;
+                        }
+                        Stream::Tls(stream) => {
+                            let (from, to) = tokio::io::split(stream);
+                            self.shared.converse(from, to).await;
+                        }
+                    }
                     self.shared.give_up("the connection ended");
                 }
-                None => {
+                Err(error) => {
+                    tracing::debug!(%error, "cannot connect to a bookie");
                     let until = clock::now().0.saturating_add(nanos(self.shared.limits.pause));
                     self.shared.lock().pause_until = Some(Nanos(until));
                     self.shared.give_up("the bookie cannot be reached");
@@ -152,14 +171,50 @@ impl Connection {
     }
 
     /// The time for connecting is for looking the host up as well, which happens beside this thread.
-    async fn connect(&self, address: Option<String>) -> Option<TcpStream> {
-        let connecting = TcpStream::connect(address?);
-        let stream = tokio::time::timeout(self.shared.limits.connect, connecting).await;
-        let stream = stream.ok()?.ok()?;
-        stream.set_nodelay(true).ok()?;
+    async fn connect(&self, address: Option<String>) -> io::Result<Stream> {
+        let limits = &self.shared.limits;
+        let connecting = async {
+            let address = address.ok_or(io::ErrorKind::NotFound)?;
+            let stream = TcpStream::connect(&address).await?;
+            stream.set_nodelay(true)?;
+            match &limits.tls {
+                Some(tls) => start_tls(stream, &address, tls, limits.frame_bytes_max).await,
+                None => Ok(Stream::Plain(stream)),
+            }
+        };
+        let stream = tokio::time::timeout(limits.connect, connecting).await??;
         self.shared.lock().pause_until = None;
-        Some(stream)
+        Ok(stream)
     }
+}
+
+/// Asks the bookie for TLS, and goes on with it.
+async fn start_tls(
+    mut stream: TcpStream,
+    address: &str,
+    tls: &Arc<rustls::ClientConfig>,
+    frame_bytes_max: usize,
+) -> io::Result<Stream> {
+    let refused = |what: String| io::Error::new(io::ErrorKind::ConnectionRefused, what);
+    stream.write_all(&Request::StartTls.encode(0).head).await?;
+    // Not a byte more than the answer: what follows is the handshake.
+    let mut length = [0; LENGTH_BYTES];
+    stream.read_exact(&mut length).await?;
+    let bytes = u32::from_be_bytes(length) as usize;
+    if bytes > frame_bytes_max {
+        return Err(refused("the answer to a request for TLS is too large".to_owned()));
+    }
+    let mut body = vec![0; bytes];
+    stream.read_exact(&mut body).await?;
+    let answer = Answer::decode(body.into()).map_err(|error| refused(error.to_string()))?;
+    if answer.status != Status::Ok {
+        return Err(refused(format!("no TLS: {}", answer.status)));
+    }
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| refused(error.to_string()))?;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+    Ok(Stream::Tls(Box::new(stream)))
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -194,8 +249,7 @@ impl Shared {
     }
 
     /// Until either side ends the connection.
-    async fn converse(&self, stream: TcpStream) {
-        let (from, to) = stream.into_split();
+    async fn converse(&self, from: impl AsyncRead + Unpin, to: impl AsyncWrite + Unpin) {
         tokio::select! {
             () = self.listen(from) => {}
             () = self.speak(to) => {}
@@ -203,7 +257,7 @@ impl Shared {
         }
     }
 
-    async fn listen(&self, mut from: OwnedReadHalf) {
+    async fn listen(&self, mut from: impl AsyncRead + Unpin) {
         let mut received = BytesMut::with_capacity(64 << 10);
         loop {
             match from.read_buf(&mut received).await {
@@ -238,7 +292,7 @@ impl Shared {
         }
     }
 
-    async fn speak(&self, mut to: OwnedWriteHalf) {
+    async fn speak(&self, mut to: impl AsyncWrite + Unpin) {
         loop {
             let mut frames = Vec::new();
             {
@@ -260,7 +314,8 @@ impl Shared {
                 continue;
             }
             let bytes: usize = frames.iter().map(|part| part.len()).sum();
-            if write_all(&mut to, &mut frames).await.is_err() {
+            // TLS may keep what it was given until it is told.
+            if write_all(&mut to, &mut frames).await.is_err() || to.flush().await.is_err() {
                 return;
             }
             // Counted until the socket has it: a bookie that takes nothing fills its queue.
@@ -286,13 +341,13 @@ impl Shared {
 }
 
 /// Several parts in as few writes as the socket takes.
-async fn write_all(to: &mut OwnedWriteHalf, parts: &mut [bytes::Bytes]) -> std::io::Result<()> {
+async fn write_all(to: &mut (impl AsyncWrite + Unpin), parts: &mut [bytes::Bytes]) -> io::Result<()> {
     let mut first = 0;
     while first < parts.len() {
         let slices: Vec<IoSlice<'_>> = parts.iter().skip(first).map(|part| IoSlice::new(part)).collect();
         let mut written = to.write_vectored(&slices).await?;
         if written == 0 && slices.iter().any(|slice| !slice.is_empty()) {
-            return Err(std::io::ErrorKind::WriteZero.into());
+            return Err(io::ErrorKind::WriteZero.into());
         }
         for part in parts.iter_mut().skip(first) {
             let taken = written.min(part.len());

@@ -66,6 +66,8 @@ pub fn decode_request(body: Bytes) -> Result<(u64, Request), DecodeError> {
         Request::Entries {
             ledger: ledger(of.ledger)?,
         }
+    } else if message.start_tls.is_some() {
+        Request::StartTls
     } else if message.info.is_some() {
         Request::Info
     } else {
@@ -171,6 +173,10 @@ pub fn encode_answer(txn: u64, request: &Request, status: Status, response: &Res
                 },
             });
             proto::operation::GET_LIST_OF_ENTRIES_OF_LEDGER
+        }
+        (Request::StartTls, _) => {
+            message.start_tls = Some(proto::StartTls {});
+            proto::operation::START_TLS
         }
         (Request::Info, response) => {
             let (total, free) = match response {

@@ -6,7 +6,8 @@
 //! ```
 //! An entry travels as one protobuf field, and that field comes last in what we write: the payload is never copied, it is the
 //! frame's tail. Bookies tell version 3 from version 2 by the first frame of a connection; version 2 has no long polls, no explicit
-//! last-add-confirmed and no write flags, so it is not spoken here.
+//! last-add-confirmed and no write flags, so it is not spoken here. What version 2 alone has, batched reads, is not asked for: entries of a
+//! batch are asked for one by one, many in flight.
 //!
 //! Always true: no byte from a peer can panic; what does not parse is a [`DecodeError`], and the connection is closed on it.
 

@@ -11,6 +11,7 @@ pub(super) mod operation {
     pub(in crate::wire) const WRITE_LAC: i32 = 6;
     pub(in crate::wire) const READ_LAC: i32 = 7;
     pub(in crate::wire) const GET_BOOKIE_INFO: i32 = 8;
+    pub(in crate::wire) const START_TLS: i32 = 9;
     pub(in crate::wire) const FORCE_LEDGER: i32 = 10;
     pub(in crate::wire) const GET_LIST_OF_ENTRIES_OF_LEDGER: i32 = 11;
 }
@@ -50,6 +51,8 @@ pub(super) struct Request {
     pub(super) read_lac: Option<OfLedger>,
     #[prost(message, optional, tag = "105")]
     pub(super) info: Option<Info>,
+    #[prost(message, optional, tag = "106")]
+    pub(super) start_tls: Option<StartTls>,
     #[prost(message, optional, tag = "107")]
     pub(super) force: Option<OfLedger>,
     #[prost(message, optional, tag = "108")]
@@ -122,6 +125,10 @@ pub(super) struct OfLedger {
     pub(super) ledger: i64,
 }
 
+/// Without fields, in both directions.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct StartTls {}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Info {
     #[prost(int64, optional, tag = "1")]
@@ -144,6 +151,8 @@ pub(super) struct Response {
     pub(super) read_lac: Option<ReadLacAnswer>,
     #[prost(message, optional, tag = "105")]
     pub(super) info: Option<InfoAnswer>,
+    #[prost(message, optional, tag = "106")]
+    pub(super) start_tls: Option<StartTls>,
     #[prost(message, optional, tag = "107")]
     pub(super) force: Option<LedgerAnswer>,
     #[prost(message, optional, tag = "108")]

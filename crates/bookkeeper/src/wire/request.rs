@@ -44,6 +44,8 @@ pub enum Request {
     },
     /// Asks for the room on a bookie's disks.
     Info,
+    /// The first request of a connection: behind the answer TLS begins.
+    StartTls,
     /// Asks which entries of the ledger a bookie has.
     Entries {
         /// Which ledger.
@@ -155,6 +157,10 @@ impl Request {
                     requested: Some(proto::TOTAL_AND_FREE),
                 }),
                 ..request(proto::operation::GET_BOOKIE_INFO)
+            },
+            Self::StartTls => proto::Request {
+                start_tls: Some(proto::StartTls {}),
+                ..request(proto::operation::START_TLS)
             },
             Self::Entries { ledger } => proto::Request {
                 entries: of(ledger),

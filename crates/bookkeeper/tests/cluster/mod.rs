@@ -6,7 +6,7 @@
     reason = "the world of a test; what is not there is a mistake in it"
 )]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,12 +29,18 @@ struct State {
     ledgers: HashMap<u64, Ledger>,
     connections: Vec<TcpStream>,
     mood: Mood,
+    /// Bytes that its disks have left.
+    free: u64,
+    /// Reads that came.
+    reads: usize,
 }
 
 struct Ledger {
     key: MasterKey,
     is_fenced: bool,
     entries: BTreeMap<u64, Bytes>,
+    /// Those of them that were acknowledged and are not on disk.
+    unsynced: BTreeSet<u64>,
     lac: Option<Bytes>,
 }
 
@@ -53,6 +59,11 @@ pub(crate) enum Mood {
 
 impl Bookie {
     pub(crate) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// One that answers nothing before TLS, if it has a configuration for it.
+    pub(crate) fn start_with(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State::default()));
@@ -66,8 +77,11 @@ impl Bookie {
                 }
                 state.connections.push(stream.try_clone().unwrap());
                 drop(state);
-                let served = Arc::clone(&served);
-                std::thread::spawn(move || serve(stream, &served));
+                let (served, tls) = (Arc::clone(&served), tls.clone());
+                std::thread::spawn(move || match tls {
+                    Some(tls) => serve_with_tls(stream, &served, tls),
+                    None => serve(stream, &served),
+                });
             }
         });
         Self { address, state }
@@ -89,6 +103,34 @@ impl Bookie {
                 let _ = connection.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// Entries of the ledger that are acknowledged and not on disk.
+    pub(crate) fn unsynced(&self, ledger: u64) -> usize {
+        let state = self.lock();
+        state
+            .ledgers
+            .get(&ledger)
+            .map_or(0, |ledger| ledger.unsynced.len())
+    }
+
+    /// The machine loses its power: what is not on disk is lost.
+    pub(crate) fn lose_power(&self) {
+        for ledger in self.lock().ledgers.values_mut() {
+            for entry in std::mem::take(&mut ledger.unsynced) {
+                ledger.entries.remove(&entry);
+            }
+        }
+    }
+
+    /// Its disks have so many bytes left.
+    pub(crate) fn has_room(&self, free: u64) {
+        self.lock().free = free;
+    }
+
+    /// Reads that it was asked for since this was called last.
+    pub(crate) fn take_reads(&self) -> usize {
+        std::mem::take(&mut self.lock().reads)
     }
 
     pub(crate) fn has(&self, ledger: u64, entry: u64) -> bool {
@@ -115,7 +157,26 @@ impl Bookie {
     }
 }
 
-fn serve(mut stream: TcpStream, state: &Mutex<State>) {
+fn serve_with_tls(mut stream: TcpStream, state: &Mutex<State>, tls: Arc<rustls::ServerConfig>) {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut body = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut body).unwrap();
+    let (txn, request) = decode_request(body.into()).unwrap();
+    let is_asked = matches!(request, Request::StartTls);
+    let status = if is_asked {
+        Status::Ok
+    } else {
+        Status::Unauthorized
+    };
+    let answer = encode_answer(txn, &request, status, &Response::Empty);
+    if stream.write_all(&answer).is_ok() && is_asked {
+        let connection = rustls::ServerConnection::new(tls).unwrap();
+        serve(rustls::StreamOwned::new(connection, stream), state);
+    }
+}
+
+fn serve(mut stream: impl Read + Write, state: &Mutex<State>) {
     let mut received = BytesMut::new();
     let mut buffer = vec![0; 64 << 10];
     while let Ok(bytes) = stream.read(&mut buffer)
@@ -125,6 +186,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) {
         while let Some(body) = next_frame(&mut received, 64 << 20).unwrap() {
             let (txn, request) = decode_request(body).unwrap();
             let mut state = state.lock().unwrap();
+            state.reads += usize::from(matches!(request, Request::Read(_)));
             let (status, response) = match state.mood {
                 Mood::Silent => continue,
                 Mood::Down => return,
@@ -157,6 +219,11 @@ impl State {
                     return (Status::Fenced, Response::Empty);
                 }
                 ledger.entries.insert(add.entry.0, add.body.to_bytes());
+                if add.is_deferred_sync {
+                    ledger.unsynced.insert(add.entry.0);
+                } else {
+                    ledger.unsynced.remove(&add.entry.0);
+                }
                 (Status::Ok, Response::Added)
             }
             Request::Read(read) => {
@@ -198,9 +265,17 @@ impl State {
                 ledger.lac = Some(body.clone());
                 (Status::Ok, Response::Empty)
             }
-            Request::Force { .. } | Request::Info | Request::Entries { .. } => {
-                (Status::BadRequest, Response::Empty)
+            Request::Info => {
+                let free = self.free;
+                (Status::Ok, Response::Info { total: free, free })
             }
+            Request::Force { ledger } => {
+                if let Some(ledger) = self.ledgers.get_mut(&ledger.0) {
+                    ledger.unsynced.clear();
+                }
+                (Status::Ok, Response::Empty)
+            }
+            Request::StartTls | Request::Entries { .. } => (Status::BadRequest, Response::Empty),
         }
     }
 }
@@ -211,6 +286,7 @@ impl Ledger {
             key,
             is_fenced: false,
             entries: BTreeMap::new(),
+            unsynced: BTreeSet::new(),
             lac: None,
         }
     }
@@ -224,8 +300,12 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(bookies: usize) -> Self {
+        Self::of((0..bookies).map(|_| Bookie::start()).collect()).await
+    }
+
+    pub(crate) async fn of(bookies: Vec<Bookie>) -> Self {
         let cluster = Self {
-            bookies: (0..bookies).map(|_| Bookie::start()).collect(),
+            bookies,
             store: Arc::new(Memory::new()),
         };
         for bookie in &cluster.bookies {

@@ -10,14 +10,23 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
     if let Some(wrong) = &world.wrong {
         return Err(wrong.clone());
     }
+    if world.still_waits() {
+        return Err("a recovery or a reader waits for answers that do not come".to_owned());
+    }
     let State::Closed { last, length } = world.stored.state else {
         return Err(format!("the ledger is {:?} at the end", world.stored.state));
     };
     let end = last.map_or(0, |last| last.0 + 1);
-    if world.confirmed > end {
+    if world.settled > end {
         return Err(format!(
-            "{} entries were confirmed to the writer, the ledger ends at {end}",
-            world.confirmed
+            "{} entries were confirmed and synced, the ledger ends at {end}",
+            world.settled
+        ));
+    }
+    if world.seen > end {
+        return Err(format!(
+            "a reader was told of {} entries, the ledger ends at {end}",
+            world.seen
         ));
     }
     for told in &world.ends_told {
@@ -52,7 +61,12 @@ fn is_kept(world: &World, entry: EntryId) -> Result<(), String> {
     let mut copies = 0;
     for position in world.stored.quorum.write_set(entry) {
         let bookie = &segment.ensemble[position];
-        let Some(body) = world.bookie(bookie).entries.get(&entry.0) else {
+        let bookie_of = world.bookie(bookie);
+        let Some(body) = bookie_of
+            .entries
+            .get(&entry.0)
+            .filter(|_| !bookie_of.unsynced.contains(&entry.0))
+        else {
             continue;
         };
         let stored = world.digester.open(Some(entry), body);

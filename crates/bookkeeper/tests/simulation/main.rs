@@ -29,7 +29,7 @@ fn play(seed: u64, mutation: Option<Mutation>) -> (Result<(), String>, World) {
 
 #[test]
 fn no_seed_loses_a_confirmed_entry_or_tells_two_ends() {
-    let (mut confirmed, mut changes, mut recovered) = (0, 0, 0);
+    let (mut confirmed, mut changes, mut recovered, mut seen) = (0, 0, 0, 0);
     for seed in 0..number("SIMULATION_SEEDS").unwrap_or(SEEDS) {
         let (outcome, world) = play(seed, None);
         if let Err(wrong) = outcome {
@@ -38,11 +38,13 @@ fn no_seed_loses_a_confirmed_entry_or_tells_two_ends() {
         confirmed += world.confirmed;
         changes += world.ensemble_changes();
         recovered += u64::from(!world.was_closed_by_writer());
+        seen += world.seen;
     }
     // The runs are of use only when things happen in them.
     assert!(confirmed > SEEDS * 4, "{confirmed} entries were confirmed");
     assert!(changes > SEEDS / 10, "{changes} ensembles were changed");
     assert!(recovered > SEEDS / 2, "{recovered} ledgers were recovered");
+    assert!(seen > SEEDS, "readers saw {seen} entries");
 }
 
 #[test]

@@ -8,11 +8,12 @@
 )]
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use bytes::Bytes;
 use pharos_bookkeeper::machine::{
-    AddAnswer, EnsembleChange, MetadataAnswer, Placement, Recovery, RecoveryEffect, Writer, WriterEffect,
+    AddAnswer, EnsembleChange, LacRead, MetadataAnswer, Placement, Recovery, RecoveryEffect, Writer,
+    WriterEffect,
 };
 use pharos_bookkeeper::metadata::{BookieId, LedgerMetadata, Segment, State};
 use pharos_bookkeeper::wire::Status;
@@ -58,10 +59,14 @@ pub(crate) enum Mutation {
     AcknowledgedBeforeSynced,
     /// What is pending is not sent to a bookie that takes the place of another one.
     ReplacedWithoutResending,
+    /// A writer that pauses tells of what it has sent rather than of what is confirmed.
+    TellsWhatWasSent,
+    /// Bookies answer a force without syncing anything.
+    ForceDoesNothing,
 }
 
 impl Mutation {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::RecoveryReadsDoNotFence,
         Self::LastSegmentIsForgotten,
         Self::NothingFences,
@@ -72,12 +77,18 @@ impl Mutation {
         Self::FencesAreForgotten,
         Self::AcknowledgedBeforeSynced,
         Self::ReplacedWithoutResending,
+        Self::TellsWhatWasSent,
+        Self::ForceDoesNothing,
     ];
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Bookie {
     pub(crate) entries: BTreeMap<u64, Bytes>,
+    /// Those of them that a crash takes away.
+    pub(crate) unsynced: BTreeSet<u64>,
+    /// Entries that the writer told to be confirmed, without an entry.
+    told: u64,
     is_fenced: bool,
     is_down: bool,
     /// Cut off from this client.
@@ -90,6 +101,8 @@ pub(crate) enum Client {
     Writer,
     /// With the number of its start, so that a dead one gets no answers.
     Recovery(usize),
+    /// Asks how far the ledger is confirmed, again and again.
+    Reader,
 }
 
 #[derive(Clone, Debug)]
@@ -98,12 +111,16 @@ enum Ask {
         entry: EntryId,
         body: Bytes,
         is_recovery: bool,
+        is_deferred: bool,
     },
+    Force,
     Newest,
     Read {
         entry: EntryId,
         is_fencing: bool,
     },
+    TellConfirmed(EntryId),
+    Lac,
 }
 
 /// An answer before its client looks at it.
@@ -129,6 +146,9 @@ enum Event {
     Appends,
     Closes,
     Resends(usize, BookieId),
+    Tells,
+    Forces,
+    Looks,
     Recovers,
     WriterDies,
     RecoveryDies,
@@ -155,8 +175,15 @@ pub(crate) struct World {
     pub(crate) digester: Digester,
     writer: Option<Writer>,
     recoveries: Vec<Option<Recovery>>,
+    /// What the reader has asked, and where the answers so far leave it.
+    reader: Option<(u32, LacRead)>,
+    looks: u32,
+    /// Entries that a reader was told are confirmed.
+    pub(crate) seen: u64,
     /// Entries of which the writer was told that they are confirmed.
     pub(crate) confirmed: u64,
+    /// Entries that stay, whatever happens: of a ledger with deferred sync those that were forced.
+    pub(crate) settled: u64,
     /// What those were told who saw the ledger closed.
     pub(crate) ends_told: Vec<State>,
     closed_by_writer: bool,
@@ -213,7 +240,11 @@ impl World {
                 EnsembleChange::Never,
             ])
             .unwrap();
-        let writer = Writer::new(digester.clone(), stored.clone(), Version(1), change);
+        let writer = if random.one_in(5) {
+            Writer::deferring(digester.clone(), stored.clone(), Version(1))
+        } else {
+            Writer::new(digester.clone(), stored.clone(), Version(1), change)
+        };
         let mut world = Self {
             random,
             mutation,
@@ -229,7 +260,11 @@ impl World {
             digester,
             writer: Some(writer),
             recoveries: Vec::new(),
+            reader: None,
+            looks: 0,
+            seen: 0,
             confirmed: 0,
+            settled: 0,
             ends_told: Vec::new(),
             closed_by_writer: false,
             wrong: None,
@@ -253,6 +288,12 @@ impl World {
         for _ in 0..self.random.below(4) {
             let when = 1 + self.random.below(at as usize * 2) as u64;
             self.at(when, Event::Recovers);
+        }
+        for _ in 0..self.random.below(8) {
+            let when = 1 + self.random.below(at as usize * 2) as u64;
+            let events = [Event::Tells, Event::Looks, Event::Forces];
+            let event = self.random.pick(&events).cloned();
+            self.at(when, event.unwrap());
         }
         if self.random.one_in(4) {
             let when = self.random.below(at as usize) as u64;
@@ -308,6 +349,11 @@ impl World {
         &self.bookies[name]
     }
 
+    /// Every call is answered or given up, so what began has ended.
+    pub(crate) fn still_waits(&self) -> bool {
+        self.reader.is_some() || self.recoveries.iter().any(Option::is_some)
+    }
+
     pub(crate) fn ensemble_changes(&self) -> u64 {
         self.stored.segments.len() as u64 - 1
     }
@@ -346,6 +392,9 @@ impl World {
             Event::Resends(position, bookie) => {
                 self.with_writer(|writer, _, out| writer.resend(position, &bookie, out));
             }
+            Event::Tells => self.with_writer(|writer, _, out| writer.tell_confirmed(out)),
+            Event::Forces => self.with_writer(|writer, _, out| writer.force(out)),
+            Event::Looks => self.looks(),
             Event::Recovers => self.recovers(),
             Event::WriterDies => self.writer = None,
             Event::RecoveryDies => {
@@ -373,6 +422,9 @@ impl World {
         );
         let bookie = self.nth(index);
         bookie.is_down = true;
+        for entry in std::mem::take(&mut bookie.unsynced) {
+            bookie.entries.remove(&entry);
+        }
         bookie.is_fenced &= !forgets_fence;
         if loses {
             bookie.entries.pop_last();

@@ -13,6 +13,7 @@ impl World {
         let mut out = Vec::new();
         let names = self.bookies.keys().cloned().collect();
         step(&mut writer, &mut AnyOther(&mut self.random, names), &mut out);
+        self.settled = self.settled.max(writer.settled().0);
         self.writer = Some(writer);
         for effect in out {
             self.writer_wants(effect);
@@ -28,6 +29,7 @@ impl World {
                     entry: add.entry,
                     body: add.body.to_bytes(),
                     is_recovery: false,
+                    is_deferred: self.writer.as_ref().is_some_and(Writer::is_deferring),
                 };
                 if is_moved && !is_first {
                     // Taken for stored, though it was never sent.
@@ -45,6 +47,18 @@ impl World {
             WriterEffect::PutMetadata { metadata, version } => {
                 self.put_metadata(Client::Writer, *metadata, version);
             }
+            WriterEffect::Force { position, bookie } => {
+                self.call(Client::Writer, 0, position, bookie, Ask::Force);
+            }
+            WriterEffect::TellConfirmed { bookie, lac } => {
+                let sent = self.writer.as_ref().map_or(lac.0, |writer| writer.next().0 - 1);
+                let lac = if self.is(Mutation::TellsWhatWasSent) {
+                    EntryId(sent)
+                } else {
+                    lac
+                };
+                self.call(Client::Writer, 0, 0, bookie, Ask::TellConfirmed(lac));
+            }
             WriterEffect::ResendLater { position, bookie } => {
                 self.after(50, Event::Resends(position, bookie));
             }
@@ -60,6 +74,35 @@ impl World {
                 self.ends_told.extend(state);
             }
             WriterEffect::Failed(_) => {}
+        }
+    }
+
+    /// A reader elsewhere asks how far the ledger is confirmed.
+    pub(super) fn looks(&mut self) {
+        let Some(last) = self.stored.last_segment().cloned() else {
+            return;
+        };
+        self.looks += 1;
+        let before = last.first.0.checked_sub(1).map(EntryId);
+        self.reader = Some((self.looks, LacRead::new(self.stored.quorum, before)));
+        for (position, bookie) in last.ensemble.into_iter().enumerate() {
+            self.call(Client::Reader, self.looks, position, bookie, Ask::Lac);
+        }
+    }
+
+    fn looked(&mut self, look: u32, position: usize, answer: Result<Option<Entry>, CallError>, told: u64) {
+        let lac = answer.map(|newest| {
+            newest
+                .and_then(|entry| entry.header.lac)
+                .max(told.checked_sub(1).map(EntryId))
+        });
+        let Some((_, read)) = self.reader.as_mut().filter(|(number, _)| *number == look) else {
+            return;
+        };
+        if let Some(outcome) = read.on_answer(position, lac) {
+            self.reader = None;
+            let seen = outcome.ok().flatten().map_or(0, |lac| lac.0 + 1);
+            self.seen = self.seen.max(seen);
         }
     }
 
@@ -123,6 +166,7 @@ impl World {
                         entry: add.entry,
                         body: add.body.to_bytes(),
                         is_recovery: true,
+                        is_deferred: false,
                     };
                     self.call(client, attempt, add.position, add.bookie, ask);
                 }
@@ -193,7 +237,16 @@ impl World {
                     }
                 });
             }
-            (Client::Writer, Ask::Newest | Ask::Read { .. }) => {}
+            (Client::Writer, Ask::Force) => {
+                let result = raw.map(drop);
+                self.with_writer(|writer, _, out| writer.on_forced(position, result, out));
+            }
+            (Client::Reader, Ask::Lac) => {
+                let told = self.bookies.get(&call.bookie).map_or(0, |bookie| bookie.told);
+                let answer = open(raw, None);
+                self.looked(attempt, position, answer, told);
+            }
+            _ => {}
         }
     }
 
@@ -205,6 +258,8 @@ impl World {
 
     pub(super) fn metadata_told(&mut self, client: Client, answer: MetadataAnswer) {
         match client {
+            // It writes none.
+            Client::Reader => {}
             Client::Writer => self.with_writer(|writer, placement, out| {
                 writer.on_metadata(answer, placement, out);
             }),

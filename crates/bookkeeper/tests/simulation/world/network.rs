@@ -104,10 +104,33 @@ impl Bookie {
             Ask::Add {
                 is_recovery: true, ..
             } if is(Mutation::RecoveryWritesNothing) => Ok(None),
-            Ask::Add { entry, body, .. } => {
+            Ask::Add {
+                entry,
+                body,
+                is_deferred,
+                ..
+            } => {
+                // What is on disk stays there.
+                let is_kept = self.entries.contains_key(&entry.0) && !self.unsynced.contains(&entry.0);
+                if *is_deferred && !is_kept {
+                    self.unsynced.insert(entry.0);
+                } else {
+                    self.unsynced.remove(&entry.0);
+                }
                 self.entries.insert(entry.0, body.clone());
                 Ok(None)
             }
+            Ask::Force => {
+                if !is(Mutation::ForceDoesNothing) {
+                    self.unsynced.clear();
+                }
+                Ok(None)
+            }
+            Ask::TellConfirmed(lac) => {
+                self.told = self.told.max(lac.0 + 1);
+                Ok(None)
+            }
+            Ask::Lac => Ok(self.entries.last_key_value().map(|(_, body)| body.clone())),
             Ask::Newest => {
                 self.is_fenced |= !never;
                 Ok(self.entries.last_key_value().map(|(_, body)| body.clone()))
