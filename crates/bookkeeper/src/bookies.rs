@@ -43,7 +43,7 @@ struct Endpoint {
 
 /// A bookie as an operator describes it.
 #[derive(Debug, Deserialize)]
-struct Described {
+struct BookieAddresses {
     #[serde(default)]
     rack: String,
 }
@@ -126,7 +126,7 @@ impl Directory {
     /// # Errors
     /// It is something else; what was known stays.
     pub(crate) fn describe(&self, text: &[u8]) -> Result<(), serde_json::Error> {
-        let described: BTreeMap<String, BTreeMap<String, Described>> = match text {
+        let described: BTreeMap<String, BTreeMap<String, BookieAddresses>> = match text {
             [] => BTreeMap::new(),
             text => serde_json::from_slice(text)?,
         };

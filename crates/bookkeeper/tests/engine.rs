@@ -452,12 +452,9 @@ fn bookies_are_chosen_as_operators_want_it() {
         assert!(refused.is_transient(), "{refused:?}");
         // A bookie fails: the other one of its rack takes its place, none of another group.
         let writer = create(2, "near").await.unwrap();
-        let bad = cluster.bookies[..2].iter();
+        let mut near = cluster.bookies[..2].iter();
         let ensemble = metadata(&cluster, writer.id()).await.segments[0].ensemble.clone();
-        let bad = bad
-            .filter(|bookie| ensemble.contains(&bookie.id()))
-            .next()
-            .unwrap();
+        let bad = near.find(|bookie| ensemble.contains(&bookie.id())).unwrap();
         bad.set(Mood::Down);
         append(&*writer, 0..20);
         durable(&*writer, 20).await;

@@ -238,7 +238,11 @@ impl Catalog {
     fn announce(&self, name: &TopicName) -> Result<Option<Announced<'_>>, TopicError> {
         let exempt = self.inner.options.is_heartbeat(name.namespace());
         let mut state = self.inner.known.write();
-        let is_full = self.has_enough_topics(&state, name.namespace().tenant());
+        let is_full = has_enough_topics(
+            self.options().max_topics_per_tenant,
+            &state,
+            name.namespace().tenant(),
+        );
         let namespace = state.namespace_mut(name)?;
         if namespace.is_deleting(name) {
             return Err(TopicError::Deleting(name.clone()));
@@ -285,22 +289,6 @@ impl Catalog {
         })
     }
 
-    /// Whether a tenant has as many topics as it may, those that are being made and those of the system among them.
-    fn has_enough_topics(&self, state: &Facts, tenant: &str) -> bool {
-        let most = self.options().max_topics_per_tenant;
-        if most == 0 {
-            return false;
-        }
-        let namespaces = state
-            .namespaces
-            .iter()
-            .filter(|(name, _)| name.tenant() == tenant);
-        let topics: usize = namespaces
-            .map(|(_, namespace)| namespace.topics.len() + namespace.loaded.len() + namespace.creating)
-            .sum();
-        topics >= usize::try_from(most).unwrap_or(usize::MAX)
-    }
-
     fn check_room(&self, namespace: &Namespace) -> Result<(), TopicError> {
         let policies = self.levels_of_namespace(&namespace.policies.value);
         let limit = policies.max_topics_per_namespace();
@@ -339,4 +327,19 @@ impl From<Homeless> for TopicError {
             Homeless::Namespace => Self::NamespaceNotFound,
         }
     }
+}
+
+/// Whether a tenant has as many topics as it may, those that are being made and those of the system among them.
+fn has_enough_topics(most: u32, state: &Facts, tenant: &str) -> bool {
+    if most == 0 {
+        return false;
+    }
+    let namespaces = state
+        .namespaces
+        .iter()
+        .filter(|(name, _)| name.tenant() == tenant);
+    let topics: usize = namespaces
+        .map(|(_, namespace)| namespace.topics.len() + namespace.loaded.len() + namespace.creating)
+        .sum();
+    topics >= usize::try_from(most).unwrap_or(usize::MAX)
 }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 /// What becomes of the effect at which the process dies, or that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum CallEffect {
     /// It does not happen.
     Not,
     /// It happens, and no caller hears of it.
@@ -34,25 +34,25 @@ pub struct Life(Arc<Run>);
 struct Run {
     /// Effects until the fatal one.
     left: AtomicUsize,
-    death: Mutex<Effect>,
+    death: Mutex<CallEffect>,
     is_dead: watch::Sender<bool>,
     /// Writes of keys that begin so stand still.
     held: watch::Sender<Option<String>>,
     is_holding: AtomicBool,
     /// Writes of keys that begin so fail.
-    failing: Mutex<Option<(String, Effect)>>,
+    failing: Mutex<Option<(String, CallEffect)>>,
 }
 
 impl Life {
     /// One that goes on.
     #[must_use]
     pub fn new() -> Self {
-        Self::dying(usize::MAX / 2, Effect::Not)
+        Self::dying(usize::MAX / 2, CallEffect::Not)
     }
 
     /// One that ends at the effect after `nth` others.
     #[must_use]
-    pub fn dying(nth: usize, death: Effect) -> Self {
+    pub fn dying(nth: usize, death: CallEffect) -> Self {
         Self(Arc::new(Run {
             left: AtomicUsize::new(nth),
             death: Mutex::new(death),
@@ -64,7 +64,7 @@ impl Life {
     }
 
     /// From now on it ends at the effect after `nth` others.
-    pub fn dies_after(&self, nth: usize, death: Effect) {
+    pub fn dies_after(&self, nth: usize, death: CallEffect) {
         *self.0.death.lock().unwrap_or_else(PoisonError::into_inner) = death;
         self.0.left.store(nth, Ordering::SeqCst);
     }
@@ -93,7 +93,7 @@ impl Life {
     }
 
     /// Writes of keys that begin so fail from now on; `None` heals.
-    pub fn fail(&self, keys: Option<(&str, Effect)>) {
+    pub fn fail(&self, keys: Option<(&str, CallEffect)>) {
         let failing = keys.map(|(keys, effect)| (keys.to_owned(), effect));
         *self.0.failing.lock().unwrap_or_else(PoisonError::into_inner) = failing;
     }
@@ -129,9 +129,9 @@ impl Life {
         }
         let death = *self.0.death.lock().unwrap_or_else(PoisonError::into_inner);
         match (death, half) {
-            (Effect::Not, _) => {}
-            (Effect::Half, Some(half)) => half.await,
-            (Effect::Happens | Effect::Half, _) => drop(effect.await),
+            (CallEffect::Not, _) => {}
+            (CallEffect::Half, Some(half)) => half.await,
+            (CallEffect::Happens | CallEffect::Half, _) => drop(effect.await),
         }
         self.0.is_dead.send_replace(true);
         std::future::pending().await
@@ -157,7 +157,7 @@ impl Life {
             .clone();
         match failing {
             Some((keys, effect)) if key.starts_with(&keys) => {
-                if effect != Effect::Not {
+                if effect != CallEffect::Not {
                     let _ = write.await;
                 }
                 Err(WriteError::Fault(Fault::new("write", "out of order")))

@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, Slot, SubscriptionId};
-use pharos_managed_ledger::mortal::{Effect, Life};
+use pharos_managed_ledger::mortal::{CallEffect, Life};
 use pharos_managed_ledger::{
     AckState, CleanedUp, CursorLog, Leftovers, ManagedLedger, ManagedLedgerInfo, OpenMode, Options,
     Retention, delete, orphans,
@@ -146,7 +146,7 @@ async fn there(engine: &MemoryEngine) -> BTreeSet<LedgerId> {
 #[test]
 fn a_kill_at_any_step_leaves_no_ledger_that_held_something() {
     let (mut kills, mut cleaned) = (0, 0);
-    for death in [Effect::Not, Effect::Happens] {
+    for death in [CallEffect::Not, CallEffect::Happens] {
         for nth in 0.. {
             let (engine, metadata) = (MemoryEngine::new(), Arc::new(Memory::new()));
             let life = Life::dying(nth, death);
@@ -230,7 +230,7 @@ fn metadata_that_is_empty_older_or_foreign_condemns_nothing() {
         let other: (Arc<dyn LedgerEngine>, Arc<dyn MetadataStore>) =
             (Arc::new(numbers.clone()), Arc::<Memory>::clone(&condemning));
         drop(filled("gone", 12, &other.0, &other.1).await);
-        let life = Life::dying(1, Effect::Happens);
+        let life = Life::dying(1, CallEffect::Happens);
         let killed = life.store(Arc::clone(&other.1));
         tokio::select! {
             gone = delete("gone", Arc::clone(&other.0), &*killed) => panic!("{gone:?}"),

@@ -12,7 +12,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::offload::{OffloadPolicy, ReadFirst};
-use pharos_managed_ledger::mortal::{Effect, Life};
+use pharos_managed_ledger::mortal::{CallEffect, Life};
 use pharos_managed_ledger::{
     GARBAGE_PREFIX, INFO_PREFIX, Leftovers, MaintenanceEvent, ManagedLedger, ManagedLedgerInfo,
     OffloadStatus, OpenMode, Options, ReadError, Retention, orphans, sweep,
@@ -392,7 +392,7 @@ fn closing_does_not_wait_for_a_store_that_does_not_answer() {
                 ledger_entries_max: 3,
                 ledger_age_ms_min: 0,
                 offloader: Some(mortal::offloader(
-                    &Life::dying(0, Effect::Not),
+                    &Life::dying(0, CallEffect::Not),
                     world.offloader.clone(),
                 )),
                 ..Options::default()
@@ -466,7 +466,7 @@ async fn live(world: &World, life: &Life) {
 
 /// Kills the process at its `nth` effect on a device; `death` says whether that effect still happens. Then restarts it, checks
 /// what is there, and lets it live to the end. Returns whether it was killed at all.
-fn kill_at(nth: usize, death: Effect) -> bool {
+fn kill_at(nth: usize, death: CallEffect) -> bool {
     let world = World::new();
     let mut killed = false;
     run(async {
@@ -523,7 +523,7 @@ fn a_sweep_in_the_midst_of_a_deletion_forgets_nothing() {
         settle(&mut log, &world.policy(), 2_000).await;
         log.close().await.unwrap();
         // The deletion stands still after its first step.
-        let life = Life::dying(0, Effect::Happens);
+        let life = Life::dying(0, CallEffect::Happens);
         let engine = life.engine(Arc::new(world.engine.clone()));
         let metadata = life.store(world.metadata.clone());
         tokio::select! {
@@ -545,7 +545,7 @@ fn a_sweep_in_the_midst_of_a_deletion_forgets_nothing() {
 
 #[test]
 fn a_kill_between_any_two_steps_loses_nothing_and_leaves_nothing() {
-    for death in [Effect::Not, Effect::Happens, Effect::Half] {
+    for death in [CallEffect::Not, CallEffect::Happens, CallEffect::Half] {
         let kills = (0..).take_while(|nth| kill_at(*nth, death)).count();
         assert!(kills > 25, "only {kills} effects were met");
     }

@@ -9,7 +9,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use pharos_broker::ids::{ConnectionId, ConsumerKey};
 use pharos_broker::shard::{ConnectionEvent, ConnectionHandle, Pumped, Receipt, Shard};
 use pharos_broker::unwritten::Queued;
 use pharos_runtime::{Nanos, clock};
-use pharos_transport::{PeerCertificate, Place, WriteHalf, network_of};
+use pharos_transport::{PeerCertificate, Place, WriteHalf};
 use pharos_wire::{Command, answer, encode};
 
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
@@ -31,6 +30,7 @@ use crate::groups::Groups;
 use crate::limits::LimitHold;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
+use crate::requests::WaitingRequests;
 use crate::shared::Server;
 use crate::stall::stay_listed;
 
@@ -111,7 +111,7 @@ pub(crate) struct Connection {
     pub(crate) in_flight_sends: Cell<u32>,
     pub(crate) in_flight_bytes: Cell<u64>,
     /// Requests that wait for their answer.
-    pub(crate) requests_waiting: Cell<u32>,
+    pub(crate) requests_waiting: WaitingRequests,
     /// Reading may go on.
     pub(crate) resumed: Notify,
     closed: Cell<bool>,
@@ -160,7 +160,7 @@ impl Connection {
             watchers: RefCell::default(),
             in_flight_sends: Cell::new(0),
             in_flight_bytes: Cell::new(0),
-            requests_waiting: Cell::new(0),
+            requests_waiting: WaitingRequests::default(),
             resumed: Notify::new(),
             closed: Cell::new(false),
             closing: Notify::new(),
@@ -215,12 +215,6 @@ impl Connection {
             .map_or(0, |peer| peer.protocol_version)
     }
 
-    /// What counts as the client's address.
-    pub(crate) fn network(&self) -> Option<IpAddr> {
-        let address: SocketAddr = self.address.strip_prefix('/')?.parse().ok()?;
-        Some(network_of(address.ip()))
-    }
-
     /// The role that the client's certificate proves.
     pub(crate) fn certificate_role(&self) -> Option<Arc<str>> {
         let trusted = self.certificate.as_ref().filter(|shown| shown.is_trusted)?;
@@ -260,7 +254,9 @@ impl Connection {
     pub(crate) fn is_saturated(&self) -> bool {
         self.in_flight_sends.get() >= IN_FLIGHT_SENDS_MAX
             || self.in_flight_bytes.get() >= IN_FLIGHT_BYTES_MAX
-            || self.has_enough_requests()
+            || self
+                .requests_waiting
+                .are_enough(self.server.limiter.limits.requests_per_connection)
             || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
             || self.shard.shared.publish_budget.is_exhausted()
             || self.shard.shared.mesh_budget.is_exhausted()
@@ -528,7 +524,7 @@ impl ConnectionHandle for Connection {
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let now = clock::now().0;
         if self.peer.borrow().is_none() {
-            // Whatever it sends meanwhile: one byte now and then does not keep it open.
+            // Even if it sends something meanwhile: one byte now and then does not keep it open.
             if now.saturating_sub(self.opened_at) >= interval {
                 tracing::info!(peer = %self.address, "closing a connection that was not let in in time");
                 self.close();

@@ -3,10 +3,11 @@
 //! The bounds are such as no honest client meets; they keep one that is not from taking the memory of all others. A connection's own
 //! things it counts itself; what a role or a tenant has on all connections is counted here.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use pharos_auth::Principal;
-use pharos_transport::{Quota, QuotaHold, QuotaLimits};
+use pharos_transport::{Quota, QuotaHold, QuotaLimits, network_of};
 use pharos_types::TopicName;
 use pharos_wire::answer::Refusal;
 use pharos_wire::proto::ServerError;
@@ -133,6 +134,12 @@ impl Limiter {
             most,
         )
     }
+}
+
+/// What counts as a client's address; `printed` is `/ip:port`, as stats show it.
+pub(crate) fn network_of_client(printed: &str) -> Option<IpAddr> {
+    let address: SocketAddr = printed.strip_prefix('/')?.parse().ok()?;
+    Some(network_of(address.ip()))
 }
 
 fn within(what: &str, setting: &str, present: usize, most: usize) -> Result<(), Refusal> {

@@ -13,9 +13,9 @@ use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::Memory;
-use pharos_pulsar::PulsarEntries;
+use pharos_pulsar::{ClientLimits, PulsarEntries};
 use pharos_runtime::Shutdown;
-use pharos_transport::{ConnectionsMax, Listener};
+use pharos_transport::{ConnectionsMax, Listener, QuotaLimits};
 use tokio::task::JoinHandle;
 
 pub(crate) struct Door {
@@ -55,6 +55,8 @@ impl Door {
             server_version: "test".to_owned(),
             keep_alive_interval: Duration::from_secs(30),
             connections_max: ConnectionsMax::none(),
+            per_address: QuotaLimits::default(),
+            limits: ClientLimits::default(),
             authentication: Authentication::off(),
             credential_check_interval: Duration::from_mins(1),
         };

@@ -34,7 +34,7 @@ use pharos_wire::proto::MessageMetadata;
 
 use crate::*;
 use harness::{
-    Client, Effect, Life, Wish, World, entry, fill, is_whole, settled, subscription, topic, until,
+    CallEffect, Client, Life, Wish, World, entry, fill, is_whole, settled, subscription, topic, until,
 };
 
 /// A broker of two shards, and the verbs over it.

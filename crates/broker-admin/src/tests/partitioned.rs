@@ -12,7 +12,7 @@ fn schema() -> SchemaInfo {
 async fn a_crash_at_any_step_of_deleting_a_partitioned_topic_leaves_all_or_nothing() {
     let name = topic(NAME);
     let mut seen = [0, 0];
-    for death in [Effect::Not, Effect::Happens] {
+    for death in [CallEffect::Not, CallEffect::Happens] {
         for nth in 0.. {
             let world = World::new();
             let parts = [name.with_partition(0), name.with_partition(1)];

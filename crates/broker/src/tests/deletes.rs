@@ -83,7 +83,7 @@ async fn who_comes_while_a_topic_is_deleted_gets_a_new_one() {
 async fn a_crash_at_any_step_of_a_deletion_leaves_all_or_nothing() {
     let name = topic(NAME);
     let mut seen = [0, 0];
-    for death in [Effect::Not, Effect::Happens] {
+    for death in [CallEffect::Not, CallEffect::Happens] {
         for nth in 0.. {
             let world = World::new();
             {
@@ -132,7 +132,7 @@ async fn a_crash_at_any_step_of_a_deletion_leaves_all_or_nothing() {
 
 #[tokio::test]
 async fn a_mark_that_the_store_refused_takes_nothing_with_it() {
-    for effect in [Effect::Not, Effect::Happens] {
+    for effect in [CallEffect::Not, CallEffect::Happens] {
         let (world, life) = (World::new(), Life::new());
         let bench = world.start(&life).await;
         let name = topic(NAME);
@@ -171,7 +171,7 @@ async fn a_deletion_that_was_refused_half_way_is_finished_by_the_broker() {
     let name = topic(NAME);
     bench.create_topic(&name).await;
     fill(&bench, &name).await;
-    life.fail(Some(("managed-ledgers/", Effect::Not)));
+    life.fail(Some(("managed-ledgers/", CallEffect::Not)));
     let refused = bench.delete_topic(&name, true).await;
     assert!(
         matches!(refused, Err(TopicError::Metadata(_) | TopicError::Storage(_))),

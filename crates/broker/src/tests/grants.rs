@@ -49,7 +49,7 @@ async fn an_epoch_that_was_handed_out_by_turns_survives_a_crash() {
     });
     assert_eq!(epochs.await, (Some(0), 1));
     // A crash: what is in the stores is all there is.
-    life.dies_after(0, Effect::Not);
+    life.dies_after(0, CallEffect::Not);
     drop(bench);
     let bench = world.start(&Life::new()).await;
     let wanted = name.clone();
@@ -69,7 +69,7 @@ async fn a_producer_whose_epoch_cannot_be_stored_is_not_there() {
     let (world, life) = (World::new(), Life::new());
     let bench = world.start(&life).await;
     let name = made(&bench).await;
-    life.fail(Some(("managed-ledgers/", Effect::Not)));
+    life.fail(Some(("managed-ledgers/", CallEffect::Not)));
     let (wanted, stores) = (name.clone(), life.clone());
     bench
         .on(bench.home(&name), move |shard| async move {

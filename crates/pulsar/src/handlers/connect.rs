@@ -21,6 +21,7 @@ use pharos_wire::{Command, PROTOCOL_VERSION, answer};
 use crate::connection::{Connection, Peer};
 use crate::credential::Credential;
 use crate::limits::LimitHold;
+use crate::limits::network_of_client;
 
 /// Why a client was not let in.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +79,7 @@ async fn prove(
         method: method.clone(),
         data: connect.auth_data.clone().unwrap_or_default().into(),
         certificate_role: connection.certificate_role(),
-        from: connection.network(),
+        from: network_of_client(&connection.address),
     };
     let identity = server.authentication.authenticate(shown).await?;
     let original = original_of(connection, connect).await?;
@@ -128,7 +129,7 @@ async fn original_of(connection: &Connection, connect: &CommandConnect) -> Resul
         data: data.clone().into_bytes(),
         certificate_role: None,
         // Guesses of the proxy's clients are the proxy's.
-        from: connection.network(),
+        from: network_of_client(&connection.address),
     };
     let identity: Identity = authentication
         .authenticate(shown)
@@ -206,7 +207,7 @@ pub(super) fn handle_auth_response(connection: &Rc<Connection>, response: Comman
         method: shown.auth_method_name.unwrap_or_default(),
         data: shown.auth_data.unwrap_or_default().into(),
         certificate_role: connection.certificate_role(),
-        from: connection.network(),
+        from: network_of_client(&connection.address),
     };
     let connection = connection.clone();
     spawn_local(async move {

@@ -25,6 +25,7 @@ use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::limits::LimitHold;
 use crate::refusal;
+use crate::requests::answer_later;
 
 /// SUBSCRIBE.
 pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubscribe) {
@@ -62,7 +63,7 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
             closed: None,
         },
     );
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         let consume = Consume {
             request: wish.clone(),
@@ -333,7 +334,7 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
             Refusal::new(ServerError::MetadataError, "Consumer not found"),
         );
     };
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         match connection.shard.caller(&who).unsubscribe(topic, key, force).await {
             // The consumer was closed on the way, like every other of the subscription.
@@ -361,7 +362,7 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
         let refusal = Refusal::new(ServerError::ConsumerNotFound, "Consumer not found");
         return connection.send(&stats_failed(request_id, refusal));
     };
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         let stats = connection.shard.caller(&who).consumer_stats(topic, key).await;
         let stats = match stats {

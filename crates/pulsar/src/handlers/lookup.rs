@@ -13,6 +13,7 @@ use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, Se
 
 use crate::connection::Connection;
 use crate::refusal;
+use crate::requests::answer_later;
 
 /// PARTITIONED_METADATA.
 pub(super) fn handle_partitioned_metadata(
@@ -28,7 +29,7 @@ pub(super) fn handle_partitioned_metadata(
         }
     };
     let auto_create = request.metadata_auto_creation_enabled.unwrap_or(true);
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         let partitions = connection.shard.caller(&who).partitions(&name, auto_create);
         let command = match partitions.await {
@@ -52,7 +53,7 @@ pub(super) fn handle_lookup(connection: &Rc<Connection>, request: &CommandLookup
         Placed::Unowned => {}
         placed => return answer_lookup(connection, id, began, urls_of(connection, &name, placed)),
     }
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let claimed = connection.shard.shared.placement.claim(&name).await;
         let refused = |error: OwnershipError| Refusal::new(ServerError::ServiceNotReady, error.to_string());
         let urls = claimed.map_err(refused);

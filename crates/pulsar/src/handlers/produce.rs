@@ -24,6 +24,7 @@ use crate::connection::Connection;
 use crate::limits::LimitHold;
 use crate::producer::{Producer, ProducerSlot, SendTo};
 use crate::refusal;
+use crate::requests::answer_later;
 
 /// PRODUCER.
 pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProducer) {
@@ -67,7 +68,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
             closed: None,
         },
     );
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         let caller = connection.shard.caller(&who);
         let outcome = caller.produce(&name, wish, || connection.is_closed()).await;

@@ -10,6 +10,7 @@ use pharos_wire::proto::{self, CommandGetOrCreateSchema, CommandGetSchema, KeyVa
 
 use crate::connection::Connection;
 use crate::refusal;
+use crate::requests::answer_later;
 
 /// A schema as the registry takes it; `None` when the client brings none.
 pub(super) fn schema_info(schema: Option<&proto::Schema>) -> Result<Option<SchemaInfo>, Refusal> {
@@ -79,7 +80,7 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
 
 /// GET_OR_CREATE_SCHEMA.
 pub(super) fn handle_get_or_create_schema(connection: &Rc<Connection>, request: CommandGetOrCreateSchema) {
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let id = request.request_id;
         let outcome = get_or_create(&connection, &request).await;
         connection.send(&answer::get_or_create_schema(id, outcome));

@@ -12,6 +12,7 @@ use super::consume::attached;
 use super::deny;
 use crate::connection::Connection;
 use crate::refusal;
+use crate::requests::answer_later;
 
 /// The ledger id that means "after the last entry"; some clients send another entry id with it.
 const LATEST_LEDGER: u64 = i64::MAX as u64;
@@ -43,7 +44,7 @@ pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
             );
         }
     };
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         match connection.shard.caller(&who).seek(topic, key, to).await {
             Ok(()) => connection.send(&answer::success(request_id)),
@@ -82,7 +83,7 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
             Refusal::new(ServerError::MetadataError, "Consumer not found"),
         );
     };
-    connection.answer_later(|connection| async move {
+    answer_later(connection, |connection| async move {
         let who = connection.principal();
         match connection.shard.caller(&who).last_message_id(topic, key).await {
             Ok(last) => {

@@ -29,7 +29,7 @@ use pharos_types::{Position, SubscriptionName, TopicName};
 use pharos_wire::message::{PulsarEntries, encode_entry};
 use pharos_wire::proto::MessageMetadata;
 
-pub(crate) use pharos_managed_ledger::mortal::{Effect, Life};
+pub(crate) use pharos_managed_ledger::mortal::{CallEffect, Life};
 
 pub(crate) use client::{Client, Wish, sends};
 pub(crate) use world::{World, fill, is_whole, settled};
