@@ -39,7 +39,8 @@ impl LedgerOffloader for MortalOffloader {
                 let staged = path_of(&object, &format!("{}#1", object.data_name()));
                 std::fs::write(staged, b"part of an upload").expect("the folder can be written");
             };
-            let whole = inner.offload(object.clone(), source.clone());
+            // An upload begins when it is asked for, not when it is waited for.
+            let whole = async { inner.offload(object.clone(), source.clone()).await };
             life.effect_in_two(whole, Some(half)).await
         })
     }
@@ -65,7 +66,8 @@ impl LedgerOffloader for MortalOffloader {
                 // Gone already is fine: the attempt may have left half only.
                 let _ = std::fs::remove_file(path_of(&object, &object.index_name()));
             };
-            life.effect_in_two(inner.delete(object.clone()), Some(half)).await
+            let whole = async { inner.delete(object.clone()).await };
+            life.effect_in_two(whole, Some(half)).await
         })
     }
 }
