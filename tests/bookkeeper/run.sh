@@ -17,10 +17,11 @@ clean_up() {
 trap clean_up EXIT
 rm -rf "$logs/bookkeeper-servers"
 
-"$peers" start "$dir" 3 || exit 1
+# Three hold a ledger, the fourth takes the place of one that is killed: without it the Java client cannot recover.
+"$peers" start "$dir" 4 || exit 1
 # shellcheck source=/dev/null
 . "$dir/env"
 javac -nowarn -d "$dir/classes" -cp "$BOOKKEEPER_CLASSPATH" "$here/Peer.java" || exit 1
-export ZOOKEEPER_ADDRESS BOOKKEEPER_PEERS="$peers" BOOKKEEPER_DIR=$dir JAVA_PEER_CLASSPATH="$dir/classes:$BOOKKEEPER_CLASSPATH"
+export ZOOKEEPER_ADDRESS BOOKIES BOOKKEEPER_PEERS="$peers" BOOKKEEPER_DIR=$dir JAVA_PEER_CLASSPATH="$dir/classes:$BOOKKEEPER_CLASSPATH"
 # One at a time: the laws look at all ledgers that there are, and one test kills a bookie.
 cargo test -q --locked -p pharos-zookeeper -p pharos-bookkeeper --test servers --test real_bookies --test java -- --ignored --test-threads 1

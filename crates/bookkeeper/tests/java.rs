@@ -324,7 +324,8 @@ fn open_ledgers_are_read_as_far_as_they_tell() {
             explicit_lac_interval: Some(std::time::Duration::from_millis(50)),
             ..Options::default()
         };
-        let ours = create(&servers::engine(options).await, (3, 3, 2)).await;
+        let engine = servers::engine(options).await;
+        let ours = create(&engine, (3, 3, 2)).await;
         servers::append(&*ours, 0..10);
         durable(&*ours, 10).await;
         let read = format!("lac {} CRC32C {PASSWORD}", ours.id());
@@ -378,7 +379,7 @@ fn ledgers_whose_bookie_was_killed_go_on_and_are_recovered_by_the_other() {
         // The Java client does not recover a ledger of three bookies while there are two.
         let there = java.does(&format!("recover v3 {} CRC32C {PASSWORD}", writer.id()));
         assert_eq!(there[..2], ["99".to_owned(), bytes(writer.id(), 100).to_string()]);
-        servers::servers("start", "3");
+        servers::servers("start", "4");
         let there = java.does(&format!("recover v3 {} CRC32C {PASSWORD}", of_all.id()));
         assert_eq!(there[..2], ["99".to_owned(), bytes(of_all.id(), 100).to_string()]);
         for ledger in [theirs, writer.id(), of_all.id()] {
