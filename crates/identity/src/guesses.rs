@@ -50,7 +50,7 @@ type Guesser = (IpAddr, Option<Arc<str>>);
 #[derive(Debug, Default)]
 struct Allowances(HashMap<Guesser, u64>);
 
-/// An attempt under way: it counts as wrong until [`Attempt::was_right`].
+/// An attempt under way: it counts as wrong until it proves to be right.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     name: Arc<str>,

@@ -35,23 +35,23 @@ pub enum WriterError {
 /// What a writer wants done.
 #[derive(Clone, Debug)]
 pub enum WriterEffect {
-    /// Send this; the answer goes to [`Writer::on_add`].
+    /// Send this; the answer goes to `Writer::on_add`.
     Add(AddEffect),
-    /// Write this if the version is still there; the answer goes to [`Writer::on_metadata`]. There is one at a time.
+    /// Write this if the version is still there; the answer goes to `Writer::on_metadata`. There is one at a time.
     PutMetadata {
         /// What to write.
         metadata: Box<LedgerMetadata>,
         /// What must be there.
         version: Version,
     },
-    /// Call [`Writer::resend`] after a while.
+    /// Call `Writer::resend` after a while.
     ResendLater {
         /// Where in the ensemble.
         position: usize,
         /// To whom.
         bookie: BookieId,
     },
-    /// Have this bookie sync what it has of the ledger; the answer goes to [`Writer::on_forced`].
+    /// Have this bookie sync what it has of the ledger; the answer goes to `Writer::on_forced`.
     Force {
         /// Where in the ensemble.
         position: usize,
