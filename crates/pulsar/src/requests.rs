@@ -28,7 +28,8 @@ where
 {
     let waiting = &connection.requests_waiting.0;
     waiting.set(waiting.get() + 1);
-    let (connection, answer) = (connection.clone(), answer(connection.clone()));
+    // Boxed: the task would hold it twice, and it is thousands of bytes.
+    let (connection, answer) = (connection.clone(), Box::pin(answer(connection.clone())));
     spawn_local(async move {
         answer.await;
         let waiting = &connection.requests_waiting.0;
