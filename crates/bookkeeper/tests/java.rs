@@ -96,7 +96,6 @@ fn table() -> impl Iterator<Item = ((DigestType, &'static str), (usize, usize, u
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn what_java_wrote_is_read_here() {
     servers::run(async {
         let mut java = Java::start();
@@ -127,7 +126,6 @@ fn what_java_wrote_is_read_here() {
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn what_was_written_here_is_read_by_java() {
     servers::run(async {
         let mut java = Java::start();
@@ -169,7 +167,6 @@ fn what_was_written_here_is_read_by_java() {
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn an_open_ledger_of_java_is_recovered_and_fenced_here() {
     servers::run(async {
         let mut java = Java::start();
@@ -193,7 +190,6 @@ fn an_open_ledger_of_java_is_recovered_and_fenced_here() {
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn an_open_ledger_of_ours_is_recovered_and_fenced_by_java() {
     servers::run(async {
         let mut java = Java::start();
@@ -254,7 +250,6 @@ async fn flood(writer: &dyn LedgerWriter) -> u64 {
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn a_ledger_that_is_being_written_is_fenced_by_the_other() {
     servers::run(async {
         let mut java = Java::start();
@@ -292,7 +287,6 @@ fn a_ledger_that_is_being_written_is_fenced_by_the_other() {
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn open_ledgers_are_read_as_far_as_they_tell() {
     servers::run(async {
         let mut java = Java::start();
@@ -345,7 +339,6 @@ async fn with_bookie(bookie: &BookieId, mut create: impl AsyncFnMut() -> LedgerI
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn ledgers_whose_bookie_was_killed_go_on_and_are_recovered_by_the_other() {
     servers::run(async {
         let mut java = Java::start();

@@ -59,13 +59,11 @@ impl Subject for OnBookies {
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn the_laws_hold_on_apaches_bookies() {
     run_all(fresh);
 }
 
 #[test]
-#[ignore = "needs Apache's servers: tests/bookkeeper/run.sh"]
 fn the_largest_entry_is_one_that_bookies_take() {
     servers::run(async {
         let engine = servers::engine(patient()).await;

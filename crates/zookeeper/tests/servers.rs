@@ -34,7 +34,6 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-#[ignore = "needs ZooKeeper: tests/bookkeeper/run.sh"]
 fn zookeeper_keeps_the_laws() {
     let address = address();
     run(async {
@@ -46,7 +45,6 @@ fn zookeeper_keeps_the_laws() {
 }
 
 #[test]
-#[ignore = "needs ZooKeeper: tests/bookkeeper/run.sh"]
 fn sessions_of_zookeeper_keep_the_laws() {
     let address = address();
     run(async {
@@ -59,7 +57,6 @@ fn sessions_of_zookeeper_keep_the_laws() {
 }
 
 #[test]
-#[ignore = "needs ZooKeeper: tests/bookkeeper/run.sh"]
 fn parents_that_were_made_are_no_keys() {
     let address = address();
     run(async {

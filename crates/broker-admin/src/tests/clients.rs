@@ -210,24 +210,13 @@ async fn broadcast_consumers_are_counted_and_the_slowest_are_named() {
         (false, true, true)
     );
 
-    create_plain(&bench, &name).await;
+    bench.make_subscription(&name, "plain", Place::Latest).await;
     let other = bench
         .admin
         .subscriptions
         .broadcast_details(name.clone(), subscription("plain"), query)
         .await;
     assert!(matches!(other, Err(AdminError::Precondition(_))), "{other:?}");
-}
-
-async fn create_plain(bench: &Bench, name: &TopicName) {
-    let made = bench.admin.subscriptions.create_subscription(
-        name.clone(),
-        subscription("plain"),
-        Place::Latest,
-        BTreeMap::new(),
-        false,
-    );
-    made.await.unwrap();
 }
 
 #[tokio::test]

@@ -9,17 +9,7 @@ async fn single_entries_are_found_in_many_ways() {
     let now = clock::wall_ms();
     let entries = vec![entry("one", now - 9000), batch(3), entry("last", now + 9000)];
     let positions = bench.publish_entries(ShardId(0), &name, entries.clone()).await;
-    admin
-        .subscriptions
-        .create_subscription(
-            name.clone(),
-            subscription("s"),
-            Place::Earliest,
-            BTreeMap::new(),
-            false,
-        )
-        .await
-        .unwrap();
+    bench.make_subscription(&name, "s", Place::Earliest).await;
     admin
         .subscriptions
         .skip(name.clone(), subscription("s"), 1)
@@ -127,11 +117,9 @@ async fn a_place_within_a_batch_leaves_the_rest_of_it() {
         .await;
     let sub = subscription("s");
     let admin = &bench.admin;
-    admin
-        .subscriptions
-        .create_subscription(name.clone(), sub.clone(), Place::Earliest, BTreeMap::new(), false)
-        .await
-        .unwrap();
+    bench
+        .make_subscription(&name, sub.as_str(), Place::Earliest)
+        .await;
     let within = |index, excluded| Place::At {
         position: positions[0],
         batch_index: Some(index),
@@ -156,17 +144,7 @@ async fn internals_show_ledgers_and_cursors() {
     let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
     let positions = bench.publish(ShardId(0), &name, &["one", "two", "three"]).await;
     let admin = &bench.admin;
-    admin
-        .subscriptions
-        .create_subscription(
-            name.clone(),
-            subscription("s"),
-            Place::Earliest,
-            BTreeMap::new(),
-            false,
-        )
-        .await
-        .unwrap();
+    bench.make_subscription(&name, "s", Place::Earliest).await;
     admin
         .subscriptions
         .skip(name.clone(), subscription("s"), 2)

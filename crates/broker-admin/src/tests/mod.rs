@@ -82,6 +82,14 @@ impl Bench {
         (Self::of(bench), name)
     }
 
+    /// A subscription by the admin verb, without properties.
+    async fn make_subscription(&self, name: &TopicName, sub: &str, place: Place) {
+        let (name, sub) = (name.clone(), subscription(sub));
+        let subscriptions = &self.admin.subscriptions;
+        let made = subscriptions.create_subscription(name, sub, place, BTreeMap::new(), false);
+        made.await.unwrap();
+    }
+
     async fn stats(&self, name: &TopicName) -> TopicStats {
         self.admin
             .stats

@@ -8,19 +8,8 @@ async fn five() -> (Bench, TopicName, Vec<Position>) {
     let positions = bench
         .publish(ShardId(1), &name, &["one", "two", "three", "four", "five"])
         .await;
-    create(&bench, &name, "s", Place::Earliest).await;
+    bench.make_subscription(&name, "s", Place::Earliest).await;
     (bench, name, positions)
-}
-
-async fn create(bench: &Bench, name: &TopicName, sub: &str, place: Place) {
-    let made = bench.admin.subscriptions.create_subscription(
-        name.clone(),
-        subscription(sub),
-        place,
-        BTreeMap::new(),
-        false,
-    );
-    made.await.unwrap();
 }
 
 async fn backlog(bench: &Bench, name: &TopicName, sub: &str) -> u64 {
@@ -39,9 +28,13 @@ fn at(position: Position, excluded: bool) -> Place {
 async fn subscriptions_come_and_go() {
     let (bench, name, positions) = five().await;
     let admin = &bench.admin;
-    create(&bench, &name, "end", Place::Latest).await;
-    create(&bench, &name, "third", at(positions[2], false)).await;
-    create(&bench, &name, "after-third", at(positions[2], true)).await;
+    bench.make_subscription(&name, "end", Place::Latest).await;
+    bench
+        .make_subscription(&name, "third", at(positions[2], false))
+        .await;
+    bench
+        .make_subscription(&name, "after-third", at(positions[2], true))
+        .await;
     assert_eq!(
         admin.subscriptions.subscriptions(name.clone()).await.unwrap(),
         ["after-third", "end", "s", "third"]
@@ -174,7 +167,7 @@ async fn what_is_old_expires() {
         entry("new", now),
     ];
     bench.publish_entries(ShardId(0), &name, entries).await;
-    create(&bench, &name, "s", Place::Earliest).await;
+    bench.make_subscription(&name, "s", Place::Earliest).await;
     bench
         .admin
         .subscriptions

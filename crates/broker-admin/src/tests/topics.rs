@@ -42,7 +42,7 @@ async fn a_non_persistent_topic_can_do_what_needs_no_storage() {
 async fn an_unloaded_topic_comes_back_with_its_messages_and_subscriptions() {
     let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
     bench.publish(ShardId(0), &name, &["one", "two"]).await;
-    create(&bench, &name, "s", Place::Earliest).await;
+    bench.make_subscription(&name, "s", Place::Earliest).await;
     bench.admin.topics.unload(name.clone()).await.unwrap();
     let stats = bench.stats(&name).await;
     assert_eq!(stats.subscriptions["s"].msg_backlog, 2);
@@ -88,8 +88,12 @@ async fn partitions_that_are_added_have_the_subscriptions_of_the_others() {
         .create_partitioned(whole.clone(), 2, BTreeMap::new(), false)
         .await;
     assert!(matches!(again, Err(AdminError::Conflict(_))), "{again:?}");
-    create(&bench, &whole.with_partition(0), "s", Place::Latest).await;
-    create(&bench, &whole.with_partition(1), "only-here", Place::Latest).await;
+    bench
+        .make_subscription(&whole.with_partition(0), "s", Place::Latest)
+        .await;
+    bench
+        .make_subscription(&whole.with_partition(1), "only-here", Place::Latest)
+        .await;
     bench
         .admin
         .topics
@@ -166,15 +170,4 @@ async fn health_is_asked_often_and_leaves_no_backlog() {
         .stats(&topic("persistent://pulsar/system/healthcheck"))
         .await;
     assert_eq!((stats.backlog_size, stats.subscriptions.len()), (0, 0));
-}
-
-async fn create(bench: &Bench, name: &TopicName, sub: &str, place: Place) {
-    let made = bench.admin.subscriptions.create_subscription(
-        name.clone(),
-        subscription(sub),
-        place,
-        BTreeMap::new(),
-        false,
-    );
-    made.await.unwrap();
 }
