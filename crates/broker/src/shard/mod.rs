@@ -165,7 +165,8 @@ where
     F: Future<Output = R> + 'static,
 {
     job(move |shard| {
-        let future = work(shard.clone());
+        // Boxed: the task would hold it twice, and that of a consumer is thousands of bytes.
+        let future = Box::pin(work(shard.clone()));
         spawn_local(async move {
             // The caller waits for the answer no more: the work is done all the same.
             let _ = answer.send(future.await);

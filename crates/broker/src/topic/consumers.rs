@@ -57,7 +57,7 @@ impl Consumer {
 impl Subscription {
     /// A consumer left. Returns whether it was the last.
     fn remove_consumer(&mut self, key: ConsumerKey) -> bool {
-        self.consumers.retain(|other| *other != key);
+        self.consumers.remove(&key);
         self.body.kind_mut().detach(key);
         let last = self.consumers.is_empty();
         if last {

@@ -3,6 +3,7 @@
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
+use std::collections::BTreeSet;
 
 use super::cursor_store;
 use super::request::{SubscribeRequest, SubscriptionType};
@@ -76,7 +77,7 @@ impl Attached {
             number,
             kind: None,
             properties: properties.to_vec(),
-            consumers: Vec::new(),
+            consumers: BTreeSet::new(),
             body,
             sharing: None,
             fenced: false,

@@ -1,6 +1,6 @@
 //! What the cursor log's records mean to the broker: kinds, facts, and putting everything back after a start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ pub(super) fn restore(state: &mut State) {
             number: Some(id.0),
             kind: None,
             properties: stored.properties.clone().into_iter().collect(),
-            consumers: Vec::new(),
+            consumers: BTreeSet::new(),
             body,
             sharing: None,
             fenced: false,

@@ -32,7 +32,7 @@ impl Subscription {
         consumers: &HashMap<ConsumerKey, Consumer>,
     ) -> Option<ConsumerKey> {
         let index = pick(cx, &self.candidates(consumers))?;
-        self.consumers.get(index).copied()
+        self.consumers.iter().nth(index).copied()
     }
 
     /// Whether a consumer that joins would be the one.

@@ -371,7 +371,7 @@ impl Attached {
             },
         );
         if let Some(subscription) = self.subscriptions.get_mut(&request.subscription) {
-            subscription.consumers.push(key);
+            subscription.consumers.insert(key);
             subscription.kind = Some(kind);
             subscription.idle_since_ms = 0;
         }

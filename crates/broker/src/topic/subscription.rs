@@ -8,7 +8,7 @@
 //! A subscription without consumers is `Stream` with its cursor at home, whatever it was: the next consumer's type
 //! decides what it becomes. A broadcast subscription stays one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pharos_managed_ledger::cursor::AckState;
@@ -34,8 +34,8 @@ pub(crate) struct Subscription {
     /// What its consumers are, while there are any.
     pub(crate) kind: Option<SubscriptionType>,
     pub(crate) properties: Vec<(String, String)>,
-    /// Attached consumers, in the order in which they came.
-    pub(crate) consumers: Vec<ConsumerKey>,
+    /// Attached consumers, in the order in which they came: keys rise.
+    pub(crate) consumers: BTreeSet<ConsumerKey>,
     pub(crate) body: Body,
     /// On a non-persistent topic, while there are consumers: who gets what. The body rests then.
     pub(crate) sharing: Option<Sharing>,

@@ -55,7 +55,7 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Ok(counted) => counted,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
-    let attempt = connection.shard.number();
+    let (attempt, kind) = (connection.shard.number(), wish.kind);
     connection.consumers.borrow_mut().insert(
         id,
         ConsumerSlot::Creating {
@@ -66,14 +66,14 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
     answer_later(connection, |connection| async move {
         let who = connection.principal();
         let consume = Consume {
-            request: wish.clone(),
+            request: wish,
             schema,
             may_create_topic: request.force_topic_creation.unwrap_or(true),
         };
         let caller = connection.shard.caller(&who);
         let outcome = caller.consume(consume, || connection.is_closed()).await;
         let outcome = outcome.map_err(|refused| refusal::of(&refused, refusal::of_consume));
-        finish(&connection, &wish, &request, (attempt, counted), outcome);
+        finish(&connection, kind, &request, (attempt, counted), outcome);
     });
 }
 
@@ -207,7 +207,7 @@ fn slot(number: i32) -> u32 {
 /// Answers SUBSCRIBE, unless the client gave up on it meanwhile.
 fn finish(
     connection: &Rc<Connection>,
-    wish: &SubscribeRequest,
+    kind: SubscriptionType,
     request: &CommandSubscribe,
     (attempt, counted): (u64, LimitHold),
     outcome: Result<Subscribed, Refusal>,
@@ -262,11 +262,11 @@ fn finish(
     };
     let consumer = Consumer {
         topic,
-        kind: wish.kind,
+        kind,
         key: subscribed.key,
         attached,
         epoch: Cell::new(request.consumer_epoch),
-        name: wish.consumer_name.clone().unwrap_or_default().into(),
+        name: request.consumer_name.as_deref().unwrap_or_default().into(),
         _counted: counted,
         messages_out: Cell::new(0),
         bytes_out: Cell::new(0),
