@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, FaultKind, LedgerWriter};
-use pharos_metadata::WriteError;
 
 use super::CursorLog;
 use super::commit::Target;
@@ -229,10 +228,8 @@ impl CursorLog {
         {
             *is_naming = false;
             self.retry_at_ms = now_ms + RETRY_MS;
-            if matches!(info, InfoError::Write(WriteError::NoSpace(_))) {
-                // That alone is certain to have changed nothing.
-                self.tell_waiting(&error);
-            }
+            // A store that failed for good would be waited for for ever.
+            self.tell_waiting(&error);
             return RollEvent::Retrying(error);
         }
         self.fail(error.clone());

@@ -229,10 +229,18 @@ fn a_commit_is_not_durable_before_the_ledger_is_named() {
     world.metadata.fail_writes(Some("test"));
     let ticket = world.log.commit();
     world.maintain();
+    // The store may have failed for good: who waits is told, with every try.
+    let error = run(ticket.durable()).unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    let ticket = world.log.commit();
+    world.now_ms += 1_000;
+    assert_eq!(world.maintain(), 0);
+    assert!(run(ticket.durable()).unwrap_err().is_transient());
+    world.metadata.fail_writes(None);
+    let ticket = world.log.commit();
+    assert_eq!(world.maintain(), 0, "too early to retry");
     let mut ticket = Box::pin(ticket.durable());
     assert!(ticket.as_mut().now_or_never().is_none());
-    world.metadata.fail_writes(None);
-    assert_eq!(world.maintain(), 0, "too early to retry");
     world.now_ms += 1_000;
     assert_eq!(world.maintain(), 1);
     run(ticket).unwrap();

@@ -69,7 +69,11 @@ impl Model {
                     *durable = (*durable).max(*at);
                     false
                 }
-                Some(Err(error)) => panic!("commit failed: {error}"),
+                Some(Err(error)) => {
+                    // The metadata store failed: the next commit may do it.
+                    assert!(error.is_transient(), "commit failed: {error}");
+                    false
+                }
                 None => true,
             });
     }
