@@ -4,7 +4,7 @@ use pharos_ledger::StorageFault;
 
 use super::*;
 use crate::topic::SeekTo;
-use pharos_dispatch::{HashRange, KeySharedMode};
+use pharos_dispatch::{Candidate, HashRange, KeySharedMode, pick_active};
 
 const NAME: &str = "persistent://public/default/t";
 
@@ -220,4 +220,53 @@ async fn broadcast_consumers_that_seek_their_own_place_at_once_are_all_served() 
             }
         })
         .await;
+}
+
+#[tokio::test]
+async fn a_consumer_is_handed_no_cursor_before_it_is_told_that_it_is_in() {
+    for delay in [Duration::ZERO, Duration::from_millis(1)] {
+        for names in [["a", "b"], ["b", "a"]] {
+            let (world, life) = (World::new(), Life::new());
+            let bench = world
+                .start_with(&life, |options| options.failover_delay = delay)
+                .await;
+            let name = made(&bench).await;
+            let wanted = name.clone();
+            bench
+                .on(bench.home(&name), move |shard| async move {
+                    life.hold("managed-ledgers/");
+                    let clients = names.map(|_| Client::new(&shard));
+                    let wishes = names.map(|name| Wish {
+                        name,
+                        ..wish(SubscriptionType::Failover)
+                    });
+                    let release = async {
+                        until(|| life.is_holding()).await;
+                        // Far longer than the delay, and many turns of the shard.
+                        tokio::time::sleep(Duration::from_millis(30)).await;
+                        let told = clients.iter().map(|client| client.events.borrow().len());
+                        assert_eq!(told.sum::<usize>(), 0, "neither is in yet");
+                        life.release();
+                    };
+                    tokio::join!(
+                        clients[0].subscribe(&wanted, wishes[0]),
+                        clients[1].subscribe(&wanted, wishes[1]),
+                        release
+                    );
+                    let candidates = names.map(|name| Candidate {
+                        name,
+                        priority_level: 0,
+                    });
+                    let chosen = pick_active(&candidates, NAME, None, false).unwrap();
+                    until(|| {
+                        let consumer = clients[chosen].consumer.borrow();
+                        consumer
+                            .as_ref()
+                            .is_some_and(|consumer| consumer.handle.is_some())
+                    })
+                    .await;
+                })
+                .await;
+        }
+    }
 }

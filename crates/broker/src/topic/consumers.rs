@@ -35,6 +35,9 @@ pub(crate) struct Consumer {
     pub(crate) info: Arc<ConsumerInfo>,
     /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a stream consumer stay with it.
     pub(crate) flow_at_ms: u64,
+    /// Its subscription or its place is not durable yet, and its connection not told that it is in: it is handed no cursor, and
+    /// none is asked back of it, because its connection would know of no such consumer.
+    pub(crate) is_joining: bool,
     /// It left, and its cursor is not home yet.
     pub(crate) is_leaving: bool,
     /// Resolved by being dropped when the consumer is gone.

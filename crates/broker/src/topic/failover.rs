@@ -126,8 +126,17 @@ impl Attached {
         let Body::Stream(cursor) = &mut subscription.body else {
             return;
         };
+        let is_joining = |key| {
+            self.consumers
+                .get(&key)
+                .is_some_and(|consumer| consumer.is_joining)
+        };
+        if is_joining(chosen) {
+            return; // We come here again when it is in, or gone.
+        }
         match &mut cursor.place {
             CursorPlace::HandedOver(handed_over) if handed_over.key == chosen => {}
+            CursorPlace::HandedOver(handed_over) if is_joining(handed_over.key) => {}
             CursorPlace::HandedOver(handed_over) => {
                 // The one that listens stands down; when its cursor is home we come here again.
                 if !std::mem::replace(&mut handed_over.recalled, true) {
@@ -147,6 +156,18 @@ impl Attached {
         }
     }
 
+    /// A consumer's connection is about to hear that it is in.
+    pub(super) fn came_in(&mut self, cx: &TopicContext, key: ConsumerKey) {
+        let Some(consumer) = self.consumers.get_mut(&key) else {
+            return;
+        };
+        consumer.is_joining = false;
+        let name = consumer.subscription.clone();
+        if !cx.is_non_persistent() {
+            self.choose_active(cx, &name);
+        }
+    }
+
     fn activate(&mut self, cx: &TopicContext, stored: &Stored, name: &SubscriptionName) {
         let Some(subscription) = self.subscriptions.get_mut(name) else {
             return;
@@ -158,7 +179,8 @@ impl Attached {
             return;
         };
         let (connection, consumer_id) = (consumer.connection, consumer.consumer_id);
-        if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced {
+        if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced || consumer.is_joining
+        {
             return;
         }
         let durable = subscription.is_durable();

@@ -74,6 +74,7 @@ impl Topic {
                         }
                         self.state.borrow_mut().attached.created(&request.subscription);
                     }
+                    self.with_attached(|attached, cx, _| attached.came_in(cx, done.key));
                     return Ok(*done);
                 }
                 Step::Wait(leaving) => {
@@ -342,7 +343,7 @@ impl Attached {
             Joined::Dispatched => (Attach::Dispatched, None),
         };
         self.enlist(request, key, name, kind);
-        if matches!(attach, Attach::Dormant) || !is_stored {
+        if !is_stored {
             self.choose_active(cx, &request.subscription);
         }
         Ok(Step::done(cx, &stored.log, key, attach, active))
@@ -365,6 +366,7 @@ impl Attached {
                 priority_level: request.priority_level,
                 info: request.info.clone(),
                 flow_at_ms: 0,
+                is_joining: true,
                 is_leaving: false,
                 leaving: Vec::new(),
                 activity: Activity::default(),

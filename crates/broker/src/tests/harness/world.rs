@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pharos_broker::options::Options;
 use pharos_broker::topic::StartAt;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataStore as _};
@@ -24,8 +25,13 @@ impl World {
     }
 
     pub(crate) async fn start(&self, life: &Life) -> Bench {
+        self.start_with(life, |_| ()).await
+    }
+
+    /// With other settings.
+    pub(crate) async fn start_with(&self, life: &Life, change: impl FnOnce(&mut Options)) -> Bench {
         let engine = life.engine(Arc::new(self.engine.clone()));
-        Bench::on_stores(engine, life.store(self.store.clone()), |_| ()).await
+        Bench::on_stores(engine, life.store(self.store.clone()), change).await
     }
 
     /// Keys of the store that have to do with topic `t` of the default namespace.
