@@ -27,11 +27,19 @@ impl Home {
         access: Access,
     ) -> Result<Rc<Topic>, TopicError> {
         debug_assert_eq!(self.cx.shared.placement.shard_of(name), self.cx.id);
-        if let Some(waiter) = self.topics.join(name)? {
-            return match waiter {
-                Joined::Here(topic) => Ok(topic),
-                Joined::Later(receiver) => receiver.await.unwrap_or_else(|_| Err(crate::error::Gone.into())),
+        while let Some(waiter) = self.topics.join(name)? {
+            let receiver = match waiter {
+                Joined::Here(topic) => return Ok(topic),
+                Joined::Later(receiver) => receiver,
             };
+            let topic = receiver
+                .await
+                .unwrap_or_else(|_| Err(crate::error::Gone.into()))?;
+            // Between the answer and now it may have been let go again: that is waited for like any other time.
+            if !topic.state.borrow().stored.closing {
+                topic.touch();
+                return Ok(topic);
+            }
         }
         let began = clock::now();
         let outcome = self.load(name, access).await;

@@ -105,3 +105,39 @@ async fn a_crash_before_the_end_of_a_subscription_is_durable_leaves_all_of_it() 
         })
         .await;
 }
+
+#[tokio::test]
+async fn a_client_that_waits_for_a_topic_is_served_also_when_that_is_let_go_just_then() {
+    let (world, life) = (World::new(), Life::new());
+    let bench = world.start(&life).await;
+    let name = topic("persistent://public/default/t");
+    bench.create_topic(&name).await;
+    fill(&bench, &name).await;
+    bench.unload(&name).await;
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            life.hold("managed-ledgers/");
+            let look = async {
+                shard.home.topic(&name, Access::Existing).await.unwrap();
+                // In the same turn, as a look at a topic that is not used does.
+                shard.home.unload(&name).await;
+            };
+            let comes = async {
+                until(|| life.is_holding()).await;
+                let client = Client::new(&shard);
+                let wish = Wish {
+                    subscription: "a",
+                    name: "c",
+                    kind: SubscriptionType::Exclusive,
+                };
+                client.try_subscribe(&name, wish, None).await
+            };
+            let release = async {
+                until(|| shard.home.topics.waiting(&name) == 1).await;
+                life.release();
+            };
+            let ((), came, ()) = tokio::join!(look, comes, release);
+            came.unwrap();
+        })
+        .await;
+}
