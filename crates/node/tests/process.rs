@@ -11,15 +11,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pharos");
 
-/// A command without the variables of the shell that runs the tests.
+/// A command without the variables of the shell that runs the tests: the broker refuses those that it does not know.
 fn pharos(arguments: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
+    let mut command = clean(BINARY);
+    command.args(arguments);
+    command
+}
+
+fn clean(program: &str) -> Command {
+    let mut command = Command::new(program);
     let ours = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PHAROS_"));
     for (name, _) in ours {
         command.env_remove(name);
     }
     command
-        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -193,12 +198,8 @@ fn a_hang_up_that_was_ignored_before_it_began_stays_ignored() {
         "trap '' HUP; exec {BINARY} serve --data-dir {} {listen}",
         dir.path().display()
     );
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", &script])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut shell = clean("sh");
+    shell.args(["-c", &script]);
     let node = Node::announced(shell.spawn().unwrap());
     kill_process(Pid::from_child(&node.child), Signal::HUP).unwrap();
     assert_eq!(node.ask(&["health"]), "healthy\n");
