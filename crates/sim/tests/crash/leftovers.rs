@@ -26,10 +26,29 @@ pub(crate) struct CleaningUp {
 }
 
 /// Looks at what there is before any topic is opened, and lets the clean-up run beside what follows.
-pub(crate) async fn begin(process: &mut Process) -> Alive<CleaningUp> {
+///
+/// `once_named`: every ledger that an info named at an earlier look. One of these that is there and not named any more is condemned:
+/// else it would stay for ever.
+pub(crate) async fn begin(process: &mut Process, once_named: &mut BTreeSet<LedgerId>) -> Alive<CleaningUp> {
     let engine: Arc<dyn LedgerEngine> = process.store.storage.clone();
     let metadata = process.metadata();
     let condemned = condemned(&*metadata).await;
+    let there: BTreeSet<LedgerId> = engine.list().await.unwrap().into_iter().collect();
+    let Named { all, closed } = named(&*metadata).await;
+    let leaked: Vec<_> = once_named
+        .intersection(&there)
+        .filter(|ledger| !all.contains(ledger) && !condemned.contains(ledger))
+        .collect();
+    assert!(
+        leaked.is_empty(),
+        "ledgers that infos forgot are there for ever: {leaked:?}"
+    );
+    let missing: Vec<_> = closed.difference(&there).collect();
+    assert!(
+        missing.is_empty(),
+        "infos name ledgers that are gone: {missing:?}"
+    );
+    once_named.extend(all);
     let unnamed = orphans(&*engine, &*metadata).await.unwrap();
     let proof = process.metadata.store.matches_ledgers();
     let proof = proof.expect("the metadata is that of the ledgers");
@@ -51,6 +70,31 @@ pub(crate) async fn begin(process: &mut Process) -> Alive<CleaningUp> {
         unnamed,
         done,
     })
+}
+
+/// What infos say is in the engine.
+struct Named {
+    all: BTreeSet<LedgerId>,
+    /// The ledgers among them that get no more entries: these are durable, however durable the topic is.
+    closed: BTreeSet<LedgerId>,
+}
+
+async fn named(metadata: &dyn MetadataStore) -> Named {
+    let (mut all, mut closed) = (BTreeSet::new(), BTreeSet::new());
+    for item in metadata.scan(INFO_PREFIX).await.unwrap() {
+        let info = ManagedLedgerInfo::parse(&item.key, &item.value).unwrap();
+        all.extend(info.ledger_ids().map(LedgerId));
+        let rows = info.ledgers.iter().filter(|row| row.closed_at_ms.is_some());
+        closed.extend(rows.map(|row| LedgerId(row.ledger_id)));
+    }
+    closed.retain(|ledger| all.contains(ledger));
+    Named { all, closed }
+}
+
+/// Remembers what infos name now.
+pub(crate) async fn note_named(process: &Process, once_named: &mut BTreeSet<LedgerId>) {
+    let metadata = process.metadata();
+    once_named.extend(named(&*metadata).await.all);
 }
 
 /// What is given up: no info names it, and an info or a note condemns it.

@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::cold::Cold;
 use crate::hardship::Hardship;
+use crate::leftovers;
 use crate::process::{Alive, Died, Process};
 use crate::work::{Corners, Habits, World};
 
@@ -37,6 +38,8 @@ pub(crate) struct Machine {
     takes_turns: bool,
     /// Ledgers that were given up when a life began, of all lives.
     condemned: BTreeSet<LedgerId>,
+    /// Every ledger that an info was seen to name.
+    once_named: BTreeSet<LedgerId>,
     pub(crate) corners: Corners,
     pub(crate) trace: u64,
 }
@@ -129,6 +132,7 @@ impl Machine {
             ttl_s,
             takes_turns,
             condemned: BTreeSet::new(),
+            once_named: BTreeSet::new(),
             corners: Corners::default(),
             trace: 0,
         }
@@ -196,7 +200,15 @@ impl Machine {
     async fn start(&mut self) -> Alive<Process> {
         let random = Random::new(self.random.number());
         let (options, cold) = (self.options.clone(), self.cold.as_mut());
-        let started = Process::start(&self.fs, random, &self.storage, options, cold).await;
+        let started = Process::start(
+            &self.fs,
+            random,
+            &self.storage,
+            options,
+            cold,
+            &mut self.once_named,
+        )
+        .await;
         let seen = match &started {
             Ok(process) => process.cold.as_ref().map(|(_, seen)| seen),
             Err(Died) => {
@@ -339,6 +351,7 @@ impl Machine {
         process.rest(RECOVERY_MS).await?;
         let left = world.under_way.borrow().clone();
         assert!(left.is_empty(), "never answered after a refusal: {left:?}");
+        process.agrees_with(world.attached()).await?;
         self.reach("lives that end after refusals");
         self.fs.die_in(0);
         Err(Died)
@@ -385,6 +398,8 @@ impl Machine {
         assert!(left.is_empty(), "never answered: {left:?}");
         process.rest(3000).await?;
         self.model.borrow_mut().settle();
+        leftovers::note_named(process, &mut self.once_named).await;
+        process.agrees_with(world.attached()).await?;
         self.reach("breaths");
         tell(|| "breathed".to_owned());
         Ok(())

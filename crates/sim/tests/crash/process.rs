@@ -1,12 +1,13 @@
 //! A running broker, with its engine and its metadata store, that does nothing unless it is told.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_broker::ids::ShardId;
+use pharos_broker::ids::{ShardId, TopicId};
 use pharos_broker::shard::Shard;
 use pharos_broker::{Broker, Options, Threads};
 use pharos_broker_admin::Resources;
@@ -18,6 +19,7 @@ use pharos_runtime::fs::FaultFs;
 use pharos_runtime::random::Random;
 use pharos_runtime::simulated::{GroupId, Simulated};
 use pharos_storage::manual::Manual;
+use pharos_types::LedgerId;
 use pharos_wire::message::PulsarEntries;
 
 use crate::cold::{self, Cold, Seeded};
@@ -92,6 +94,7 @@ impl Process {
         storage: &pharos_storage::Options,
         mut options: Options,
         cold: Option<&mut Cold>,
+        once_named: &mut BTreeSet<LedgerId>,
     ) -> Alive<Self> {
         let simulated = Simulated::start();
         let outside = simulated.group();
@@ -123,7 +126,7 @@ impl Process {
             options.managed_ledger.offloader = Some(offloader);
             offload = cold.policy.clone();
         }
-        let cleaning_up = leftovers::begin(&mut process).await?;
+        let cleaning_up = leftovers::begin(&mut process, once_named).await?;
         process.cleaning_up = Some(cleaning_up);
         process.start_broker(options, offload).await?;
         Ok(process)
@@ -263,6 +266,33 @@ impl Process {
             self.pass(piece * MILLISECOND).await;
             self.settle().await?;
         }
+        Ok(())
+    }
+
+    /// At rest: topics have the consumers that their clients hold, and no others. One that was refused and stayed would keep the next
+    /// out for ever. `topics`: of each consumer that a client holds.
+    pub(crate) async fn agrees_with(&mut self, topics: Vec<TopicId>) -> Alive<()> {
+        let Some((broker, _)) = &self.broker else {
+            return Ok(());
+        };
+        let broker = broker.clone();
+        // A look changes nothing, not even what chance brings next.
+        let random = self.random.clone();
+        let figures = self.drive(async move { broker.shard_figures().await }).await?;
+        self.random = random;
+        let mut held = BTreeMap::new();
+        for topic in topics {
+            *held.entry((topic.home.0, topic.number)).or_insert(0) += 1;
+        }
+        let mut attached = BTreeMap::new();
+        for topic in figures.unwrap().iter().flat_map(|shard| &shard.topics) {
+            let counts = topic.subscriptions.iter();
+            let count: usize = counts.map(|subscription| subscription.consumer_count).sum();
+            if count > 0 {
+                attached.insert((topic.id.home.0, topic.id.number), count);
+            }
+        }
+        assert_eq!(attached, held, "consumers at their topics, and at their clients");
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_broker::ids::TopicId;
 use pharos_broker::shard::Shard;
 use pharos_broker::topic::{
     AccessMode, Attach, ConsumerInfo, ProducerInfo, ProducerRequest, SeekTo, StartAt, SubscribeRequest,
@@ -161,6 +162,16 @@ impl World {
                 is_used
             });
         }
+    }
+
+    /// The topic of each consumer that a client holds.
+    pub(crate) fn attached(&self) -> Vec<TopicId> {
+        let clients = self.clients.borrow();
+        clients
+            .iter()
+            .filter_map(|client| client.attached())
+            .map(|(topic, _)| topic)
+            .collect()
     }
 
     /// The process is gone.
