@@ -4,6 +4,7 @@
 //! few methods and names of their own, nothing in the tree names a machine it was made on. Each finding is one line `path: what is wrong`; nothing is changed.
 
 mod circles;
+mod claims;
 mod layers;
 mod names;
 mod sources;
@@ -24,10 +25,11 @@ pub(crate) type Findings = Vec<String>;
 pub(crate) fn run() -> Result<()> {
     let root = repository_root()?;
     let files = source_files(&root)?;
-    let checks: [(&str, Findings); 13] = [
+    let checks: [(&str, Findings); 14] = [
         ("dependencies point down", layers::arrows(&root)?),
         ("every crate is on the map", layers::map(&root)?),
         ("the map names what is there", walks::named_places(&files)),
+        ("claims name tests that are there", claims::named_tests(&files)),
         ("no circle across directories", circles::across(&files)),
         ("files are short", sources::long_files(&files)),
         ("types have few methods", types::large(&files)),
