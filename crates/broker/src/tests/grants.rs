@@ -163,7 +163,7 @@ async fn a_key_shared_consumer_that_is_refused_leaves_its_subscription_as_it_was
 
 #[tokio::test]
 async fn broadcast_consumers_that_seek_their_own_place_at_once_are_all_served() {
-    const CONSUMERS: usize = 300;
+    const CONSUMERS: usize = 1000;
     let bench = Bench::new().await;
     let name = made(&bench).await;
     bench.publish(bench.home(&name), &name, &["one", "two"]).await;
