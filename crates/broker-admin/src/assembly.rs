@@ -111,12 +111,12 @@ impl Assembly<'_> {
     /// What went on with the stream consumers of a subscription since they joined.
     fn live_activity(&self, subscription: &SubscriptionFigures) -> Activity {
         let mut all = Activity::default();
-        for listener in subscription
+        for stream in subscription
             .cursors
             .iter()
             .filter_map(|cursor| self.live.of(cursor))
         {
-            all.add(&listener.activity);
+            all.add(&stream.activity);
         }
         all
     }
@@ -238,11 +238,11 @@ impl Assembly<'_> {
     }
 
     fn consumer(&self, consumer: &ConsumerFigures, has_rates: bool) -> ConsumerStats {
-        let listener = self.live.get(consumer.key);
+        let stream = self.live.get(consumer.key);
         let dispatch = consumer.dispatch.unwrap_or_default();
         let mut all = consumer.activity;
-        if let Some(listener) = listener {
-            all.add(&listener.activity);
+        if let Some(stream) = stream {
+            all.add(&stream.activity);
         }
         let meter = |what| Meter::Consumer(consumer.key.0, what);
         let since_ms = consumer.info.connected_since_ms;
@@ -271,7 +271,7 @@ impl Assembly<'_> {
             last_consumed_timestamp: signed(consumed_ms),
             last_consumed_time: text(consumed_ms),
             consumer_name: consumer.name.to_string(),
-            available_permits: listener.map_or(dispatch.permits, |listener| listener.permits),
+            available_permits: stream.map_or(dispatch.permits, |stream| stream.permits),
             unacked_messages: dispatch.unacked,
             blocked_consumer_on_unacked_msgs: dispatch.is_blocked,
             address: Some(consumer.info.address.to_string()),
@@ -293,10 +293,10 @@ impl Assembly<'_> {
 
     /// When a consumer last gave permits: as a stream consumer, or to the topic's home.
     fn flow_at_ms(&self, consumer: &ConsumerFigures) -> i64 {
-        let listener = self.live.get(consumer.key);
+        let stream = self.live.get(consumer.key);
         signed(
-            listener
-                .map_or(0, |listener| listener.flow_at_ms)
+            stream
+                .map_or(0, |stream| stream.flow_at_ms)
                 .max(consumer.flow_at_ms),
         )
     }

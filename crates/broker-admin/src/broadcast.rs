@@ -25,7 +25,7 @@ const RANGE_BYTES: u64 = 32;
 /// What broadcast stream consumers to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BroadcastQuery {
-    /// How many of the slowest, at most 1000.
+    /// How many of the slowest; 1000 where more are asked for.
     pub slowest: usize,
     /// Whether to list all of them as well.
     pub consumers: bool,
@@ -98,7 +98,7 @@ pub(crate) fn summary(
             continue;
         }
         summary.consumers_connected += 1;
-        let next = live.of(cursor).map_or(acks.acked_to, |listener| listener.next);
+        let next = live.of(cursor).map_or(acks.acked_to, |stream| stream.next);
         if next >= topic.log.end {
             summary.consumers_at_tail += 1;
         } else {
@@ -170,7 +170,7 @@ impl<'a> Rows<'a> {
 
     fn row(&self, cursor: &CursorFigures) -> BroadcastConsumer {
         let acks = self.live.acks(cursor);
-        let listener = self.live.of(cursor);
+        let stream = self.live.of(cursor);
         let consumer = cursor.handed_over_to.and_then(|key| self.consumers.get(&key));
         let member = cursor.member.as_ref();
         let absent_ms = member
@@ -185,8 +185,8 @@ impl<'a> Rows<'a> {
             increment: self.lowest.count_to(acks.acked_to),
             backlog: acks.backlog,
             holes: acks.holes,
-            available_permits: listener.map_or(0, |listener| listener.permits),
-            unacked_messages: listener.map_or(0, |listener| listener.unacked),
+            available_permits: stream.map_or(0, |stream| stream.permits),
+            unacked_messages: stream.map_or(0, |stream| stream.unacked),
             address: consumer.map(|consumer| consumer.info.address.to_string()),
             connected_since: consumer.map(|consumer| iso_time(consumer.info.connected_since_ms)),
             dropped: member.is_some_and(|member| member.is_dropped),

@@ -14,11 +14,11 @@ use pharos_broker::topic::{AckFigures, CursorFigures, StreamConsumerFigures, Top
 pub(crate) struct Live(HashMap<ConsumerKey, StreamConsumerFigures>);
 
 impl Live {
-    pub(crate) fn new(listeners: impl IntoIterator<Item = StreamConsumerFigures>) -> Self {
+    pub(crate) fn new(consumers: impl IntoIterator<Item = StreamConsumerFigures>) -> Self {
         Self(
-            listeners
+            consumers
                 .into_iter()
-                .map(|listener| (listener.key, listener))
+                .map(|consumer| (consumer.key, consumer))
                 .collect(),
         )
     }
@@ -34,7 +34,7 @@ impl Live {
 
     /// What is known best of a cursor's acknowledgements.
     pub(crate) fn acks<'a>(&'a self, cursor: &'a CursorFigures) -> &'a AckFigures {
-        self.of(cursor).map_or(&cursor.acks, |listener| &listener.acks)
+        self.of(cursor).map_or(&cursor.acks, |consumer| &consumer.acks)
     }
 }
 
@@ -56,12 +56,12 @@ impl Homes {
         {
             return Ok((figures, Live::default()));
         }
-        let live = self.listeners(figures.id, wanted.details).await?;
+        let live = self.stream_consumers(figures.id, wanted.details).await?;
         Ok((figures, live))
     }
 
     /// What every stream consumer of a topic says, in one round over the shards.
-    async fn listeners(&self, topic: TopicId, with_ranges: bool) -> Result<Live, AdminError> {
+    async fn stream_consumers(&self, topic: TopicId, with_ranges: bool) -> Result<Live, AdminError> {
         Ok(Live::new(self.broker.stream_consumers(topic, with_ranges).await?))
     }
 }

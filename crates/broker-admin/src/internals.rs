@@ -173,7 +173,7 @@ fn cursor_stats(topic: &TopicFigures, subscription: &SubscriptionFigures, live: 
         .find(|cursor| live.acks(cursor).acked_to == acked_to);
     let next = slowest
         .and_then(|cursor| live.of(cursor))
-        .map_or(acked_to, |listener| listener.next);
+        .map_or(acked_to, |stream| stream.next);
     let ranges = slowest
         .map(|cursor| live.acks(cursor).ranges.as_slice())
         .unwrap_or_default();

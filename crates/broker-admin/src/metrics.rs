@@ -74,10 +74,10 @@ fn add_topics(snapshot: &mut MetricsSnapshot, shards: Vec<ShardFigures>, meters:
     };
     for topic in topics {
         home.merge(&topic.stages);
-        let (listeners, feed_stages) = feeds.remove(&topic.id).unwrap_or_default();
+        let (consumers, feed_stages) = feeds.remove(&topic.id).unwrap_or_default();
         let mut stats = Assembly {
             topic: &topic,
-            live: &Live::new(listeners),
+            live: &Live::new(consumers),
             meters,
             flags,
         }

@@ -211,9 +211,9 @@ impl Group {
 
     /// Entries from `first` on that were dealt to a stream consumer were not written after all, and will be dealt again.
     fn take_back(&self, index: u32, first: Ordinal, messages: u64) {
-        let next = self.with(index, |listener| {
-            listener.permits = listener.permits.saturating_add_unsigned(messages);
-            listener.next
+        let next = self.with(index, |consumer| {
+            consumer.permits = consumer.permits.saturating_add_unsigned(messages);
+            consumer.next
         });
         if let Some(next) = next {
             self.rewind(index, first.min(next), None);

@@ -488,7 +488,7 @@ impl ConnectionHandle for Connection {
         }
         let permits = match &consumer.attached {
             Attached::Listening(handle) => {
-                let left = handle.with(|listener| listener.permits).unwrap_or(0);
+                let left = handle.with(|consumer| consumer.permits).unwrap_or(0);
                 u32::try_from(left.max(0)).unwrap_or(u32::MAX)
             }
             _ => return None,

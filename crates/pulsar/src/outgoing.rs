@@ -238,7 +238,7 @@ impl Outgoing {
     }
 
     /// Counts the message just pushed as a delivery of a live entry.
-    pub(crate) fn mark_listener(&mut self, entry: &Arc<FeedEntry>, group: u32) {
+    pub(crate) fn mark_stream_consumer(&mut self, entry: &Arc<FeedEntry>, group: u32) {
         let end = self.queue.queued_end();
         if let Some(mark) = self.marks.back_mut()
             && let Written::StreamConsumers {

@@ -44,7 +44,7 @@ impl DeliverySink for Sink<'_> {
         );
         self.out.push_message(self.head.as_slice(), payload);
         if entry.is_live() {
-            self.out.mark_listener(entry, self.group);
+            self.out.mark_stream_consumer(entry, self.group);
         }
     }
 }

@@ -298,7 +298,7 @@ fn dealt(consumers: &HashMap<u64, ConsumerSlot>, message: &CommandMessage) -> Op
         .group()
         .feed()
         .ordinal_of(Position::new(id.ledger_id, id.entry_id))?;
-    let (next, epoch) = handle.with(|listener| (listener.next, listener.epoch))?;
+    let (next, epoch) = handle.with(|consumer| (consumer.next, consumer.epoch))?;
     (place < next && epoch == message.consumer_epoch).then_some(place)
 }
 
