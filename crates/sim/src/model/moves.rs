@@ -117,8 +117,11 @@ impl Topic {
         let Some(known) = self.subscriptions.get_mut(subscription) else {
             return will_be_gone;
         };
-        // A skip of some is counted from where the slowest of broadcast stands.
-        let is_alone = known.cursors.len() == 1 && is_constant;
+        // A skip of some is counted from where the slowest of broadcast stands, one that comes in just now among them.
+        let has_names = known.cursors.keys().any(|name| !name.is_empty());
+        let is_joined = has_names && known.askers > 0;
+        let is_alone = known.cursors.len() == 1 && !is_joined && is_constant;
+        known.was_joined = false;
         let cursors = known.cursors.iter_mut();
         for (name, cursor) in cursors.filter(|(name, _)| only.is_none_or(|only| only == name.as_str())) {
             cursor.moving = true;
@@ -163,7 +166,7 @@ impl Topic {
     pub fn move_ends(
         &mut self,
         subscription: &str,
-        only: Option<&str>,
+        (only, to): (Option<&str>, Move),
         gone: &[(String, Vec<u64>)],
         done: bool,
         ticket: Ticket,
@@ -180,7 +183,10 @@ impl Topic {
             cursor.moving = false;
             cursor.moves += 1;
             cursor.since = cursor.since.map(|_| message_last);
-            let gone = gone.iter().find(|(of, _)| of == name && done && is_current);
+            let is_foreseen = !(matches!(to, Move::Skip(_)) && known.was_joined && !name.is_empty());
+            let gone = gone
+                .iter()
+                .find(|(of, _)| of == name && done && is_current && is_foreseen);
             for message in gone.into_iter().flat_map(|(_, gone)| gone) {
                 cursor.needs.insert(*message, Need::Never);
             }

@@ -30,6 +30,8 @@ pub struct Subscription {
     pub askers: usize,
     /// Such a request was under way at some time of a deletion.
     pub was_asked_for: bool,
+    /// Such a request came since the last move began: of broadcast it may have made a cursor that is the slowest now.
+    pub was_joined: bool,
 }
 
 /// A durable place, and what is to come from there.
@@ -57,6 +59,7 @@ impl Subscription {
             deleting: false,
             askers: 0,
             was_asked_for: false,
+            was_joined: false,
         }
     }
 

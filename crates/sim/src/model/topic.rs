@@ -258,6 +258,7 @@ impl Topic {
             .entry(name.to_owned())
             .or_insert_with(Subscription::asked_for);
         subscription.askers += 1;
+        subscription.was_joined = true;
         subscription.was_asked_for |= self.deleting || subscription.deleting;
         if subscription.fact == Fact::No {
             subscription.fact = Fact::Either;

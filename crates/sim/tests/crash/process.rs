@@ -151,6 +151,8 @@ impl Process {
             pharos_broker::start(options, catalog, engine, self.metadata(), &PulsarEntries)
                 .expect("no thread is made");
         self.admin = Some(Resources::of(&broker));
+        // A start that a crash cut off left its shards here; they are of a process that is gone, and answer nothing.
+        SHARDS.take();
         for index in 0..broker.shard_count() {
             let broker = broker.clone();
             let id = ShardId(u16::try_from(index).unwrap());

@@ -493,7 +493,7 @@ impl World {
         let last = model.message_last();
         model
             .topic(&topic)
-            .move_ends(subscription, None, &gone, outcome.is_ok(), ticket, last);
+            .move_ends(subscription, (None, to), &gone, outcome.is_ok(), ticket, last);
         drop(model);
         self.changed(&topic);
     }
@@ -534,7 +534,7 @@ impl World {
         let done = outcome.is_ok();
         model
             .topic(&topic)
-            .move_ends(&subscription, Some(&cursor), &gone, done, ticket, last);
+            .move_ends(&subscription, (Some(&cursor), to), &gone, done, ticket, last);
         drop(model);
         self.changed(&topic);
     }
