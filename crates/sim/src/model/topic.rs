@@ -373,6 +373,10 @@ impl Topic {
         self.deleting = false;
         self.fact = is_there.into();
         for subscription in self.subscriptions.values_mut() {
+            // A deletion that was not answered may have happened, and after it the request that makes the subscription anew.
+            if subscription.deleting && subscription.was_asked_for {
+                subscription.muddle();
+            }
             (subscription.askers, subscription.was_asked_for) = (0, false);
         }
         if !is_there {
