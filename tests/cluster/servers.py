@@ -139,6 +139,7 @@ class Cluster:
         settings = [
             "--engine", "bookkeeper", "--metadata", f"zk:127.0.0.1:{self.zk_port}/pharos",
             "--bookkeeper-metadata-service-uri", f"zk+hierarchical://127.0.0.1:{self.zk_port}/ledgers",
+            "--bookkeeper-max-frame-size", "5130KiB",
         ]
         self.brokers = [
             Broker(number, pharos, folder, [ports.pop(), ports.pop()], settings) for number in range(1, brokers + 1)
@@ -188,12 +189,17 @@ class Cluster:
             "journalPreAllocSizeMB=4", "diskUsageThreshold=0.99", "diskUsageWarnThreshold=0.98",
             "autoRecoveryDaemonEnabled=false", "httpServerEnabled=false",
             # Bookies stay registered while ZooKeeper is gone; without two of them no ledger can be made when it is back.
-            "zkTimeout=30000", "",
+            "zkTimeout=30000",
+            # As Pulsar sets it: room for the largest message and what is beside it.
+            "nettyMaxFrameSizeBytes=5253120", "",
         ]))
 
     def _format(self):
-        command = [
-            *self.java, "org.apache.bookkeeper.bookie.BookieShell", "-conf", f"{self.folder}/bookie1.conf", "initnewcluster",
-        ]
-        made = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
-        assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
+        self.shell("initnewcluster")
+
+    def shell(self, *words):
+        """What BookKeeper's own tool answers."""
+        command = [*self.java, "org.apache.bookkeeper.bookie.BookieShell", "-conf", f"{self.folder}/bookie1.conf", *words]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout + done.stderr

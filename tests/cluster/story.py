@@ -1,5 +1,6 @@
 """What happens to the cluster, and what must hold. See run.sh."""
 
+import json
 import os
 import signal
 import sys
@@ -99,6 +100,56 @@ def clients_are_led_to_the_owner(cluster):
     ok("clients of the wrong broker are led to the owner")
 
 
+def namespaces_say_how_many_copies(cluster):
+    one = cluster.brokers[0]
+    path = "/admin/v2/namespaces/public/copies"
+    assert one.ask(path, "PUT", b"{}")[0] == 204
+    # All of it is read at the end.
+    kept = b'{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}'
+    assert one.ask(f"{path}/retention", "POST", kept)[0] == 204
+    topic = "persistent://public/copies/t"
+    assert until("it is owned", lambda: one.owner_of(topic)) == one.url
+
+    def copies(ensemble, write, ack):
+        said = {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack}
+        return json.dumps({**said, "managedLedgerMaxMarkDeleteRate": 0.0}).encode()
+
+    client = connect(one.url)
+    producer = client.create_producer(topic)
+
+    def newest():
+        producer.send(b"x")
+        # A topic that was just moved by a change of its policies answers a moment later.
+        return one.ask("/admin/v2/persistent/public/copies/t/internalStats")[1]["ledgers"][-1]["ledgerId"]
+
+    def is_kept_as(ledger, ensemble, write, ack):
+        said = cluster.shell("ledgermetadata", "-ledgerid", str(ledger))
+        for word in [f"ensembleSize={ensemble}", f"writeQuorumSize={write}", f"ackQuorumSize={ack}"]:
+            assert word in said, (word, said[-2000:])
+
+    first = newest()
+    is_kept_as(first, 2, 2, 2)
+    status, reason = one.ask(f"{path}/persistence", "POST", copies(4, 2, 2))
+    assert status == 412 and "3 bookies take writes" in reason, (status, reason)
+    status, reason = one.ask(f"{path}/persistence", "POST", copies(3, 2, 3))
+    assert status == 400 and "AckQuorum" in reason, (status, reason)
+    assert one.ask(f"{path}/persistence", "POST", copies(3, 3, 2))[0] == 204
+    second = until("the next ledger is begun", lambda: (newest() if newest() != first else None))
+    is_kept_as(second, 3, 3, 2)
+    # Acknowledged from the memory of bookies, synced a little later.
+    assert one.ask(f"{path}/property/pharos.durability/async", "PUT")[0] == 204
+    third = until("the next ledger is begun", lambda: (newest() if newest() != second else None))
+    is_kept_as(third, 3, 3, 2)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    count = 0
+    while reader.has_message_available():
+        assert reader.read_next(timeout_millis=20_000).data() == b"x"
+        count += 1
+    assert count >= 3
+    client.close()
+    ok("namespaces say how many copies there are", f"ledgers {first}, {second}, {third}")
+
+
 def a_bookie_dies(cluster, load):
     began = time.monotonic()
     cluster.bookies[0].kill()
@@ -190,6 +241,7 @@ def main():
     with Cluster(pharos, jars, folder) as cluster:
         both_serve(cluster)
         clients_are_led_to_the_owner(cluster)
+        namespaces_say_how_many_copies(cluster)
         load = Load(cluster)
         load.flows(100)
         ok("both brokers serve under load")

@@ -42,7 +42,7 @@ mod topics;
 mod tests;
 
 pub use broadcast::BroadcastQuery;
-pub use brokers::{BrokerAdmin, FamilySource, HealthSource};
+pub use brokers::{BookieCount, BrokerAdmin, FamilySource, HealthSource, Stores};
 pub use error::AdminError;
 pub use messages::{ExamineFrom, MessageAdmin, StoredEntry};
 pub use offload::OffloadAdmin;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pharos_broker::broker::Broker;
 use pharos_catalog::Catalog;
 
-use crate::brokers::{BrokerAdmin, FamilySource, HealthSource, Stores};
+use crate::brokers::{BrokerAdmin, Stores};
 use crate::homes::Homes;
 use crate::messages::MessageAdmin;
 use crate::meters::Meters;
@@ -40,11 +40,10 @@ impl Resources {
         Self::over(broker, None)
     }
 
-    /// As [`of`](Self::of), with more families for the metrics page; `families` is called for each page and must not
-    /// wait. `health` says why the stores do not take writes now, if that is so; the same goes for it.
+    /// As [`of`](Self::of), over stores that say something of themselves.
     #[must_use]
-    pub fn with_stores(broker: &Broker, families: FamilySource, health: HealthSource) -> Self {
-        Self::over(broker, Some(Arc::new(Stores { families, health })))
+    pub fn with_stores(broker: &Broker, stores: Stores) -> Self {
+        Self::over(broker, Some(Arc::new(stores)))
     }
 
     fn over(broker: &Broker, stores: Option<Arc<Stores>>) -> Self {

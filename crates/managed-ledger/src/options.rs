@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::Durability;
 use pharos_ledger::offload::LedgerOffloader;
+use pharos_ledger::{CreateOptions, Durability, Replication};
 use pharos_types::LedgerId;
 
 use crate::cache::CacheBudget;
@@ -36,6 +36,8 @@ pub struct Options {
     pub offloader: Option<Arc<dyn LedgerOffloader>>,
     /// How durable appends are.
     pub durability: Durability,
+    /// On how many machines entries are kept, those of the cursors too; `None`: as the engine's settings say. Default `None`.
+    pub replication: Option<Replication>,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
     pub condemned_from: LedgerId,
@@ -55,7 +57,35 @@ impl Default for Options {
             cache_budget: CacheBudget::new(256 << 20),
             offloader: None,
             durability: Durability::Sync,
+            replication: None,
             condemned_from: LedgerId(0),
+        }
+    }
+}
+
+/// How a ledger keeps its entries. When that is to be otherwise, the next ledger is begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keeping {
+    pub(crate) durability: Durability,
+    pub(crate) replication: Option<Replication>,
+}
+
+impl Options {
+    pub(crate) fn keeping(&self) -> Keeping {
+        Keeping {
+            durability: self.durability,
+            replication: self.replication,
+        }
+    }
+}
+
+impl Keeping {
+    /// What a ledger of a topic is made with.
+    pub(crate) fn create_options(self) -> CreateOptions {
+        CreateOptions {
+            durability: self.durability,
+            replication: self.replication,
+            ..CreateOptions::default()
         }
     }
 }

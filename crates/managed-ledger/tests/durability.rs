@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::{
     BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter, OpenError,
-    ReadEntry, ReadError, Sealed,
+    ReadEntry, ReadError, Replication, Sealed,
 };
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, SubscriptionId};
 use pharos_managed_ledger::{AckState, CursorLog, ManagedLedger, OpenMode, Options};
@@ -29,6 +29,8 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 struct Engine {
     memory: MemoryEngine,
     made: Arc<Mutex<HashMap<LedgerId, Durability>>>,
+    /// What was said of copies.
+    copies: Arc<Mutex<HashMap<LedgerId, Option<Replication>>>>,
     /// Entries of open ledgers that a crash leaves.
     left: Arc<Mutex<Option<u64>>>,
 }
@@ -38,6 +40,7 @@ impl Engine {
         Self {
             memory: MemoryEngine::new(),
             made: Arc::default(),
+            copies: Arc::default(),
             left: Arc::default(),
         }
     }
@@ -49,9 +52,10 @@ impl Engine {
 
 impl LedgerEngine for Engine {
     fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
-        let durability = options.durability;
+        let (durability, copies) = (options.durability, options.replication);
         Box::pin(async move {
             let writer = self.memory.create(options).await?;
+            self.copies.lock().unwrap().insert(writer.id(), copies);
             self.made.lock().unwrap().insert(writer.id(), durability);
             Ok(writer)
         })
@@ -133,6 +137,45 @@ fn append(log: &mut ManagedLedger, count: u64) {
         log.append(Bytes::from("entry")).unwrap();
     }
     maintain(log);
+}
+
+#[test]
+fn a_change_of_copies_begins_a_new_ledger_and_holds_for_cursors() {
+    let (engine, metadata) = (Engine::new(), Arc::new(Memory::new()));
+    let mut log = open(&engine, &metadata, Durability::Sync);
+    let copies = |ensemble, write_quorum, ack_quorum| {
+        Some(Replication {
+            ensemble,
+            write_quorum,
+            ack_quorum,
+        })
+    };
+    append(&mut log, 3);
+    for wanted in [copies(3, 3, 2), copies(3, 2, 2)] {
+        let before = engine.copies.lock().unwrap().len();
+        log.set_replication(wanted);
+        maintain(&mut log);
+        append(&mut log, 3);
+        let made = engine.copies.lock().unwrap().clone();
+        assert_eq!(made.len(), before + 1, "one ledger, and no other after it");
+        let newest = made.keys().max().unwrap();
+        assert_eq!(made[newest], wanted);
+    }
+    let mut cursors = open_cursors(&log);
+    cursors.set_replication(log.replication());
+    let created = Record::SubscriptionCreated {
+        subscription: SubscriptionId(0),
+        name: "s".to_owned(),
+        kind: 0,
+        properties: Default::default(),
+        facts: Vec::new(),
+    };
+    cursors.queue(created).unwrap();
+    let ticket = cursors.commit();
+    maintain_cursors(&mut cursors);
+    run(ticket.durable()).unwrap();
+    let made = engine.copies.lock().unwrap().clone();
+    assert_eq!(made[made.keys().max().unwrap()], copies(3, 2, 2));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use pharos_audit::Audit;
 use pharos_auth::Access;
 use pharos_broker::{Broker, Threads};
 use pharos_broker_admin::Resources;
-use pharos_catalog::policy::BrokerPolicies;
+use pharos_catalog::policy::{BrokerPolicies, Persistence};
 use pharos_catalog::{Catalog, CatalogOptions};
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
@@ -163,11 +163,16 @@ pub(crate) async fn start_broker(
         families
     });
     let stood_on = beside.clone();
-    let health = Box::new(move || stood_on.why_not_ready());
+    let counted = beside.clone();
+    let stores_say = pharos_broker_admin::Stores {
+        families,
+        health: Box::new(move || stood_on.why_not_ready()),
+        bookies: Box::new(move || counted.bookies()),
+    };
     Ok(RunningBroker {
         authentication,
         access,
-        admin: Resources::with_stores(&broker, families, health),
+        admin: Resources::with_stores(&broker, stores_say),
         broker,
         pulsar: server,
         threads,
@@ -309,6 +314,10 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
         policies: BrokerPolicies {
             offload: crate::offload::policy(&settings.offload),
+            persistence: Persistence {
+                replication: settings.cluster.replication(),
+                ..settings.policies.broker.persistence
+            },
             ..settings.policies.in_force()
         },
         max_num_partitions: settings.policies.max_partitions_per_topic,

@@ -57,8 +57,17 @@ impl Cluster {
             Some((above, root)) => (Some(connect(&above).await?), root),
         };
         let quorum = settings.quorum().map_err(anyhow::Error::msg)?;
+        let tls = settings.tls.options().map(|tls| tls.client_config());
+        let tls = tls.transpose().context("cannot encrypt connections to bookies")?;
+        let frame_bytes_max = usize::try_from(settings.max_frame_size.0).unwrap_or(usize::MAX);
         let options = pharos_bookkeeper::Options {
             quorum,
+            placement: settings.placement(),
+            force_interval: settings.force_interval,
+            explicit_lac_interval: Some(settings.explicit_lac_interval)
+                .filter(|interval| !interval.is_zero()),
+            entry_bytes_max: pharos_bookkeeper::entry_bytes_max(frame_bytes_max),
+            tls,
             custom: [("application".to_owned(), Bytes::from_static(b"pharos"))].into(),
             ..pharos_bookkeeper::Options::default()
         };

@@ -147,6 +147,14 @@ impl StoresInUse {
         }
     }
 
+    /// Bookies that take writes, where ledgers are on bookies.
+    pub(crate) fn bookies(&self) -> Option<usize> {
+        match self {
+            Self::Embedded(..) => None,
+            Self::Cluster(cluster, _) => Some(cluster.ledgers.bookies()),
+        }
+    }
+
     /// Why the stores take no writes now.
     pub(crate) fn why_not_ready(&self) -> Option<String> {
         match self {

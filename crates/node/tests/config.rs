@@ -219,13 +219,23 @@ fn the_listing_shows_values_and_origins() {
 
 #[test]
 fn where_messages_and_metadata_are_goes_together() {
-    let of_a_cluster = [("engine", "bookkeeper"), ("metadata", "zk:a:2181,b:2181/pharos")];
+    let of_a_cluster = [
+        ("engine", "bookkeeper"),
+        ("metadata", "zk:a:2181,b:2181/pharos"),
+        ("bookkeeper.max_frame_size", "5130KiB"),
+    ];
     let settings = load("", &[], &of_a_cluster).unwrap().settings;
     assert_eq!(settings.cluster.metadata.to_string(), "zk:a:2181,b:2181/pharos");
     let refused = |flags: &[(&str, &str)]| load("", &[], flags).unwrap_err().to_string();
-    let more = |flag| [of_a_cluster[0], of_a_cluster[1], flag];
+    let more = |flag| [&of_a_cluster[..], &[flag]].concat();
     assert!(refused(&of_a_cluster[..1]).contains("needs metadata = zk:"));
-    assert!(refused(&of_a_cluster[1..]).contains("set engine = bookkeeper"));
+    assert!(refused(&of_a_cluster[1..2]).contains("set engine = bookkeeper"));
+    // A bookie ends the connection on a larger frame.
+    let wrong = refused(&of_a_cluster[..2]);
+    assert!(
+        wrong.contains("max_message_size (5MiB) and 10KiB beside a message are more than bookies take"),
+        "{wrong}"
+    );
     // What only one of the engines has is refused with the other, and not ignored.
     let wrong = refused(&more(("storage.segment_size", "64MiB")));
     assert!(
@@ -237,6 +247,27 @@ fn where_messages_and_metadata_are_goes_together() {
         wrong.contains("bookkeeper.ack_quorum has no effect with engine = embedded"),
         "{wrong}"
     );
-    assert!(refused(&more(("storage.sync", "bypass"))).contains("bookies decide"));
+    let settings = load("", &[], &more(("storage.sync", "bypass"))).unwrap().settings;
+    assert_eq!(
+        settings.policies.broker.durability,
+        pharos_ledger::Durability::Bypass
+    );
+    for (key, text, words) in [
+        (
+            "bookkeeper.min_racks_per_write_quorum",
+            "2",
+            "needs bookkeeper.placement",
+        ),
+        (
+            "bookkeeper.tls_trust_certs_file",
+            "a.pem",
+            "unless bookkeeper.tls is true",
+        ),
+        ("bookkeeper.tls_key_file", "a.key", "belong together"),
+        ("bookkeeper.deferred_sync_interval", "0s", "must not be 0"),
+    ] {
+        let wrong = refused(&more((key, text)));
+        assert!(wrong.contains(words), "{wrong}");
+    }
     assert!(refused(&more(("bookkeeper.ack_quorum", "3"))).contains("bookkeeper.ensemble_size"));
 }

@@ -40,7 +40,7 @@ use crate::quorum::Quorum;
 use crate::wire::Request;
 use writing::{Handle, Writing};
 
-pub use options::Options;
+pub use options::{Options, entry_bytes_max};
 
 /// Closed ledgers whose metadata is remembered.
 const REMEMBERED_MAX: usize = 10_000;

@@ -14,6 +14,12 @@ use crate::quorum::Quorum;
 /// What a frame has beside its payload, and some.
 const FRAME_HEAD_MAX: usize = 1 << 10;
 
+/// The largest entry where bookies take frames of so many bytes.
+#[must_use]
+pub fn entry_bytes_max(frame_bytes_max: usize) -> usize {
+    frame_bytes_max.saturating_sub(FRAME_HEAD_MAX)
+}
+
 /// How an engine writes and reads.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -84,7 +90,7 @@ impl Default for Options {
             quarantine: Duration::from_mins(30),
             pending_bytes_max: 256 << 20,
             bookie_queue_bytes_max: 64 << 20,
-            entry_bytes_max: (5 << 20) - FRAME_HEAD_MAX,
+            entry_bytes_max: entry_bytes_max(5 << 20),
         }
     }
 }

@@ -70,9 +70,10 @@ impl Home {
             .ensure_topic(name, access == Access::Create)
             .await?;
         let (engine, metadata) = self.stores_of(name);
-        let durability = self.cx.shared.catalog.effective_policies(name).durability;
+        let policies = self.cx.shared.catalog.effective_policies(name);
         let options = pharos_managed_ledger::Options {
-            durability,
+            durability: policies.durability,
+            replication: policies.persistence.replication,
             ..self.cx.shared.options.managed_ledger.clone()
         };
         self.cx.shared.placement.confirm(name).await?;

@@ -26,7 +26,11 @@ const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Opens the cursors of a topic whose log was just opened.
 pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError> {
-    CursorLog::open(ledger, CursorLogOptions::default(), clock::wall_ms()).await
+    let options = CursorLogOptions {
+        replication: ledger.replication(),
+        ..CursorLogOptions::default()
+    };
+    CursorLog::open(ledger, options, clock::wall_ms()).await
 }
 
 /// A subscription was made.

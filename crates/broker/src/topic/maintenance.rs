@@ -60,7 +60,10 @@ impl State {
         if *self.stored.policies == policies || self.stored.closing {
             return;
         }
+        let replication = policies.persistence.replication;
         self.stored.log.ledger.set_durability(policies.durability);
+        self.stored.log.ledger.set_replication(replication);
+        self.stored.cursors.log_mut().set_replication(replication);
         self.stored.policies = Rc::new(policies);
         self.stored.offload_soon();
         let (options, limits) = self.stored.dispatch_options();

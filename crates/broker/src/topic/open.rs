@@ -75,6 +75,8 @@ impl StoredTopic {
         let policy_version = catalog.policy_version();
         let policies = Rc::new(catalog.effective_policies(name));
         self.ledger.set_durability(policies.durability);
+        self.ledger.set_replication(policies.persistence.replication);
+        self.cursors.set_replication(policies.persistence.replication);
         let now_ms = clock::wall_ms();
         let mut state = State {
             stored: Stored {

@@ -13,7 +13,8 @@ use pharos_admin_api::{
 
 use pharos_auth::Permission;
 
-use super::value::{Persistence, QuotaAction, SubscriptionTypes};
+use super::persistence::Persistence;
+use super::value::{QuotaAction, SubscriptionTypes};
 use crate::schema::SchemaCompatibilityStrategy;
 
 /// Why a value is not taken. Each carries the sentence that the client shows.
@@ -128,16 +129,18 @@ pub(super) fn persistence(path: &str, value: Value) -> Checked {
 pub(super) fn copies(value: &Value, own: &Persistence) -> Result<(), Refusal> {
     let wanted: PersistencePolicies = parse(value.clone())?;
     let rate = wanted.managed_ledger_max_mark_delete_rate;
-    let fits = wanted.bookkeeper_ensemble == 1
-        && wanted.bookkeeper_write_quorum == 1
-        && wanted.bookkeeper_ack_quorum == 1
-        && (rate <= 0.0 || rate >= own.flushes_per_s());
+    let fits = own.can_keep(&wanted) && (rate <= 0.0 || rate >= own.flushes_per_s());
     if fits || is_off(value) {
         return Ok(());
     }
-    Err(Refusal::Value(
-        "this broker keeps one copy of each message and stores positions once per cursor_flush_interval: the policy persistence can only say 1, 1, 1 and a rate that is not lower".to_owned(),
-    ))
+    let copies = match own.replication {
+        Some(_) => "an ensemble of at most 64 bookies",
+        None => "1, 1, 1, because this broker keeps one copy of each message",
+    };
+    Err(Refusal::Value(format!(
+        "the policy persistence can only say {copies}, and a rate that is not lower than that at which positions are stored, once per \
+         cursor_flush_interval"
+    )))
 }
 
 pub(super) fn subscription_types(_: &str, value: Value) -> Checked {

@@ -21,6 +21,7 @@
 mod check;
 mod levels;
 mod offload;
+mod persistence;
 mod row;
 mod table;
 mod value;
@@ -29,12 +30,13 @@ pub use check::{Refusal, backlog_quota, is_off, retention_exceeds};
 pub use levels::Levels;
 pub(crate) use levels::OnTopic;
 pub use offload::{offload_read_first, offload_target};
+pub use persistence::Persistence;
 pub use row::{AtNamespace, AtTopic, Check, Guard, Level, Method, Row};
 pub use table::{BrokerPolicies, EffectivePolicies, OTHERS, POLICIES};
 pub use value::{
     AutoSubscriptionCreation, AutoTopicCreation, AutoTopicType, BacklogQuotaDefaults, BacklogQuotas,
-    DelayedDelivery, InactiveMode, InactiveTopics, Minutes, Persistence, PolicyValue, PublishRateLimit,
-    Quota, QuotaAction, Retention, Seconds, SubscribeRateLimit, SubscriptionTypes, ToJson,
+    DelayedDelivery, InactiveMode, InactiveTopics, Minutes, PolicyValue, PublishRateLimit, Quota,
+    QuotaAction, Retention, Seconds, SubscribeRateLimit, SubscriptionTypes, ToJson,
 };
 
 #[cfg(test)]

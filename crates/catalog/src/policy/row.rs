@@ -101,7 +101,7 @@ pub struct AtTopic {
 pub enum Guard {
     /// Nothing.
     None,
-    /// The copies that this broker keeps, and how often it stores positions.
+    /// The copies that can be kept: on bookies that are there; and how often positions are stored.
     Copies,
     /// Retention must be larger than the backlog quotas of the same level.
     Quotas,
@@ -391,8 +391,8 @@ impl Row {
     }
 
     /// Checks a value that came in and gives it the shape that is stored: its shape, then whether anything would act on it.
-    /// What [`Guard::Quotas`], [`Guard::Clusters`] of topics and [`Guard::OffloadDrivers`] ask for needs more than the
-    /// value, and is asked for by who sets it.
+    /// What [`Guard::Quotas`], [`Guard::Clusters`] of topics, [`Guard::OffloadDrivers`] and the bookies of [`Guard::Copies`] ask for needs
+    /// more than the value, and is asked for by who sets it.
     ///
     /// # Errors
     /// [`Refusal`], in the words of Pulsar where it has some.

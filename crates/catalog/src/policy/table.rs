@@ -22,11 +22,12 @@ use serde_json::{Map, Value, json};
 use super::check::{self, any, count, shape};
 use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
 use super::offload::offload;
+use super::persistence::Persistence;
 use super::row::{Guard, Row};
 use super::value::{
     AutoSubscriptionCreation, AutoTopicCreation, AutoTopicType, BacklogQuotaDefaults, BacklogQuotas,
-    DelayedDelivery, InactiveMode, InactiveTopics, Minutes, Persistence, PublishRateLimit, Retention,
-    Seconds, SubscribeRateLimit, SubscriptionTypes, ToJson,
+    DelayedDelivery, InactiveMode, InactiveTopics, Minutes, PublishRateLimit, Retention, Seconds,
+    SubscribeRateLimit, SubscriptionTypes, ToJson,
 };
 use crate::schema::SchemaCompatibilityStrategy;
 use crate::{BROADCAST_SUBSCRIPTIONS, DURABILITY};
@@ -322,14 +323,20 @@ policies! {
             .idle_on_topics()
             .acts("catalog/src/schema/registry.rs");
 
-    /// Copies of a message, and how often positions are stored. It can only say what is: 1, 1, 1 and a rate that is not lower.
-    persistence: Persistence = Persistence { cursor_flush_interval: Duration::from_secs(1) }, broker_alone,
+    /// Copies of a message on bookies, from the next ledger on; of the embedded engine 1, 1, 1. The rate at which positions are stored is
+    /// the broker's: the policy can only name one that is not lower.
+    persistence: Persistence = Persistence { cursor_flush_interval: Duration::from_secs(1), replication: None }, nearest,
         Row::new("PersistencePolicies", check::persistence)
-            .settings(&["cursor_flush_interval"])
+            .settings(&[
+                "cursor_flush_interval",
+                "bookkeeper.ensemble_size",
+                "bookkeeper.write_quorum",
+                "bookkeeper.ack_quorum",
+            ])
             .namespace("persistence", "persistence")
             .topic("persistence")
             .guard(Guard::Copies)
-            .acts("node/src/broker.rs");
+            .acts("broker/src/topic/maintenance.rs");
 
     /// Where closed ledgers are offloaded to, and when; each member is decided by itself.
     offload: OffloadPolicy, broker OffloadPolicy = OffloadPolicy::default(), offload,

@@ -535,30 +535,6 @@ impl ToJson for AutoSubscriptionCreation {
     }
 }
 
-/// One copy of each message on this node, and how often positions are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Persistence {
-    /// How often positions are stored.
-    pub cursor_flush_interval: Duration,
-}
-
-impl Persistence {
-    /// Stored positions a second, as the policy counts them.
-    #[must_use]
-    pub fn flushes_per_s(self) -> f64 {
-        1000.0 / millis(self.cursor_flush_interval).max(1) as f64
-    }
-}
-
-impl ToJson for Persistence {
-    fn to_json(&self) -> Option<Value> {
-        Some(json!({
-            "bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1,
-            "managedLedgerMaxMarkDeleteRate": self.flushes_per_s(),
-        }))
-    }
-}
-
 impl ToJson for Durability {
     fn to_json(&self) -> Option<Value> {
         let word = match self {
@@ -575,6 +551,6 @@ fn signed(limit: Option<u64>) -> i64 {
     limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{FaultKind, LedgerEngine, StorageFault};
+use pharos_ledger::{FaultKind, LedgerEngine, Replication, StorageFault};
 use pharos_types::LedgerId;
 use tokio::sync::{oneshot, watch};
 
@@ -68,6 +68,8 @@ pub struct CursorLogOptions {
     /// What may be queued and not yet taken by the engine, in bytes; beyond it changes are gathered in memory until a new
     /// ledger takes all of them at once. Default 64 MiB.
     pub queue_bytes_max: usize,
+    /// On how many machines its next ledger is kept; `None`: as the engine's settings say. Default `None`.
+    pub replication: Option<Replication>,
 }
 
 impl Default for CursorLogOptions {
@@ -77,6 +79,7 @@ impl Default for CursorLogOptions {
             roll_factor: 4,
             entry_bytes: 1 << 20,
             queue_bytes_max: 64 << 20,
+            replication: None,
         }
     }
 }
@@ -156,6 +159,11 @@ pub struct CursorLog {
 }
 
 impl CursorLog {
+    /// On how many machines its ledgers are kept, from the next one on.
+    pub fn set_replication(&mut self, replication: Option<Replication>) {
+        self.options.replication = replication;
+    }
+
     /// Queues a change: it is seen in the mirror at once, and durable after a [`commit`](Self::commit).
     ///
     /// # Errors

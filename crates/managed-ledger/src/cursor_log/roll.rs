@@ -89,6 +89,7 @@ impl CursorLog {
                 let options = CreateOptions {
                     durability: Durability::Sync,
                     is_background: true,
+                    replication: self.options.replication,
                     ..CreateOptions::default()
                 };
                 Some(Box::pin(async move {

@@ -37,6 +37,7 @@ fn tiny() -> CursorLogOptions {
         roll_factor: 1,
         entry_bytes: 40,
         queue_bytes_max: 120,
+        ..CursorLogOptions::default()
     }
 }
 

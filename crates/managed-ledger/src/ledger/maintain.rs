@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, CreateOptions, FaultKind};
+use pharos_ledger::{BoxFuture, FaultKind};
 use pharos_types::{LedgerId, Position};
 
 use super::ManagedLedger;
@@ -211,14 +211,10 @@ impl ManagedLedger {
     /// Step 1: create the next ledger and name it, in this order: a named ledger always exists.
     fn prepare(&self) -> BoxFuture<'static, MaintenanceDone> {
         let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
-        let durability = self.options.durability;
+        let keeping = self.options.keeping();
         Box::pin(async move {
             let prepared = async {
-                let options = CreateOptions {
-                    durability,
-                    ..CreateOptions::default()
-                };
-                let writer = engine.create(options).await?;
+                let writer = engine.create(keeping.create_options()).await?;
                 let ledger_id = writer.id().0;
                 let name = |info: &mut crate::info::ManagedLedgerInfo| {
                     if info.row_mut(ledger_id).is_none() {
@@ -235,7 +231,7 @@ impl ManagedLedger {
                     }
                     return Err(error.into());
                 }
-                Ok(NewLedger { writer, durability })
+                Ok(NewLedger { writer, keeping })
             };
             MaintenanceDone(Done::Prepared(prepared.await))
         })

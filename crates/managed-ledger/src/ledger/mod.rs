@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, Durability, LedgerEngine};
+use pharos_ledger::{BoxFuture, Durability, LedgerEngine, Replication};
 use pharos_types::{Ordinal, Position};
 
 mod append;
@@ -173,6 +173,17 @@ impl ManagedLedger {
     /// one is begun at once, whatever the limits say.
     pub fn set_durability(&mut self, durability: Durability) {
         self.options.durability = durability;
+    }
+
+    /// On how many machines entries are kept from the next ledger on; begins one as [`set_durability`](Self::set_durability) does.
+    pub fn set_replication(&mut self, replication: Option<Replication>) {
+        self.options.replication = replication;
+    }
+
+    /// On how many machines entries are to be kept.
+    #[must_use]
+    pub fn replication(&self) -> Option<Replication> {
+        self.options.replication
     }
 
     /// How durable the ledger that takes the appends makes them.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{CreateOptions, LedgerEngine, LedgerWriter};
+use pharos_ledger::{LedgerEngine, LedgerWriter};
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use pharos_types::{LedgerId, Ordinal};
 use prost::Message;
@@ -117,7 +117,7 @@ impl ManagedLedger {
             // The new ledger is empty: everything before it is durable.
             appending: Appending::new(writer, end),
             chain,
-            rollover: Rollover::new(options.durability, end, now_ms),
+            rollover: Rollover::new(options.keeping(), end, now_ms),
             cache: EntryCache::new(options.cache_budget.clone(), options.cache_bytes_max, end),
             offload: Offloading::new(options.offloader.clone(), &stored),
             options,
@@ -163,14 +163,7 @@ async fn take_over(
     info.writer_epoch += 1;
     let writer = match info.terminated {
         true => None,
-        false => Some(
-            engine
-                .create(CreateOptions {
-                    durability: options.durability,
-                    ..CreateOptions::default()
-                })
-                .await?,
-        ),
+        false => Some(engine.create(options.keeping().create_options()).await?),
     };
     if let (Some(writer), Expect::Absent) = (&writer, &expect) {
         info.writer_epoch = first_epoch(writer.id());

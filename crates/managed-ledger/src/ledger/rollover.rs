@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pharos_ledger::{Durability, LedgerWriter};
 use pharos_types::{LedgerId, Ordinal};
 
-use crate::options::Options;
+use crate::options::{Keeping, Options};
 use crate::table::LedgerRow;
 
 /// Ledgers of up to this many entries prepare their successor with their first entry, so that small limits are kept.
@@ -15,8 +15,8 @@ const SMALL_LEDGER: u64 = 256;
 pub(super) struct Rollover {
     /// Step 1 of a rollover.
     next: Next,
-    /// How durable the last row's ledger makes its entries.
-    durability: Durability,
+    /// How the last row's ledger keeps its entries.
+    keeping: Keeping,
     /// When the last row's ledger was opened; its age decides about rollover.
     opened_ms: u64,
     /// The end as of the last call that saw it move, and when that was.
@@ -36,15 +36,15 @@ enum Next {
 /// A ledger that was just created.
 pub(super) struct NewLedger {
     pub(super) writer: Arc<dyn LedgerWriter>,
-    pub(super) durability: Durability,
+    pub(super) keeping: Keeping,
 }
 
 impl Rollover {
     /// The current ledger was just opened, and begins at `end`.
-    pub(super) fn new(durability: Durability, end: Ordinal, now_ms: u64) -> Self {
+    pub(super) fn new(keeping: Keeping, end: Ordinal, now_ms: u64) -> Self {
         Self {
             next: Next::None,
-            durability,
+            keeping,
             opened_ms: now_ms,
             moved: (end, now_ms),
             is_asked: false,
@@ -53,7 +53,7 @@ impl Rollover {
 
     /// How durable the current ledger makes its entries.
     pub(super) fn durability(&self) -> Durability {
-        self.durability
+        self.keeping.durability
     }
 
     /// Asks for one at the next chance, whatever the limits say, unless the current ledger is empty.
@@ -96,7 +96,7 @@ impl Rollover {
         now_ms: u64,
         limit_of: impl Fn(u64) -> u64,
     ) -> bool {
-        if self.durability != options.durability {
+        if self.keeping != options.keeping() {
             return true;
         }
         let age_ms = now_ms.saturating_sub(self.opened_ms);
@@ -139,7 +139,7 @@ impl Rollover {
         let Next::Ready(ledger) = std::mem::replace(&mut self.next, Next::None) else {
             return None;
         };
-        self.durability = ledger.durability;
+        self.keeping = ledger.keeping;
         self.opened_ms = now_ms;
         self.is_asked = false;
         Some(ledger.writer)

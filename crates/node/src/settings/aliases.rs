@@ -49,7 +49,7 @@ fn unit_of(setting: &Setting) -> &'static str {
         "duration" | "duration or unlimited" => {
             if let Some((_, unit)) = UNSAID_TIMES.iter().find(|(name, _)| *name == setting.pulsar_key) {
                 unit
-            } else if ends(&["Millis", "Ms", "MSec"]) {
+            } else if ends(&["Millis", "Mills", "Ms", "MSec"]) {
                 "ms"
             } else if ends(&["Minutes"]) {
                 "m"
@@ -115,6 +115,8 @@ mod tests {
             ("webServiceHaProxyProtocolEnabled", "false", "off"),
             ("journalDirectories", "/a,/b", "/a,/b"),
             ("maxMessageSize", "5242880", "5MiB"),
+            ("nettyMaxFrameSizeBytes", "6291456", "6MiB"),
+            ("bookkeeperExplicitLacIntervalInMills", "500", "500ms"),
             (
                 "managedLedgerOffloadAutoTriggerSizeThresholdBytes",
                 "-1",
@@ -135,7 +137,9 @@ mod tests {
 
     #[test]
     fn times_say_their_unit_in_their_name() {
-        let units = ["Millis", "Ms", "MSec", "Minutes", "Seconds", "Second", "Sec"];
+        let units = [
+            "Millis", "Mills", "Ms", "MSec", "Minutes", "Seconds", "Second", "Sec",
+        ];
         for setting in SETTINGS.iter().filter(|s| s.kind.starts_with("duration")) {
             let name = setting.pulsar_key;
             let is_listed = UNSAID_TIMES.iter().any(|(listed, _)| *listed == name);

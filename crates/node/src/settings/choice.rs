@@ -1,6 +1,7 @@
 //! Settings that are one of a few words.
 
 use pharos_auth::AuditLevel;
+use pharos_bookkeeper::Spread;
 use pharos_catalog::policy::{AutoTopicType, InactiveMode, QuotaAction};
 use pharos_ledger::Durability;
 use pharos_transport::ProxyProtocol;
@@ -96,6 +97,13 @@ words!(
     "embedded or bookkeeper",
     Embedded = "embedded",
     BookKeeper = "bookkeeper"
+);
+words!(
+    Spread,
+    "bookies, racks or regions",
+    Bookies = "bookies",
+    Racks = "racks",
+    Regions = "regions"
 );
 words!(
     AutoTopicType,

@@ -1,10 +1,13 @@
 //! Settings of a broker among others: where ledgers and metadata are.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use pharos_bookkeeper::Quorum;
+use pharos_bookkeeper::{PlacementOptions, Quorum, Spread};
+use pharos_client::TlsOptions;
+use pharos_ledger::Replication;
 
-use super::{Engine, Limit, Settings, Value};
+use super::{ByteSize, Engine, Limit, Settings, Value};
 
 /// Where ledgers and metadata are.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +28,61 @@ pub struct ClusterSettings {
     pub write_quorum: u32,
     /// Copies that are stored before an entry counts.
     pub ack_quorum: u32,
+    /// Over what copies are spread.
+    pub spread: Spread,
+    /// Racks or regions that have a copy of each entry.
+    pub apart_min: u32,
+    /// Whether bookies with more room get more.
+    pub by_free_disk: bool,
+    /// How often bookies sync what is acknowledged before it is synced.
+    pub force_interval: Duration,
+    /// How often a writer that rests says how far its ledger goes; zero never.
+    pub explicit_lac_interval: Duration,
+    /// What bookies take in one frame.
+    pub max_frame_size: ByteSize,
+    /// TLS to bookies.
+    pub tls: BookieTls,
 }
+
+/// How connections to bookies are encrypted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BookieTls {
+    /// Whether they are.
+    pub enabled: bool,
+    /// Authorities of bookies; those of the system otherwise.
+    pub trust_certs_file: Option<PathBuf>,
+    /// What this broker shows.
+    pub certificate_file: Option<PathBuf>,
+    /// Its key.
+    pub key_file: Option<PathBuf>,
+}
+
+impl BookieTls {
+    /// What connections to bookies need, if they are encrypted.
+    pub(crate) fn options(&self) -> Option<TlsOptions> {
+        self.enabled.then(|| TlsOptions {
+            trust_certs_file: self.trust_certs_file.clone(),
+            certificate_file: self.certificate_file.clone(),
+            key_file: self.key_file.clone(),
+            ..TlsOptions::default()
+        })
+    }
+
+    fn faults(&self) -> impl Iterator<Item = String> {
+        let files = [&self.trust_certs_file, &self.certificate_file, &self.key_file];
+        let is_idle = !self.enabled && files.iter().any(|file| file.is_some());
+        let idle = "the files bookkeeper.tls_… say nothing unless bookkeeper.tls is true";
+        let is_half = self.certificate_file.is_some() != self.key_file.is_some();
+        let half = "bookkeeper.tls_certificate_file and bookkeeper.tls_key_file belong together";
+        let faults = [(is_idle, idle), (is_half, half)].into_iter();
+        faults
+            .filter(|(is_fault, _)| *is_fault)
+            .map(|(_, sentence)| sentence.to_owned())
+    }
+}
+
+/// What a message has beside what `max_message_size` counts, as clients are told.
+const BESIDE_A_MESSAGE: u64 = 10 << 10;
 
 impl Default for ClusterSettings {
     fn default() -> Self {
@@ -38,6 +95,13 @@ impl Default for ClusterSettings {
             ensemble_size: 2,
             write_quorum: 2,
             ack_quorum: 2,
+            spread: Spread::Bookies,
+            apart_min: 0,
+            by_free_disk: false,
+            force_interval: Duration::from_secs(1),
+            explicit_lac_interval: Duration::ZERO,
+            max_frame_size: ByteSize(5 << 20),
+            tls: BookieTls::default(),
         }
     }
 }
@@ -49,7 +113,7 @@ pub(super) fn is_of_a_cluster(key: &str) -> bool {
 
 /// Whether a key is of the embedded engine.
 pub(super) fn is_of_the_embedded_engine(key: &str) -> bool {
-    key.starts_with("storage.")
+    key.starts_with("storage.") && key != "storage.sync"
 }
 
 impl ClusterSettings {
@@ -58,6 +122,25 @@ impl ClusterSettings {
         let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let (ensemble, write, ack) = (self.ensemble_size, self.write_quorum, self.ack_quorum);
         Quorum::new(size(ensemble), size(write), size(ack)).map_err(|error| error.to_string())
+    }
+
+    /// Where copies are, unless a namespace says otherwise; `None`: on this machine.
+    pub(crate) fn replication(&self) -> Option<Replication> {
+        let quorum = self.quorum().ok().filter(|_| self.engine == Engine::BookKeeper)?;
+        Some(Replication {
+            ensemble: quorum.ensemble(),
+            write_quorum: quorum.write(),
+            ack_quorum: quorum.ack(),
+        })
+    }
+
+    /// How bookies are chosen.
+    pub(crate) fn placement(&self) -> PlacementOptions {
+        PlacementOptions {
+            spread: self.spread,
+            apart_min: usize::try_from(self.apart_min).unwrap_or(usize::MAX),
+            by_free_disk: self.by_free_disk,
+        }
     }
 
     /// Where the metadata of ledgers is in ZooKeeper.
@@ -95,13 +178,25 @@ impl ClusterSettings {
                 .err()
                 .map(|reason| format!("bookkeeper.ensemble_size: {reason}")),
         );
-        let durability = settings.policies.broker.durability;
-        if self.engine == Engine::BookKeeper && durability != pharos_ledger::Durability::Sync {
+        if self.force_interval.is_zero() {
+            faults.push("bookkeeper.deferred_sync_interval must not be 0".to_owned());
+        }
+        if self.apart_min > 1 && self.spread == Spread::Bookies {
             faults.push(
-                "durability other than sync is not there with engine = bookkeeper: bookies decide it by their journal settings"
+                "bookkeeper.min_racks_per_write_quorum needs bookkeeper.placement = racks or regions"
                     .to_owned(),
             );
         }
+        let (message, frame) = (settings.protocol.max_message_size, self.max_frame_size);
+        if self.engine == Engine::BookKeeper && message.0.saturating_add(BESIDE_A_MESSAGE) > frame.0 {
+            faults.push(format!(
+                "max_message_size ({}) and 10KiB beside a message are more than bookies take in one frame, {}: lower it, or raise \
+                 nettyMaxFrameSizeBytes of every bookie and say so in bookkeeper.max_frame_size",
+                message.show(),
+                frame.show()
+            ));
+        }
+        faults.extend(self.tls.faults());
         faults
     }
 }

@@ -1,0 +1,73 @@
+//! The policy that says on how many bookies messages are kept.
+
+use std::time::Duration;
+
+use pharos_admin_api::PersistencePolicies;
+use pharos_ledger::Replication;
+use serde_json::{Value, json};
+
+use super::value::{PolicyValue, ToJson, millis};
+
+/// How many copies of a message there are, and how often positions are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Persistence {
+    /// How often positions are stored. The broker decides that alone.
+    pub cursor_flush_interval: Duration,
+    /// The bookies of a ledger; `None`: this broker keeps one copy on this machine.
+    pub replication: Option<Replication>,
+}
+
+/// Bookies that a ledger can be spread over.
+const ENSEMBLE_MAX: usize = 64;
+
+/// What a policy says of copies, if that is possible.
+fn replication_of(policy: &PersistencePolicies) -> Option<Replication> {
+    let count = |count: i32| usize::try_from(count).unwrap_or(0);
+    let said = Replication {
+        ensemble: count(policy.bookkeeper_ensemble),
+        write_quorum: count(policy.bookkeeper_write_quorum),
+        ack_quorum: count(policy.bookkeeper_ack_quorum),
+    };
+    let sizes = [1, said.ack_quorum, said.write_quorum, said.ensemble, ENSEMBLE_MAX];
+    sizes.is_sorted().then_some(said)
+}
+
+impl Persistence {
+    /// Stored positions a second, as the policy counts them.
+    #[must_use]
+    pub fn flushes_per_s(self) -> f64 {
+        1000.0 / millis(self.cursor_flush_interval).max(1) as f64
+    }
+
+    /// Whether copies can be kept as the policy says, as far as this broker knows without asking for bookies.
+    pub(super) fn can_keep(self, policy: &PersistencePolicies) -> bool {
+        match self.replication {
+            Some(_) => replication_of(policy).is_some(),
+            None => replication_of(policy).is_some_and(|said| said.ensemble == 1),
+        }
+    }
+}
+
+impl PolicyValue for Persistence {
+    type Json = PersistencePolicies;
+
+    fn from_json(said: PersistencePolicies, broker: &Self) -> Self {
+        let own = broker.replication;
+        Self {
+            replication: own.map(|own| replication_of(&said).unwrap_or(own)),
+            ..*broker
+        }
+    }
+}
+
+impl ToJson for Persistence {
+    fn to_json(&self) -> Option<Value> {
+        let (ensemble, write, ack) = self.replication.map_or((1, 1, 1), |copies| {
+            (copies.ensemble, copies.write_quorum, copies.ack_quorum)
+        });
+        Some(json!({
+            "bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack,
+            "managedLedgerMaxMarkDeleteRate": self.flushes_per_s(),
+        }))
+    }
+}
