@@ -34,9 +34,13 @@ pub(crate) struct Args {
     /// Where the brokers keep their data, each in a fresh directory that is removed; the system's temporary directory unless given.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Write the result as a page of markdown to this file. It is written anew after each case.
+    /// Write the result as a page of markdown to this file, anew after each case. Refused when this program was not built from a
+    /// commit alone.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
+    /// Write the page all the same; its commit then ends with `+`.
+    #[arg(long, requires = "markdown")]
+    pub(crate) unclean: bool,
     /// Write a page with plots, which needs nothing but itself, to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

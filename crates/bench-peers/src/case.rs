@@ -16,10 +16,12 @@
 //! figures = ["publish_msg_s", "publish_p99_ms"]
 //! partitions = 1
 //! quick = { partitions = 1 }  # with --quick, for this case
+//! left_out = { nats = "why" } # goes onto the page
 //! ```
 //!
 //! The keys are those of [`Load`]; unknown ones are errors. A case with `quick = false` is left out of the quick form.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -39,6 +41,8 @@ pub(crate) struct Case {
     pub(crate) contestants: Vec<Contestant>,
     /// What is compared, the most telling first.
     pub(crate) figures: Vec<&'static Figure>,
+    /// Who is left out, and why.
+    pub(crate) left_out: Vec<(Contestant, String)>,
     /// The load.
     pub(crate) load: Load,
 }
@@ -54,7 +58,12 @@ pub(crate) struct Workload {
     pub(crate) about: String,
     /// In the order in which they run.
     pub(crate) cases: Vec<Case>,
+    /// Cases that the quick form leaves out.
+    pub(crate) only_long: Vec<String>,
 }
+
+/// Why the quick form leaves something out.
+const ONLY_LONG: &str = "in the long form only";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,38 +93,58 @@ impl Workload {
 
     fn parse(name: &str, text: &str, quick: bool) -> anyhow::Result<Self> {
         let raw: Raw = toml::from_str(text)?;
-        let mut cases = Vec::new();
+        let (mut cases, mut only_long) = (Vec::new(), Vec::new());
         for case in &raw.cases {
-            cases.extend(raw.case(case.clone(), quick)?);
+            match raw.case(case.clone(), quick)? {
+                Taken::Case(case) => cases.push(*case),
+                Taken::OnlyLong(name) => only_long.push(name),
+            }
         }
         Ok(Self {
             name: name.to_owned(),
             title: raw.title,
             about: raw.about.trim().to_owned(),
             cases,
+            only_long,
         })
     }
 }
 
+/// What became of a case.
+enum Taken {
+    /// It runs.
+    Case(Box<Case>),
+    /// The quick form is without it.
+    OnlyLong(String),
+}
+
 impl Raw {
-    /// A case; none when it is left out of the quick form.
-    fn case(&self, mut own: Table, quick: bool) -> anyhow::Result<Option<Case>> {
+    fn case(&self, mut own: Table, quick: bool) -> anyhow::Result<Taken> {
         let name = match own.remove("name") {
             Some(Value::String(name)) => name,
             _ => anyhow::bail!("a [[case]] has no name"),
         };
         let mut own_quick = match own.remove("quick") {
             Some(Value::Table(table)) => table,
-            Some(Value::Boolean(false)) if quick => return Ok(None),
+            Some(Value::Boolean(false)) if quick => return Ok(Taken::OnlyLong(name)),
             Some(Value::Boolean(_)) | None => Table::new(),
             Some(_) => anyhow::bail!("case {name}: `quick` is neither a table nor false"),
         };
-        let listed = own.remove("contestants");
-        let listed_quick = own_quick.remove("contestants").filter(|_| quick);
-        let contestants = match listed_quick.or(listed) {
-            Some(value) => value.try_into().with_context(|| format!("case {name}"))?,
-            None => self.contestants.clone(),
-        };
+        let words = |value: Option<Value>| value.map(Value::try_into::<Vec<String>>).transpose();
+        let in_case = || format!("case {name}");
+        let long = words(own.remove("contestants")).with_context(in_case)?;
+        let long = parse_all(&long.unwrap_or_else(|| self.contestants.clone()))?;
+        let short = words(own_quick.remove("contestants").filter(|_| quick)).with_context(in_case)?;
+        let contestants = short.map_or_else(|| Ok(long.clone()), |words| parse_all(&words))?;
+        let mut left_out = Vec::new();
+        if let Some(reasons) = own.remove("left_out") {
+            let reasons: BTreeMap<String, String> = reasons.try_into().with_context(in_case)?;
+            for (word, why) in reasons {
+                left_out.push((Contestant::parse(&word)?, why));
+            }
+        }
+        let missing = long.into_iter().filter(|it| !contestants.contains(it));
+        left_out.extend(missing.map(|contestant| (contestant, ONLY_LONG.to_owned())));
         let figures: Vec<String> = match own.remove("figures") {
             Some(value) => value.try_into().with_context(|| format!("case {name}"))?,
             None => anyhow::bail!("case {name} compares no figures"),
@@ -131,15 +160,19 @@ impl Raw {
             .try_into()
             .with_context(|| format!("case {name}"))?;
         load.check().with_context(|| format!("case {name}"))?;
-        let contestants = contestants.iter().map(|word: &String| Contestant::parse(word));
         let figures = figures.iter().map(|name| figure::find(name));
-        Ok(Some(Case {
-            contestants: contestants.collect::<anyhow::Result<_>>()?,
+        Ok(Taken::Case(Box::new(Case {
+            contestants,
+            left_out,
             figures: figures.collect::<anyhow::Result<_>>()?,
             load,
             name,
-        }))
+        })))
     }
+}
+
+fn parse_all(words: &[String]) -> anyhow::Result<Vec<Contestant>> {
+    words.iter().map(|word| Contestant::parse(word)).collect()
 }
 
 #[cfg(test)]
@@ -172,6 +205,9 @@ mod tests {
         let load = &file.cases[0].load;
         assert_eq!((load.duration_s, load.topics, load.size), (2.0, 3, 300));
         assert_eq!(file.cases[0].contestants.len(), 1);
+        let (left_out, why) = &file.cases[0].left_out[0];
+        assert_eq!((left_out.word, why.as_str()), ("pharos", ONLY_LONG));
+        assert_eq!(file.only_long, ["two"]);
     }
 
     #[test]

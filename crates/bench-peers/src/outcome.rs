@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Percentiles that are kept.
 const PERCENTILES: [f64; 6] = [50.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+/// A rate is held by what reaches this part of it.
+const HELD: f64 = 0.98;
 /// Rows are seconds; so many make a minute.
 const MINUTE: usize = 60;
 
@@ -142,6 +144,14 @@ impl LoadResult {
     /// CPU of the load for each message that it sent or received.
     pub(crate) fn client_cpu_us(&self) -> Option<f64> {
         self.per_message(self.client_cpu_s)
+    }
+
+    /// Whether so many messages a second were taken and given out by the end, to so many subscriptions; two may be under way.
+    pub(crate) fn held(&self, rate: f64, subscriptions: u32) -> bool {
+        let due = rate * self.seconds * HELD;
+        let subscriptions = f64::from(subscriptions);
+        self.published as f64 + 2.0 >= due
+            && self.received as f64 + 2.0 * subscriptions >= due * subscriptions
     }
 
     /// What is wrong with the messages; none when each came once, in order and as it was sent.

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use pharos_bench::load::{Machine, command_line, monotonic_ns, realtime_ns, sample_process, stop_flag};
+use pharos_bench::load::{
+    Machine, command_line, is_clean, monotonic_ns, realtime_ns, sample_process, stop_flag,
+};
 
 use crate::args::Args;
 use crate::case::{Case, Workload};
@@ -33,6 +35,11 @@ struct Around {
 
 /// Runs the files; success means that every contestant ran every case, and nothing was lost, doubled or damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ensure!(
+        args.markdown.is_none() || args.unclean || is_clean(),
+        "a page is made by a program that was built from a commit and nothing else; commit and build again, or give --unclean \
+         for a page that is not kept"
+    );
     let mut workloads = Vec::new();
     for file in &args.files {
         workloads.push(Workload::read(file, args.quick)?);
@@ -40,7 +47,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     choose(&mut workloads, args)?;
     let around = around(args)?;
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
-    let peers = [Peer::Pharos, Peer::Pulsar, Peer::Kafka, Peer::Nats];
     let version = |peer: Peer| (peer.word(), around.installed.version(peer));
     let mut report = Report {
         machine: Machine::look(&around.data).line(),
@@ -49,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         began_unix_s: realtime_ns() / 1_000_000_000,
         quick: args.quick,
         rounds,
-        versions: peers.into_iter().map(version).collect(),
+        versions: Peer::ALL.into_iter().map(version).collect(),
         workloads: workloads.iter().map(WorkloadReport::of).collect(),
     };
     let all: usize = workloads.iter().map(|workload| workload.cases.len()).sum();

@@ -63,6 +63,7 @@ pub mod load {
     pub use crate::proto::payload::{Bodies, STAMP_BYTES, Stamp, pattern};
     pub use crate::scenario::machine::{Machine, command_line, is_clean};
     pub use crate::scenario::page_cache::drop_cache;
+    pub use crate::scenario::report::date;
     pub use crate::session::{find_brokers, full_topic, resolve};
     pub use crate::signals::stop_flag;
     pub use crate::units::{parse_bytes, parse_duration, show_bytes};

@@ -7,7 +7,7 @@ use crate::outcome::LoadResult;
 use crate::peer::Contestant;
 
 use super::plot::{Axis, Curve, escape, plot};
-use super::{CaseReport, Report, Verdict, WorkloadReport, factor, figure, markdown};
+use super::{CaseReport, Report, Verdict, WorkloadReport, factor, markdown};
 
 const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#1f2328}\
     table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}td,th{border:1px solid #d0d7de;padding:.25em .6em}\
@@ -130,17 +130,14 @@ impl CaseReport {
         for of in &self.case.figures {
             let _ = write!(out, "<tr><td>{}</td>", escape(of.words));
             for contestant in &self.case.contestants {
-                let _ = write!(
-                    out,
-                    "<td class=\"n\">{}</td>",
-                    figure(self.median(*contestant, of))
-                );
+                let _ = write!(out, "<td class=\"n\">{}</td>", self.cell(*contestant, of));
             }
             let better = match self.verdict(of) {
                 Verdict::Ours(by) => format!("Pharos {}", factor(by)),
                 Verdict::Theirs(contestant, by) => {
                     format!("<b>{} {}</b>", escape(contestant.title), factor(by))
                 }
+                Verdict::Even => "even".to_owned(),
                 Verdict::Open => "–".to_owned(),
             };
             let _ = write!(out, "<td>{better}</td></tr>");

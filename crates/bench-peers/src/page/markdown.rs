@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use pharos_bench::load::date;
+
 use crate::figure::Figure;
-use crate::peer::Contestant;
+use crate::peer::{Contestant, Peer};
 use crate::spec::{Durability, Kind, Load};
 
 use super::{Attempt, CaseReport, Report, Verdict, WorkloadReport, count, factor, figure};
@@ -20,8 +22,10 @@ with what was sent, and its place with the order of its producer, from the first
 which a message was lost, doubled, out of order or damaged has no figures in the tables and is named below.
 
 - **Batches** are those of the load for Pharos, Pulsar and Kafka: one send holds up to the given messages or bytes, or what comes in the
-  given time. Kafka's requests hold the batches of all partitions that are due, as its Java client's do. JetStream takes messages one by
-  one, of which up to 4,000 are without an acknowledgement, over all producers. NATS core acknowledges nothing; a PING behind each batch says when
+  given time. Kafka's requests hold the batches of all partitions that are due, up to 1 MB, and up to five requests of a connection are
+  without an answer, as the Java client has it; meanwhile its batches grow. JetStream takes messages one by
+  one, of which up to 4,000 are without an acknowledgement, over all producers, as the Go client has it; the batched publishing of its
+  newest versions is not used. NATS core acknowledges nothing; a PING behind each batch says when
   the server has seen it, and that is given as its publish latency.
 - **Consumers**: Pharos and Pulsar one exclusive consumer for each subscription and partition, every entry acknowledged individually,
   10,000 permits; *broadcast* is Pharos's own kind of subscription, on which every consumer gets everything. Kafka: one connection and
@@ -29,6 +33,10 @@ which a message was lost, doubled, out of order or damaged has no figures in the
   durable pull consumers of 1,000 messages, acknowledged every 100 with `all`; with more than 100 subscriptions they are kept in memory
   and acknowledge nothing.
 - **Durability**: *synced* means that a receipt comes when the message is on the device; *system*, that the operating system has it.
+- **Warm-up** counts in nothing but the checks. That of the quick form is a few seconds, in which a Java runtime has not compiled
+  everything yet: its figures favour what starts fast.
+- **Held**: a contestant holds the rate of an open loop when it takes and gives out 98% of it in the measured part. One that does not is
+  marked with `*`: its latencies are those of a queue that grows, and depend on how long the run is.
 - **CPU per message** is that of the broker, or of the load, divided by messages in plus messages out.";
 
 impl Report {
@@ -42,7 +50,8 @@ impl Report {
         };
         let _ = writeln!(
             out,
-            "Pharos and its peers in one run of {form}, {} of each case. Written by `pharos bench peers`, not by hand.\n",
+            "Pharos and its peers in one run of {form}, {} of each case, on one machine, with one load program. Written by \
+             `pharos bench peers`, not by hand; the settings of each peer and where they are from stand at the end.\n",
             rounds(self.rounds)
         );
         let _ = writeln!(out, "- machine: {}", self.machine);
@@ -50,10 +59,11 @@ impl Report {
             let _ = writeln!(out, "- {peer}: {version}");
         }
         let _ = writeln!(out, "- built from: {}", self.commit);
-        let _ = writeln!(out, "- began: {} (seconds since 1970)", self.began_unix_s);
+        let _ = writeln!(out, "- began: {}", date(self.began_unix_s));
         let _ = writeln!(out, "- command: `{}`\n", self.command);
         self.first_table(&mut out);
-        self.troubles(&mut out);
+        self.not_reached(&mut out);
+        self.not_run(&mut out);
         let _ = writeln!(out, "## How it was measured\n\n{HOW}\n");
         for workload in &self.workloads {
             workload.section(&mut out);
@@ -66,8 +76,16 @@ impl Report {
     fn first_table(&self, out: &mut String) {
         out.push_str("## Who is better\n\n");
         out.push_str(
-            "Against the best peer that is as durable; medians of the rounds. Brackets: it acknowledges nothing that outlives it and is \
-             not compared.\n\n",
+            "The last column sets Pharos against the best peer that is as durable, and names the peer in bold where that is better; \
+             *even* is less than 5%. ",
+        );
+        out.push_str(match self.rounds {
+            1 => "There was one round, so there is no spread: a figure may be off by what a second run would show. ",
+            _ => "Figures are medians of the rounds, behind them the least and the most of any round. ",
+        });
+        out.push_str(
+            "Brackets: it acknowledges nothing that outlives it and is not compared. `*`: it did not hold the rate of the load. Empty: \
+             it did not run in this case.\n\n",
         );
         let contestants = self.contestants();
         let _ = write!(out, "| case | figure |");
@@ -103,10 +121,25 @@ impl Report {
         all
     }
 
-    /// What failed, if something did.
-    fn troubles(&self, out: &mut String) {
+    /// What failed, and who did not hold a rate.
+    fn not_reached(&self, out: &mut String) {
         let mut lines = Vec::new();
         for (workload, case) in self.cases() {
+            for contestant in &case.case.contestants {
+                if let Some((published, received)) = case.unheld(*contestant) {
+                    let load = &case.case.load;
+                    lines.push(format!(
+                        "- {}: {}, {}: took {} and gave out {} of {} messages/s to {} subscriptions",
+                        workload.workload.name,
+                        case.case.name,
+                        contestant.title,
+                        count(published),
+                        count(received),
+                        count(load.rate),
+                        count(f64::from(load.subscriptions)),
+                    ));
+                }
+            }
             for attempt in &case.attempts {
                 if let Some(trouble) = attempt.trouble() {
                     lines.push(format!(
@@ -120,28 +153,53 @@ impl Report {
                 }
             }
         }
+        if lines.is_empty() {
+            lines.push("Nothing: everything that was begun ended, and every rate was held.".to_owned());
+        }
+        let _ = writeln!(out, "## What was not reached\n\n{}\n", lines.join("\n"));
+    }
+
+    /// What nobody tried in this run, and why.
+    fn not_run(&self, out: &mut String) {
+        let mut lines = Vec::new();
+        for workload in &self.workloads {
+            let name = &workload.workload.name;
+            for case in &workload.cases {
+                for (contestant, why) in &case.case.left_out {
+                    lines.push(format!(
+                        "- {name}: {}, {}: {why}",
+                        case.case.name, contestant.title
+                    ));
+                }
+            }
+            let only_long = workload.workload.only_long.iter();
+            lines.extend(only_long.map(|case| format!("- {name}: {case}: in the long form only")));
+        }
         if !lines.is_empty() {
-            let _ = writeln!(out, "## What failed\n\n{}\n", lines.join("\n"));
+            let _ = writeln!(out, "## What was not run\n\n{}\n", lines.join("\n"));
         }
     }
 
     /// What every contestant was started with.
     fn settings(&self, out: &mut String) {
         out.push_str("## Settings\n\nEach contestant's command and settings file; `DATA` is its directory, `PEERS` where peers are installed, `PORT` one that was free.\n\n");
-        let mut told: BTreeMap<(&str, &str), &Attempt> = BTreeMap::new();
+        let mut told: BTreeMap<(Peer, &str), &Attempt> = BTreeMap::new();
         for (_, case) in self.cases() {
             for attempt in case.attempts.iter().filter(|it| !it.command.is_empty()) {
                 let level = durability(case.case.load.durability);
-                told.entry((attempt.contestant.peer.word(), level))
-                    .or_insert(attempt);
+                told.entry((attempt.contestant.peer, level)).or_insert(attempt);
             }
         }
+        let mut last = None;
         for ((peer, level), attempt) in told {
             let settings = &attempt.settings;
             let command = &attempt.command;
+            if last.replace(peer) != Some(peer) {
+                let _ = writeln!(out, "### {}\n\n{}\n", peer.word(), peer.source());
+            }
             let _ = writeln!(
                 out,
-                "### {peer}, {level}\n\n```sh\n{command}\n```\n\n```\n{}\n```\n",
+                "With receipts that are *{level}*:\n\n```sh\n{command}\n```\n\n```\n{}\n```\n",
                 settings.trim_end()
             );
         }
@@ -193,20 +251,31 @@ impl Attempt {
             figure(result.client_cpu_us()),
             figure(result.late_p99_ms),
             figure(memory),
-            figure(Some(result.attach_s)),
+            figure(Some(result.attach_s).filter(|seconds| *seconds > 0.0)),
             figure(result.start_s),
         )
     }
 }
 
 impl CaseReport {
-    fn cell(&self, contestant: Contestant, of: &Figure) -> String {
+    pub(super) fn cell(&self, contestant: Contestant, of: &Figure) -> String {
         if !self.case.contestants.contains(&contestant) {
             return String::new();
         }
         match self.median(contestant, of) {
-            Some(value) if contestant.durable => figure(Some(value)),
-            Some(value) => format!("({})", figure(Some(value))),
+            Some(value) => {
+                let mut text = figure(Some(value));
+                if self.unheld(contestant).is_some() {
+                    text.push('*');
+                }
+                if let Some((least, most)) = self.spread(contestant, of) {
+                    let _ = write!(text, " [{}–{}]", figure(Some(least)), figure(Some(most)));
+                }
+                match contestant.durable {
+                    true => text,
+                    false => format!("({text})"),
+                }
+            }
             None if self
                 .attempts
                 .iter()
@@ -223,6 +292,7 @@ fn verdict(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Ours(by) => format!("Pharos {}", factor(*by)),
         Verdict::Theirs(contestant, by) => format!("**{} {}**", contestant.title, factor(*by)),
+        Verdict::Even => "even".to_owned(),
         Verdict::Open => "–".to_owned(),
     }
 }

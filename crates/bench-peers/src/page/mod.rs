@@ -105,12 +105,39 @@ impl Attempt {
 }
 
 impl CaseReport {
-    /// The median of a contestant's rounds in which every message came as it should; none without such a round.
-    pub(crate) fn median(&self, contestant: Contestant, figure: &Figure) -> Option<f64> {
-        let own = self.attempts.iter().filter(|it| it.contestant == contestant);
-        let sound = own.filter_map(|it| it.result.as_ref().ok().filter(|it| it.faults().is_none()));
-        let mut values: Vec<f64> = sound.filter_map(figure.of).collect();
+    /// A contestant's rounds in which every message came as it should.
+    fn sound(&self, contestant: Contestant) -> impl Iterator<Item = &LoadResult> {
+        let own = self.attempts.iter().filter(move |it| it.contestant == contestant);
+        own.filter_map(|it| it.result.as_ref().ok().filter(|it| it.faults().is_none()))
+    }
+
+    /// The figures of its sound rounds, the least first.
+    fn values(&self, contestant: Contestant, figure: &Figure) -> Vec<f64> {
+        let mut values: Vec<f64> = self.sound(contestant).filter_map(figure.of).collect();
         values.sort_by(f64::total_cmp);
+        values
+    }
+
+    /// The least and the most of several rounds.
+    fn spread(&self, contestant: Contestant, figure: &Figure) -> Option<(f64, f64)> {
+        let values = self.values(contestant, figure);
+        match values.as_slice() {
+            [least, .., most] => Some((*least, *most)),
+            _ => None,
+        }
+    }
+
+    /// The rates of publishing and receiving in the first round in which a contestant did not hold the rate of the load.
+    fn unheld(&self, contestant: Contestant) -> Option<(f64, f64)> {
+        let load = &self.case.load;
+        let unheld = |result: &&LoadResult| load.rate > 0.0 && !result.held(load.rate, load.subscriptions);
+        let round = self.sound(contestant).find(unheld)?;
+        Some((round.publish_msg_s, round.consume_msg_s))
+    }
+
+    /// The median of a contestant's sound rounds; none without such a round.
+    pub(crate) fn median(&self, contestant: Contestant, figure: &Figure) -> Option<f64> {
+        let values = self.values(contestant, figure);
         let middle = values.len().checked_sub(1)? / 2;
         let low = *values.get(middle)?;
         let high = *values.get(values.len() / 2)?;
@@ -121,7 +148,13 @@ impl CaseReport {
     fn verdict(&self, figure: &Figure) -> Verdict {
         let best = |wanted: &dyn Fn(&Contestant) -> bool| {
             let own = self.case.contestants.iter().filter(|it| wanted(it));
-            let values = own.filter_map(|it| Some((*it, self.median(*it, figure)?)));
+            // At a given rate more than that is no merit: it is what was late before.
+            let cap = match (figure.name, self.case.load.rate) {
+                ("publish_msg_s", rate) if rate > 0.0 => rate,
+                ("consume_msg_s", rate) if rate > 0.0 => rate * f64::from(self.case.load.subscriptions),
+                _ => f64::INFINITY,
+            };
+            let values = own.filter_map(|it| Some((*it, self.median(*it, figure)?.min(cap))));
             values.reduce(|best, next| {
                 let is_better = if figure.more_is_better {
                     next.1 > best.1
@@ -143,11 +176,15 @@ impl CaseReport {
         };
         match factor {
             factor if !factor.is_finite() => Verdict::Open,
+            factor if (1.0 / EVEN..EVEN).contains(&factor) => Verdict::Even,
             factor if factor >= 1.0 => Verdict::Ours(factor),
             factor => Verdict::Theirs(contestant, 1.0 / factor),
         }
     }
 }
+
+/// A factor below this says nothing.
+const EVEN: f64 = 1.05;
 
 /// Who is better.
 enum Verdict {
@@ -155,6 +192,8 @@ enum Verdict {
     Ours(f64),
     /// A peer.
     Theirs(Contestant, f64),
+    /// Nobody, by more than [`EVEN`].
+    Even,
     /// One side has no figure.
     Open,
 }
@@ -279,6 +318,7 @@ mod tests {
                 name: "x".to_owned(),
                 contestants: words.iter().map(contestants).collect(),
                 figures: vec![find("publish_msg_s").expect("known")],
+                left_out: Vec::new(),
                 load: Load::default(),
             },
         }
@@ -306,6 +346,36 @@ mod tests {
             case(&[("pharos", 1.0, 0)]).verdict(figure),
             Verdict::Open
         ));
+    }
+
+    #[test]
+    fn at_a_given_rate_more_than_it_is_no_merit_and_less_is_told() {
+        let figure = find("publish_msg_s").expect("known");
+        let mut report = case(&[
+            ("pharos", 1000.0, 0),
+            ("kafka", 1400.0, 0),
+            ("nats-core", 300.0, 0),
+        ]);
+        report.case.load.rate = 1000.0;
+        assert!(matches!(report.verdict(figure), Verdict::Even));
+        for attempt in &mut report.attempts {
+            let result = attempt.result.as_mut().expect("a result");
+            result.seconds = 10.0;
+            result.published = (result.publish_msg_s * 10.0) as u64;
+            result.received = result.published;
+        }
+        let unheld = |word| report.unheld(Contestant::parse(word).expect("known"));
+        assert_eq!((unheld("pharos"), unheld("kafka")), (None, None));
+        assert_eq!(unheld("nats-core"), Some((300.0, 0.0)));
+    }
+
+    #[test]
+    fn the_spread_is_that_of_the_sound_rounds() {
+        let figure = find("publish_msg_s").expect("known");
+        let kafka = Contestant::parse("kafka").expect("known");
+        let report = case(&[("kafka", 5.0, 0), ("kafka", 3.0, 0), ("kafka", 90.0, 5)]);
+        assert_eq!(report.spread(kafka, figure), Some((3.0, 5.0)));
+        assert_eq!(case(&[("kafka", 5.0, 0)]).spread(kafka, figure), None);
     }
 
     #[test]

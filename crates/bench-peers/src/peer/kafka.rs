@@ -1,14 +1,18 @@
 //! Apache Kafka, one node that is broker and controller.
-//!
-//! Flags of the Java runtime are those that Kafka's documentation on hardware and operation gives, with a heap of 2 GB for this size
-//! of machine: the rest is its page cache. Its durability comes from replication; on one node that
-//! is what the operating system has, unless every batch is flushed, which its documentation offers and does not recommend.
 
 use std::path::Path;
 
 use super::{Launch, Ports, local, words};
 use crate::door::kafka;
 use crate::spec::Durability;
+
+/// Where its settings are from.
+pub(super) const SOURCE: &str = "\
+One node that is broker and controller. Flags of the Java runtime are those of Kafka's documentation on hardware and operation, with a
+heap of 2 GB for this size of machine, the rest being its page cache; threads are those of the distribution's
+`config/server.properties`. Kafka's durability comes from replication: `log.flush.interval.messages=1`, which is what *synced* needs on
+one node, is in its documentation and is not recommended there, so *system* is how Kafka is meant to be run.
+<https://kafka.apache.org/documentation/#java>, <https://kafka.apache.org/documentation/#appvsosflush>";
 
 const JVM: [&str; 9] = [
     "-Xms2g",

@@ -93,6 +93,19 @@ impl Contestant {
 }
 
 impl Peer {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Pharos, Self::Pulsar, Self::Kafka, Self::Nats];
+
+    /// Where its settings are taken from.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Self::Pharos => pharos::SOURCE,
+            Self::Pulsar => pulsar::SOURCE,
+            Self::Kafka => kafka::SOURCE,
+            Self::Nats => nats::SOURCE,
+        }
+    }
+
     /// Its name, and that of its directory.
     pub(crate) fn word(self) -> &'static str {
         match self {

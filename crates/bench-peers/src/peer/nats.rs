@@ -1,13 +1,16 @@
 //! nats-server with JetStream.
-//!
-//! `sync_interval: always` is what its documentation names for one server whose acknowledged messages must outlive a power cut; its
-//! default is two minutes, which leaves the rest to replicas.
 
 use std::path::Path;
 
 use super::{Launch, Ports, local, words};
 use crate::door::nats;
 use crate::spec::Durability;
+
+/// Where its settings are from.
+pub(super) const SOURCE: &str = "\
+Defaults but for limits that are raised so that no case meets them. `sync_interval: always` is what its documentation names for one
+server whose acknowledged messages must outlive a power cut, and calls slow; the default, two minutes, is *system* and leaves the rest
+to replicas. Streams have files and one replica. <https://docs.nats.io/running-a-nats-service/configuration#jetstream>";
 
 pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Ports) -> Launch {
     let sync = match durability {

@@ -8,6 +8,9 @@ use pharos_bench::load::http_get;
 use super::{Launch, Ports, words};
 use crate::spec::Durability;
 
+/// Where its settings are from.
+pub(super) const SOURCE: &str = "Its own defaults; `storage.sync` is the level of durability.";
+
 /// What the binary says of itself.
 pub(super) fn version(pharos: &Path) -> Option<String> {
     let output = Command::new(pharos).arg("--version").output().ok()?;

@@ -1,8 +1,4 @@
 //! Apache Pulsar as `bin/pulsar standalone` runs it: broker, bookie and metadata in one process.
-//!
-//! Heap and direct memory are those of the distribution's `conf/pulsar_env.sh`; settings that are not named have the defaults of the
-//! distribution. `journalSyncData` is what its documentation calls durable; without it the bookie acknowledges what the operating
-//! system has.
 
 use std::path::Path;
 
@@ -10,6 +6,16 @@ use pharos_bench::load::http_get;
 
 use super::{Launch, Ports, words};
 use crate::spec::Durability;
+
+/// Where its settings are from.
+pub(super) const SOURCE: &str = "\
+Broker, bookie and metadata in one process, as `bin/pulsar standalone` runs them. Heap, direct memory and garbage collector are those of
+the distribution's `conf/pulsar_env.sh` with both heap bounds equal; the settings file has what `conf/standalone.conf` of the
+distribution says of storage and of one node on loopback, and everything that is not named has the default that is compiled in.
+`journalSyncData=true` is the default of a bookie, and what its documentation calls durable; `false` stands in `conf/standalone.conf`:
+the bookie acknowledges what the operating system has. WebSocket, functions and stream storage are not started.
+<https://pulsar.apache.org/docs/reference-configuration/>,
+<https://bookkeeper.apache.org/docs/reference/config/>";
 
 const MEMORY: [&str; 3] = ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g"];
 /// What the start script adds.
@@ -91,7 +97,9 @@ allowLoopback=true
 listeningInterface=lo
 advertiseAddress=127.0.0.1
 journalSyncData={synced}
+journalMaxGroupWaitMSec=1
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
+dbStorage_readAheadCacheBatchSize=1000
 flushInterval=60000
 gcWaitTime=300000
 httpServerEnabled=false

@@ -37,6 +37,12 @@ pub trait PublishProtocol {
         let _ = link;
     }
 
+    /// Whether connection `link` takes a batch of producer `lane` now; if not, it does once it was flushed or a receipt came.
+    fn has_room(&self, link: usize, lane: usize) -> bool {
+        let _ = (link, lane);
+        true
+    }
+
     /// How long the frame is that begins with these bytes, once that is known.
     ///
     /// # Errors
@@ -306,6 +312,8 @@ impl<P: PublishProtocol> Publishing<'_, P> {
             // Those that still find no room are written to again when the socket says so.
             if let (Some(link), Some(waiting)) = (self.links.get(number), self.wait_for_room.get_mut(number))
                 && link.outbound.len() < UNSENT_MAX
+                && let Some(first) = waiting.first()
+                && self.protocol.has_room(number, *first)
             {
                 self.ready.extend(waiting.drain(..));
             }
@@ -331,7 +339,7 @@ impl<P: PublishProtocol> Publishing<'_, P> {
             self.unfinished -= 1;
         } else if lane.pending.len() >= self.pace.window {
             lane.waits_for_receipt = true;
-        } else if link.outbound.len() >= UNSENT_MAX {
+        } else if link.outbound.len() >= UNSENT_MAX || !self.protocol.has_room(at, number) {
             waiting.push(number);
         } else {
             match lane.pacing.turn(now, lane.next, self.protocol.capacity()) {

@@ -14,7 +14,7 @@ pub(crate) mod page_cache;
 mod plan;
 mod prepare;
 mod probe;
-mod report;
+pub(crate) mod report;
 mod rounds;
 mod run;
 mod slices;

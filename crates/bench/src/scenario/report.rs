@@ -289,7 +289,7 @@ impl Outcome<'_> {
 }
 
 /// `2026-11-21 04:49 UTC`. Civil-from-days as in Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms".
-fn date(unix_s: u64) -> String {
+pub fn date(unix_s: u64) -> String {
     let days = (unix_s / 86_400) as i64 + 719_468;
     let era = days / 146_097;
     let of_era = days - era * 146_097;

@@ -12,8 +12,10 @@ use super::{topic_name, wire};
 use crate::share::PublishShare;
 use crate::spec::Load;
 
-/// The Java client's `max.request.size`.
+/// The Java client's `max.request.size`,
 const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// and its `max.in.flight.requests.per.connection`: while so many are without an answer, batches grow instead.
+const REQUESTS_MAX: usize = 5;
 /// What a record takes beside its payload, at most; and a batch beside its records.
 const RECORD_OVERHEAD: usize = 16;
 const BATCH_OVERHEAD: usize = 61;
@@ -88,12 +90,39 @@ struct Requests {
 
 struct Open {
     number: u64,
-    /// Where it begins in the connection's buffer,
+    /// Where it begins in the connection's buffer, and where it ends so far,
     start: usize,
-    /// and where its number of partitions stands.
-    count_at: usize,
-    topic: u32,
+    end: usize,
+    /// and where its number of topics stands.
+    topics_at: usize,
+    topics: i32,
+    /// The last topic, where its number of partitions stands, and that number.
+    topic: Option<u32>,
+    partitions_at: usize,
+    partitions: i32,
     batches: Vec<(usize, u64)>,
+}
+
+impl Open {
+    /// Whether a batch of this producer may come in as well.
+    fn takes(&self, lane: &Target) -> bool {
+        self.number != lane.request && self.end - self.start < REQUEST_BYTES_MAX
+    }
+
+    /// Says where the next batch goes.
+    fn enter(&mut self, lane: &Target, out: &mut Vec<u8>) {
+        if self.topic != Some(lane.topic) {
+            self.topic = Some(lane.topic);
+            self.topics += 1;
+            wire::patch(out, self.topics_at, self.topics);
+            wire::string(out, &topic_name(lane.topic));
+            (self.partitions_at, self.partitions) = (out.len(), 0);
+            wire::i32(out, 0);
+        }
+        self.partitions += 1;
+        wire::patch(out, self.partitions_at, self.partitions);
+        wire::i32(out, lane.partition);
+    }
 }
 
 struct KafkaPublish {
@@ -114,20 +143,22 @@ impl Requests {
     }
 }
 
-fn begin(out: &mut Vec<u8>, number: u64, topic: u32) -> Open {
+fn begin(out: &mut Vec<u8>, number: u64) -> Open {
     let start = wire::begin(out, wire::PRODUCE, number as i32);
     wire::i16(out, -1); // no transaction
     wire::i16(out, -1); // acks=all
     wire::i32(out, TIMEOUT_MS);
-    wire::i32(out, 1);
-    wire::string(out, &topic_name(topic));
-    let count_at = out.len();
+    let topics_at = out.len();
     wire::i32(out, 0);
     Open {
         number,
         start,
-        count_at,
-        topic,
+        end: start,
+        topics_at,
+        topics: 0,
+        topic: None,
+        partitions_at: 0,
+        partitions: 0,
         batches: Vec::new(),
     }
 }
@@ -141,28 +172,33 @@ impl PublishProtocol for KafkaPublish {
         let (Some(lane), Some(requests)) = (self.lanes.get_mut(batch.lane), self.links.get_mut(link)) else {
             return;
         };
-        let fits = requests.open.as_ref().is_some_and(|open| {
-            open.topic == lane.topic
-                && open.number != lane.request
-                && out.len() - open.start < REQUEST_BYTES_MAX
-        });
-        if !fits {
+        if requests.open.as_ref().is_some_and(|open| !open.takes(lane)) {
             requests.seal();
         }
         let open = requests.open.get_or_insert_with(|| {
             self.requests += 1;
-            begin(out, self.requests, lane.topic)
+            begin(out, self.requests)
         });
         lane.request = open.number;
-        wire::i32(out, lane.partition);
+        open.enter(lane, out);
         let length_at = out.len();
         wire::i32(out, 0);
         wire::record_batch(out, batch, self.size, &self.bodies);
         let length = (out.len() - length_at - 4) as i32;
         wire::patch(out, length_at, length);
         open.batches.push((batch.lane, batch.sequence));
-        wire::patch(out, open.count_at, open.batches.len() as i32);
         wire::end(out, open.start);
+        open.end = out.len();
+    }
+
+    fn has_room(&self, link: usize, lane: usize) -> bool {
+        let (Some(lane), Some(requests)) = (self.lanes.get(lane), self.links.get(link)) else {
+            return false;
+        };
+        match &requests.open {
+            Some(open) if open.takes(lane) => true,
+            open => requests.under_way.len() + usize::from(open.is_some()) < REQUESTS_MAX,
+        }
     }
 
     fn seal(&mut self, link: usize) {
