@@ -117,6 +117,10 @@ impl Topic {
         let Some(known) = self.subscriptions.get_mut(subscription) else {
             return will_be_gone;
         };
+        // One of which nothing is known yet moves all the same.
+        if let Some(only) = only {
+            known.cursor(only);
+        }
         // A skip of some is counted from where the slowest of broadcast stands, one that comes in just now among them.
         let has_names = known.cursors.keys().any(|name| !name.is_empty());
         let is_joined = has_names && known.askers > 0;
