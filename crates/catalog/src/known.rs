@@ -276,6 +276,16 @@ pub(super) enum Homeless {
 }
 
 impl Facts {
+    /// The namespaces of a tenant, without looking at others: names with one beginning stand together.
+    pub(super) fn namespaces_of(&self, tenant: &str) -> impl Iterator<Item = &Namespace> {
+        // No namespace of the tenant stands before it.
+        let first = NamespaceName::new(tenant, "-").ok();
+        let from = first.map(|first| self.namespaces.range(first..));
+        let from = from.into_iter().flatten();
+        from.take_while(move |(name, _)| name.tenant() == tenant)
+            .map(|(_, namespace)| namespace)
+    }
+
     /// The namespace of a topic.
     pub(super) fn namespace(&self, topic: &TopicName) -> Result<&Namespace, Homeless> {
         match self.namespaces.get(topic.namespace()) {

@@ -334,12 +334,9 @@ fn has_enough_topics(most: u32, state: &Facts, tenant: &str) -> bool {
     if most == 0 {
         return false;
     }
-    let namespaces = state
-        .namespaces
-        .iter()
-        .filter(|(name, _)| name.tenant() == tenant);
-    let topics: usize = namespaces
-        .map(|(_, namespace)| namespace.topics.len() + namespace.loaded.len() + namespace.creating)
+    let topics: usize = state
+        .namespaces_of(tenant)
+        .map(|namespace| namespace.topics.len() + namespace.loaded.len() + namespace.creating)
         .sum();
     topics >= usize::try_from(most).unwrap_or(usize::MAX)
 }

@@ -227,19 +227,40 @@ async fn the_limit_of_a_tenant_counts_all_its_namespaces() {
     let catalog = Bench::with(|options| options.max_topics_per_tenant = 2)
         .open()
         .await;
-    let second = namespace("public/second");
-    catalog
-        .create_namespace(&second, Policies::default())
-        .await
-        .unwrap();
-    for name in ["a", "persistent://public/second/a"] {
+    // The first that a tenant can have, and one far behind it.
+    for name in ["public/-", "public/second"] {
+        let name = namespace(name);
+        catalog
+            .create_namespace(&name, Policies::default())
+            .await
+            .unwrap();
+    }
+    // Tenants whose names stand around it.
+    for (tenant, name) in [
+        ("publi", "publi/z"),
+        ("public-x", "public-x/a"),
+        ("public0", "public0/a"),
+    ] {
+        let info = catalog.tenants().get("public").unwrap();
+        catalog.tenants().create(tenant, info).await.unwrap();
+        catalog
+            .create_namespace(&namespace(name), Policies::default())
+            .await
+            .unwrap();
+        let theirs = topic(&format!("persistent://{name}/a"));
+        catalog.ensure_topic(&theirs, true).await.unwrap();
+    }
+    for name in ["persistent://public/-/a", "persistent://public/second/a"] {
         catalog.ensure_topic(&topic(name), true).await.unwrap();
     }
     for name in ["b", "persistent://public/second/b"] {
         let refused = catalog.ensure_topic(&topic(name), true).await.unwrap_err();
         assert!(refused.to_string().contains("max_topics_per_tenant"), "{refused}");
     }
-    catalog.ensure_topic(&topic("a"), true).await.unwrap();
+    catalog
+        .ensure_topic(&topic("persistent://public/-/a"), true)
+        .await
+        .unwrap();
     catalog.ensure_topic(&topic("__system"), true).await.unwrap();
 }
 
