@@ -150,6 +150,33 @@ def namespaces_say_how_many_copies(cluster):
     ok("namespaces say how many copies there are", f"ledgers {first}, {second}, {third}")
 
 
+def bundle_of(broker, topic):
+    """The path of its bundle in the admin API."""
+    status, bundle = broker.ask("/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")
+    assert status == 200, (status, bundle)
+    return "/admin/v2/namespaces/" + topic.split("://")[1].rsplit("/", 1)[0] + "/" + bundle.strip('"')
+
+
+def bundles_are_handed_over(cluster, load):
+    began = time.monotonic()
+    for giver, taker in [cluster.brokers, cluster.brokers[::-1]]:
+        paths = {bundle_of(giver, p.topic) for p in load.publishers if giver.owner_of(p.topic) == giver.url}
+        for path in paths:
+            status, reason = giver.ask(f"{path}/unload?destinationBroker={taker.id}", "PUT")
+            assert status == 204, (status, reason)
+        for publisher in load.publishers:
+            until("it is taken", lambda: giver.owner_of(publisher.topic) == taker.url)
+        load.flows()
+    pause = load.longest_pause(began)
+    assert pause < 4, pause
+    # Back to where the second half was.
+    one, two = cluster.brokers
+    for path in {bundle_of(one, p.topic) for p in load.publishers if "/of-2/" in p.topic}:
+        assert one.ask(f"{path}/unload?destinationBroker={two.id}", "PUT")[0] == 204
+    load.flows()
+    ok("bundles are handed over under load", f"longest pause {pause:.2f} s")
+
+
 def a_bookie_dies(cluster, load):
     began = time.monotonic()
     cluster.bookies[0].kill()
@@ -245,6 +272,7 @@ def main():
         load = Load(cluster)
         load.flows(100)
         ok("both brokers serve under load")
+        bundles_are_handed_over(cluster, load)
         a_bookie_dies(cluster, load)
         zookeeper_is_gone_for_a_while(cluster, load)
         # What had to be opened anew may be anywhere: the test of a paused broker wants some of it there.

@@ -11,6 +11,16 @@ pub struct ForceQuery {
     pub force: bool,
 }
 
+/// Of unloading a bundle.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct UnloadBundleQuery {
+    /// The broker that is to have it, `host:port` of its HTTP server.
+    #[serde(default)]
+    pub destination_broker: Option<String>,
+}
+
 /// Of a namespace's list of topics.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -7,11 +7,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize as _;
 
+use pharos_admin_api::query::UnloadBundleQuery;
 use pharos_admin_api::routes::bundles as routes;
 use pharos_catalog::{Catalog, ListMode};
 use pharos_runtime::many;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
+use crate::body::QueryOf;
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::policies_of;
@@ -87,8 +89,21 @@ async fn unload(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
     params: PathParams,
+    QueryOf(query): QueryOf<UnloadBundleQuery>,
 ) -> ApiResult<StatusCode> {
-    unload_all(&admin, topics_of(&admin, &name, &params)?).await
+    let topics = topics_of(&admin, &name, &params)?;
+    let bundle = format!("{name}/{}", params.get("bundle"));
+    let to = query.destination_broker.filter(|to| !to.is_empty());
+    if admin.brokers.has_bundle(&bundle, to.as_deref())? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    match to {
+        Some(to) => {
+            admin.brokers.hand_over(bundle, to).await?;
+            Ok(StatusCode::NO_CONTENT)
+        }
+        None => unload_all(&admin, topics).await,
+    }
 }
 
 async fn split(

@@ -14,14 +14,15 @@ use pharos_types::TopicName;
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) reason: String,
-    /// Another broker serves this topic: the caller is to ask there.
+    /// Another broker serves this: the caller is to ask there.
     redirect: Option<Box<Redirect>>,
 }
 
-/// Where a topic is served, as an extension of an answer; [`crate::redirect`] makes it one that clients follow.
+/// Where a topic or a bundle is served, as an extension of an answer; [`crate::redirect`] makes it one that clients follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Redirect {
-    pub(crate) topic: TopicName,
+    /// `None`: what the namespace of the path has there, a bundle.
+    pub(crate) topic: Option<TopicName>,
     pub(crate) http_url: String,
     /// Where that broker speaks TLS.
     pub(crate) http_url_tls: Option<String>,
@@ -97,9 +98,14 @@ impl IntoResponse for ApiError {
 impl<E: Into<AdminError>> From<E> for ApiError {
     fn from(error: E) -> Self {
         let error = error.into();
-        if let AdminError::Elsewhere { topic, addresses } = &error {
+        let elsewhere = match &error {
+            AdminError::Elsewhere { topic, addresses } => Some((Some(topic.clone()), addresses)),
+            AdminError::BundleElsewhere { addresses, .. } => Some((None, addresses)),
+            _ => None,
+        };
+        if let Some((topic, addresses)) = elsewhere {
             let redirect = Redirect {
-                topic: topic.clone(),
+                topic,
                 http_url: addresses.http_url.clone(),
                 http_url_tls: addresses.http_url_tls.clone(),
             };
@@ -119,7 +125,9 @@ impl<E: Into<AdminError>> From<E> for ApiError {
             AdminError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             AdminError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             AdminError::NotImplemented(_) => StatusCode::NOT_IMPLEMENTED,
-            AdminError::Elsewhere { .. } => StatusCode::TEMPORARY_REDIRECT,
+            AdminError::Elsewhere { .. } | AdminError::BundleElsewhere { .. } => {
+                StatusCode::TEMPORARY_REDIRECT
+            }
             AdminError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())

@@ -2,7 +2,7 @@
 //!
 //! Known when the broker was asked for the topic's home, so no handler knows of it. A call that was sent here by another broker
 //! is not sent on, or two brokers that disagree would send it to and fro; neither is one whose path names another topic than
-//! the one elsewhere: a partitioned topic as a whole has no one broker.
+//! the one elsewhere: a partitioned topic as a whole has no one broker. A bundle has one, whose handlers say so themselves.
 
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode, Uri};
@@ -24,9 +24,10 @@ pub(crate) fn follow(
     encrypted: Option<Encrypted>,
 ) -> Response {
     if let Some(redirect) = answer.extensions_mut().remove::<Redirect>() {
-        let is_asked_for = match subject {
-            Subject::Topic(topic) | Subject::Subscription(topic, _) => *topic == redirect.topic,
-            Subject::Cluster | Subject::Tenant(_) | Subject::Namespace(_) => false,
+        let is_asked_for = match (subject, &redirect.topic) {
+            (Subject::Topic(asked) | Subject::Subscription(asked, _), Some(topic)) => asked == topic,
+            (Subject::Namespace(_), None) => true,
+            _ => false,
         };
         let base = match encrypted {
             None => Some(&redirect.http_url),
@@ -79,7 +80,7 @@ mod tests {
         let (uri, asked): (Uri, TopicName) = (path.parse().ok()?, asked.parse().ok()?);
         let mut answer = StatusCode::TEMPORARY_REDIRECT.into_response();
         answer.extensions_mut().insert(Redirect {
-            topic: topic.parse().ok()?,
+            topic: Some(topic.parse().ok()?),
             http_url: "http://other:8080".to_owned(),
             http_url_tls: http_url_tls.map(str::to_owned),
         });

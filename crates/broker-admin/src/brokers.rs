@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pharos_admin_api::PersistencePolicies;
+use pharos_cluster::{HandoverError, Owner};
 use serde::Deserialize as _;
 
 use crate::error::AdminError;
@@ -94,6 +95,40 @@ impl BrokerAdmin {
         Err(AdminError::Precondition(format!(
             "bookkeeperEnsemble is {ensemble}, and {bookies} bookies take writes"
         )))
+    }
+
+    /// Whether the broker called `to` has the bundle `<tenant>/<namespace>/<range>`.
+    ///
+    /// # Errors
+    /// `BundleElsewhere`: a third one has it.
+    pub fn has_bundle(&self, bundle: &str, to: Option<&str>) -> Result<bool, AdminError> {
+        match self.homes.broker.shared.placement.owner_of_bundle(bundle) {
+            Owner::Other(owner) if to == Some(owner.broker_id()) => Ok(true),
+            Owner::Other(addresses) => Err(AdminError::BundleElsewhere {
+                bundle: bundle.to_owned(),
+                addresses,
+            }),
+            Owner::Us | Owner::Unowned => Ok(false),
+        }
+    }
+
+    /// Hands a bundle of this broker over to the one called `to`, `host:port`; its clients are told.
+    ///
+    /// # Errors
+    /// `Precondition`: there is no such broker, or this one does not own the bundle. `Conflict`: it is under way. `Unavailable`: try again.
+    pub async fn hand_over(&self, bundle: String, to: String) -> Result<(), AdminError> {
+        let done = self.homes.broker.hand_over(bundle, to).await;
+        done.map_err(|error| {
+            let reason = error.to_string();
+            match error {
+                HandoverError::HasIt(_)
+                | HandoverError::Alone
+                | HandoverError::NotOurs
+                | HandoverError::NoSuchBroker(_) => AdminError::Precondition(reason),
+                HandoverError::UnderWay => AdminError::Conflict(reason),
+                HandoverError::NotTaken(_) | HandoverError::Store(_) => AdminError::Unavailable(reason),
+            }
+        })
     }
 
     /// The brokers that are there, as `host:port` of their HTTP servers; `None` when there can be no other.

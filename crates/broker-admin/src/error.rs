@@ -46,6 +46,14 @@ pub enum AdminError {
         /// Where its broker is.
         addresses: Arc<BrokerAddresses>,
     },
+    /// Another broker has a bundle: 307 to it.
+    #[error("{} has the bundle {bundle}", .addresses.broker_id())]
+    BundleElsewhere {
+        /// `<tenant>/<namespace>/<range>`.
+        bundle: String,
+        /// Where that broker is.
+        addresses: Arc<BrokerAddresses>,
+    },
     /// Not now: starting, stopping or overloaded; try again (503).
     #[error("{0}")]
     Unavailable(String),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_cluster::{Alone, Ownership};
+use pharos_cluster::{Alone, HandoverError, Ownership, OwnershipError};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
 use pharos_runtime::{ShardThread, Shutdown, clock, spawn_shard};
@@ -192,6 +192,29 @@ impl Broker {
         for shard in 0..self.inboxes.len() {
             self.on_shard(shard, work.clone());
         }
+    }
+
+    /// Gives the bundle `<tenant>/<namespace>/<range>` to the broker `to`. Its topics are closed here, their clients told where they are
+    /// now, and the other broker opens them when all of them are closed.
+    ///
+    /// # Errors
+    /// [`HandoverError`].
+    ///
+    /// Cancel safety: goes on when the future is dropped.
+    pub async fn hand_over(&self, bundle: String, to: String) -> Result<(), HandoverError> {
+        let broker = self.clone();
+        let gone = HandoverError::Store(OwnershipError::NotReady("it is stopping"));
+        let going = self.call(ShardId(0), move |_| async move {
+            let placement = &broker.shared.placement;
+            placement.hand_over(&bundle, &to).await?;
+            // A shard that is gone has closed its topics.
+            let _ = broker
+                .call_all(|shard| async move { shard.home.close_foreign().await })
+                .await;
+            placement.end_handover(&bundle).await;
+            Ok(())
+        });
+        going.await.unwrap_or(Err(gone))
     }
 
     /// Closes all topics, with their producers and consumers, and makes them durable. Connections stay.

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use pharos_cluster::{BrokerAddresses, Owner, Ownership, OwnershipError};
+use pharos_cluster::{BrokerAddresses, HandoverError, Owner, Ownership, OwnershipError};
 use pharos_types::TopicName;
 use tokio::sync::watch;
 
@@ -86,6 +86,28 @@ impl Placement {
     #[must_use]
     pub fn brokers(&self) -> Option<Vec<String>> {
         self.ownership.brokers()
+    }
+
+    /// Who owns the bundle `<tenant>/<namespace>/<range>`.
+    #[must_use]
+    pub fn owner_of_bundle(&self, bundle: &str) -> Owner {
+        self.ownership.owner_of_bundle(bundle)
+    }
+
+    /// Where clients of a topic that is closed here find it, if that is known.
+    pub(crate) fn next_of(&self, topic: &TopicName) -> Option<Arc<BrokerAddresses>> {
+        match self.ownership.owner_of(topic) {
+            Owner::Other(next) => Some(next),
+            Owner::Us | Owner::Unowned => None,
+        }
+    }
+
+    pub(crate) async fn hand_over(&self, bundle: &str, to: &str) -> Result<(), HandoverError> {
+        self.ownership.hand_over(bundle, to).await
+    }
+
+    pub(crate) async fn end_handover(&self, bundle: &str) {
+        self.ownership.end_handover(bundle).await;
     }
 
     /// Changes when topics may have gone to other brokers.

@@ -24,11 +24,12 @@ use pharos_runtime::clock;
 use pharos_types::TopicName;
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::handover::NOTES;
 use crate::keeping::{REGISTRY, ended};
-use crate::{BrokerAddresses, Owner, Ownership, OwnershipError};
+use crate::{BrokerAddresses, HandoverError, Owner, Ownership, OwnershipError};
 
 /// Below it are the keys of bundles.
-const PREFIX: &str = "namespace/";
+pub(crate) const PREFIX: &str = "namespace/";
 
 /// How often a bundle is tried for that another broker takes and leaves meanwhile.
 const TRIES: usize = 5;
@@ -56,8 +57,10 @@ pub struct BundleOwnership {
     pub(crate) registration: OnceLock<String>,
     pub(crate) state: Mutex<OwnedBundles>,
     /// One at a time asks the store and notes what it says.
-    turn: Semaphore,
+    pub(crate) turn: Semaphore,
     losses: watch::Sender<u64>,
+    /// Moves when what is known of others changes.
+    pub(crate) changes: watch::Sender<u64>,
     /// A session is wanted now.
     pub(crate) wanted: Notify,
 }
@@ -73,6 +76,8 @@ pub(crate) struct OwnedBundles {
     pub(crate) lapsed_at: Option<clock::Nanos>,
     pub(crate) ours: HashMap<String, Version>,
     others: HashMap<String, Arc<BrokerAddresses>>,
+    /// Bundles that are handed over, by their key, and to whom.
+    pub(crate) notes: HashMap<String, String>,
     /// The brokers that are registered.
     pub(crate) brokers: BTreeSet<String>,
 }
@@ -90,6 +95,7 @@ impl BundleOwnership {
             state: Mutex::default(),
             turn: Semaphore::new(1),
             losses: watch::Sender::new(0),
+            changes: watch::Sender::new(0),
             wanted: Notify::new(),
         })
     }
@@ -116,8 +122,10 @@ impl BundleOwnership {
     pub async fn run(self: Arc<Self>) {
         let mut bundles = self.store.watch(PREFIX);
         let mut brokers = self.store.watch(REGISTRY);
+        let mut notes = self.store.watch(NOTES);
         self.look_again().await;
         self.look_at_brokers().await;
+        self.look_at_notes().await;
         let mut keeping = tokio::time::interval((self.options.timeout / 3).max(Duration::from_millis(1)));
         keeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -131,6 +139,10 @@ impl BundleOwnership {
                 event = brokers.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
                     Some(_) => self.look_at_brokers().await,
+                },
+                event = notes.next() => match event {
+                    None => return self.lose_all("the metadata store was shut down"),
+                    Some(_) => self.look_at_notes().await,
                 },
                 (id, why) = ended(session) => {
                     self.on_session_end(id, why);
@@ -177,12 +189,12 @@ impl BundleOwnership {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn key_of(&self, topic: &TopicName) -> Option<String> {
+    pub(crate) fn key_of(&self, topic: &TopicName) -> Option<String> {
         let bundle = (self.bundle_of)(topic)?;
         Some(format!("{PREFIX}{}/{bundle}", topic.namespace()))
     }
 
-    fn owner_of_key(&self, key: &str) -> Owner {
+    pub(crate) fn owner_of_key(&self, key: &str) -> Owner {
         let state = self.lock();
         if state.ours.contains_key(key) {
             return Owner::Us;
@@ -207,18 +219,25 @@ impl BundleOwnership {
         self.tell_loss();
     }
 
-    fn tell_loss(&self) {
+    pub(crate) fn tell_loss(&self) {
         self.losses.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn tell_change(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// A key changed: what it is now is what counts.
     async fn on_key(&self, key: &str) {
-        let Ok(_turn) = self.turn.acquire().await else {
-            return;
-        };
-        if let Err(error) = self.look_at(key).await {
-            tracing::warn!(key, %error, "who owns a bundle is not known");
+        {
+            let Ok(_turn) = self.turn.acquire().await else {
+                return;
+            };
+            if let Err(error) = self.look_at(key).await {
+                tracing::warn!(key, %error, "who owns a bundle is not known");
+            }
         }
+        self.receive(key).await;
     }
 
     /// Looks at every key: at the start, and when changes were missed.
@@ -253,6 +272,7 @@ impl BundleOwnership {
         if lost {
             self.tell_loss();
         }
+        self.tell_change();
         Ok(left)
     }
 
@@ -286,7 +306,10 @@ impl BundleOwnership {
 
     async fn take(&self, topic: &TopicName) -> Result<Owner, OwnershipError> {
         let no_bundle = || OwnershipError::NoBundle(topic.clone());
-        let key = self.key_of(topic).ok_or_else(no_bundle)?;
+        self.take_key(self.key_of(topic).ok_or_else(no_bundle)?).await
+    }
+
+    pub(crate) async fn take_key(&self, key: String) -> Result<Owner, OwnershipError> {
         let value = self.us.get().ok_or(OwnershipError::NotReady("it is starting"))?;
         let closed = |_| OwnershipError::NotReady("it is stopping");
         let _turn = self.turn.acquire().await.map_err(closed)?;
@@ -294,6 +317,9 @@ impl BundleOwnership {
             match self.owner_of_key(&key) {
                 Owner::Unowned => {}
                 owner => return Ok(owner),
+            }
+            if self.is_promised(&key).await? {
+                return Err(OwnershipError::NotReady("the bundle goes to another one"));
             }
             let session = self.session().await?;
             match session.put(&key, value.clone(), Expect::Absent).await {
@@ -357,6 +383,9 @@ impl BundleOwnership {
             SessionError::Ended(why) => OwnershipError::SessionEnded(why),
             SessionError::Fault(_) => OwnershipError::NotReady("the metadata store does not answer"),
         })?;
+        if self.owner_of(topic) == Owner::Us {
+            self.wait_for_last_owner(topic).await;
+        }
         Ok(self.owner_of(topic) == Owner::Us)
     }
 }
@@ -375,6 +404,18 @@ impl Ownership for BundleOwnership {
 
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
         Box::pin(self.ask(topic))
+    }
+
+    fn owner_of_bundle(&self, bundle: &str) -> Owner {
+        self.owner_of_key(&format!("{PREFIX}{bundle}"))
+    }
+
+    fn hand_over<'a>(&'a self, bundle: &'a str, to: &'a str) -> BoxFuture<'a, Result<(), HandoverError>> {
+        Box::pin(self.give(bundle, to))
+    }
+
+    fn end_handover<'a>(&'a self, bundle: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(Self::end_handover(self, bundle))
     }
 
     fn brokers(&self) -> Option<Vec<String>> {

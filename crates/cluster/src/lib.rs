@@ -10,9 +10,11 @@
 
 mod addresses;
 mod bundles;
+mod handover;
 mod keeping;
 mod ownership;
 
 pub use addresses::BrokerAddresses;
 pub use bundles::{BundleOf, BundleOwnership, SessionOptions};
+pub use handover::HandoverError;
 pub use ownership::{Alone, Owner, Ownership, OwnershipError};

@@ -6,7 +6,7 @@ use pharos_metadata::{BoxFuture, ReadError, SessionEnd, WriteError};
 use pharos_types::TopicName;
 use tokio::sync::watch;
 
-use crate::BrokerAddresses;
+use crate::{BrokerAddresses, HandoverError};
 
 /// Who owns a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,27 @@ pub trait Ownership: Send + Sync {
     /// # Errors
     /// [`OwnershipError`]: it is not known, so the topic must not be opened.
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>>;
+
+    /// Who owns the bundle `<tenant>/<namespace>/<range>`, as [`owner_of`](Self::owner_of) says it of a topic.
+    fn owner_of_bundle(&self, _: &str) -> Owner {
+        Owner::Us
+    }
+
+    /// Hands a bundle of this broker to another, which has it when this returns and opens its logs once
+    /// [`end_handover`](Self::end_handover) was called: close its topics before.
+    ///
+    /// # Errors
+    /// [`HandoverError`]. The topics of the bundle are closed where it is not certain that it is still this broker's.
+    ///
+    /// Cancel safety: none. Dropped, the bundle may be the other's, which then waits for a while.
+    fn hand_over<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<(), HandoverError>> {
+        Box::pin(async { Err(HandoverError::Alone) })
+    }
+
+    /// What was loaded of a bundle that was handed over is closed.
+    fn end_handover<'a>(&'a self, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
 
     /// The brokers that are there, as `host:port` of their HTTP servers; `None` when there can be no other.
     fn brokers(&self) -> Option<Vec<String>> {

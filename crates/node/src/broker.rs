@@ -83,6 +83,7 @@ impl RunningBroker {
         if let Some(ownership) = self.beside.among_others() {
             // Clients look up again as soon as their topic is closed, over connections that are still there.
             ownership.begin_close();
+            ownership.give_all().await;
             self.broker.close_topics().await;
             ownership.close().await;
         }

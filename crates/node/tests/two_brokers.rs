@@ -14,7 +14,7 @@ use pharos_broker::Threads;
 use pharos_broker_admin::Resources;
 use pharos_catalog::{Catalog, CatalogOptions, Policies};
 use pharos_client::{
-    ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, earliest,
+    ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, RawConnection, earliest,
 };
 use pharos_cluster::{BrokerAddresses, BundleOwnership, SessionOptions};
 use pharos_identity::Authentication;
@@ -22,9 +22,11 @@ use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataStore as _};
 use pharos_runtime::Shutdown;
 use pharos_transport::{ConnectionsMax, Listener};
+use pharos_wire::command::Command;
 use pharos_wire::message::PulsarEntries;
 use pharos_wire::proto::ServerError;
 use pharos_wire::proto::command_ack::AckType;
+use pharos_wire::request;
 use tokio::task::JoinSet;
 
 /// How long anything may take before the test gives up. Long, because the machine may be busy.
@@ -162,9 +164,15 @@ impl Broker {
 
     /// Status, `Location` and body of a GET.
     fn get(&self, path: &str) -> (u16, Option<String>, String) {
+        self.call("GET", path)
+    }
+
+    fn call(&self, method: &str, path: &str) -> (u16, Option<String>, String) {
         let mut stream = TcpStream::connect(self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -268,6 +276,72 @@ async fn clients_of_the_wrong_broker_are_led_to_the_owner() {
         status == 200 && looked_up.contains(&one.service_url),
         "{status} {looked_up}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_goes_to_the_broker_that_is_named_and_clients_are_told_where() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    assert_eq!(one.owner().await, one.service_url);
+    until("the other knows", async || two.owner().await == one.service_url).await;
+    let client = one.client().await;
+    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
+    publish(&client, 0..50).await;
+    for _ in 0..20 {
+        let message = consumer.receive().await.unwrap();
+        consumer
+            .ack_and_wait(AckType::Individual, message.id)
+            .await
+            .unwrap();
+    }
+    let mut watching = RawConnection::connect(&one.service_url).await.unwrap();
+    watching.handshake(request::connect("test")).await.unwrap();
+    let options = request::producer(TOPIC, 7, 1, None);
+    watching.send(Command::Producer(Box::new(options))).await.unwrap();
+    let answer = watching.next_command().await.unwrap();
+    assert!(matches!(answer, Command::ProducerSuccess(_)), "{answer:?}");
+
+    let bundle = one.catalog.bundle_of(&TOPIC.parse().unwrap()).unwrap();
+    let path = format!("/admin/v2/namespaces/public/default/{bundle}/unload");
+    let (status, _, reason) = one.call("PUT", &format!("{path}?destinationBroker=127.0.0.1:1"));
+    assert!(
+        status == 412 && reason.contains("no broker is registered as 127.0.0.1:1"),
+        "{reason}"
+    );
+    let (status, _, reason) = one.call("PUT", &format!("{path}?destinationBroker={}", one.http));
+    assert!(status == 412 && reason.contains("has the bundle"), "{reason}");
+    let there = format!("{path}?destinationBroker={}", two.http);
+    let (status, location, _) = two.call("PUT", &there);
+    let asked = format!("http://{}{there}&authoritative=true", one.http);
+    assert_eq!((status, location), (307, Some(asked)));
+
+    let (status, _, reason) = one.call("PUT", &there);
+    assert_eq!(status, 204, "{reason}");
+    let closed = loop {
+        match watching.next_command().await.unwrap() {
+            Command::CloseProducer(closed) => break closed,
+            Command::Ping(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(closed.producer_id, 7);
+    assert_eq!(
+        closed.assigned_broker_service_url.as_ref(),
+        Some(&two.service_url)
+    );
+    // It goes there without a lookup, and is served at once. Nothing is lost, nothing that was acknowledged comes again.
+    let client = two.client().await;
+    publish(&client, 50..60).await;
+    assert_eq!(read_all(&client).await, (0..60).collect::<Vec<_>>());
+    let mut consumer = client.subscribe(TOPIC, orders()).await.unwrap();
+    for number in 20..60 {
+        assert_eq!(consumer.receive().await.unwrap().text(), number.to_string());
+    }
+    assert_eq!(one.owner().await, two.service_url);
+    let (status, _, reason) = two.call("PUT", &there);
+    assert_eq!(status, 412, "{reason}");
+    let (status, _, _) = one.call("PUT", &there);
+    assert_eq!(status, 204, "it is there already");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

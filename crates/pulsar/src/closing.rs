@@ -2,30 +2,44 @@
 
 use pharos_broker::ids::ConsumerKey;
 use pharos_broker::shard::{ConnectionHandle as _, ProducerRef};
-use pharos_wire::answer;
+use pharos_cluster::BrokerAddresses;
+use pharos_wire::answer::{self, BrokerUrls};
 
 use crate::connection::Connection;
 use crate::consumer::ConsumerSlot;
 use crate::producer::{Producer, ProducerSlot};
+
+/// What a client is told of the broker that serves its topic now.
+fn urls_of(next: Option<&BrokerAddresses>) -> BrokerUrls {
+    next.map_or_else(BrokerUrls::default, |next| BrokerUrls {
+        plain: Some(next.native_url.clone()).filter(|url| !url.is_empty()),
+        tls: next.native_url_tls.clone(),
+    })
+}
 
 impl Connection {
     pub(crate) fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
         matches!(self.consumers.borrow().get(&consumer_id), Some(ConsumerSlot::Ready(consumer)) if consumer.key == key)
     }
 
-    pub(crate) fn on_producer_closed(&self, of: ProducerRef) {
+    pub(crate) fn on_producer_closed(&self, of: ProducerRef, next: Option<&BrokerAddresses>) {
         let Some(producer) = self.producers.borrow_mut().close_by_broker(of) else {
             return;
         };
         self.forget_refused(&producer);
         if self.protocol_version() >= 5 {
-            self.send(&answer::close_producer(of.id, answer::BrokerUrls::default()));
+            self.send(&answer::close_producer(of.id, urls_of(next)));
         } else {
             self.close();
         }
     }
 
-    pub(crate) fn on_consumer_closed(&self, consumer_id: u64, key: ConsumerKey) {
+    pub(crate) fn on_consumer_closed(
+        &self,
+        consumer_id: u64,
+        key: ConsumerKey,
+        next: Option<&BrokerAddresses>,
+    ) {
         if let Some(ConsumerSlot::Creating { closed, .. }) = self.consumers.borrow_mut().get_mut(&consumer_id)
         {
             *closed = Some(key);
@@ -37,10 +51,7 @@ impl Connection {
         self.before_a_consumer_goes();
         let slot = self.consumers.borrow_mut().remove(&consumer_id);
         if let Some(ConsumerSlot::Ready(consumer)) = slot {
-            self.send(&answer::close_consumer(
-                consumer_id,
-                answer::BrokerUrls::default(),
-            ));
+            self.send(&answer::close_consumer(consumer_id, urls_of(next)));
             self.detach(consumer);
         }
     }

@@ -429,8 +429,14 @@ impl ConnectionHandle for Connection {
                 }
             }
             ConnectionEvent::SendsDropped { sends, bytes } => self.sends_ended(sends, bytes),
-            ConnectionEvent::ProducerClosed { producer } => self.on_producer_closed(producer),
-            ConnectionEvent::ConsumerClosed { consumer_id, key } => self.on_consumer_closed(consumer_id, key),
+            ConnectionEvent::ProducerClosed { producer, next } => {
+                self.on_producer_closed(producer, next.as_deref());
+            }
+            ConnectionEvent::ConsumerClosed {
+                consumer_id,
+                key,
+                next,
+            } => self.on_consumer_closed(consumer_id, key, next.as_deref()),
             ConnectionEvent::ActiveConsumer {
                 consumer_id,
                 key,

@@ -1,6 +1,7 @@
 //! Bundles: the parts that a namespace's hash space is cut into, as `0x40000000_0x80000000`.
 
 use super::{Resource, Route};
+use crate::query::UnloadBundleQuery;
 
 macro_rules! at {
     ($rest:literal) => {
@@ -11,8 +12,8 @@ macro_rules! at {
 table! { Resource::Bundles;
     "Deletes an empty bundle, as tools do before they delete the namespace; nothing is kept per bundle."
     DELETE = Route::delete(at!(""), "delete").fails(&[404, 409]);
-    "Unloads the topics of a bundle."
-    UNLOAD = Route::put(at!("/unload"), "unload").fails(&[404]);
+    "Unloads the topics of a bundle; with `destinationBroker` the bundle goes to that broker, and clients are told so."
+    UNLOAD = Route::put(at!("/unload"), "unload").query::<UnloadBundleQuery>().fails(&[404, 409, 412]);
     "Answers 501: one broker has all bundles."
     SPLIT = Route::put(at!("/split"), "split").fails(&[404, 501]);
     "Empties all subscriptions of the bundle's topics."

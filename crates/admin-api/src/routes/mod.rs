@@ -323,9 +323,12 @@ impl Route {
         self.method == Method::Get
     }
 
-    /// Whether the answer may be 307 and the address of another broker, which serves the topic of the path.
+    /// Whether the answer may be 307 and the address of another broker, which serves the topic of the path, or has the bundle.
     #[must_use]
     pub fn may_be_elsewhere(&self) -> bool {
+        if self.resource == Resource::Bundles {
+            return self.operation == "unload";
+        }
         self.resource != Resource::Lookup && self.path_parameters().any(|name| name == "topic")
     }
 

@@ -162,24 +162,43 @@ impl Home {
         let mut losses = self.cx.shared.placement.losses();
         // The end of them is that of the process.
         while losses.changed().await.is_ok() {
-            let lost = self.topics.names(|name| !self.cx.is_home_of(name));
-            if lost.is_empty() {
-                continue;
-            }
-            tracing::info!(
-                topics = lost.len(),
-                shard = self.cx.id.0,
-                "closing topics that are not this broker's any more"
-            );
             // Not waited for: their clients go at once, and another loss is heard meanwhile.
-            for names in lost.chunks(lost.len().div_ceil(CLOSING_MAX)) {
-                let (home, names) = (self.clone(), names.to_vec());
-                spawn_local(async move {
-                    for name in names {
-                        home.unload(&name).await;
-                    }
-                });
-            }
+            drop(self.begin_to_close_foreign());
         }
+    }
+
+    /// Closes what is loaded here and is not this broker's; resolves when that is done.
+    pub(crate) async fn close_foreign(self: &Rc<Self>) {
+        for closed in self.begin_to_close_foreign() {
+            // One that panicked was logged by the runtime.
+            let _ = closed.await;
+        }
+    }
+
+    /// Many at a time; each of what is given back resolves when its part is closed.
+    fn begin_to_close_foreign(self: &Rc<Self>) -> Vec<oneshot::Receiver<()>> {
+        let lost = self.topics.names(|name| !self.cx.is_home_of(name));
+        if lost.is_empty() {
+            return Vec::new();
+        }
+        tracing::info!(
+            topics = lost.len(),
+            shard = self.cx.id.0,
+            "closing topics that are not this broker's any more"
+        );
+        let mut closing = Vec::with_capacity(CLOSING_MAX);
+        for names in lost.chunks(lost.len().div_ceil(CLOSING_MAX)) {
+            let (home, names) = (self.clone(), names.to_vec());
+            let (done, closed) = oneshot::channel();
+            spawn_local(async move {
+                for name in names {
+                    home.unload(&name).await;
+                }
+                // A loss is not waited for.
+                let _ = done.send(());
+            });
+            closing.push(closed);
+        }
+        closing
     }
 }

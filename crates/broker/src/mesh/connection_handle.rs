@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use pharos_cluster::BrokerAddresses;
 use pharos_types::Position;
 
 use super::message::Publish;
@@ -82,6 +83,8 @@ pub enum ConnectionEvent {
     ProducerClosed {
         /// Which.
         producer: ProducerRef,
+        /// The broker that serves its topic now, where that is known and another one.
+        next: Option<Arc<BrokerAddresses>>,
     },
     /// The broker closed a consumer.
     ConsumerClosed {
@@ -89,6 +92,8 @@ pub enum ConnectionEvent {
         consumer_id: u64,
         /// Who it was.
         key: ConsumerKey,
+        /// The broker that serves its topic now, where that is known and another one.
+        next: Option<Arc<BrokerAddresses>>,
     },
     /// Whether a consumer of a Failover subscription is the active one.
     ActiveConsumer {

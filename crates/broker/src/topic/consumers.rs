@@ -52,6 +52,7 @@ impl Consumer {
         let event = ConnectionEvent::ConsumerClosed {
             consumer_id: self.consumer_id,
             key,
+            next: cx.next_owner(),
         };
         cx.tell_connection(self.connection, event);
     }

@@ -3,6 +3,7 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use pharos_cluster::BrokerAddresses;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::{Entry, ReadError};
 use pharos_types::{Domain, TopicName};
@@ -42,6 +43,11 @@ impl TopicContext {
     /// The account of what dispatchers have handed out and sockets have not taken.
     pub(super) fn unwritten(&self) -> &Arc<Unwritten> {
         &self.shard.shared.unwritten
+    }
+
+    /// Where clients find the topic when it is closed here, if that is known.
+    pub(super) fn next_owner(&self) -> Option<Arc<BrokerAddresses>> {
+        self.shard.shared.placement.next_of(&self.name)
     }
 
     /// The topic, for a task that comes back to it.

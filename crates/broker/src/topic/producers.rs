@@ -125,6 +125,7 @@ impl Producer {
     fn tell_closed(&self, cx: &TopicContext) {
         let event = ConnectionEvent::ProducerClosed {
             producer: self.known_as(),
+            next: cx.next_owner(),
         };
         cx.tell_connection(self.connection, event);
     }

@@ -401,7 +401,7 @@ impl ConnectionHandle for Client {
                     self.closed_consumers.borrow_mut().insert(key.0);
                 }
             }
-            ConnectionEvent::ProducerClosed { producer } => {
+            ConnectionEvent::ProducerClosed { producer, .. } => {
                 let mine = self.produces.borrow().as_ref().map(|produces| produces.key);
                 if mine == Some(producer.key) {
                     self.produces.take();

@@ -1,0 +1,244 @@
+//! Bundles that go to another broker that is named, without a moment in which a client could find none.
+//!
+//! ```text
+//! loadbalance/handover/<tenant>/<namespace>/<bundle>    ephemeral, of the one who gives: the id of the one who takes
+//!
+//!   gives    puts the note ─ deletes its key ─ sees the other's key ─ closes the topics: clients hear where ─ deletes the note
+//!   takes        sees the note ────────── puts its key ───────────── logs wait ─────────────────────────────── opens them
+//! ```
+//! While there is a note no third broker takes the bundle. What waits for the end of it waits a bounded time: then a log is opened
+//! all the same, which fences the last owner, as when a broker dies. A broker that dies takes its notes with it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pharos_metadata::{Expect, SessionWriteError, Version, WriteError};
+use pharos_runtime::many;
+use pharos_types::TopicName;
+
+use crate::bundles::PREFIX;
+use crate::keeping::REGISTRY;
+use crate::{BundleOwnership, Owner, OwnershipError};
+
+/// Below it are the notes.
+pub(crate) const NOTES: &str = "loadbalance/handover/";
+
+/// How long a broker may take to put its key, beside all else that it does.
+const TAKEN_MAX: Duration = Duration::from_secs(3);
+
+/// How long the last owner may take to close its topics.
+const CLOSED_MAX: Duration = Duration::from_secs(5);
+
+/// Why a bundle did not go to another broker.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HandoverError {
+    /// There is no other broker.
+    #[error("there is no other broker")]
+    Alone,
+    /// This broker does not own the bundle.
+    #[error("this broker does not own the bundle")]
+    NotOurs,
+    /// No broker is registered under that id.
+    #[error("no broker is registered as {0}")]
+    NoSuchBroker(String),
+    /// It is this one.
+    #[error("{0} has the bundle")]
+    HasIt(String),
+    /// It goes to another broker already.
+    #[error("the bundle is being handed over")]
+    UnderWay,
+    /// The other broker did not take it in time. It has no owner now, and the next lookup gives it one.
+    #[error("{0} has not taken the bundle")]
+    NotTaken(String),
+    /// The metadata store.
+    #[error(transparent)]
+    Store(#[from] OwnershipError),
+}
+
+impl BundleOwnership {
+    /// What a broker is known by, once it serves.
+    fn id(&self) -> Option<&str> {
+        self.registration.get()?.strip_prefix(REGISTRY)
+    }
+
+    /// To whom the bundle of a key goes.
+    pub(crate) fn handed_to(&self, key: &str) -> Option<String> {
+        self.lock().notes.get(key).cloned()
+    }
+
+    /// Whether another broker is to take the bundle. The store is asked: what is known of notes is a moment old.
+    pub(crate) async fn is_promised(&self, key: &str) -> Result<bool, OwnershipError> {
+        let Some(bundle) = key.strip_prefix(PREFIX) else {
+            return Ok(false);
+        };
+        let note = self.store.get(&format!("{NOTES}{bundle}")).await?;
+        Ok(note.is_some_and(|note| self.id().map(str::as_bytes) != Some(&*note.value)))
+    }
+
+    /// Hands the bundle `<tenant>/<namespace>/<range>` to the broker `to`, which has it when this returns. Its topics are to be closed
+    /// then, and [`end_handover`](Self::end_handover) is to be called.
+    pub(crate) async fn give(&self, bundle: &str, to: &str) -> Result<(), HandoverError> {
+        let key = format!("{PREFIX}{bundle}");
+        let (session, version) = {
+            let state = self.lock();
+            let version = *state.ours.get(&key).ok_or(HandoverError::NotOurs)?;
+            if self.id() == Some(to) {
+                return Err(HandoverError::HasIt(to.to_owned()));
+            }
+            if !state.brokers.contains(to) {
+                return Err(HandoverError::NoSuchBroker(to.to_owned()));
+            }
+            (state.session.clone(), version)
+        };
+        let no_session = OwnershipError::NotReady("it has no session of the metadata store");
+        let session = session.ok_or(no_session)?;
+        let note = session.put(
+            &format!("{NOTES}{bundle}"),
+            Bytes::from(to.to_owned()),
+            Expect::Absent,
+        );
+        match note.await {
+            Ok(_) => {}
+            Err(SessionWriteError::Write(WriteError::Conflict { .. })) => {
+                return Err(HandoverError::UnderWay);
+            }
+            Err(SessionWriteError::Write(error)) => return Err(OwnershipError::from(error).into()),
+            Err(SessionWriteError::Ended(why)) => return Err(OwnershipError::SessionEnded(why).into()),
+        }
+        let given = self.give_up(&key, version, to).await;
+        if given.is_err() {
+            // What is loaded of it is not certain to be ours any more.
+            self.tell_loss();
+            self.end_handover(bundle).await;
+        }
+        given
+    }
+
+    /// Deletes our key and waits for that of the other broker.
+    async fn give_up(&self, key: &str, version: Version, to: &str) -> Result<(), HandoverError> {
+        let mut changes = self.changes.subscribe();
+        {
+            let stopping = |_| OwnershipError::NotReady("it is stopping");
+            let _turn = self.turn.acquire().await.map_err(stopping)?;
+            self.lock().ours.remove(key);
+            match self.store.delete(key, Expect::Version(version)).await {
+                Ok(_) | Err(WriteError::Conflict { .. }) => {}
+                Err(error) => return Err(OwnershipError::from(error).into()),
+            }
+        }
+        let taken = async {
+            loop {
+                changes.mark_unchanged();
+                match self.owner_of_key(key) {
+                    Owner::Other(owner) if owner.broker_id() == to => return true,
+                    Owner::Other(_) | Owner::Us => return false,
+                    Owner::Unowned => {}
+                }
+                if changes.changed().await.is_err() {
+                    return false;
+                }
+            }
+        };
+        match tokio::time::timeout(TAKEN_MAX, taken).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(HandoverError::NotTaken(to.to_owned())),
+        }
+    }
+
+    /// The topics are closed: the next owner may open them.
+    pub(crate) async fn end_handover(&self, bundle: &str) {
+        let note = format!("{NOTES}{bundle}");
+        if let Err(error) = self.store.delete(&note, Expect::Any).await
+            && !matches!(error, WriteError::Conflict { .. })
+        {
+            tracing::warn!(bundle, %error, "the next owner of a bundle waits for longer than it must");
+        }
+    }
+
+    /// Gives every bundle to one of the other brokers, in turn, for a broker that is about to stop: its clients are told where to go when
+    /// their topics are closed. What cannot be given has no owner when this broker is gone.
+    pub async fn give_all(&self) {
+        let (mut bundles, others) = {
+            let state = self.lock();
+            let ours = state.ours.keys().filter_map(|key| key.strip_prefix(PREFIX));
+            let others = state.brokers.iter().filter(|id| self.id() != Some(id));
+            (
+                ours.map(str::to_owned).collect::<Vec<_>>(),
+                others.cloned().collect::<Vec<_>>(),
+            )
+        };
+        if others.is_empty() {
+            return;
+        }
+        bundles.sort_unstable();
+        let pairs = bundles.iter().zip(others.iter().cycle());
+        let give = |(bundle, to): (&String, &String)| {
+            let (bundle, to) = (bundle.clone(), to.clone());
+            async move { (self.give(&bundle, &to).await, bundle) }
+        };
+        let note = |(given, bundle): (Result<(), HandoverError>, String)| {
+            if let Err(error) = given {
+                tracing::info!(bundle, %error, "a bundle is left without an owner");
+            }
+            Ok::<(), ()>(())
+        };
+        // Longer than for one bundle, in case that one of the others is gone.
+        let all = tokio::time::timeout(2 * TAKEN_MAX, many(pairs, give, note));
+        if all.await.is_err() {
+            tracing::info!("other brokers are slow to take bundles");
+        }
+    }
+
+    /// Reads all notes, and takes what they promise us.
+    pub(crate) async fn look_at_notes(&self) {
+        let found = match self.store.list(NOTES).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "which bundles are handed over is not known");
+                return;
+            }
+        };
+        let mut notes = HashMap::new();
+        for note in found {
+            let Ok(Some(value)) = self.store.get(&note).await else {
+                continue;
+            };
+            let to = String::from_utf8_lossy(&value.value).into_owned();
+            // A node above the notes of a namespace is empty.
+            if let Some(bundle) = note.strip_prefix(NOTES).filter(|_| !to.is_empty()) {
+                notes.insert(format!("{PREFIX}{bundle}"), to);
+            }
+        }
+        let promised: Vec<String> = {
+            let mut state = self.lock();
+            state.notes = notes;
+            state.notes.keys().cloned().collect()
+        };
+        self.tell_change();
+        for key in promised {
+            self.receive(&key).await;
+        }
+    }
+
+    /// Takes a bundle that is promised to us, once its last owner has let go.
+    pub(crate) async fn receive(&self, key: &str) {
+        let is_ours = self.handed_to(key).is_some_and(|to| self.id() == Some(&*to));
+        if !is_ours || self.owner_of_key(key) != Owner::Unowned {
+            return;
+        }
+        if let Err(error) = self.take_key(key.to_owned()).await {
+            tracing::warn!(key, %error, "a bundle that is handed to this broker is not taken");
+        }
+    }
+
+    /// Waits until the last owner of the bundle has closed its topics.
+    pub(crate) async fn wait_for_last_owner(&self, topic: &TopicName) {
+        let Some(key) = self.key_of(topic) else { return };
+        let mut changes = self.changes.subscribe();
+        let closed = async { while self.handed_to(&key).is_some() && changes.changed().await.is_ok() {} };
+        if tokio::time::timeout(CLOSED_MAX, closed).await.is_err() {
+            tracing::warn!(%topic, "its last owner is slow to close it; its log is opened all the same");
+        }
+    }
+}
