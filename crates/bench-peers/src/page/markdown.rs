@@ -159,7 +159,7 @@ impl Report {
         let _ = writeln!(out, "## What was not reached\n\n{}\n", lines.join("\n"));
     }
 
-    /// What nobody tried in this run, and why.
+    /// What was not tried in this run, and why.
     fn not_run(&self, out: &mut String) {
         let mut lines = Vec::new();
         for workload in &self.workloads {

@@ -192,7 +192,7 @@ enum Verdict {
     Ours(f64),
     /// A peer.
     Theirs(Contestant, f64),
-    /// Nobody, by more than [`EVEN`].
+    /// None, by more than [`EVEN`].
     Even,
     /// One side has no figure.
     Open,
