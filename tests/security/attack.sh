@@ -45,7 +45,7 @@ for ((round = 0; round < rounds; round++)); do
     measure quiet "$@"
     python3 "$here/hostile.py" 127.0.0.1 "$(port pulsar)" "$(port http)" "$(port 'pulsar[+]ssl')" > "$dir/attack" 2> /dev/null &
     attack=$!
-    until grep -q attacking "$dir/attack"; do sleep 0.1; done
+    until grep -qs attacking "$dir/attack"; do sleep 0.1; done
     measure attacked "$@"
     kill -KILL "$attack"
     wait "$attack" 2> /dev/null || true

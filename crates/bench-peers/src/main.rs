@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`args`]; [`case`] is what a workload file says; [`run`] starts, loads and stops each contestant ([`peer`]);
 //! [`load`] is one load, in a process of its own, over a protocol ([`door`]) with the threads of `pharos-bench`; [`outcome`] is what it
-//! found, [`figure`] what of it is compared, [`page`] what is written.
+//! found ([`tool`]: what a peer's own tool did), [`figure`] what of it is compared, [`page`] what is written.
 //!
 //! Always true: peers end with this program, and by their process id; their data is in fresh directories that are removed; what
 //! fails is a line of the page and does not stop the rest.
@@ -21,6 +21,7 @@ mod peer;
 mod run;
 mod share;
 mod spec;
+mod tool;
 
 use std::process::ExitCode;
 

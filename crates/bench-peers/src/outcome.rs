@@ -36,6 +36,15 @@ impl Distribution {
         }
     }
 
+    /// As another tool told it: percentiles and values.
+    pub(crate) fn told(count: u64, percentiles: Vec<(f64, f64)>) -> Self {
+        Self {
+            count,
+            percentiles,
+            curve: Vec::new(),
+        }
+    }
+
     /// The value at one of the kept percentiles; none without values.
     pub(crate) fn at(&self, percentile: f64) -> Option<f64> {
         let found = self.percentiles.iter().find(|(kept, _)| *kept == percentile);

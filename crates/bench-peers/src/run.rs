@@ -20,6 +20,7 @@ use crate::outcome::LoadResult;
 use crate::page::{Attempt, CaseReport, Report, WorkloadReport};
 use crate::peer::{Contestant, Installed, Peer, Running};
 use crate::spec::Kind;
+use crate::tool;
 
 /// Between two looks at the load.
 const LOOK: Duration = Duration::from_millis(50);
@@ -55,7 +56,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         began_unix_s: realtime_ns() / 1_000_000_000,
         quick: args.quick,
         rounds,
-        versions: Peer::ALL.into_iter().map(version).collect(),
+        versions: Peer::ALL
+            .into_iter()
+            .map(version)
+            .chain([("java", java_version())])
+            .collect(),
         workloads: workloads.iter().map(WorkloadReport::of).collect(),
     };
     let all: usize = workloads.iter().map(|workload| workload.cases.len()).sum();
@@ -84,6 +89,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// What the Java runtime that most peers need says of itself.
+fn java_version() -> String {
+    let said = Command::new("java").arg("-version").output();
+    let text = said.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+    let lines: Vec<String> = text.unwrap_or_default().lines().map(str::to_owned).collect();
+    lines.into_iter().nth(1).unwrap_or_else(|| "none".to_owned())
 }
 
 fn say(text: &str) {
@@ -174,6 +187,7 @@ fn measure(
     (attempt.command, attempt.settings) = running.told.clone();
     let mut result = match case.load.kind {
         Kind::Idle => idle(&running, stop)?,
+        Kind::Tool => tool::run(&case.load, &running, installed, stop)?,
         Kind::Load => match load(case, &running, around) {
             Ok(result) => result,
             Err(error) => match running.last_words() {

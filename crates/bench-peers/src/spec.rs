@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Load,
     /// The start, and then nothing at all.
     Idle,
+    /// Publishing by the load tool that comes with the peer.
+    Tool,
 }
 
 /// The load of a case.
@@ -59,6 +61,8 @@ pub(crate) struct Load {
     pub(crate) duration_s: f64,
     /// Bytes that are stored first and read back while the load runs; 0 for none.
     pub(crate) backlog_bytes: u64,
+    /// What a peer's own tool sends without a rate; this program's loads end by time.
+    pub(crate) messages: u64,
     /// The load may take so long altogether before it is ended.
     pub(crate) limit_s: f64,
 }
@@ -82,6 +86,7 @@ impl Default for Load {
             warmup_s: 5.0,
             duration_s: 30.0,
             backlog_bytes: 0,
+            messages: 0,
             limit_s: 120.0,
         }
     }
@@ -102,6 +107,10 @@ impl Load {
         ensure!(
             counts.iter().all(|count| *count > 0) && self.window > 0,
             "topics, batch_messages, window, connections and threads must be positive"
+        );
+        ensure!(
+            (self.messages > 0) == (self.kind == Kind::Tool && self.rate == 0.0),
+            "`messages` is for tools without a rate, and they need it"
         );
         let times = [
             self.rate,

@@ -1,11 +1,13 @@
 //! The protocols: what each brings to the load program.
 
 pub(crate) mod kafka;
+pub(crate) mod mqtt;
 pub(crate) mod nats;
 pub(crate) mod pulsar;
 
 use std::net::SocketAddr;
 
+use anyhow::ensure;
 use pharos_bench::load::{Control, Teller};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,8 @@ pub(crate) enum Door {
     Kafka(SocketAddr),
     /// That of NATS.
     Nats(nats::NatsDoor),
+    /// MQTT.
+    Mqtt(SocketAddr),
 }
 
 impl Door {
@@ -37,6 +41,10 @@ impl Door {
             Self::Pulsar(door) => door.prepare(load, kept),
             Self::Kafka(address) => kafka::prepare(*address, load),
             Self::Nats(door) => door.prepare(load),
+            Self::Mqtt(_) => {
+                ensure!(load.backlog_bytes == 0, "MQTT has no backlog to read");
+                Ok(())
+            }
         }
     }
 
@@ -53,6 +61,9 @@ impl Door {
             Self::Nats(door) => {
                 Box::new(move |control, teller| nats::publish::run(&door, &load, &share, control, teller))
             }
+            Self::Mqtt(address) => {
+                Box::new(move |control, teller| mqtt::publish::run(address, &load, &share, control, teller))
+            }
         }
     }
 
@@ -68,6 +79,9 @@ impl Door {
             }
             Self::Nats(door) => {
                 Box::new(move |control, teller| nats::receive::run(&door, &load, &share, control, teller))
+            }
+            Self::Mqtt(address) => {
+                Box::new(move |control, teller| mqtt::receive::run(address, &load, &share, control, teller))
             }
         }
     }

@@ -137,6 +137,7 @@ impl CaseReport {
                 Verdict::Theirs(contestant, by) => {
                     format!("<b>{} {}</b>", escape(contestant.title), factor(by))
                 }
+                Verdict::OnlyHolds(only) => format!("only {} holds the rate", escape(only.title)),
                 Verdict::Even => "even".to_owned(),
                 Verdict::Open => "–".to_owned(),
             };

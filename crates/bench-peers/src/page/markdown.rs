@@ -31,12 +31,13 @@ which a message was lost, doubled, out of order or damaged has no figures in the
   10,000 permits; *broadcast* is Pharos's own kind of subscription, on which every consumer gets everything. Kafka: one connection and
   incremental fetch for each subscription over all of its partitions, the Java client's fetch sizes, no offsets committed. JetStream:
   durable pull consumers of 1,000 messages, acknowledged every 100 with `all`; with more than 100 subscriptions they are kept in memory
-  and acknowledge nothing.
+  and acknowledge nothing. mosquitto: a client with a connection for each subscription, QoS 1 on both sides.
 - **Durability**: *synced* means that a receipt comes when the message is on the device; *system*, that the operating system has it.
 - **Warm-up** counts in nothing but the checks. That of the quick form is a few seconds, in which a Java runtime has not compiled
   everything yet: its figures favour what starts fast.
 - **Held**: a contestant holds the rate of an open loop when it takes and gives out 98% of it in the measured part. One that does not is
   marked with `*`: its latencies are those of a queue that grows, and depend on how long the run is.
+- **Memory** is what the process has in memory; a Java peer takes its heap as its settings say, Pulsar all of it at the start.
 - **CPU per message** is that of the broker, or of the load, divided by messages in plus messages out.";
 
 impl Report {
@@ -292,6 +293,8 @@ fn verdict(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Ours(by) => format!("Pharos {}", factor(*by)),
         Verdict::Theirs(contestant, by) => format!("**{} {}**", contestant.title, factor(*by)),
+        Verdict::OnlyHolds(only) if only.is_ours() => "only Pharos holds the rate".to_owned(),
+        Verdict::OnlyHolds(only) => format!("**only {} holds the rate**", only.title),
         Verdict::Even => "even".to_owned(),
         Verdict::Open => "–".to_owned(),
     }
@@ -313,8 +316,10 @@ fn durability(durability: Durability) -> &'static str {
 
 /// The load of a case in words.
 pub(super) fn load_words(load: &Load) -> String {
-    if load.kind == Kind::Idle {
-        return "Started, and left alone.".to_owned();
+    match load.kind {
+        Kind::Idle => return "Started, and left alone.".to_owned(),
+        Kind::Tool => return tool_words(load),
+        Kind::Load => {}
     }
     let topics = match (load.topics, load.partitions) {
         (1, 0) => "1 topic".to_owned(),
@@ -344,6 +349,20 @@ pub(super) fn load_words(load: &Load) -> String {
         load.warmup_s,
         load.duration_s,
         load.limit_s,
+    )
+}
+
+fn tool_words(load: &Load) -> String {
+    let length = match load.rate > 0.0 {
+        true => format!("{} messages/s for {} s", count(load.rate), load.duration_s),
+        false => format!("{} messages as fast as they go", count(load.messages as f64)),
+    };
+    format!(
+        "The peer's own tool: 1 topic, one producer, {} B messages; {length}; batches of up to {} bytes or {} ms; {} receipts; no warm-up.",
+        count(load.size as f64),
+        count(load.batch_bytes as f64),
+        load.batch_delay_ms,
+        durability(load.durability),
     )
 }
 

@@ -10,6 +10,7 @@ use crate::case::{Case, Workload};
 use crate::figure::Figure;
 use crate::outcome::LoadResult;
 use crate::peer::Contestant;
+use crate::spec::Kind;
 
 /// A whole run.
 pub(crate) struct Report {
@@ -130,7 +131,9 @@ impl CaseReport {
     /// The rates of publishing and receiving in the first round in which a contestant did not hold the rate of the load.
     fn unheld(&self, contestant: Contestant) -> Option<(f64, f64)> {
         let load = &self.case.load;
-        let unheld = |result: &&LoadResult| load.rate > 0.0 && !result.held(load.rate, load.subscriptions);
+        let unheld = |result: &&LoadResult| {
+            load.kind == Kind::Load && load.rate > 0.0 && !result.held(load.rate, load.subscriptions)
+        };
         let round = self.sound(contestant).find(unheld)?;
         Some((round.publish_msg_s, round.consume_msg_s))
     }
@@ -164,10 +167,18 @@ impl CaseReport {
                 if is_better { next } else { best }
             })
         };
-        let ours = best(&|it| it.is_ours());
-        let peer = best(&|it| !it.is_ours() && it.durable);
-        let (Some((_, ours)), Some((contestant, theirs))) = (ours, peer) else {
-            return Verdict::Open;
+        let ours = |it: &Contestant| it.is_ours();
+        let peer = |it: &Contestant| !it.is_ours() && it.durable;
+        // The latency of one that does not hold the rate is the length of the run: no factor comes of it.
+        let is_latency = figure.name.ends_with("_ms");
+        let counts = |it: &Contestant| !is_latency || self.unheld(*it).is_none();
+        let best_ours = best(&|it| ours(it) && counts(it));
+        let best_peer = best(&|it| peer(it) && counts(it));
+        let (ours, contestant, theirs) = match (best_ours, best_peer) {
+            (Some((_, ours)), Some((contestant, theirs))) => (ours, contestant, theirs),
+            (Some((only, _)), None) if best(&peer).is_some() => return Verdict::OnlyHolds(only),
+            (None, Some((only, _))) if best(&ours).is_some() => return Verdict::OnlyHolds(only),
+            _ => return Verdict::Open,
         };
         let factor = if figure.more_is_better {
             ours / theirs
@@ -192,6 +203,8 @@ enum Verdict {
     Ours(f64),
     /// A peer.
     Theirs(Contestant, f64),
+    /// The one side that holds the rate of the load.
+    OnlyHolds(Contestant),
     /// None, by more than [`EVEN`].
     Even,
     /// One side has no figure.
@@ -299,6 +312,7 @@ fn factor(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::figure::find;
+    use crate::outcome::Distribution;
     use crate::spec::Load;
 
     fn case(values: &[(&str, f64, u64)]) -> CaseReport {
@@ -367,6 +381,18 @@ mod tests {
         let unheld = |word| report.unheld(Contestant::parse(word).expect("known"));
         assert_eq!((unheld("pharos"), unheld("kafka")), (None, None));
         assert_eq!(unheld("nats-core"), Some((300.0, 0.0)));
+        let latency = find("publish_p99_ms").expect("known");
+        for attempt in &mut report.attempts {
+            let result = attempt.result.as_mut().expect("a result");
+            result.publish = Distribution::told(1, vec![(99.0, 5.0)]);
+        }
+        assert!(matches!(report.verdict(latency), Verdict::Even));
+        let kafka = report.attempts[1].result.as_mut().expect("a result");
+        (kafka.published, kafka.received) = (3000, 3000);
+        let Verdict::OnlyHolds(only) = report.verdict(latency) else {
+            panic!("Kafka does not hold the rate")
+        };
+        assert!(only.is_ours());
     }
 
     #[test]

@@ -8,7 +8,9 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 38.0;
-const COLORS: [&str; 6] = ["#1f6feb", "#0a9396", "#d1242f", "#9a6700", "#8250df", "#57606a"];
+const COLORS: [&str; 7] = [
+    "#1f6feb", "#0a9396", "#d1242f", "#9a6700", "#8250df", "#57606a", "#bf3989",
+];
 
 /// How an axis counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

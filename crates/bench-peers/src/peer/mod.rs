@@ -1,6 +1,7 @@
 //! The peers: how each is installed, told what to do, started, and known to be ready.
 
 mod kafka;
+mod mosquitto;
 mod nats;
 mod pharos;
 mod process;
@@ -24,6 +25,8 @@ pub(crate) use process::{GUARDED, Process, run_guarded};
 
 /// How long a start may take.
 const START_TIMEOUT_NS: u64 = 120_000_000_000;
+/// How long what runs before a start may take.
+const BEFORE_LIMIT_S: f64 = 60.0;
 /// Between two looks whether it is ready.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -38,6 +41,8 @@ pub(crate) enum Peer {
     Kafka,
     /// nats-server.
     Nats,
+    /// Eclipse mosquitto.
+    Mosquitto,
 }
 
 /// A program in one of the ways in which it can be used.
@@ -54,13 +59,14 @@ pub(crate) struct Contestant {
 }
 
 /// All of them.
-const CONTESTANTS: [Contestant; 6] = [
+const CONTESTANTS: [Contestant; 7] = [
     contestant(Peer::Pharos, "pharos", "Pharos", true),
     contestant(Peer::Pharos, "pharos-broadcast", "Pharos, broadcast", true),
     contestant(Peer::Pulsar, "pulsar", "Pulsar", true),
     contestant(Peer::Kafka, "kafka", "Kafka", true),
     contestant(Peer::Nats, "nats", "NATS JetStream", true),
     contestant(Peer::Nats, "nats-core", "NATS core", false),
+    contestant(Peer::Mosquitto, "mosquitto", "mosquitto", false),
 ];
 
 const fn contestant(peer: Peer, word: &'static str, title: &'static str, durable: bool) -> Contestant {
@@ -94,7 +100,13 @@ impl Contestant {
 
 impl Peer {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Pharos, Self::Pulsar, Self::Kafka, Self::Nats];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Pharos,
+        Self::Pulsar,
+        Self::Kafka,
+        Self::Nats,
+        Self::Mosquitto,
+    ];
 
     /// Where its settings are taken from.
     pub(crate) fn source(self) -> &'static str {
@@ -103,6 +115,7 @@ impl Peer {
             Self::Pulsar => pulsar::SOURCE,
             Self::Kafka => kafka::SOURCE,
             Self::Nats => nats::SOURCE,
+            Self::Mosquitto => mosquitto::SOURCE,
         }
     }
 
@@ -113,6 +126,7 @@ impl Peer {
             Self::Pulsar => "pulsar",
             Self::Kafka => "kafka",
             Self::Nats => "nats",
+            Self::Mosquitto => "mosquitto",
         }
     }
 }
@@ -135,7 +149,7 @@ impl Installed {
     pub(crate) fn version(&self, peer: Peer) -> String {
         let noted = match peer {
             Peer::Pharos => pharos::version(&self.pharos),
-            Peer::Pulsar | Peer::Kafka | Peer::Nats => fs::read_to_string(self.of(peer).join("version")).ok(),
+            _ => fs::read_to_string(self.of(peer).join("version")).ok(),
         };
         noted.map_or_else(|| "not installed".to_owned(), |text| text.trim().to_owned())
     }
@@ -145,7 +159,7 @@ impl Installed {
         match peer {
             Peer::Pharos => fs::metadata(&self.pharos).map_or(0, |data| data.len()),
             Peer::Pulsar | Peer::Kafka => bytes_below(&self.of(peer).join("lib")),
-            Peer::Nats => bytes_below(&self.of(peer).join("bin")),
+            Peer::Nats | Peer::Mosquitto => bytes_below(&self.of(peer).join("bin")),
         }
     }
 }
@@ -254,12 +268,13 @@ impl Running {
             Peer::Pulsar => pulsar::launch(&dir, durability, home.path(), ports),
             Peer::Kafka => kafka::launch(&dir, durability, home.path(), ports),
             Peer::Nats => nats::launch(&dir, durability, home.path(), ports),
+            Peer::Mosquitto => mosquitto::launch(&dir, home.path(), ports),
         };
         if let Some((name, text)) = &launch.settings {
             fs::write(home.path().join(name), text)?;
         }
         if let Some(before) = &launch.before {
-            Process::start(before, home.path(), "before.log")?.wait(stop)?;
+            Process::start(before, home.path(), "before.log")?.wait(BEFORE_LIMIT_S, stop)?;
         }
         let from_ns = monotonic_ns();
         let process = Process::start(&launch.command, home.path(), "peer.log")?;
@@ -298,6 +313,7 @@ impl Running {
                 Peer::Pulsar => pulsar::is_ready(ports),
                 Peer::Kafka => kafka::is_ready(ports),
                 Peer::Nats => nats::is_ready(ports),
+                Peer::Mosquitto => mosquitto::is_ready(ports),
             };
             if ready {
                 return Ok(());
@@ -330,6 +346,7 @@ fn door(contestant: Contestant, ports: Ports) -> Door {
             broadcast: contestant.word == "pharos-broadcast",
         }),
         Peer::Kafka => Door::Kafka(local(ports.main)),
+        Peer::Mosquitto => Door::Mqtt(local(ports.main)),
         Peer::Nats => Door::Nats(NatsDoor {
             address: local(ports.main),
             jetstream: contestant.word == "nats",

@@ -16,8 +16,6 @@ pub(crate) const GUARDED: &str = "__guarded";
 
 /// How long one may take to end before it is killed.
 const STOP_TIMEOUT_NS: u64 = 30_000_000_000;
-/// How long one that should run to its end may take.
-const RUN_TIMEOUT_NS: u64 = 60_000_000_000;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// Lines of its output that are told when it fails.
@@ -65,12 +63,12 @@ impl Process {
         lines.get(from..).unwrap_or_default().join("\n")
     }
 
-    /// Waits until it has done its work.
+    /// Waits until it has done its work, for so many seconds.
     ///
     /// # Errors
     /// It failed, takes too long, or the run was stopped.
-    pub(crate) fn wait(mut self, stop: &AtomicBool) -> anyhow::Result<()> {
-        let deadline = monotonic_ns() + RUN_TIMEOUT_NS;
+    pub(crate) fn wait(mut self, limit_s: f64, stop: &AtomicBool) -> anyhow::Result<()> {
+        let deadline = monotonic_ns() + (limit_s * 1e9) as u64;
         loop {
             if let Some(status) = self.child.try_wait()? {
                 ensure!(status.success(), "{status}: {}", self.tail());
@@ -78,7 +76,7 @@ impl Process {
             }
             ensure!(!stop.load(Ordering::Relaxed), "stopped");
             if monotonic_ns() > deadline {
-                bail!("took too long: {}", self.tail());
+                bail!("ended after the limit of {limit_s} s: {}", self.tail());
             }
             std::thread::sleep(LOOK);
         }
