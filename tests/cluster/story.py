@@ -177,6 +177,27 @@ def bundles_are_handed_over(cluster, load):
     ok("bundles are handed over under load", f"longest pause {pause:.2f} s")
 
 
+def bundles_are_cut(cluster, load):
+    began = time.monotonic()
+    one, two = cluster.brokers
+    mine = [p.topic for p in load.publishers if one.owner_of(p.topic) == one.url]
+    before = {topic: bundle_of(one, topic) for topic in mine}
+    for path in set(before.values()):
+        status, reason = one.ask(f"{path}/split", "PUT")
+        assert status == 204, (status, reason)
+    for topic in mine:
+        assert bundle_of(one, topic) != before[topic]
+        until("both know its bundle", lambda: bundle_of(two, topic) == bundle_of(one, topic))
+        assert one.owner_of(topic) == one.url
+        until("both know its owner", lambda: two.owner_of(topic) == one.url)
+    load.flows()
+    pause = load.longest_pause(began)
+    assert pause < 4, pause
+    leaders = [broker.ask("/admin/v2/brokers/leaderBroker")[1]["brokerId"] for broker in cluster.brokers]
+    assert leaders[0] == leaders[1] and leaders[0] in (one.id, two.id), leaders
+    ok("bundles are cut under load", f"longest pause {pause:.2f} s")
+
+
 def a_bookie_dies(cluster, load):
     began = time.monotonic()
     cluster.bookies[0].kill()
@@ -273,6 +294,7 @@ def main():
         load.flows(100)
         ok("both brokers serve under load")
         bundles_are_handed_over(cluster, load)
+        bundles_are_cut(cluster, load)
         a_bookie_dies(cluster, load)
         zookeeper_is_gone_for_a_while(cluster, load)
         # What had to be opened anew may be anywhere: the test of a paused broker wants some of it there.

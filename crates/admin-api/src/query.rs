@@ -21,6 +21,20 @@ pub struct UnloadBundleQuery {
     pub destination_broker: Option<String>,
 }
 
+/// Of cutting a bundle.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SplitBundleQuery {
+    /// Whether all parts but the first go to other brokers, in turn, where there are others.
+    #[serde(default)]
+    pub unload: bool,
+    /// Where it is cut: `range_equally_divide` (if nothing is said), `topic_count_equally_divide`,
+    /// `flow_or_qps_equally_divide`, or `specified_positions_divide` at the positions in the body.
+    #[serde(default)]
+    pub split_algorithm_name: Option<String>,
+}
+
 /// Of a namespace's list of topics.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -63,7 +63,7 @@ async fn check_backlog_quotas(State(admin): State<Admin>) -> ApiResult<StatusCod
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Every bundle is here: there is one broker. Pulsar asks for the broker and not for the cluster.
+/// The bundles that this broker has; another one is asked itself. Pulsar asks for the broker and not for the cluster.
 async fn owned_namespaces(
     State(admin): State<Admin>,
     params: PathParams,
@@ -78,7 +78,10 @@ async fn owned_namespaces(
     let mut owned = BTreeMap::new();
     for namespace in all_namespaces(&admin) {
         for bundle in bundles_of(&admin.catalog, &namespace) {
-            owned.insert(format!("{namespace}/{bundle}"), status.clone());
+            let bundle = format!("{namespace}/{bundle}");
+            if admin.brokers.owns_bundle(&bundle) {
+                owned.insert(bundle, status.clone());
+            }
         }
     }
     Ok(Json(owned))
@@ -120,12 +123,15 @@ async fn version() -> &'static str {
     concat!("4.2.4-pharos-", env!("CARGO_PKG_VERSION"))
 }
 
-async fn leader(State(admin): State<Admin>) -> Json<BrokerInfo> {
+/// The broker that leads: this one where there is no other.
+async fn leader(State(admin): State<Admin>) -> ApiResult<Json<BrokerInfo>> {
     let options = &admin.options;
-    Json(BrokerInfo {
-        service_url: options.http_url.clone(),
-        broker_id: options.broker_id().to_owned(),
-    })
+    let us = || (options.broker_id().to_owned(), options.http_url.clone());
+    let (broker_id, service_url) = admin.brokers.leader()?.unwrap_or_else(us);
+    Ok(Json(BrokerInfo {
+        service_url,
+        broker_id,
+    }))
 }
 
 /// No setting can be changed while the broker runs.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use pharos_admin_api::PersistencePolicies;
-use pharos_cluster::{HandoverError, Owner};
+use pharos_catalog::BundleRange;
+use pharos_cluster::{HandoverError, Owner, OwnershipError};
+use pharos_types::NamespaceName;
 use serde::Deserialize as _;
+use tokio::sync::Semaphore;
 
 use crate::error::AdminError;
 use crate::homes::Homes;
@@ -37,6 +40,8 @@ pub struct BrokerAdmin {
     homes: Homes,
     meters: Arc<Meters>,
     stores: Option<Arc<Stores>>,
+    /// One bundle at a time is cut.
+    splits: Arc<Semaphore>,
 }
 
 impl BrokerAdmin {
@@ -45,6 +50,7 @@ impl BrokerAdmin {
             homes,
             meters,
             stores,
+            splits: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -110,6 +116,61 @@ impl BrokerAdmin {
             }),
             Owner::Us | Owner::Unowned => Ok(false),
         }
+    }
+
+    /// The broker that leads, as `host:port` and URL of its HTTP server: `Ok(None)` when there is no other than this one.
+    ///
+    /// # Errors
+    /// `NotFound`: none leads at the moment.
+    pub fn leader(&self) -> Result<Option<(String, String)>, AdminError> {
+        let placement = &self.homes.broker.shared.placement;
+        if placement.brokers().is_none() {
+            return Ok(None);
+        }
+        let no_leader = || AdminError::NotFound("no broker leads at the moment".to_owned());
+        let leader = placement.leader().ok_or_else(no_leader)?;
+        Ok(Some((leader.broker_id().to_owned(), leader.http_url.clone())))
+    }
+
+    /// Whether this broker has the bundle `<tenant>/<namespace>/<range>`.
+    #[must_use]
+    pub fn owns_bundle(&self, bundle: &str) -> bool {
+        self.homes.broker.shared.placement.owner_of_bundle(bundle) == Owner::Us
+    }
+
+    /// Cuts a bundle of this broker at `borders`, which are inside of it; nothing of it is closed. Says the new bundles.
+    ///
+    /// The parts are this broker's before any broker knows of them, so no other takes one. The key of the whole stays until this broker
+    /// stops: a broker that has yet to hear of the cut finds the owner by it.
+    ///
+    /// # Errors
+    /// `BundleElsewhere`; `Conflict`: it was cut meanwhile; `Unavailable`: try again.
+    pub async fn split(
+        &self,
+        namespace: &NamespaceName,
+        bundle: &BundleRange,
+        borders: &[u32],
+    ) -> Result<Vec<String>, AdminError> {
+        let stopping = |_| AdminError::Unavailable("the broker is stopping".to_owned());
+        let _turn = self.splits.acquire().await.map_err(stopping)?;
+        let placement = &self.homes.broker.shared.placement;
+        let unavailable = |error: OwnershipError| AdminError::Unavailable(error.to_string());
+        let parts = bundle.cut_at(borders);
+        for part in std::iter::once(bundle).chain(&parts) {
+            let part = format!("{namespace}/{part}");
+            match placement.take_bundle(&part).await.map_err(unavailable)? {
+                Owner::Us => {}
+                Owner::Other(addresses) => {
+                    return Err(AdminError::BundleElsewhere {
+                        bundle: part,
+                        addresses,
+                    });
+                }
+                Owner::Unowned => return Err(AdminError::Unavailable(format!("{part} has no owner"))),
+            }
+        }
+        bundle.cut(self.homes.catalog(), namespace, borders).await?;
+        Ok(parts.iter().map(ToString::to_string).collect())
     }
 
     /// Hands a bundle of this broker over to the one called `to`, `host:port`; its clients are told.

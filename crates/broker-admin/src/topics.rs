@@ -50,6 +50,17 @@ impl TopicAdmin {
         matches!(self.homes.broker.shared.placement.of(topic), Placed::Here(_))
     }
 
+    /// Whether this broker has loaded a topic.
+    ///
+    /// # Errors
+    /// `Unavailable`: the broker stops.
+    pub async fn is_loaded(&self, topic: &TopicName) -> Result<bool, AdminError> {
+        match self.homes.broker.shared.placement.of(topic) {
+            Placed::Here(home) => Ok(self.homes.broker.is_loaded(home, topic.clone()).await?),
+            Placed::Elsewhere(_) | Placed::Unowned => Ok(false),
+        }
+    }
+
     /// The broker that serves a topic, after taking it if none has it; `None`: this one.
     ///
     /// # Errors

@@ -94,6 +94,20 @@ impl Placement {
         self.ownership.owner_of_bundle(bundle)
     }
 
+    /// Takes a bundle, if no broker has it: [`Owner::Us`] or [`Owner::Other`].
+    ///
+    /// # Errors
+    /// [`OwnershipError`]: ask again.
+    pub async fn take_bundle(&self, bundle: &str) -> Result<Owner, OwnershipError> {
+        self.ownership.take_bundle(bundle).await
+    }
+
+    /// The broker that leads, where there are several and one is known to.
+    #[must_use]
+    pub fn leader(&self) -> Option<Arc<BrokerAddresses>> {
+        self.ownership.leader()
+    }
+
     /// Where clients of a topic that is closed here find it, if that is known.
     pub(crate) fn next_of(&self, topic: &TopicName) -> Option<Arc<BrokerAddresses>> {
         match self.ownership.owner_of(topic) {

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use pharos_metadata::MetadataStore;
 use tokio::sync::broadcast;
 
+mod bundles;
 mod clusters;
 mod deleting;
 mod effective;
@@ -59,6 +60,7 @@ mod topic_policies;
 mod topics;
 mod watcher;
 
+pub use bundles::BundleRange;
 pub use clusters::{ClusterError, Clusters};
 pub use deleting::Unfinished;
 pub use ensure::{EnsureTopicError, PartitionedMetadataError};

@@ -48,6 +48,12 @@ pub enum NamespaceError {
     /// The number of bundles is 0 or beyond [`BUNDLES_MAX`].
     #[error("Invalid number of bundles. Number of bundles has to be in the range of 1 to {BUNDLES_MAX}")]
     InvalidBundles,
+    /// It has no such bundle.
+    #[error("{0} is no bundle of the namespace")]
+    NoBundle(String),
+    /// A bundle cannot be cut there.
+    #[error("the borders do not cut the bundle {0}: they must rise, and be inside of it")]
+    BadBorders(String),
     /// It belongs to the broker itself.
     #[error("namespace {0} cannot be changed")]
     Reserved(NamespaceName),

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::handover::NOTES;
 use crate::keeping::{REGISTRY, ended};
+use crate::leader::LEADER;
 use crate::{BrokerAddresses, HandoverError, Owner, Ownership, OwnershipError};
 
 /// Below it are the keys of bundles.
@@ -78,6 +79,8 @@ pub(crate) struct OwnedBundles {
     others: HashMap<String, Arc<BrokerAddresses>>,
     /// Bundles that are handed over, by their key, and to whom.
     pub(crate) notes: HashMap<String, String>,
+    /// Who leads.
+    pub(crate) leader: Option<Arc<BrokerAddresses>>,
     /// The brokers that are registered.
     pub(crate) brokers: BTreeSet<String>,
 }
@@ -123,9 +126,11 @@ impl BundleOwnership {
         let mut bundles = self.store.watch(PREFIX);
         let mut brokers = self.store.watch(REGISTRY);
         let mut notes = self.store.watch(NOTES);
+        let mut leader = self.store.watch(LEADER);
         self.look_again().await;
         self.look_at_brokers().await;
         self.look_at_notes().await;
+        self.look_at_leader().await;
         let mut keeping = tokio::time::interval((self.options.timeout / 3).max(Duration::from_millis(1)));
         keeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -144,12 +149,23 @@ impl BundleOwnership {
                     None => return self.lose_all("the metadata store was shut down"),
                     Some(_) => self.look_at_notes().await,
                 },
+                event = leader.next() => match event {
+                    None => return self.lose_all("the metadata store was shut down"),
+                    Some(_) => self.look_at_leader().await,
+                },
                 (id, why) = ended(session) => {
                     self.on_session_end(id, why);
                     self.keep_session().await;
+                    self.look_at_leader().await;
                 }
-                _ = keeping.tick() => self.keep_session().await,
-                () = self.wanted.notified() => self.keep_session().await,
+                _ = keeping.tick() => {
+                    self.keep_session().await;
+                    self.look_at_leader().await;
+                }
+                () = self.wanted.notified() => {
+                    self.keep_session().await;
+                    self.look_at_leader().await;
+                }
             }
         }
     }
@@ -408,6 +424,14 @@ impl Ownership for BundleOwnership {
 
     fn owner_of_bundle(&self, bundle: &str) -> Owner {
         self.owner_of_key(&format!("{PREFIX}{bundle}"))
+    }
+
+    fn take_bundle<'a>(&'a self, bundle: &'a str) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
+        Box::pin(self.take_key(format!("{PREFIX}{bundle}")))
+    }
+
+    fn leader(&self) -> Option<Arc<BrokerAddresses>> {
+        self.lock().leader.clone()
     }
 
     fn hand_over<'a>(&'a self, bundle: &'a str, to: &'a str) -> BoxFuture<'a, Result<(), HandoverError>> {

@@ -12,6 +12,7 @@ mod addresses;
 mod bundles;
 mod handover;
 mod keeping;
+mod leader;
 mod ownership;
 
 pub use addresses::BrokerAddresses;

@@ -64,6 +64,19 @@ pub trait Ownership: Send + Sync {
         Owner::Us
     }
 
+    /// As [`acquire`](Self::acquire), of a bundle `<tenant>/<namespace>/<range>`, whether there are topics in it or will be.
+    ///
+    /// # Errors
+    /// [`OwnershipError`]; it may have no owner then.
+    fn take_bundle<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
+        Box::pin(async { Ok(Owner::Us) })
+    }
+
+    /// The broker that leads, where there are several and one is known to.
+    fn leader(&self) -> Option<Arc<BrokerAddresses>> {
+        None
+    }
+
     /// Hands a bundle of this broker to another, which has it when this returns and opens its logs once
     /// [`end_handover`](Self::end_handover) was called: close its topics before.
     ///

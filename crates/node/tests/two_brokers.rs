@@ -345,6 +345,92 @@ async fn a_bundle_goes_to_the_broker_that_is_named_and_clients_are_told_where() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_is_cut_under_its_topics_and_a_part_of_it_goes_to_the_other_broker() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    assert_eq!(one.owner().await, one.service_url);
+    until("the other knows", async || two.owner().await == one.service_url).await;
+    let client = one.client().await;
+    let producer = client.producer(TOPIC, ProducerOptions::default()).await.unwrap();
+    producer.send(OutgoingMessage::new("0")).await.unwrap();
+
+    let topic = TOPIC.parse().unwrap();
+    let whole = one.catalog.bundle_of(&topic).unwrap();
+    let path = |bundle: &str| format!("/admin/v2/namespaces/public/default/{bundle}/split");
+    let (status, location, _) = two.call("PUT", &path(&whole));
+    assert!(status == 307 && location.unwrap().starts_with(&format!("http://{}", one.http)));
+    let (status, _, reason) = one.call("PUT", &format!("{}?splitAlgorithmName=odd", path(&whole)));
+    assert!(status == 400 && reason.contains("'odd' is none of"), "{reason}");
+    let by_topics = "splitAlgorithmName=topic_count_equally_divide";
+    let (status, _, reason) = one.call("PUT", &format!("{}?{by_topics}", path(&whole)));
+    assert!(
+        status == 412 && reason.contains("nothing in"),
+        "{status} {reason}"
+    );
+
+    let (status, _, reason) = one.call("PUT", &path(&whole));
+    assert_eq!(status, 204, "{reason}");
+    let part = one.catalog.bundle_of(&topic).unwrap();
+    assert_ne!(part, whole);
+    until("the other knows the parts", async || {
+        two.catalog.bundle_of(&topic).as_ref() == Some(&part)
+    })
+    .await;
+    // The topic stayed open, and both brokers know where.
+    producer.send(OutgoingMessage::new("1")).await.unwrap();
+    until("the other knows", async || two.owner().await == one.service_url).await;
+    let (status, _, reason) = one.call("PUT", &path(&whole));
+    assert_eq!(status, 412, "it is none any more: {reason}");
+
+    // Cut again, above the topic or below it; the upper part goes.
+    let (status, _, reason) = one.call("PUT", &format!("{}?unload=true", path(&part)));
+    assert_eq!(status, 204, "{reason}");
+    let part = one.catalog.bundle_of(&topic).unwrap();
+    until("both know", async || {
+        two.catalog.bundle_of(&topic).as_ref() == Some(&part) && one.owner().await == two.owner().await
+    })
+    .await;
+    let owned = |broker: &Broker| {
+        let path = format!("/admin/v2/brokers/standalone/{}/ownedNamespaces", broker.http);
+        let (status, _, owned) = broker.get(&path);
+        assert_eq!(status, 200, "{owned}");
+        owned.matches("public/default/").count()
+    };
+    assert_eq!((owned(&one), owned(&two)), (2, 1));
+    let owner = one.owner().await;
+    let serving = if owner == one.service_url { &one } else { &two };
+    assert_eq!(read_all(&serving.client().await).await, [0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_broker_leads_and_when_it_is_gone_the_other_does() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    let leader = |broker: &Broker| {
+        let (status, _, leader) = broker.get("/admin/v2/brokers/leaderBroker");
+        (status == 200).then_some(leader)
+    };
+    until("they agree", async || {
+        leader(&one).is_some() && leader(&one) == leader(&two)
+    })
+    .await;
+    let leads = |broker: &Broker, said: &Option<String>| {
+        let url = format!("http://{}\"", broker.http);
+        said.as_ref().is_some_and(|said| said.contains(&url))
+    };
+    let first = leader(&one);
+    assert!(leads(&one, &first) != leads(&two, &first), "{first:?}");
+    let (gone, left) = if leads(&one, &first) {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    gone.drop_dead();
+    stores.metadata.pass(SESSION_TIMEOUT);
+    until("the other leads", async || leads(&left, &leader(&left))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_broker_makes_the_other_knows() {
     let stores = Stores::default();
     let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);

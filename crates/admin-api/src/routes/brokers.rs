@@ -24,7 +24,7 @@ table! { Resource::Brokers;
     "The release of this API, and that of the broker behind it."
     VERSION = Route::get("/admin/v2/brokers/version", "version").text();
     "The broker that leads."
-    LEADER = Route::get("/admin/v2/brokers/leaderBroker", "leader").json::<BrokerInfo>();
+    LEADER = Route::get("/admin/v2/brokers/leaderBroker", "leader").json::<BrokerInfo>().fails(&[404]);
     "The settings that can be changed while the broker runs; there are none."
     DYNAMIC_NAMES = Route::get("/admin/v2/brokers/configuration", "dynamicSettings").json::<Vec<String>>();
     "What settings were changed to while the broker runs."

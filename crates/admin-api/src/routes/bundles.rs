@@ -1,7 +1,7 @@
 //! Bundles: the parts that a namespace's hash space is cut into, as `0x40000000_0x80000000`.
 
 use super::{Resource, Route};
-use crate::query::UnloadBundleQuery;
+use crate::query::{SplitBundleQuery, UnloadBundleQuery};
 
 macro_rules! at {
     ($rest:literal) => {
@@ -14,8 +14,8 @@ table! { Resource::Bundles;
     DELETE = Route::delete(at!(""), "delete").fails(&[404, 409]);
     "Unloads the topics of a bundle; with `destinationBroker` the bundle goes to that broker, and clients are told so."
     UNLOAD = Route::put(at!("/unload"), "unload").query::<UnloadBundleQuery>().fails(&[404, 409, 412]);
-    "Answers 501: one broker has all bundles."
-    SPLIT = Route::put(at!("/split"), "split").fails(&[404, 501]);
+    "Cuts a bundle. Its topics stay open, unless `unload` gives parts of it to other brokers."
+    SPLIT = Route::put(at!("/split"), "split").query::<SplitBundleQuery>().may_take::<Vec<u32>>().fails(&[400, 404, 409, 412]);
     "Empties all subscriptions of the bundle's topics."
     CLEAR_BACKLOG = Route::post(at!("/clearBacklog"), "clearBacklog").fails(&[404]);
     "Empties one subscription on each of the bundle's topics that has it."

@@ -327,7 +327,7 @@ impl Route {
     #[must_use]
     pub fn may_be_elsewhere(&self) -> bool {
         if self.resource == Resource::Bundles {
-            return self.operation == "unload";
+            return matches!(self.operation, "unload" | "split");
         }
         self.resource != Resource::Lookup && self.path_parameters().any(|name| name == "topic")
     }
