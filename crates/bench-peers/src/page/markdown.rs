@@ -160,7 +160,7 @@ impl Report {
         let _ = writeln!(out, "## What was not reached\n\n{}\n", lines.join("\n"));
     }
 
-    /// What was not tried in this run, and why.
+    /// What this run left out, and why.
     fn not_run(&self, out: &mut String) {
         let mut lines = Vec::new();
         for workload in &self.workloads {

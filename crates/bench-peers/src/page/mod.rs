@@ -205,7 +205,7 @@ enum Verdict {
     Theirs(Contestant, f64),
     /// The one side that holds the rate of the load.
     OnlyHolds(Contestant),
-    /// None, by more than [`EVEN`].
+    /// Neither side, by more than [`EVEN`].
     Even,
     /// One side has no figure.
     Open,

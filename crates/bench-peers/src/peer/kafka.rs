@@ -10,8 +10,7 @@ use crate::spec::Durability;
 pub(super) const SOURCE: &str = "\
 One node that is broker and controller. Flags of the Java runtime are those of Kafka's documentation on hardware and operation, with a
 heap of 2 GB for this size of machine, the rest being its page cache; threads are those of the distribution's
-`config/server.properties`. Buffers of sockets are the operating system's: with the 100 KB of that file a request of 1 MB is dropped in
-part and sent again on a loopback interface, and Kafka waits for it with nothing to do. Kafka's durability comes from replication: `log.flush.interval.messages=1`, which is what *synced* needs on
+`config/server.properties`. Kafka's durability comes from replication: `log.flush.interval.messages=1`, which is what *synced* needs on
 one node, is in its documentation and is not recommended there, so *system* is how Kafka is meant to be run.
 <https://kafka.apache.org/documentation/#java>, <https://kafka.apache.org/documentation/#appvsosflush>";
 
@@ -73,8 +72,6 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={data}
 num.network.threads=3
 num.io.threads=8
-socket.receive.buffer.bytes=-1
-socket.send.buffer.bytes=-1
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
