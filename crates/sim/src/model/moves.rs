@@ -122,9 +122,7 @@ impl Topic {
             known.cursor(only);
         }
         // A skip of some is counted from where the slowest of broadcast stands, one that comes in just now among them.
-        let has_names = known.cursors.keys().any(|name| !name.is_empty());
-        let is_joined = has_names && known.askers > 0;
-        let is_alone = known.cursors.len() == 1 && !is_joined && is_constant;
+        let is_alone = known.cursors.len() == 1 && known.names.len() <= 1 && is_constant;
         known.was_joined = false;
         let cursors = known.cursors.iter_mut();
         for (name, cursor) in cursors.filter(|(name, _)| only.is_none_or(|only| only == name.as_str())) {

@@ -1,6 +1,6 @@
 //! What must come to a subscription.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pharos_types::Position;
 
@@ -32,6 +32,8 @@ pub struct Subscription {
     pub was_asked_for: bool,
     /// Such a request came since the last move began: of broadcast it may have made a cursor that is the slowest now.
     pub was_joined: bool,
+    /// Names that consumers asked for it with: there may be a cursor of each, also where the answer was not heard.
+    pub names: BTreeSet<String>,
 }
 
 /// A durable place, and what is to come from there.
@@ -60,6 +62,7 @@ impl Subscription {
             askers: 0,
             was_asked_for: false,
             was_joined: false,
+            names: BTreeSet::new(),
         }
     }
 

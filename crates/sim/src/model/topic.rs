@@ -251,14 +251,15 @@ impl Topic {
         self.messages.values().copied().collect()
     }
 
-    /// A subscription is asked for.
-    pub fn subscription_begins(&mut self, name: &str) {
+    /// A subscription is asked for. `cursor`: of broadcast, the consumer's name; else empty.
+    pub fn subscription_begins(&mut self, name: &str, cursor: &str) {
         let subscription = self
             .subscriptions
             .entry(name.to_owned())
             .or_insert_with(Subscription::asked_for);
         subscription.askers += 1;
         subscription.was_joined = true;
+        subscription.names.insert(cursor.to_owned());
         subscription.was_asked_for |= self.deleting || subscription.deleting;
         if subscription.fact == Fact::No {
             subscription.fact = Fact::Either;

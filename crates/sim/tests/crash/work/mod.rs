@@ -258,7 +258,7 @@ impl World {
             self.model
                 .borrow_mut()
                 .topic(&topic)
-                .subscription_begins(subscription);
+                .subscription_begins(subscription, &cursor);
             ticket
         };
         tell(|| format!("subscribe {topic} {subscription} {cursor:?}"));
