@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,6 +18,10 @@ JAVA = [
 ]
 
 
+# How long the cluster waits for a broker that is not heard of, in seconds. Above the default: a busy machine may stand still for some.
+SESSION = 15
+
+
 def until(what, is_so, seconds=60):
     """Waits for a condition; fails when it does not come."""
     end = time.monotonic() + seconds
@@ -29,8 +34,13 @@ def until(what, is_so, seconds=60):
 
 
 def free_ports(count):
-    """Ports that are free now, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports that are free now, all different; none that the system gives to a socket that connects, as servers come back to them."""
+    sockets = []
+    while len(sockets) < count:
+        try:
+            sockets.append(socket.create_server(("127.0.0.1", random.randrange(10_000, 32_000))))
+        except OSError:
+            continue
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
         s.close()
@@ -70,7 +80,7 @@ class Server:
         self.process.wait()
         self.process = None
 
-    def stop(self, seconds=20):
+    def stop(self, seconds=60):
         self.send(signal.SIGTERM)
         status = self.process.wait(seconds)
         self.process = None
@@ -139,7 +149,7 @@ class Cluster:
         settings = [
             "--engine", "bookkeeper", "--metadata", f"zk:127.0.0.1:{self.zk_port}/pharos",
             "--bookkeeper-metadata-service-uri", f"zk+hierarchical://127.0.0.1:{self.zk_port}/ledgers",
-            "--bookkeeper-max-frame-size", "5130KiB",
+            "--bookkeeper-max-frame-size", "5130KiB", "--metadata-session-timeout", f"{SESSION}s",
         ]
         self.brokers = [
             Broker(number, pharos, folder, [ports.pop(), ports.pop()], settings) for number in range(1, brokers + 1)

@@ -9,12 +9,11 @@ import time
 import pulsar
 
 from load import Publisher, Subscriber, check
-from servers import Cluster, until
+from servers import SESSION, Cluster, until
 
-# How long others wait for a broker that is not heard of: the default of the broker, as ZooKeeper rounds it up, and a little for the
-# next owner to open the topics and for clients to look up again.
-SESSION = 6
-TAKEOVER_MAX = SESSION + 2 + 4
+# Topics are served elsewhere once a session ended; the rest is patience with a busy machine. What was long is printed, and what was
+# handed over is told from what was taken over by a pause shorter than a session.
+TAKEOVER_MAX = SESSION + 30
 
 KINDS = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
 
@@ -168,7 +167,7 @@ def bundles_are_handed_over(cluster, load):
             until("it is taken", lambda: giver.owner_of(publisher.topic) == taker.url)
         load.flows()
     pause = load.longest_pause(began)
-    assert pause < 4, pause
+    assert pause < SESSION, pause
     # Back to where the second half was.
     one, two = cluster.brokers
     for path in {bundle_of(one, p.topic) for p in load.publishers if "/of-2/" in p.topic}:
@@ -192,7 +191,7 @@ def bundles_are_cut(cluster, load):
         until("both know its owner", lambda: two.owner_of(topic) == one.url)
     load.flows()
     pause = load.longest_pause(began)
-    assert pause < 4, pause
+    assert pause < SESSION, pause
     leaders = [broker.ask("/admin/v2/brokers/leaderBroker")[1]["brokerId"] for broker in cluster.brokers]
     assert leaders[0] == leaders[1] and leaders[0] in (one.id, two.id), leaders
     ok("bundles are cut under load", f"longest pause {pause:.2f} s")
@@ -203,7 +202,7 @@ def a_bookie_dies(cluster, load):
     cluster.bookies[0].kill()
     load.flows(400)
     pause = load.longest_pause(began)
-    assert pause < 5, pause
+    assert pause < SESSION, pause
     cluster.bookies[0].start()
     load.flows()
     ok("a bookie of three dies and writes go on", f"longest pause {pause:.2f} s")
@@ -247,7 +246,7 @@ def serves(broker, topics):
     """Waits until a broker serves topics: a client that comes new publishes there. Returns when it began to wait and how long it took."""
     began = time.monotonic()
     for topic in topics:
-        until("the other broker takes it", lambda: broker.owner_of(topic) == broker.url, 30)
+        until("the other broker takes it", lambda: broker.owner_of(topic) == broker.url, TAKEOVER_MAX)
     client = connect(broker.url)
     for topic in topics:
         # In a way that leaves the topic as it is: its publisher may hold it.

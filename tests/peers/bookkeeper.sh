@@ -44,7 +44,18 @@ pid_of() { cat "$dir/run/$1.pid" 2> /dev/null; }
 # A process that ended and was not waited for does not run.
 runs() { local pid; pid=$(pid_of "$1") && kill -0 "$pid" 2> /dev/null && ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2> /dev/null; }
 port_of() { cat "$dir/run/$1.port"; }
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+free_port() { # Below those that the system gives to sockets that connect: servers come back to theirs.
+    python3 -c '
+import random, socket
+while True:
+    port = random.randrange(10_000, 32_000)
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+        print(port)
+        break
+    except OSError:
+        pass'
+}
 accepts() { (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
 
 # What ZooKeeper answers to one of its words of four letters.

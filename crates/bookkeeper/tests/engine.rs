@@ -19,7 +19,7 @@ use pharos_types::{EntryId, LedgerId};
 
 use cluster::{Bookie, Cluster, Mood, options};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()

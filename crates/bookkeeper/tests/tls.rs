@@ -18,7 +18,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use cluster::{Bookie, Cluster, options};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Authority {
     issuer: Issuer<'static, KeyPair>,

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How long a check waits for a tail to move before it calls the engine stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An engine under test and what may happen to it.
 pub trait Subject {

@@ -193,7 +193,7 @@ async fn expired_credentials_are_asked_for_again() {
     // Those that answer have time to, on a busy machine too.
     let patient = node(dirs[0].path(), &["--authentication-refresh-check-interval=4s"]);
     let hasty = node(dirs[1].path(), &[]);
-    let short = || token(&Claims::of("car").until(now() + 2));
+    let short = || token(&Claims::of("car").until(now() + 5));
     let challenged = async |node: &Node| {
         let (answer, mut raw) = try_connect(node, connect("token", &short())).await;
         assert!(matches!(answer, Command::Connected(_)), "{answer:?}");

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 /// How old an acknowledgement must be to have been stored for sure. The broker is told to store them every 100 ms;
 /// the rest is for a busy machine.
-const STORED_AFTER: Duration = Duration::from_millis(1500);
+const STORED_AFTER: Duration = Duration::from_secs(4);
 
 /// Short ledgers, so that a crash also meets their changing; everything is kept, so that everything can be counted.
 const SETTINGS: [&str; 10] = [
@@ -158,7 +158,7 @@ async fn live_and_die(
     let began = Instant::now();
     let producing = tokio::spawn(produce(client, first));
     // The one thing that only time brings: acknowledgements that are old when it dies.
-    tokio::time::sleep_until((began + STORED_AFTER + Duration::from_millis(300)).into()).await;
+    tokio::time::sleep_until((began + STORED_AFTER + Duration::from_secs(1)).into()).await;
     node.kill();
     let killed = Instant::now();
 
@@ -194,7 +194,7 @@ async fn live_and_die(
     *known = log;
     resume(&node, known).await;
     check_subscriptions(&node, known, diaries).await;
-    let (status, _) = node.stop();
+    let status = node.stop();
     assert!(status.success());
 }
 
@@ -330,9 +330,9 @@ async fn a_stopped_broker_forgets_nothing() {
     soon("ACK", batches.ack_and_wait(AckType::Individual, id))
         .await
         .unwrap();
-    let (status, took) = node.stop();
+    let status = node.stop();
+    // Work that does not end in time ends with 1.
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(10), "took {took:?} to stop");
 
     let node = Node::start(dir.path(), &settings);
     let client = node.client().await;
@@ -365,9 +365,8 @@ async fn a_broker_stops_in_full_flight() {
     .await;
     // The test's own clients must go on while the broker stops.
     let stopping = tokio::task::spawn_blocking(move || node.stop());
-    let (status, took) = stopping.await.unwrap();
+    let status = stopping.await.unwrap();
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(10), "took {took:?} to stop");
     let (receipts, sent) = soon("the end of producing", producing).await.unwrap();
     for task in consuming {
         soon("the end of consuming", task).await.unwrap();

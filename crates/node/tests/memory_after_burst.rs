@@ -22,7 +22,7 @@ const MESSAGE_BYTES: usize = 4_900_000;
 /// What may stay: a quiet broker that has passed on messages has buffers for the next ones.
 const STAYS: u64 = 32 << 20;
 /// A minute of quiet, and what a busy machine needs longer.
-const QUIET_MAX: Duration = Duration::from_secs(90);
+const QUIET_MAX: Duration = Duration::from_secs(240);
 
 async fn idle(node: &Node, topic: &str) -> RawConnection {
     let mut raw = node.rogue().await;

@@ -26,7 +26,8 @@ fn node(dir: &Path, issuer: &str) -> Node {
     let settings = [
         "--authentication-enabled=true",
         "--authentication-providers=token,org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID",
-        "--authentication-refresh-check-interval=200ms",
+        // One that is asked has this long to answer.
+        "--authentication-refresh-check-interval=3s",
         "--openid-allowed-audiences=pharos",
         "--openid-require-issuers-use-https=false",
         "--openid-key-id-cache-miss-refresh=50ms",
@@ -102,7 +103,7 @@ async fn a_broker_whose_issuer_is_down_starts_and_lets_others_in() {
 async fn an_access_token_that_expires_is_asked_for_again() {
     let (dir, issuer) = (tempfile::tempdir().unwrap(), TestIssuer::start());
     let node = node(dir.path(), &issuer.url());
-    let short = issuer.token(&issuer.claims("car", AUDIENCE).until(now() + 1));
+    let short = issuer.token(&issuer.claims("car", AUDIENCE).until(now() + 5));
     let mut raw: RawConnection = node.stranger().await;
     let mut hello = request::connect("test");
     hello.auth_method_name = Some("token".to_owned());

@@ -85,7 +85,7 @@ async fn a_topic_that_bypasses_the_journal_survives_a_stop_and_a_kill_leaves_a_p
     let producer = client.producer("t", ProducerOptions::default()).await.unwrap();
     publish(&producer, 0..50).await;
     drop((producer, consumer, client));
-    let (status, _) = node.stop();
+    let status = node.stop();
     assert!(status.success());
 
     let node = Node::start(dir.path(), &[]);

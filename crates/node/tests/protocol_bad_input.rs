@@ -173,7 +173,7 @@ async fn commands_out_of_turn_close_the_connection() {
 #[tokio::test]
 async fn silence_in_the_middle_of_a_handshake_is_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let mut node = Node::start(dir.path(), &["--keep-alive-interval", "400ms"]);
+    let mut node = Node::start(dir.path(), &["--keep-alive-interval", "2s"]);
     let mut bystander = Bystander::new(&node).await;
     let connect = encode::encode_command(&request::connect("half").into());
     for cut in [0, 3, 7, connect.len() / 2, connect.len() - 1] {

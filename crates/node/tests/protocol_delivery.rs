@@ -232,7 +232,7 @@ async fn permits_are_never_exceeded_by_more_than_a_batch() {
 #[tokio::test]
 async fn an_exclusive_place_is_kept_by_a_holder_that_answers() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &["--connection-liveness-check-timeout", "300ms"]);
+    let node = Node::start(dir.path(), &["--connection-liveness-check-timeout", "3s"]);
     let client = node.client().await;
     let options = ConsumerOptions::exclusive("s");
     // This holder answers PINGs by itself.

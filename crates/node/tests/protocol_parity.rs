@@ -54,7 +54,7 @@ async fn who_is_active_is_announced_to_all_who_wait() {
 #[tokio::test]
 async fn the_first_active_consumer_waits_for_those_who_come_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path(), &["--active-consumer-failover-delay", "2s"]);
+    let node = Node::start(dir.path(), &["--active-consumer-failover-delay", "5s"]);
     node.order("PUT", "/admin/v2/persistent/public/default/many/partitions", "2");
     let client = node.client().await;
     // The topic; the first to come with its level, the second; which of them is chosen in the end.

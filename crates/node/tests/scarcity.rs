@@ -103,6 +103,6 @@ async fn clients_that_take_all_files_leave_those_that_storage_needs() {
         assert!(message.text().starts_with(&format!("{number} ")), "{number}");
     }
     consumer.close().await.unwrap();
-    let (status, _) = node.stop();
+    let status = node.stop();
     assert!(status.success());
 }

@@ -124,7 +124,7 @@ async fn a_stopped_or_killed_broker_left_everything_whole() {
         if kill {
             node.kill();
         } else {
-            assert!(node.stop().0.success());
+            assert!(node.stop().success());
         }
         let before = content(data);
         let checked = storage(data, &["check"]);

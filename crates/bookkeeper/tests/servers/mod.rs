@@ -20,7 +20,7 @@ use pharos_types::{EntryId, LedgerId};
 use pharos_zookeeper::ZooKeeper;
 
 /// How long a test waits for what must come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("no {name}: this test is run by tests/bookkeeper/run.sh"))
