@@ -99,6 +99,21 @@ def clients_are_led_to_the_owner(cluster):
     ok("clients of the wrong broker are led to the owner")
 
 
+def racks_are_written_down(cluster):
+    one, two = cluster.brokers
+    ids = sorted(f"127.0.0.1:{bookie.port}" for bookie in cluster.bookies)
+    listed = lambda: sorted(bookie["bookieId"] for bookie in one.ask("/admin/v2/bookies/all")[1]["bookies"])
+    until("all bookies take writes", lambda: listed() == ids)
+    path = "/admin/v2/bookies/racks-info/" + ids[0].replace(":", "%3A")
+    status, answer = one.ask(path + "?group=fast", "POST", b'{"rack": "/r/1"}')
+    assert status == 204, (status, answer)
+    # The other one reads it where the first one has put it.
+    assert two.ask("/admin/v2/bookies/racks-info") == (200, {"fast": {ids[0]: {"rack": "/r/1"}}})
+    assert two.ask(path, "DELETE")[0] == 204
+    assert one.ask(path)[0] == 404
+    ok("bookies are listed and their racks written down")
+
+
 def namespaces_say_how_many_copies(cluster):
     one = cluster.brokers[0]
     path = "/admin/v2/namespaces/public/copies"
@@ -288,6 +303,7 @@ def main():
     with Cluster(pharos, jars, folder) as cluster:
         both_serve(cluster)
         clients_are_led_to_the_owner(cluster)
+        racks_are_written_down(cluster)
         namespaces_say_how_many_copies(cluster)
         load = Load(cluster)
         load.flows(100)

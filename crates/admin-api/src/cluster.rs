@@ -138,6 +138,36 @@ pub struct BrokerInfo {
     pub broker_id: String,
 }
 
+/// The bookies that take writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct BookiesClusterInfo {
+    /// Each of them.
+    pub bookies: Vec<BookieName>,
+}
+
+/// A bookie by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct BookieName {
+    /// `host:port`, or what else it calls itself.
+    pub bookie_id: String,
+}
+
+/// Where a bookie stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct BookieInfo {
+    /// `/region/rack` or `/rack`.
+    pub rack: String,
+    /// The name of its machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+}
+
 /// How a broker holds a bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -27,8 +27,9 @@ mod topic_stats;
 
 pub use broadcast::{BroadcastConsumer, BroadcastDetails, BroadcastSummary};
 pub use cluster::{
-    BrokerInfo, BundlesData, ClusterData, InternalConfigurationData, LookupData, NamespaceOwnershipStatus,
-    PartitionedTopicMetadata, TenantInfo, TopicGrant, TopicRevocation,
+    BookieInfo, BookieName, BookiesClusterInfo, BrokerInfo, BundlesData, ClusterData,
+    InternalConfigurationData, LookupData, NamespaceOwnershipStatus, PartitionedTopicMetadata, TenantInfo,
+    TopicGrant, TopicRevocation,
 };
 pub use lenient::lenient;
 pub use message_id::{MessageIdJson, ResetCursorData};

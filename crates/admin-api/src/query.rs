@@ -21,6 +21,15 @@ pub struct UnloadBundleQuery {
     pub destination_broker: Option<String>,
 }
 
+/// Of writing down where a bookie stands.
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BookieRackQuery {
+    /// The group that it is in; `default` if nothing is said.
+    #[serde(default)]
+    pub group: Option<String>,
+}
+
 /// Of cutting a bundle.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

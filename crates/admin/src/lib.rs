@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod bookies;
 mod brokers;
 mod bundles;
 mod clusters;

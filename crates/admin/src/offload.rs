@@ -99,7 +99,7 @@ async fn remove_policies(
 pub(crate) fn check(admin: &Admin, row: &Row, value: &Value) -> ApiResult<()> {
     match row.guard {
         Guard::OffloadDrivers => Ok(admin.offload.check_offload_policies(value)?),
-        Guard::Copies => Ok(admin.brokers.check_persistence(value)?),
+        Guard::Copies => Ok(admin.bookies.check_persistence(value)?),
         _ => Ok(()),
     }
 }

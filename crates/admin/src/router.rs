@@ -17,8 +17,8 @@ use crate::identify::identify;
 use crate::origin::{AllowedHosts, guard};
 use crate::state::Admin;
 use crate::{
-    brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, offload, schemas,
-    subscriptions, tenants, topic_policies, topic_stats, topics,
+    bookies, brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, offload,
+    schemas, subscriptions, tenants, topic_policies, topic_stats, topics,
 };
 
 /// Everything the door answers.
@@ -56,6 +56,7 @@ fn endpoints() -> Vec<Endpoint> {
         messages::endpoints(),
         schemas::endpoints(),
         brokers::endpoints(),
+        bookies::endpoints(),
         lookup::endpoints(),
         metrics::endpoints(),
     ]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use pharos_auth::Access;
 use pharos_broker_admin::{
-    BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin, TopicAdmin,
+    BookieAdmin, BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin,
+    TopicAdmin,
 };
 use pharos_catalog::Catalog;
 use pharos_identity::Authentication;
@@ -63,6 +64,7 @@ pub struct Admin {
     pub(crate) messages: MessageAdmin,
     pub(crate) offload: OffloadAdmin,
     pub(crate) brokers: BrokerAdmin,
+    pub(crate) bookies: BookieAdmin,
     /// Stored facts.
     pub(crate) catalog: Catalog,
     /// About itself.
@@ -80,6 +82,7 @@ impl Admin {
             messages: resources.messages,
             offload: resources.offload,
             brokers: resources.brokers,
+            bookies: resources.bookies,
             catalog: resources.catalog,
             options: Arc::new(options),
         }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use pharos_admin_api::PersistencePolicies;
 use pharos_catalog::BundleRange;
 use pharos_cluster::{HandoverError, Owner, OwnershipError};
 use pharos_types::NamespaceName;
-use serde::Deserialize as _;
 use tokio::sync::Semaphore;
 
+use crate::bookies::BookieStore;
 use crate::error::AdminError;
 use crate::homes::Homes;
 use crate::meters::Meters;
@@ -21,17 +20,14 @@ pub type FamilySource = Box<dyn Fn() -> Vec<MetricFamily> + Send + Sync>;
 /// Why the stores below do not take writes now.
 pub type HealthSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// How many bookies take writes; `None`: ledgers are on this machine.
-pub type BookieCount = Box<dyn Fn() -> Option<usize> + Send + Sync>;
-
 /// What the stores below say of themselves; nothing of it waits.
 pub struct Stores {
     /// More families for the metrics page; asked for each page.
     pub families: FamilySource,
     /// Whether they take writes.
     pub health: HealthSource,
-    /// Where ledgers can be.
-    pub bookies: BookieCount,
+    /// Where ledgers are, when that is on bookies.
+    pub bookies: Option<BookieStore>,
 }
 
 /// The broker itself. What is always true of such types: [the crate](crate).
@@ -81,26 +77,6 @@ impl BrokerAdmin {
             return Some("the broker is stopping".to_owned());
         }
         self.stores.as_ref().and_then(|stores| (stores.health)())
-    }
-
-    /// Whether the copies that a policy `persistence` asks for can be kept now.
-    ///
-    /// # Errors
-    /// `Precondition`: fewer bookies take writes than a ledger is to have; `Invalid`: it is no such policy.
-    pub fn check_persistence(&self, policy: &serde_json::Value) -> Result<(), AdminError> {
-        let bookies = self.stores.as_ref().and_then(|stores| (stores.bookies)());
-        let Some(bookies) = bookies.filter(|_| !policy.is_null()) else {
-            return Ok(());
-        };
-        let wanted = PersistencePolicies::deserialize(policy);
-        let wanted = wanted.map_err(|error| AdminError::Invalid(error.to_string()))?;
-        let ensemble = usize::try_from(wanted.bookkeeper_ensemble).unwrap_or(0);
-        if ensemble <= bookies {
-            return Ok(());
-        }
-        Err(AdminError::Precondition(format!(
-            "bookkeeperEnsemble is {ensemble}, and {bookies} bookies take writes"
-        )))
     }
 
     /// Whether the broker called `to` has the bundle `<tenant>/<namespace>/<range>`.

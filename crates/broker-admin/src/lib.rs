@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod assembly;
+mod bookies;
 mod broadcast;
 mod brokers;
 mod error;
@@ -41,8 +42,9 @@ mod topics;
 #[cfg(test)]
 mod tests;
 
+pub use bookies::{BookieAdmin, BookieStore, Racks, WritableBookies};
 pub use broadcast::BroadcastQuery;
-pub use brokers::{BookieCount, BrokerAdmin, FamilySource, HealthSource, Stores};
+pub use brokers::{BrokerAdmin, FamilySource, HealthSource, Stores};
 pub use error::AdminError;
 pub use messages::{ExamineFrom, MessageAdmin, StoredEntry};
 pub use offload::OffloadAdmin;

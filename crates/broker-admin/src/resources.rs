@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pharos_broker::broker::Broker;
 use pharos_catalog::Catalog;
 
+use crate::bookies::BookieAdmin;
 use crate::brokers::{BrokerAdmin, Stores};
 use crate::homes::Homes;
 use crate::messages::MessageAdmin;
@@ -29,6 +30,8 @@ pub struct Resources {
     pub offload: OffloadAdmin,
     /// The broker itself.
     pub brokers: BrokerAdmin,
+    /// Bookies and their racks.
+    pub bookies: BookieAdmin,
     /// Stored facts: clusters, tenants, namespaces, policies, schemas, which topics there are.
     pub catalog: Catalog,
 }
@@ -55,6 +58,7 @@ impl Resources {
             messages: MessageAdmin::new(homes.clone()),
             offload: OffloadAdmin::new(homes.clone()),
             catalog: homes.catalog().clone(),
+            bookies: BookieAdmin::new(stores.clone()),
             brokers: BrokerAdmin::new(homes, meters, stores),
         }
     }

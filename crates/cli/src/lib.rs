@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod consume;
 mod context;
 mod contexts;
@@ -53,6 +54,12 @@ pub(crate) enum CliCommand {
     Namespaces(Group<namespaces::NamespacesCommand>),
     /// List, make and delete tenants
     Tenants(Group<tenants::TenantsCommand>),
+    /// List the brokers, say which one leads, and whether one is well
+    Brokers(Group<cluster::BrokersCommand>),
+    /// List and show clusters
+    Clusters(Group<cluster::ClustersCommand>),
+    /// List bookies, and write down where they stand
+    Bookies(Group<cluster::BookiesCommand>),
     /// Publish messages from the command line or from standard input
     Produce(produce::ProduceArgs),
     /// Receive messages and write them to standard output
@@ -115,6 +122,9 @@ pub fn run(args: CliArgs) -> ExitCode {
         }
         CliCommand::Namespaces(group) => with(&group.common, |client| namespaces::run(client, group.command)),
         CliCommand::Tenants(group) => with(&group.common, |client| tenants::run(client, group.command)),
+        CliCommand::Brokers(group) => with(&group.common, |client| cluster::brokers(client, group.command)),
+        CliCommand::Clusters(group) => with(&group.common, |client| cluster::clusters(client, group.command)),
+        CliCommand::Bookies(group) => with(&group.common, |client| cluster::bookies(client, group.command)),
         CliCommand::Produce(args) => service::block_on(produce::run(args)),
         CliCommand::Consume(args) => service::block_on(consume::run(args)),
         CliCommand::Health(common) => with(&common, |client| {

@@ -164,11 +164,10 @@ pub(crate) async fn start_broker(
         families
     });
     let stood_on = beside.clone();
-    let counted = beside.clone();
     let stores_say = pharos_broker_admin::Stores {
         families,
         health: Box::new(move || stood_on.why_not_ready()),
-        bookies: Box::new(move || counted.bookies()),
+        bookies: beside.bookies(),
     };
     Ok(RunningBroker {
         authentication,

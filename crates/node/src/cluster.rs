@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use pharos_bookkeeper::BookKeeper;
-use pharos_broker_admin::{MetricFamily, MetricKind};
+use pharos_broker_admin::{BookieStore, MetricFamily, MetricKind};
 use pharos_catalog::Catalog;
 use pharos_cluster::{BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
 use pharos_ledger::LedgerEngine as _;
@@ -90,6 +90,16 @@ impl Cluster {
             );
         }
         Ok(Arc::new(cluster))
+    }
+
+    /// The bookies, and where it is written down where they stand.
+    pub(crate) fn bookies(&self) -> BookieStore {
+        let ledgers = self.ledgers.clone();
+        BookieStore {
+            writable: Box::new(move || ledgers.writable()),
+            metadata: self.of_bookies.clone().unwrap_or_else(|| self.metadata.clone()),
+            racks_key: pharos_bookkeeper::Options::default().racks_key,
+        }
     }
 
     /// Who owns which topic, among the brokers of this metadata.

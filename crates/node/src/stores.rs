@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use pharos_broker_admin::MetricFamily;
+use pharos_broker_admin::{BookieStore, MetricFamily};
 use pharos_catalog::Catalog;
 use pharos_cluster::{Alone, BundleOwnership, Ownership};
 use pharos_ledger::LedgerEngine;
@@ -147,11 +147,11 @@ impl StoresInUse {
         }
     }
 
-    /// Bookies that take writes, where ledgers are on bookies.
-    pub(crate) fn bookies(&self) -> Option<usize> {
+    /// The bookies, where ledgers are on bookies.
+    pub(crate) fn bookies(&self) -> Option<BookieStore> {
         match self {
             Self::Embedded(..) => None,
-            Self::Cluster(cluster, _) => Some(cluster.ledgers.bookies()),
+            Self::Cluster(cluster, _) => Some(cluster.bookies()),
         }
     }
 

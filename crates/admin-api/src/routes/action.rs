@@ -51,7 +51,7 @@ fn of_broker(operation: &str) -> Action {
         "status" => Action::ReadStatus,
         "version" => Action::ReadVersion,
         "metrics" | "metricsDirectory" => Action::ReadMetrics,
-        "checkBacklogQuotas" => Action::UpdateBroker,
+        "checkBacklogQuotas" | "setRack" | "removeRack" => Action::UpdateBroker,
         _ => Action::ReadBroker,
     }
 }

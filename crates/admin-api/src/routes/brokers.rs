@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Resource, Route};
-use crate::{BrokerInfo, InternalConfigurationData, NamespaceOwnershipStatus};
+use crate::query::BookieRackQuery;
+use crate::{
+    BookieInfo, BookiesClusterInfo, BrokerInfo, InternalConfigurationData, NamespaceOwnershipStatus,
+};
 
 table! { Resource::Brokers;
     "Lists the brokers, as `host:port` of their HTTP service."
@@ -25,6 +28,18 @@ table! { Resource::Brokers;
     VERSION = Route::get("/admin/v2/brokers/version", "version").text();
     "The broker that leads."
     LEADER = Route::get("/admin/v2/brokers/leaderBroker", "leader").json::<BrokerInfo>().fails(&[404]);
+    "Lists the bookies that take writes."
+    BOOKIES = Route::get("/admin/v2/bookies/all", "bookies").json::<BookiesClusterInfo>().fails(&[501]);
+    "Where bookies stand, by group and bookie, as it was written down."
+    RACKS = Route::get("/admin/v2/bookies/racks-info", "racks")
+        .json::<BTreeMap<String, BTreeMap<String, BookieInfo>>>().fails(&[501]);
+    "Where a bookie stands."
+    RACK = Route::get("/admin/v2/bookies/racks-info/{bookie}", "rack").json::<BookieInfo>().fails(&[404, 501]);
+    "Writes down where a bookie stands."
+    SET_RACK = Route::post("/admin/v2/bookies/racks-info/{bookie}", "setRack").query::<BookieRackQuery>()
+        .takes::<BookieInfo>().done(204).fails(&[409, 412, 501]);
+    "Forgets where a bookie stands."
+    REMOVE_RACK = Route::delete("/admin/v2/bookies/racks-info/{bookie}", "removeRack").fails(&[404, 409, 501]);
     "The settings that can be changed while the broker runs; there are none."
     DYNAMIC_NAMES = Route::get("/admin/v2/brokers/configuration", "dynamicSettings").json::<Vec<String>>();
     "What settings were changed to while the broker runs."

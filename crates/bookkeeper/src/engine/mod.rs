@@ -130,6 +130,13 @@ impl BookKeeper {
         self.inner.directory.count()
     }
 
+    /// Their names.
+    #[must_use]
+    pub fn writable(&self) -> Vec<String> {
+        let bookies = self.inner.directory.writable();
+        bookies.iter().map(|bookie| bookie.as_str().to_owned()).collect()
+    }
+
     /// Runs on the engine's thread; `None` when the engine ended meanwhile.
     async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         let (tell, told) = oneshot::channel();

@@ -107,6 +107,7 @@ fn path_parameter(name: &str) -> Result<(Value, &'static str)> {
         "subscription" => (text, "Name of the subscription."),
         "cluster" => (text, "Name of the cluster."),
         "broker" => (text, "`host:port` of the broker's HTTP service."),
+        "bookie" => (text, "Name of the bookie, as the list of bookies has it."),
         "bundle" => (text, "The bundle, as `0x40000000_0x80000000`."),
         "role" => (text, "The role."),
         "key" => (text, "Name of the property."),

@@ -1,0 +1,153 @@
+//! `pharos brokers …`, `pharos clusters …` and `pharos bookies …`: what a cluster consists of.
+
+use std::collections::BTreeMap;
+
+use clap::Subcommand;
+use pharos_admin_api::paths;
+use pharos_admin_api::{BookieInfo, BookiesClusterInfo, BrokerInfo, ClusterData, NamespaceOwnershipStatus};
+
+use crate::error::CliError;
+use crate::http::AdminClient;
+use crate::output;
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BrokersCommand {
+    /// List the brokers, as host:port of their admin API
+    List,
+    /// Say which broker leads
+    Leader,
+    /// List the bundles that the broker at --url has
+    Bundles {
+        /// Its name, as it is listed
+        broker: String,
+    },
+    /// Ask the broker at --url to publish a message to itself and read it back
+    Healthcheck,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ClustersCommand {
+    /// List all clusters that are known
+    List,
+    /// Show the addresses of a cluster
+    Show {
+        /// Its name
+        cluster: String,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BookiesCommand {
+    /// List the bookies that take writes
+    List,
+    /// List where bookies stand, as it was written down
+    Racks,
+    /// Write down where a bookie stands
+    SetRack {
+        /// Its name, as it is listed
+        bookie: String,
+        /// /region/rack or /rack
+        #[arg(long)]
+        rack: String,
+        /// The group that it is in
+        #[arg(long, default_value = "default")]
+        group: String,
+        /// The name of its machine
+        #[arg(long)]
+        hostname: Option<String>,
+    },
+    /// Forget where a bookie stands
+    DeleteRack {
+        /// Its name
+        bookie: String,
+    },
+}
+
+pub(crate) fn brokers(client: &AdminClient, command: BrokersCommand) -> Result<String, CliError> {
+    match command {
+        BrokersCommand::List => {
+            let brokers: Vec<String> = client.get("/admin/v2/brokers")?;
+            output::list(client, &brokers)
+        }
+        BrokersCommand::Leader => {
+            let leader: BrokerInfo = client.get("/admin/v2/brokers/leaderBroker")?;
+            if client.is_json() {
+                return output::json(&leader);
+            }
+            Ok(output::pairs(&[
+                ("broker", leader.broker_id),
+                ("url", leader.service_url),
+            ]))
+        }
+        BrokersCommand::Bundles { broker } => {
+            // Of the cluster nothing is asked.
+            let broker = paths::encode_part(&broker);
+            let path = format!("/admin/v2/brokers/any/{broker}/ownedNamespaces");
+            let owned: BTreeMap<String, NamespaceOwnershipStatus> = client.get(&path)?;
+            let names: Vec<String> = owned.into_keys().collect();
+            output::list(client, &names)
+        }
+        BrokersCommand::Healthcheck => {
+            client.get_text("/admin/v2/brokers/health")?;
+            Ok("healthy\n".into())
+        }
+    }
+}
+
+pub(crate) fn clusters(client: &AdminClient, command: ClustersCommand) -> Result<String, CliError> {
+    match command {
+        ClustersCommand::List => {
+            let clusters: Vec<String> = client.get("/admin/v2/clusters")?;
+            output::list(client, &clusters)
+        }
+        ClustersCommand::Show { cluster } => {
+            let data: ClusterData =
+                client.get(&format!("/admin/v2/clusters/{}", paths::encode_part(&cluster)))?;
+            output::json(&data)
+        }
+    }
+}
+
+pub(crate) fn bookies(client: &AdminClient, command: BookiesCommand) -> Result<String, CliError> {
+    let path = |bookie: &str| format!("/admin/v2/bookies/racks-info/{}", paths::encode_part(bookie));
+    match command {
+        BookiesCommand::List => {
+            let found: BookiesClusterInfo = client.get("/admin/v2/bookies/all")?;
+            let names: Vec<String> = found.bookies.into_iter().map(|bookie| bookie.bookie_id).collect();
+            output::list(client, &names)
+        }
+        BookiesCommand::Racks => {
+            let groups: BTreeMap<String, BTreeMap<String, BookieInfo>> =
+                client.get("/admin/v2/bookies/racks-info")?;
+            if client.is_json() {
+                return output::json(&groups);
+            }
+            let mut rows = Vec::new();
+            for (group, bookies) in groups {
+                for (bookie, info) in bookies {
+                    rows.push([
+                        bookie,
+                        group.clone(),
+                        info.rack,
+                        info.hostname.unwrap_or_default(),
+                    ]);
+                }
+            }
+            Ok(output::table(["BOOKIE", "GROUP", "RACK", "HOST"], &rows))
+        }
+        BookiesCommand::SetRack {
+            bookie,
+            rack,
+            group,
+            hostname,
+        } => {
+            let at = format!("{}?group={}", path(&bookie), paths::encode_part(&group));
+            client.post(&at, &BookieInfo { rack, hostname })?;
+            Ok(String::new())
+        }
+        BookiesCommand::DeleteRack { bookie } => {
+            client.delete(&path(&bookie))?;
+            Ok(String::new())
+        }
+    }
+}
