@@ -64,7 +64,7 @@ async fn enter(route: &'static Route, mut request: Request, next: Next) -> Respo
 /// Takes the path apart and asks. The handler checks names that are none: what they are part of is what is asked about.
 fn permit(route: &'static Route, request: &Request) -> Result<PathParams, ApiError> {
     let params = PathParams::of(route, request.uri().path())?;
-    may(request, route.action(), params.subject().as_resource())?;
+    may(request, route.action, params.subject().as_resource())?;
     Ok(params)
 }
 

@@ -345,7 +345,7 @@ async fn every_endpoint_answers_each_kind_of_credentials_as_its_need_says() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     for route in routes::all() {
-        let (need, path) = (route.action().need(), path_of(route, "t", "n"));
+        let (need, path) = (route.action.need(), path_of(route, "t", "n"));
         let is_open = matches!(need, Need::Nothing | Need::Metrics);
         for what in BAD {
             let headers = bad(what).map(|token| bearer(&token)).unwrap_or_default();
@@ -375,7 +375,7 @@ async fn every_endpoint_that_changes_something_is_open_to_who_may() {
     let dir = tempfile::tempdir().unwrap();
     let node = node(dir.path());
     for route in routes::all().filter(|route| route.method != Method::Get) {
-        let need = route.action().need();
+        let need = route.action.need();
         let is_of_tenant = route.path_parameters().any(|name| name == "tenant");
         let of_root = path_of(route, "absent", "none");
         let mut asked = vec![("root", of_root)];

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use pharos_auth::Action;
+
 use super::{Resource, Route};
 use crate::query::BookieRackQuery;
 use crate::{
@@ -12,53 +14,53 @@ use crate::{
 
 table! { Resource::Brokers;
     "Lists the brokers, as `host:port` of their HTTP service."
-    LIST = Route::get("/admin/v2/brokers", "list").json::<Vec<String>>();
+    LIST = Route::get("/admin/v2/brokers", "list", Action::ReadBroker).json::<Vec<String>>();
     "Lists the brokers of a cluster."
-    OF_CLUSTER = Route::get("/admin/v2/brokers/{cluster}", "ofCluster").json::<Vec<String>>().fails(&[404]);
+    OF_CLUSTER = Route::get("/admin/v2/brokers/{cluster}", "ofCluster", Action::ReadBroker).json::<Vec<String>>().fails(&[404]);
     "The bundles that a broker serves."
-    OWNED_NAMESPACES = Route::get("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", "ownedNamespaces")
+    OWNED_NAMESPACES = Route::get("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", "ownedNamespaces", Action::ReadBroker)
         .json::<BTreeMap<String, NamespaceOwnershipStatus>>().fails(&[404]);
     "Measures the backlog of every loaded topic now, and does what its quotas say."
-    CHECK_BACKLOG_QUOTAS = Route::get("/admin/v2/brokers/backlog-quota-check", "checkBacklogQuotas").done(204);
+    CHECK_BACKLOG_QUOTAS = Route::get("/admin/v2/brokers/backlog-quota-check", "checkBacklogQuotas", Action::UpdateBroker).done(204);
     "Publishes a message, reads it back, and says whether that went well."
-    HEALTH = Route::get("/admin/v2/brokers/health", "health").text();
+    HEALTH = Route::get("/admin/v2/brokers/health", "health", Action::ReadHealth).text();
     "Whether the broker takes work now."
-    READY = Route::get("/admin/v2/brokers/ready", "ready").text();
+    READY = Route::get("/admin/v2/brokers/ready", "ready", Action::ReadHealth).text();
     "The release of this API, and that of the broker behind it."
-    VERSION = Route::get("/admin/v2/brokers/version", "version").text();
+    VERSION = Route::get("/admin/v2/brokers/version", "version", Action::ReadVersion).text();
     "The broker that leads."
-    LEADER = Route::get("/admin/v2/brokers/leaderBroker", "leader").json::<BrokerInfo>().fails(&[404]);
+    LEADER = Route::get("/admin/v2/brokers/leaderBroker", "leader", Action::ReadBroker).json::<BrokerInfo>().fails(&[404]);
     "Lists the bookies that take writes."
-    BOOKIES = Route::get("/admin/v2/bookies/all", "bookies").json::<BookiesClusterInfo>().fails(&[501]);
+    BOOKIES = Route::get("/admin/v2/bookies/all", "bookies", Action::ReadBroker).json::<BookiesClusterInfo>().fails(&[501]);
     "Where bookies stand, by group and bookie, as it was written down."
-    RACKS = Route::get("/admin/v2/bookies/racks-info", "racks")
+    RACKS = Route::get("/admin/v2/bookies/racks-info", "racks", Action::ReadBroker)
         .json::<BTreeMap<String, BTreeMap<String, BookieInfo>>>().fails(&[501]);
     "Where a bookie stands."
-    RACK = Route::get("/admin/v2/bookies/racks-info/{bookie}", "rack").json::<BookieInfo>().fails(&[404, 501]);
+    RACK = Route::get("/admin/v2/bookies/racks-info/{bookie}", "rack", Action::ReadBroker).json::<BookieInfo>().fails(&[404, 501]);
     "Writes down where a bookie stands."
-    SET_RACK = Route::post("/admin/v2/bookies/racks-info/{bookie}", "setRack").query::<BookieRackQuery>()
+    SET_RACK = Route::post("/admin/v2/bookies/racks-info/{bookie}", "setRack", Action::UpdateBroker).query::<BookieRackQuery>()
         .takes::<BookieInfo>().done(204).fails(&[409, 412, 501]);
     "Forgets where a bookie stands."
-    REMOVE_RACK = Route::delete("/admin/v2/bookies/racks-info/{bookie}", "removeRack").fails(&[404, 409, 501]);
+    REMOVE_RACK = Route::delete("/admin/v2/bookies/racks-info/{bookie}", "removeRack", Action::UpdateBroker).fails(&[404, 409, 501]);
     "The settings that can be changed while the broker runs; there are none."
-    DYNAMIC_NAMES = Route::get("/admin/v2/brokers/configuration", "dynamicSettings").json::<Vec<String>>();
+    DYNAMIC_NAMES = Route::get("/admin/v2/brokers/configuration", "dynamicSettings", Action::ReadBroker).json::<Vec<String>>();
     "What settings were changed to while the broker runs."
-    DYNAMIC_VALUES = Route::get("/admin/v2/brokers/configuration/values", "dynamicValues")
+    DYNAMIC_VALUES = Route::get("/admin/v2/brokers/configuration/values", "dynamicValues", Action::ReadBroker)
         .json::<BTreeMap<String, String>>();
     "The settings in force."
-    SETTINGS = Route::get("/admin/v2/brokers/configuration/runtime", "settings").json::<BTreeMap<String, String>>();
+    SETTINGS = Route::get("/admin/v2/brokers/configuration/runtime", "settings", Action::ReadBroker).json::<BTreeMap<String, String>>();
     "Where metadata and ledgers are kept."
-    INTERNAL_CONFIGURATION = Route::get("/admin/v2/brokers/internal-configuration", "internalConfiguration")
+    INTERNAL_CONFIGURATION = Route::get("/admin/v2/brokers/internal-configuration", "internalConfiguration", Action::ReadBroker)
         .json::<InternalConfigurationData>();
     "The stats of every topic, by namespace, bundle and domain."
-    TOPIC_STATS = Route::get("/admin/v2/broker-stats/topics", "topicStats").json::<BTreeMap<String, Value>>();
+    TOPIC_STATS = Route::get("/admin/v2/broker-stats/topics", "topicStats", Action::ReadBroker).json::<BTreeMap<String, Value>>();
     "Rates, counts, backlog and size of each namespace that has loaded topics, as `metrics` with their `dimensions`."
-    MONITORING_METRICS = Route::get("/admin/v2/broker-stats/metrics", "monitoringMetrics")
+    MONITORING_METRICS = Route::get("/admin/v2/broker-stats/metrics", "monitoringMetrics", Action::ReadBroker)
         .json::<Vec<BTreeMap<String, Value>>>();
     "Answers 200 while the broker takes work; for load balancers."
-    STATUS = Route::get("/status.html", "status").text();
+    STATUS = Route::get("/status.html", "status", Action::ReadStatus).text();
     "The metrics page, in the Prometheus text format."
-    METRICS = Route::get("/metrics", "metrics").text();
+    METRICS = Route::get("/metrics", "metrics", Action::ReadMetrics).text();
     "The metrics page, where some scrapers ask for it."
-    METRICS_DIRECTORY = Route::get("/metrics/", "metricsDirectory").text();
+    METRICS_DIRECTORY = Route::get("/metrics/", "metricsDirectory", Action::ReadMetrics).text();
 }

@@ -11,6 +11,8 @@
 //! assert!(routes::all().any(|route| route.path == "/admin/v2/tenants/{tenant}"));
 //! ```
 
+use pharos_auth::Action;
+
 use crate::shape::{Described, Shape};
 
 /// Declares the rows of one resource, each with its sentence, and the list of them.
@@ -24,7 +26,6 @@ macro_rules! table {
     };
 }
 
-mod action;
 pub mod brokers;
 pub mod bundles;
 pub mod clusters;
@@ -189,6 +190,8 @@ pub struct Route {
     pub resource: Resource,
     /// What it does there; with the resource the only one of its name.
     pub operation: &'static str,
+    /// What the caller is asked about before it does anything. A row without one does not compile.
+    pub action: Action,
     /// What it does, in a sentence.
     pub summary: &'static str,
     /// What may stand behind the `?`.
@@ -208,12 +211,13 @@ pub struct Route {
 pub const COMMON_FAILURES: &[u16] = &[400, 401, 403, 412, 500, 503];
 
 impl Route {
-    const fn new(method: Method, path: &'static str, operation: &'static str) -> Self {
+    const fn new(method: Method, path: &'static str, operation: &'static str, action: Action) -> Self {
         Self {
             method,
             path,
             resource: Resource::Brokers,
             operation,
+            action,
             summary: "",
             query: None,
             body: None,
@@ -223,20 +227,20 @@ impl Route {
         }
     }
 
-    const fn get(path: &'static str, operation: &'static str) -> Self {
-        Self::new(Method::Get, path, operation)
+    const fn get(path: &'static str, operation: &'static str, action: Action) -> Self {
+        Self::new(Method::Get, path, operation, action)
     }
 
-    const fn put(path: &'static str, operation: &'static str) -> Self {
-        Self::new(Method::Put, path, operation)
+    const fn put(path: &'static str, operation: &'static str, action: Action) -> Self {
+        Self::new(Method::Put, path, operation, action)
     }
 
-    const fn post(path: &'static str, operation: &'static str) -> Self {
-        Self::new(Method::Post, path, operation)
+    const fn post(path: &'static str, operation: &'static str, action: Action) -> Self {
+        Self::new(Method::Post, path, operation, action)
     }
 
-    const fn delete(path: &'static str, operation: &'static str) -> Self {
-        Self::new(Method::Delete, path, operation)
+    const fn delete(path: &'static str, operation: &'static str, action: Action) -> Self {
+        Self::new(Method::Delete, path, operation, action)
     }
 
     const fn about(self, resource: Resource, summary: &'static str) -> Self {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use pharos_auth::Action;
+
 use super::policies::PolicyRoutes;
 use super::{Resource, Route};
 use crate::query::{AppliedQuery, QuotaQuery};
@@ -21,16 +23,16 @@ macro_rules! at {
 
 table! { Resource::NamespacePolicies;
     "The backlog quotas of a namespace, by type."
-    BACKLOG_QUOTAS = Route::get(at!("backlogQuotaMap"), "backlogQuotas").json::<BTreeMap<String, BacklogQuota>>()
+    BACKLOG_QUOTAS = Route::get(at!("backlogQuotaMap"), "backlogQuotas", Action::ReadPolicy).json::<BTreeMap<String, BacklogQuota>>()
         .fails(&[404]);
     "Sets the backlog quota of one type."
-    SET_BACKLOG_QUOTA = Route::post(at!("backlogQuota"), "setBacklogQuota").query::<QuotaQuery>()
+    SET_BACKLOG_QUOTA = Route::post(at!("backlogQuota"), "setBacklogQuota", Action::UpdatePolicy).query::<QuotaQuery>()
         .takes::<BacklogQuota>().fails(&[404, 409, 501]);
     "Removes the backlog quota of one type."
-    REMOVE_BACKLOG_QUOTA = Route::delete(at!("backlogQuota"), "removeBacklogQuota").query::<QuotaQuery>()
+    REMOVE_BACKLOG_QUOTA = Route::delete(at!("backlogQuota"), "removeBacklogQuota", Action::UpdatePolicy).query::<QuotaQuery>()
         .fails(&[404, 409]);
     "Removes all policies of offloading."
-    REMOVE_OFFLOAD = Route::delete(at!("removeOffloadPolicies"), "removeOffloadPolicies").fails(&[404, 409]);
+    REMOVE_OFFLOAD = Route::delete(at!("removeOffloadPolicies"), "removeOffloadPolicies", Action::UpdatePolicy).fails(&[404, 409]);
 }
 
 /// Of each: name, method that sets it, form, whether there must be a body, what it says, and what it means without.
@@ -39,11 +41,11 @@ macro_rules! policies {
         /// The policies that are one value each.
         pub static POLICIES: &[PolicyRoutes] = &[$(PolicyRoutes {
             name: $name,
-            read: Route::get(at!($name), concat!($name, ".read")).query::<AppliedQuery>().json_or_nothing::<$form>()
+            read: Route::get(at!($name), concat!($name, ".read"), Action::ReadPolicy).query::<AppliedQuery>().json_or_nothing::<$form>()
                 .about(Resource::NamespacePolicies, concat!("Says ", $what, ".")).fails(&[404]),
-            set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set")))
+            set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set"), Action::UpdatePolicy))
                 .about(Resource::NamespacePolicies, concat!("Sets ", $what, "." $(, " ", $without)?)).fails(&[403, 404, 409, 501]),
-            remove: Route::delete(at!($name), concat!($name, ".remove"))
+            remove: Route::delete(at!($name), concat!($name, ".remove"), Action::UpdatePolicy)
                 .about(
                     Resource::NamespacePolicies,
                     concat!("Removes the policy `", $name, "`, so that the word of the broker holds."),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use pharos_auth::Action;
+
 use super::policies::PolicyRoutes;
 use super::{Resource, Route};
 use crate::query::{ScopeQuery, SetTopicPolicyQuery, TopicPolicyQuery, TopicQuotaQuery};
@@ -21,13 +23,13 @@ macro_rules! at {
 
 table! { Resource::TopicPolicies;
     "The backlog quotas of a topic, by type."
-    BACKLOG_QUOTAS = Route::get(at!("backlogQuotaMap"), "backlogQuotas").query::<TopicPolicyQuery>()
+    BACKLOG_QUOTAS = Route::get(at!("backlogQuotaMap"), "backlogQuotas", Action::ReadPolicy).query::<TopicPolicyQuery>()
         .json::<BTreeMap<String, BacklogQuota>>().fails(&[404]);
     "Sets the backlog quota of one type."
-    SET_BACKLOG_QUOTA = Route::post(at!("backlogQuota"), "setBacklogQuota").query::<TopicQuotaQuery>()
+    SET_BACKLOG_QUOTA = Route::post(at!("backlogQuota"), "setBacklogQuota", Action::UpdatePolicy).query::<TopicQuotaQuery>()
         .takes::<BacklogQuota>().fails(&[404, 409, 501]);
     "Removes the backlog quota of one type."
-    REMOVE_BACKLOG_QUOTA = Route::delete(at!("backlogQuota"), "removeBacklogQuota").query::<TopicQuotaQuery>()
+    REMOVE_BACKLOG_QUOTA = Route::delete(at!("backlogQuota"), "removeBacklogQuota", Action::UpdatePolicy).query::<TopicQuotaQuery>()
         .fails(&[404, 409]);
 }
 
@@ -37,12 +39,12 @@ macro_rules! policies {
         /// The policies that are one value each.
         pub static POLICIES: &[PolicyRoutes] = &[$(PolicyRoutes {
             name: $name,
-            read: Route::get(at!($name), concat!($name, ".read")).query::<TopicPolicyQuery>()
+            read: Route::get(at!($name), concat!($name, ".read"), Action::ReadPolicy).query::<TopicPolicyQuery>()
                 .json_or_nothing::<$form>()
                 .about(Resource::TopicPolicies, concat!("Says ", $what, ".")).fails(&[404]),
-            set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set")))
+            set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set"), Action::UpdatePolicy))
                 .about(Resource::TopicPolicies, concat!("Sets ", $what, "." $(, " ", $without)?)).fails(&[403, 404, 409, 501]),
-            remove: Route::delete(at!($name), concat!($name, ".remove")).query::<ScopeQuery>()
+            remove: Route::delete(at!($name), concat!($name, ".remove"), Action::UpdatePolicy).query::<ScopeQuery>()
                 .about(
                     Resource::TopicPolicies,
                     concat!("Removes the policy `", $name, "`, so that the word of the namespace holds."),

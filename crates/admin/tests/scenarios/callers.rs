@@ -67,14 +67,14 @@ async fn every_operation_is_asked_about_once_and_who_is_denied_changes_nothing()
             let (status, _, body) = ask(address, route.method.as_str(), &path_of(route), "");
             assert_eq!(status, 401, "{}: {body}", route.id());
             let asked = std::mem::take(&mut *recorder.asked.lock().unwrap());
-            assert_eq!(asked, [(route.action(), resource_of(route))], "{}", route.id());
+            assert_eq!(asked, [(route.action, resource_of(route))], "{}", route.id());
         }
         // Allowed, each is asked about once as well, whatever becomes of it.
         recorder.denies.store(false, Ordering::Relaxed);
         for route in routes::all().filter(|route| route.method == Method::Get) {
             let _ = ask(address, route.method.as_str(), &path_of(route), "");
             let asked = std::mem::take(&mut *recorder.asked.lock().unwrap());
-            assert_eq!(asked, [(route.action(), resource_of(route))], "{}", route.id());
+            assert_eq!(asked, [(route.action, resource_of(route))], "{}", route.id());
         }
     });
     asking.await.unwrap();
@@ -87,16 +87,16 @@ async fn every_operation_is_asked_about_once_and_who_is_denied_changes_nothing()
 fn the_table_says_what_each_operation_needs() {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let policies = |action: Action| matches!(action, Action::ReadPolicy | Action::UpdatePolicy);
-    for route in routes::all().filter(|route| !policies(route.action())) {
-        found.entry(route.action().name()).or_default().push(route.id());
+    for route in routes::all().filter(|route| !policies(route.action)) {
+        found.entry(route.action.name()).or_default().push(route.id());
     }
     let lines = found
         .iter()
         .map(|(action, ids)| format!("{action}: {}\n", ids.join(" ")));
     let wanted = include_str!("../actions.txt");
     assert_eq!(lines.collect::<String>(), wanted);
-    for route in routes::all().filter(|route| policies(route.action())) {
-        let is_read = route.action() == Action::ReadPolicy;
+    for route in routes::all().filter(|route| policies(route.action)) {
+        let is_read = route.action == Action::ReadPolicy;
         assert_eq!(is_read, route.method == Method::Get, "{}", route.id());
     }
 }

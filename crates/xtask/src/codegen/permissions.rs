@@ -29,7 +29,7 @@ Without a role that is enough, HTTP answers 401 when the client has none and 403
 pub(crate) fn page() -> Result<String> {
     let mut out = HEADER.to_owned();
     for action in Action::ALL {
-        let routes = routes::all().filter(|route| route.action() == *action);
+        let routes = routes::all().filter(|route| route.action == *action);
         let mut ids: Vec<String> = routes.map(|route| format!("`{}`", route.id())).collect();
         if ids.len() > MOST_NAMED {
             ids = vec![format!("{} operations on policies", ids.len())];
