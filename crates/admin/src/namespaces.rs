@@ -41,6 +41,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::REVOKE_ON_TOPICS, permissions::revoke_on_topics),
         on(&routes::GRANT_SUBSCRIPTION, permissions::grant_on_subscription),
         on(&routes::REVOKE_SUBSCRIPTION, permissions::revoke_on_subscription),
+        on(
+            &routes::REVOKE_SUBSCRIPTION_SUBSCRIPTION,
+            permissions::revoke_on_subscription_subscription,
+        ),
         on(&routes::RESOURCE_GROUP, no_resource_group),
         on(&routes::UNLOAD, unload),
         on(&routes::CLEAR_BACKLOG, clear_backlog),

@@ -234,10 +234,28 @@ pub(crate) async fn revoke_on_subscription(
     NamespacePath(name): NamespacePath,
     params: PathParams,
 ) -> ApiResult<StatusCode> {
-    let (role, subscription) = (role_of(&params)?, params.get("subscription").to_owned());
-    change(&admin, &name, SUBSCRIPTION_AUTH, |all| {
-        if let Some(Value::Array(roles)) = all.get_mut(&subscription) {
-            roles.retain(|listed| listed.as_str() != Some(&role));
+    revoke_use(&admin, &name, params.get("subscription"), &role_of(&params)?).await
+}
+
+/// The same of the subscription `subscription`. Its path is the one at which roles are granted others, so that the role stands where that
+/// has the subscription.
+pub(crate) async fn revoke_on_subscription_subscription(
+    State(admin): State<Admin>,
+    NamespacePath(name): NamespacePath,
+    params: PathParams,
+) -> ApiResult<StatusCode> {
+    revoke_use(&admin, &name, "subscription", params.get("subscription")).await
+}
+
+async fn revoke_use(
+    admin: &Admin,
+    name: &NamespaceName,
+    subscription: &str,
+    role: &str,
+) -> ApiResult<StatusCode> {
+    change(admin, name, SUBSCRIPTION_AUTH, |all| {
+        if let Some(Value::Array(roles)) = all.get_mut(subscription) {
+            roles.retain(|listed| listed.as_str() != Some(role));
         }
     })
     .await

@@ -268,6 +268,29 @@ async fn a_subscription_is_for_the_roles_that_it_names() {
     node.stop();
 }
 
+/// Its path is that of a grant on a subscription whose name is the role's.
+#[tokio::test]
+async fn a_subscription_that_is_called_subscription_lets_go_of_a_role() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    done(&node, "boss", "PUT", "persistent/t/n/x", &Value::Null);
+    let grant = json!(["consume"]);
+    done(&node, "boss", "POST", "namespaces/t/n/permissions/truck", &grant);
+    let path = "namespaces/t/n/permissions/subscription";
+    let named = format!("{path}/subscription");
+    done(&node, "boss", "POST", &named, &json!(["car", "van"]));
+    assert!(!may_consume(&node, "truck", "t/n/x", "subscription").await);
+    let revoked = format!("{path}/car");
+    assert_eq!(status(&node, "truck", "DELETE", &revoked, &Value::Null), 403);
+    done(&node, "boss", "DELETE", &revoked, &Value::Null);
+    let listed = ask(&node, "boss", "GET", path, &Value::Null).1;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed, json!({ "subscription": ["van"] }));
+    done(&node, "boss", "DELETE", &format!("{path}/van"), &Value::Null);
+    assert!(may_consume(&node, "truck", "t/n/x", "subscription").await);
+    node.stop();
+}
+
 #[tokio::test]
 async fn administrators_of_a_tenant_are_those_that_it_has_now() {
     let dir = tempfile::tempdir().unwrap();

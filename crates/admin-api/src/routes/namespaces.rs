@@ -52,6 +52,10 @@ table! { Resource::Namespaces;
     "Takes a role from those that may use a subscription; one that has none left is for all that may consume."
     REVOKE_SUBSCRIPTION = Route::delete(at!("/permissions/{subscription}/{role}"), "revokeSubscription", Action::UpdatePermissions)
         .fails(&[404, 409, 501]);
+    "The same of a subscription that is called `subscription`; the last part of the path is the role."
+    REVOKE_SUBSCRIPTION_SUBSCRIPTION = Route::delete(
+        at!("/permissions/subscription/{subscription}"), "revokeSubscriptionSubscription", Action::UpdatePermissions,
+    ).fails(&[404, 409, 501]);
     "The resource group of a namespace; it is in none."
     RESOURCE_GROUP = Route::get(at!("/resourcegroup"), "resourceGroup", Action::ReadNamespace).done(204).fails(&[404]);
     "Unloads the topics of a namespace."

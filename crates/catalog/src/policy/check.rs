@@ -89,20 +89,30 @@ pub(super) fn retention(path: &str, value: Value) -> Checked {
     shape::<RetentionPolicies>(path, value)
 }
 
+/// How refusals begin that clients of Pulsar compare word by word.
+const AUTO_CREATION_FAULT: &str = "Invalid configuration for autoTopicCreationOverride. the detail is ";
+
 pub(super) fn auto_topic_creation(path: &str, value: Value) -> Checked {
     let word: AutoTopicCreationOverride = parse(value.clone())?;
     if word.allow_auto_topic_creation {
         let partitions = word.default_num_partitions;
         match word.topic_type.as_deref() {
             Some("partitioned") if partitions.is_some_and(|count| count > 0) => {}
+            Some("partitioned") if partitions.is_none() => {
+                return refused(format!(
+                    "{AUTO_CREATION_FAULT}[defaultNumPartitions] cannot be null when the type is partitioned."
+                ));
+            }
             Some("partitioned") => {
-                return refused("[defaultNumPartitions] must be more than 0 when the type is partitioned");
+                return refused(format!(
+                    "{AUTO_CREATION_FAULT}[defaultNumPartitions] cannot be less than 1 for partition type."
+                ));
             }
             Some("non-partitioned") if partitions.is_none_or(|count| count <= 0) => {}
             Some("non-partitioned") => {
-                return refused(
-                    "[defaultNumPartitions] is not allowed to be set when the type is non-partitioned",
-                );
+                return refused(format!(
+                    "{AUTO_CREATION_FAULT}[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+                ));
             }
             other => return refused(format!("Unknown topic type [{}]", other.unwrap_or_default())),
         }
