@@ -1,17 +1,21 @@
-//! A small issuer of access tokens on loopback, over plain HTTP: OpenID discovery, its keys, and tokens for client credentials.
-//! For tests; it signs for clients with a secret that it was told.
+//! A small issuer of access tokens on loopback, over HTTP with or without TLS: OpenID discovery, its keys, and tokens for client
+//! credentials. For tests; it signs for clients with a secret that it was told.
 
 #![allow(clippy::unwrap_used, reason = "for tests")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::jwk::Jwk;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use pharos_runtime::clock;
@@ -20,10 +24,12 @@ use crate::sign::{self, Algorithm, Claims, KeyPair};
 
 /// The most of a request's body that is read.
 const BODY_BYTES_MAX: u64 = 64 << 10;
+/// How long a peer may be silent.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An issuer that answers as long as it exists.
 pub struct TestIssuer {
-    address: SocketAddr,
+    url: String,
     state: Arc<Mutex<IssuerState>>,
 }
 
@@ -42,6 +48,8 @@ struct IssuerState {
     instead: Option<Vec<u8>>,
     /// How it calls itself, where that is not its URL.
     name: Option<String>,
+    /// Where it says its keys are, if not with itself.
+    keys_url: Option<String>,
     /// How often its keys were asked for.
     keys_asked: u32,
     /// How many tokens it gave out.
@@ -64,8 +72,32 @@ impl TestIssuer {
     /// The address is taken.
     #[must_use]
     pub fn listen(address: &str) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
-        let address = listener.local_addr().unwrap();
+        Self::serve_on(&TcpListener::bind(address).unwrap(), None)
+    }
+
+    /// On a free port, over TLS alone, with this certificate and its key in PEM.
+    ///
+    /// # Panics
+    /// There is no port, or they cannot be used.
+    #[must_use]
+    pub fn start_tls(certificate_file: &Path, key_file: &Path) -> Self {
+        let chain = CertificateDer::pem_file_iter(certificate_file).unwrap();
+        let chain = chain.map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_file(key_file).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let config = builder
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        Self::serve_on(&TcpListener::bind("127.0.0.1:0").unwrap(), Some(Arc::new(config)))
+    }
+
+    fn serve_on(listener: &TcpListener, tls: Option<Arc<ServerConfig>>) -> Self {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let listener = listener.try_clone().unwrap();
         let state = Arc::new(Mutex::new(IssuerState {
             keys: Vec::new(),
             odd_keys: Vec::new(),
@@ -74,10 +106,11 @@ impl TestIssuer {
             is_down: false,
             instead: None,
             name: None,
+            keys_url: None,
             keys_asked: 0,
             tokens_given: 0,
         }));
-        let issuer = Self { address, state };
+        let issuer = Self { url, state };
         issuer.add_key("first", Algorithm::RS256);
         let (url, state) = (issuer.url(), Arc::downgrade(&issuer.state));
         std::thread::spawn(move || {
@@ -85,8 +118,17 @@ impl TestIssuer {
                 let (Some(state), Ok(stream)) = (state.upgrade(), stream) else {
                     return;
                 };
-                // A peer that leaves early is none of its business.
-                let _ = serve(stream, &url, &state);
+                if stream.set_read_timeout(Some(READ_TIMEOUT)).is_err() {
+                    continue;
+                }
+                // A peer that leaves early, or trusts another, is none of its business.
+                let _ = match &tls {
+                    None => serve(stream, &url, &state),
+                    Some(config) => match ServerConnection::new(config.clone()) {
+                        Ok(connection) => serve(StreamOwned::new(connection, stream), &url, &state),
+                        Err(_) => continue,
+                    },
+                };
             }
         });
         issuer
@@ -95,7 +137,7 @@ impl TestIssuer {
     /// Where it is, which is also its name.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.url.clone()
     }
 
     /// Signs with a new key from now on. Those before are published as well.
@@ -141,6 +183,11 @@ impl TestIssuer {
         self.state().name = Some(name.to_owned());
     }
 
+    /// Says that its keys are at another URL.
+    pub fn say_keys_are_at(&self, url: &str) {
+        self.state().keys_url = Some(url.to_owned());
+    }
+
     /// How often its keys were asked for.
     #[must_use]
     pub fn keys_asked(&self) -> u32 {
@@ -166,6 +213,15 @@ impl TestIssuer {
     #[must_use]
     pub fn token(&self, claims: &Claims) -> String {
         self.state().sign(claims)
+    }
+
+    /// The same without a signature, as if that needed none.
+    #[must_use]
+    pub fn unsigned(&self, claims: &Claims) -> String {
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let key = self.state().keys.last().map(|(name, ..)| name.clone());
+        let header = part(json!({ "alg": "none", "kid": key }));
+        format!("{header}.{}.", part(json!(claims.members())))
     }
 
     /// The newest key's public part, as the command line writes it.
@@ -222,9 +278,8 @@ impl IssuerState {
 }
 
 /// Answers one request.
-fn serve(mut stream: TcpStream, url: &str, state: &Mutex<IssuerState>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
+fn serve(stream: impl Read + Write, url: &str, state: &Mutex<IssuerState>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
     let mut first = String::new();
     reader.read_line(&mut first)?;
     let mut headers = BTreeMap::new();
@@ -242,6 +297,7 @@ fn serve(mut stream: TcpStream, url: &str, state: &Mutex<IssuerState>) -> std::i
         .unwrap_or(0);
     let mut body = String::new();
     reader
+        .by_ref()
         .take(BODY_BYTES_MAX.min(length))
         .read_to_string(&mut body)?;
     let (status, answer) = {
@@ -256,8 +312,10 @@ fn serve(mut stream: TcpStream, url: &str, state: &Mutex<IssuerState>) -> std::i
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         answer.len()
     );
+    let stream = reader.get_mut();
     stream.write_all(head.as_bytes())?;
-    stream.write_all(&answer)
+    stream.write_all(&answer)?;
+    stream.flush()
 }
 
 fn answer(
@@ -271,7 +329,7 @@ fn answer(
         "/.well-known/openid-configuration" => {
             let about = json!({
                 "issuer": state.name.as_deref().unwrap_or(url),
-                "jwks_uri": format!("{url}/keys"),
+                "jwks_uri": state.keys_url.clone().unwrap_or_else(|| format!("{url}/keys")),
                 "token_endpoint": format!("{url}/token"),
             });
             ("200 OK", about.to_string().into_bytes())

@@ -283,6 +283,19 @@ async fn an_issuer_that_answers_wrongly_is_not_believed() {
         OpenIdVerifier::new(&strict),
         Err(OpenIdError::Issuer(_))
     ));
+    let dir = tempfile::tempdir().unwrap();
+    let (absent, empty) = (dir.path().join("absent.pem"), dir.path().join("empty.pem"));
+    std::fs::write(&empty, "no certificate").unwrap();
+    for file in [absent, empty] {
+        let untrusting = OpenIdOptions {
+            trust_certs_file: Some(file),
+            ..options(&issuer)
+        };
+        assert!(matches!(
+            OpenIdVerifier::new(&untrusting),
+            Err(OpenIdError::Trust(_))
+        ));
+    }
 }
 
 #[tokio::test]

@@ -5,14 +5,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use bytes::Bytes;
 use pharos_admin_api::routes::{self, Method, Route};
-use pharos_auth::{Action, Need};
+use pharos_auth::Need;
 use pharos_client::RawConnection;
 use pharos_identity::sign::{self, Algorithm, Claims};
+use pharos_identity::test_issuer::TestIssuer;
 use pharos_pulsar::{Decision, decision};
 use pharos_wire::command::{Command, CommandType};
 use pharos_wire::proto::command_get_topics_of_namespace::Mode;
@@ -20,6 +20,8 @@ use pharos_wire::proto::command_subscribe::SubType;
 use pharos_wire::proto::{self, CommandConnect, ServerError, schema};
 use pharos_wire::request;
 
+#[path = "matrix/page.rs"]
+mod page;
 mod support;
 
 use support::{Node, soon};
@@ -91,58 +93,144 @@ impl Who {
     }
 }
 
-fn node(dir: &Path) -> Node {
-    std::fs::write(dir.join("secret"), SECRET).unwrap();
-    let secret = format!(
-        "--authentication-token-secret-key=file://{}/secret",
-        dir.display()
-    );
-    let settings = [
-        "--authentication-enabled=true",
-        "--authentication-providers=token",
-        "--authentication-token-audience-claim=aud",
-        "--authentication-token-audience=pharos",
-        "--authorization-enabled=true",
-        "--authorization-super-user-roles=root",
-        &secret,
-    ];
-    let node = Node::start(&dir.join("data"), &settings);
-    let tenant = |role: &str| format!(r#"{{"adminRoles":["{role}"],"allowedClusters":["standalone"]}}"#);
-    for (method, path, body) in [
-        ("PUT", "tenants/t", tenant("boss").as_str()),
-        ("PUT", "tenants/other", &tenant("stranger")),
-        ("PUT", "namespaces/t/n", ""),
-        (
-            "POST",
-            "namespaces/t/n/permissions/car-1",
-            r#"["produce","consume"]"#,
-        ),
-        (
-            "POST",
-            "namespaces/t/n/permissions/car-2",
-            r#"["produce","consume"]"#,
-        ),
-        ("PUT", "namespaces/t/n/property/pharos.consumerNames/role", ""),
-        ("PUT", "persistent/t/n/x", ""),
-    ] {
-        let (status, answer) =
-            node.call_with(&bearer(&good("root")), method, &format!("/admin/v2/{path}"), body);
-        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+/// Whose key vouches for a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voucher {
+    /// The broker's own: the provider `token`.
+    Own,
+    /// That of an issuer elsewhere: the provider `openid`.
+    OpenId,
+}
+
+impl Voucher {
+    const ALL: [Self; 2] = [Self::Own, Self::OpenId];
+
+    fn said(self) -> &'static str {
+        match self {
+            Self::Own => "`token`: signed with the broker's key",
+            Self::OpenId => "`openid`: signed with a key that an allowed issuer publishes",
+        }
     }
-    node
 }
 
-fn good(role: &str) -> String {
-    sign::with_secret(&SECRET, &Claims::of(role).with("aud", "pharos")).unwrap()
+/// A broker with a tenant, and those who give tokens for it.
+struct House {
+    node: Node,
+    /// One whose tokens it takes, and one whose tokens it does not.
+    issuer: TestIssuer,
+    other_issuer: TestIssuer,
 }
 
-/// A token of a superuser that is wrong in this way; `None`: none at all.
-fn bad(kind: &str) -> Option<String> {
+impl House {
+    fn new(dir: &Path) -> Self {
+        std::fs::write(dir.join("secret"), SECRET).unwrap();
+        let (issuer, other_issuer) = (TestIssuer::start(), TestIssuer::start());
+        let secret = format!(
+            "--authentication-token-secret-key=file://{}/secret",
+            dir.display()
+        );
+        let issuers = format!("--openid-allowed-token-issuers={}", issuer.url());
+        let settings = [
+            "--authentication-enabled=true",
+            "--authentication-providers=token,openid",
+            "--authentication-token-audience-claim=aud",
+            "--authentication-token-audience=pharos",
+            "--openid-allowed-audiences=pharos",
+            "--openid-require-issuers-use-https=false",
+            "--authorization-enabled=true",
+            "--authorization-super-user-roles=root",
+            &secret,
+            &issuers,
+        ];
+        let node = Node::start(&dir.join("data"), &settings);
+        let house = Self {
+            node,
+            issuer,
+            other_issuer,
+        };
+        house.furnish();
+        house
+    }
+
+    fn furnish(&self) {
+        let tenant = |role: &str| format!(r#"{{"adminRoles":["{role}"],"allowedClusters":["standalone"]}}"#);
+        let grant = r#"["produce","consume"]"#;
+        for (method, path, body) in [
+            ("PUT", "tenants/t", tenant("boss").as_str()),
+            ("PUT", "tenants/other", &tenant("stranger")),
+            ("PUT", "namespaces/t/n", ""),
+            ("POST", "namespaces/t/n/permissions/car-1", grant),
+            ("POST", "namespaces/t/n/permissions/car-2", grant),
+            ("PUT", "namespaces/t/n/property/pharos.consumerNames/role", ""),
+            ("PUT", "persistent/t/n/x", ""),
+        ] {
+            let (status, answer) = self.as_role("root", method, &format!("/admin/v2/{path}"), body);
+            assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        }
+    }
+
+    /// A token that gives this role.
+    fn good(&self, voucher: Voucher, role: &str) -> String {
+        match voucher {
+            Voucher::Own => sign::with_secret(&SECRET, &Claims::of(role).with("aud", "pharos")).unwrap(),
+            Voucher::OpenId => self.issuer.token(&self.issuer.claims(role, "pharos")),
+        }
+    }
+
+    /// A token of a superuser that is wrong in this way; `None`: none at all.
+    fn bad(&self, voucher: Voucher, what: &str) -> Option<String> {
+        match voucher {
+            Voucher::Own => own_bad(what),
+            Voucher::OpenId => self.issued_bad(what),
+        }
+    }
+
+    /// Such a token, as of an issuer.
+    fn issued_bad(&self, what: &str) -> Option<String> {
+        let root = || self.issuer.claims("root", "pharos");
+        Some(match what {
+            "expired" => self.issuer.token(&root().until(now() - 60)),
+            // Another key under the name of the right one.
+            "forged" => self.other_issuer.token(&root()),
+            "alg none" => self.issuer.unsigned(&root()),
+            "wrong audience" => self.issuer.token(&self.issuer.claims("root", "other")),
+            "wrong issuer" => self
+                .other_issuer
+                .token(&self.other_issuer.claims("root", "pharos")),
+            "no credentials" => return None,
+            other => panic!("{other} is not tried"),
+        })
+    }
+
+    /// Status and body of a call by who has this role.
+    fn as_role(&self, role: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+        let token = self.good(Voucher::Own, role);
+        self.node.call_with(&bearer(&token), method, path, body)
+    }
+
+    async fn connected(&self, voucher: Voucher, who: Who) -> RawConnection {
+        let mut raw = self.node.stranger().await;
+        let connect = connect(Some(self.good(voucher, who.role())));
+        raw.send(Command::Connect(Box::new(connect))).await.unwrap();
+        let answer = next(&mut raw).await.unwrap();
+        assert!(
+            matches!(answer, Command::Connected(_)),
+            "{who:?} by {voucher:?}: {answer:?}"
+        );
+        raw
+    }
+}
+
+fn now() -> u64 {
+    pharos_runtime::clock::wall_ms() / 1000
+}
+
+/// A token of a superuser that is wrong in this way, as of the broker's own key.
+fn own_bad(what: &str) -> Option<String> {
     let root = || Claims::of("root").with("aud", "pharos");
-    let now = pharos_runtime::clock::wall_ms() / 1000;
     let signed = |secret: &[u8], claims: &Claims| sign::with_secret(secret, claims).unwrap();
-    Some(match kind {
-        "expired" => signed(&SECRET, &root().until(now - 60)),
+    Some(match what {
+        "expired" => signed(&SECRET, &root().until(now() - 60)),
         "forged" => signed(&[8; 32], &root()),
         // {"alg":"none"} and what a superuser's says, without a signature.
         "alg none" => "eyJhbGciOiJub25lIn0.eyJzdWIiOiJyb290IiwiYXVkIjoicGhhcm9zIn0.".to_owned(),
@@ -152,7 +240,8 @@ fn bad(kind: &str) -> Option<String> {
             let claims = root().with("iss", "https://elsewhere.example");
             sign::with_private_key(&pair.private, Algorithm::ES256, &claims).unwrap()
         }
-        _ => return None,
+        "no credentials" => return None,
+        other => panic!("{other} is not tried"),
     })
 }
 
@@ -240,31 +329,26 @@ async fn error_of(raw: &mut RawConnection, command: Command) -> Option<i32> {
     }
 }
 
-async fn connected(node: &Node, who: Who) -> RawConnection {
-    let mut raw = node.stranger().await;
-    raw.send(Command::Connect(Box::new(connect(Some(good(who.role()))))))
-        .await
-        .unwrap();
-    let answer = next(&mut raw).await.unwrap();
-    assert!(matches!(answer, Command::Connected(_)), "{who:?}: {answer:?}");
-    raw
-}
-
 /// Whatever comes first, and whatever comes after bad credentials, is not answered.
 #[tokio::test]
 async fn no_command_is_answered_with_bad_credentials() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path());
+    let house = House::new(dir.path());
+    let shown = || {
+        Voucher::ALL
+            .into_iter()
+            .flat_map(|voucher| BAD.map(|what| (voucher, what)))
+    };
     for kind in types() {
         let Some(command) = command_of(kind, Who::SuperUser) else {
             continue;
         };
-        let mut raw = node.stranger().await;
+        let mut raw = house.node.stranger().await;
         raw.send(command.clone()).await.unwrap();
         assert!(next(&mut raw).await.is_err(), "{kind:?} before CONNECT");
-        for what in BAD {
-            let mut raw = node.stranger().await;
-            let connect = Command::Connect(Box::new(connect(bad(what))));
+        for (voucher, what) in shown() {
+            let mut raw = house.node.stranger().await;
+            let connect = Command::Connect(Box::new(connect(house.bad(voucher, what))));
             raw.send(connect).await.unwrap();
             // The connection may be closed by now.
             let _ = raw.send(command.clone()).await;
@@ -278,29 +362,34 @@ async fn no_command_is_answered_with_bad_credentials() {
             };
             assert!(
                 answers.len() <= 1 && answers.iter().all(is_refusal),
-                "{kind:?} with {what}: {answers:?}"
+                "{kind:?} with {what} by {voucher:?}: {answers:?}"
             );
         }
     }
-    let topics = node.call_with(&bearer(&good("root")), "GET", "/admin/v2/persistent/t/n", "");
+    let topics = house.as_role("root", "GET", "/admin/v2/persistent/t/n", "");
     assert_eq!(topics.1, format!("[\"{TOPIC}\"]"), "nothing was made");
-    node.stop();
+    house.node.stop();
 }
 
 #[tokio::test]
 async fn every_command_answers_each_role_as_its_need_says() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path());
+    let house = House::new(dir.path());
     let denied = Some(ServerError::AuthorizationError as i32);
     for kind in types() {
         let decided = decision(kind);
-        for who in Who::ALL {
+        let all = || {
+            Voucher::ALL
+                .into_iter()
+                .flat_map(|voucher| Who::ALL.map(|who| (voucher, who)))
+        };
+        for (voucher, who) in all() {
             let is_about_consumer = matches!(decided, Decision::AsksOfConsumer(_));
             let (Decision::Asks(actions) | Decision::AsksOfConsumer(actions)) = decided else {
                 continue;
             };
             let command = command_of(kind, who).unwrap_or_else(|| panic!("no {kind:?} is tried"));
-            let mut raw = connected(&node, who).await;
+            let mut raw = house.connected(voucher, who).await;
             if is_about_consumer {
                 // Its own, under its own name.
                 let own = error_of(&mut raw, consumer(who.role(), 1, who).into()).await;
@@ -316,10 +405,14 @@ async fn every_command_answers_each_role_as_its_need_says() {
             let need = actions[0].need();
             let may = who.has_for(need, kind == CommandType::Subscribe);
             let error = error_of(&mut raw, command).await;
-            assert_eq!(error == denied, !may, "{kind:?} by {who:?}: {error:?}");
+            assert_eq!(
+                error == denied,
+                !may,
+                "{kind:?} by {who:?} of {voucher:?}: {error:?}"
+            );
         }
     }
-    node.stop();
+    house.node.stop();
 }
 
 /// A request for a row, about things of this namespace.
@@ -336,21 +429,29 @@ fn path_of(route: &Route, tenant: &str, namespace: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-fn status(node: &Node, headers: &str, route: &Route, path: &str) -> u16 {
-    node.call_with(headers, route.method.as_str(), path, "").0
+fn status(house: &House, headers: &str, route: &Route, path: &str) -> u16 {
+    house.node.call_with(headers, route.method.as_str(), path, "").0
 }
 
 #[tokio::test]
 async fn every_endpoint_answers_each_kind_of_credentials_as_its_need_says() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path());
+    let house = House::new(dir.path());
     for route in routes::all() {
         let (need, path) = (route.action.need(), path_of(route, "t", "n"));
         let is_open = matches!(need, Need::Nothing | Need::Metrics);
-        for what in BAD {
-            let headers = bad(what).map(|token| bearer(&token)).unwrap_or_default();
-            let status = status(&node, &headers, route, &path);
-            assert_eq!(status == 401, !is_open, "{} with {what}: {status}", route.id());
+        for (voucher, what) in Voucher::ALL
+            .into_iter()
+            .flat_map(|voucher| BAD.map(|what| (voucher, what)))
+        {
+            let headers = house.bad(voucher, what).map(|token| bearer(&token));
+            let status = status(&house, &headers.unwrap_or_default(), route, &path);
+            assert_eq!(
+                status == 401,
+                !is_open,
+                "{} with {what} by {voucher:?}: {status}",
+                route.id()
+            );
         }
         // What is about no tenant belongs to the whole cluster: there only superusers have more than a role.
         let is_of_tenant = route.path_parameters().any(|name| name == "tenant");
@@ -361,19 +462,27 @@ async fn every_endpoint_answers_each_kind_of_credentials_as_its_need_says() {
                 // Asking would do it: below.
                 continue;
             }
-            let status = status(&node, &bearer(&good(who.role())), route, &path);
-            let is_denied = status == 401 || status == 403;
-            assert_eq!(is_denied, !may, "{} by {who:?}: {status}", route.id());
+            for voucher in Voucher::ALL {
+                let token = house.good(voucher, who.role());
+                let status = status(&house, &bearer(&token), route, &path);
+                let is_denied = status == 401 || status == 403;
+                assert_eq!(
+                    is_denied,
+                    !may,
+                    "{} by {who:?} of {voucher:?}: {status}",
+                    route.id()
+                );
+            }
         }
     }
-    node.stop();
+    house.node.stop();
 }
 
 /// Those that change something, by who may: on things that are not there, or that nothing needs.
 #[tokio::test]
 async fn every_endpoint_that_changes_something_is_open_to_who_may() {
     let dir = tempfile::tempdir().unwrap();
-    let node = node(dir.path());
+    let house = House::new(dir.path());
     for route in routes::all().filter(|route| route.method != Method::Get) {
         let need = route.action.need();
         let is_of_tenant = route.path_parameters().any(|name| name == "tenant");
@@ -383,115 +492,16 @@ async fn every_endpoint_that_changes_something_is_open_to_who_may() {
             asked.push(("boss", path_of(route, "t", "none")));
         }
         for (role, path) in asked {
-            let status = status(&node, &bearer(&good(role)), route, &path);
-            assert!(
-                status != 401 && status != 403,
-                "{} by {role}: {status}",
-                route.id()
-            );
+            for voucher in Voucher::ALL {
+                let token = house.good(voucher, role);
+                let status = status(&house, &bearer(&token), route, &path);
+                assert!(
+                    status != 401 && status != 403,
+                    "{} by {role} of {voucher:?}: {status}",
+                    route.id()
+                );
+            }
         }
     }
-    node.stop();
-}
-
-const HEADER: &str = "<!-- Generated by `PHAROS_TEST_UPDATE=1 cargo test -p pharos --test matrix` from the permission table. Do not edit. -->
-
-# Who may do what: the matrix
-
-What each command and each endpoint answers to each kind of credentials, with authentication and authorization on. Tested cell by cell in
-`crates/node/tests/matrix.rs`. What the needs mean: [permissions.md](permissions.md), which names the endpoints of each action.
-
-Bad credentials (none, expired, forged, without a signature, for another audience, of another issuer) are answered alike: HTTP with 401,
-but for what needs nothing; the Pulsar protocol with `AuthenticationError` to CONNECT, and the end of the connection. No command is
-looked at before CONNECT has been answered.
-
-The roles: an administrator of *another tenant*; a vehicle that asks under the name of *another vehicle*; the *vehicle* itself, which was granted
-`produce` and `consume` in a namespace that binds consumers' names to roles; an administrator of the *tenant*; a *superuser*. `no` is 403, and
-`AuthorizationError`.
-";
-
-/// As Pulsar's protocol writes it: `GetLastMessageId` is GET_LAST_MESSAGE_ID.
-fn name_of(kind: CommandType) -> String {
-    let mut name = String::new();
-    for letter in format!("{kind:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.extend(letter.to_uppercase());
-    }
-    name
-}
-
-fn page() -> String {
-    let mut out = HEADER.to_owned();
-    let word = |may: bool| if may { "yes" } else { "no" };
-    out.push_str("\n## By need\n\n| needs | bad credentials | another tenant | vehicle | tenant | superuser |\n|---|---|---|---|---|---|\n");
-    for need in Need::ALL {
-        let is_open = matches!(need, Need::Nothing | Need::Metrics);
-        let cells = [Who::OtherTenant, Who::Vehicle, Who::TenantAdmin, Who::SuperUser]
-            .map(|who| word(who.has(*need)));
-        writeln!(out, "| {need} | {} | {} |", word(is_open), cells.join(" | ")).unwrap();
-    }
-    out.push_str("\n## By command of the Pulsar protocol\n\n| command | asks for | bad credentials | another tenant | another vehicle | vehicle | tenant | superuser |\n|---|---|---|---|---|---|---|---|\n");
-    for kind in types() {
-        let asks = |actions: &[Action]| {
-            let each = actions
-                .iter()
-                .map(|action| format!("{action} ({})", action.need()));
-            each.collect::<Vec<_>>().join(", or ")
-        };
-        let name = name_of(kind);
-        let (what, cells) = match decision(kind) {
-            Decision::Asks(actions) => {
-                let of = |who: Who| word(who.has_for(actions[0].need(), kind == CommandType::Subscribe));
-                (asks(actions), Who::ALL.map(of))
-            }
-            Decision::AsksOfConsumer(actions) => {
-                let of = |who: Who| match who.has(Need::Consume) {
-                    true => word(who.has(actions[0].need())),
-                    false => "has no consumer",
-                };
-                (
-                    format!("{}, of its own consumer", asks(actions)),
-                    Who::ALL.map(of),
-                )
-            }
-            Decision::Proves => ("who it is".to_owned(), ["yes"; 5]),
-            Decision::Attached => (
-                "nothing: it belongs to a producer, consumer or watch that was let in".to_owned(),
-                ["yes"; 5],
-            ),
-            Decision::Connection => ("nothing: it concerns the connection alone".to_owned(), ["yes"; 5]),
-            Decision::NotServed => (
-                "nothing: the feature is not served".to_owned(),
-                ["`NotAllowedError`"; 5],
-            ),
-            // Named together below.
-            Decision::OfBrokers => continue,
-        };
-        writeln!(out, "| `{name}` | {what} | closed | {} |", cells.join(" | ")).unwrap();
-    }
-    let brokers = types().filter(|kind| decision(*kind) == Decision::OfBrokers);
-    let names: Vec<String> = brokers.map(|kind| format!("`{}`", name_of(kind))).collect();
-    writeln!(
-        out,
-        "\nOnly a broker sends these; a client that does is closed: {}.",
-        names.join(", ")
-    )
-    .unwrap();
-    out
-}
-
-#[test]
-fn the_page_is_fresh() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/matrix.md");
-    let now = page();
-    if std::env::var_os("PHAROS_TEST_UPDATE").is_some() {
-        return std::fs::write(path, now).unwrap();
-    }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        kept == now,
-        "docs/reference/matrix.md is stale; see the head of this file"
-    );
+    house.node.stop();
 }

@@ -13,6 +13,7 @@ use pharos_wire::request;
 
 mod support;
 
+use support::certificates::{Authority, Signed};
 use support::{Node, soon};
 
 const SECRET: [u8; 32] = [7; 32];
@@ -99,16 +100,27 @@ async fn a_broker_whose_issuer_is_down_starts_and_lets_others_in() {
     node.stop();
 }
 
+/// A connection by a token that is about to expire. On a machine that is slow a token that lives a second may have expired before it is
+/// shown; then one that lives longer is.
+async fn short_lived(node: &Node, issuer: &TestIssuer) -> RawConnection {
+    for seconds in [1, 2, 4, 8] {
+        let short = issuer.token(&issuer.claims("car", AUDIENCE).until(now() + seconds));
+        let mut raw: RawConnection = node.stranger().await;
+        let mut hello = request::connect("test");
+        hello.auth_method_name = Some("token".to_owned());
+        hello.auth_data = Some(Bytes::from(short));
+        if soon("the handshake", raw.handshake(hello)).await.is_ok() {
+            return raw;
+        }
+    }
+    panic!("no token was taken");
+}
+
 #[tokio::test]
 async fn an_access_token_that_expires_is_asked_for_again() {
     let (dir, issuer) = (tempfile::tempdir().unwrap(), TestIssuer::start());
     let node = node(dir.path(), &issuer.url());
-    let short = issuer.token(&issuer.claims("car", AUDIENCE).until(now() + 5));
-    let mut raw: RawConnection = node.stranger().await;
-    let mut hello = request::connect("test");
-    hello.auth_method_name = Some("token".to_owned());
-    hello.auth_data = Some(Bytes::from(short));
-    soon("the handshake", raw.handshake(hello)).await.unwrap();
+    let mut raw = short_lived(&node, &issuer).await;
     let asked = soon("a challenge", raw.next_command()).await.unwrap();
     assert!(matches!(asked, Command::AuthChallenge(_)), "{asked:?}");
     let long = Bytes::from(issuer.token(&issuer.claims("car", AUDIENCE)));
@@ -119,5 +131,69 @@ async fn an_access_token_that_expires_is_asked_for_again() {
         matches!(answer, Command::PartitionedMetadataResponse(_)),
         "{answer:?}"
     );
+    node.stop();
+}
+
+/// A broker that takes tokens of an issuer over TLS alone, which this authority vouches for.
+fn strict_node(dir: &Path, issuer: &TestIssuer, authority: &Authority) -> Node {
+    let settings = [
+        "--authentication-enabled=true".to_owned(),
+        "--authentication-providers=openid".to_owned(),
+        format!("--openid-allowed-token-issuers={}", issuer.url()),
+        format!("--openid-allowed-audiences={AUDIENCE}"),
+        format!(
+            "--openid-token-issuer-trust-certs-file={}",
+            authority.certificate_file.display()
+        ),
+    ];
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    Node::start(dir, &settings)
+}
+
+fn issuer_with(signed: &Signed) -> TestIssuer {
+    TestIssuer::start_tls(&signed.certificate_file, &signed.key_file)
+}
+
+#[tokio::test]
+async fn an_issuer_over_tls_is_believed_when_a_trusted_authority_vouches_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (
+        Authority::new(dir.path(), "ours"),
+        Authority::new(dir.path(), "theirs"),
+    );
+    for (what, signed, is_believed) in [
+        ("trusted", ours.broker("trusted"), true),
+        ("of another authority", theirs.broker("untrusted"), false),
+        ("for another machine", ours.stranger("stranger"), false),
+        ("expired", ours.expired_broker("expired"), false),
+    ] {
+        let issuer = issuer_with(&signed);
+        assert!(issuer.url().starts_with("https://"));
+        let node = strict_node(&dir.path().join(what), &issuer, &ours);
+        let token = issuer.token(&issuer.claims("car", AUDIENCE));
+        assert_eq!(is_let_in(&node, &token).await, is_believed, "{what}");
+        let expected = if is_believed { 200 } else { 401 };
+        assert_eq!(status(&node, &token), expected, "{what}");
+        assert_eq!(issuer.keys_asked() > 0, is_believed, "{what}");
+        let told = node
+            .logged()
+            .contains("an issuer could not be asked for its keys");
+        assert_eq!(told, !is_believed, "{what}");
+        node.stop();
+    }
+}
+
+#[tokio::test]
+async fn keys_that_an_issuer_says_are_elsewhere_without_tls_are_not_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new(dir.path(), "authority");
+    let issuer = issuer_with(&authority.broker("issuer"));
+    let plain = TestIssuer::start();
+    issuer.say_keys_are_at(&format!("{}/keys", plain.url()));
+    let node = strict_node(&dir.path().join("data"), &issuer, &authority);
+    // As good as one of the issuer, by the keys that are there.
+    let token = plain.token(&issuer.claims("car", AUDIENCE));
+    assert!(!is_let_in(&node, &token).await);
+    assert_eq!((plain.keys_asked(), issuer.keys_asked()), (0, 0));
     node.stop();
 }
