@@ -47,7 +47,7 @@ start() { # start KIND
 run() { # run KIND BENCH-ARGUMENT...
     local kind=$1 scheme=pulsar more=(); shift
     case $kind in *tls*) scheme='pulsar[+]ssl'; more+=(--tls-trust-certs "$dir/data/tls/certificate.pem" --tls-insecure-skip-hostname-verify) ;; esac
-    case $kind in *token*) more+=(--token "$(cat "$dir/load.token")") ;; esac
+    case $kind in *token*) more+=(--token-file "$dir/load.token") ;; esac
     "$pharos" bench broadcast --url "$(grep -oE "$scheme://[0-9.:]+" "$dir/out" | head -n 1)" --broker-pid "$broker" --output json \
         "${more[@]}" "$@" > "$dir/json" 2> "$dir/bench.err" || { tail -n 20 "$dir/bench.err" >&2; exit 1; }
     jq -r --arg kind "$kind" '[$kind, .deliveries_per_second, .deliveries_per_second * .message_bytes / 1e6, .p50_ms, .p99_ms, .max_ms,

@@ -1,10 +1,10 @@
-//! What a broker wants to see before it takes a connection: a token, TLS, a certificate.
+//! What a broker wants to see before it takes a connection: credentials, TLS, a certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::Args;
+use pharos_cli::KnownBroker;
 use pharos_client::TlsOptions;
 use pharos_client::rustls::pki_types::ServerName;
 use pharos_client::rustls::{ClientConfig, ClientConnection};
@@ -13,33 +13,32 @@ use serde::{Deserialize, Serialize};
 /// What TLS is announced by.
 pub(crate) const TLS_SCHEME: &str = "pulsar+ssl://";
 
-/// Files and checks of TLS, as the flags have them.
-#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct TlsArgs {
-    /// PEM file of the authorities that are trusted, instead of those of the system
-    #[arg(long, value_name = "FILE")]
-    tls_trust_certs: Option<PathBuf>,
-    /// PEM file of the certificate to show; needs --tls-key
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file of its key
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Take a broker's certificate whatever name is in it
-    #[arg(long)]
-    tls_insecure_skip_hostname_verify: bool,
-    /// Take any certificate: the broker could be anyone
-    #[arg(long)]
-    tls_allow_insecure_connection: bool,
-}
-
 /// How a run gets in. Handed to the processes of the run as well.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Access {
-    /// JSON Web Token, if the broker asks for one.
-    pub(crate) token: Option<String>,
+    /// Credentials, if any are shown. They are those of the start: a run that lasts longer than they are good ends with them.
+    pub(crate) shown: Option<Shown>,
     /// TLS, and the name that the broker's certificate must have.
-    tls: Option<(TlsArgs, String)>,
+    tls: Option<(TlsFiles, String)>,
+}
+
+/// Credentials as CONNECT has them.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Shown {
+    /// What Pulsar calls their kind.
+    pub(crate) method: String,
+    /// A secret.
+    pub(crate) data: Vec<u8>,
+}
+
+/// What a [`TlsOptions`] says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct TlsFiles {
+    trust_certs: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    skip_hostname_verification: bool,
+    allow_insecure_connection: bool,
 }
 
 /// Begins TLS on connections.
@@ -49,42 +48,59 @@ pub(crate) struct TlsConnector {
     name: ServerName<'static>,
 }
 
-impl TlsArgs {
-    /// Those that take any certificate.
-    #[cfg(test)]
-    pub(crate) fn any_certificate() -> Self {
-        Self {
-            tls_allow_insecure_connection: true,
-            ..Self::default()
-        }
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shown({})", self.method)
     }
 }
 
 impl Access {
     /// To the broker at `url`: with TLS if that says so.
-    pub(crate) fn to(url: &str, token: Option<String>, tls: &TlsArgs) -> Self {
+    ///
+    /// # Errors
+    /// There are no credentials to be had now.
+    pub(crate) fn to(url: &str, known: &KnownBroker) -> anyhow::Result<Self> {
+        let shown = known.shown()?.map(|(method, data)| Shown {
+            method,
+            data: data.to_vec(),
+        });
+        Ok(Self {
+            shown,
+            ..Self::by_tls(url, &known.tls)
+        })
+    }
+
+    /// The same without credentials.
+    pub(crate) fn by_tls(url: &str, tls: &TlsOptions) -> Self {
         let host = url.strip_prefix(TLS_SCHEME).map(|rest| {
             let authority = rest.split(['/', ',']).next().unwrap_or(rest);
             let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
             host.trim_matches(['[', ']']).to_owned()
         });
+        let files = || TlsFiles {
+            trust_certs: tls.trust_certs_file.clone(),
+            certificate: tls.certificate_file.clone(),
+            key: tls.key_file.clone(),
+            skip_hostname_verification: tls.skip_hostname_verification,
+            allow_insecure_connection: tls.allow_insecure_connection,
+        };
         Self {
-            token,
-            tls: host.map(|host| (tls.clone(), host)),
+            shown: None,
+            tls: host.map(|host| (files(), host)),
         }
     }
 
     /// What begins TLS, if it is spoken.
     pub(crate) fn connector(&self) -> anyhow::Result<Option<TlsConnector>> {
-        let Some((args, host)) = &self.tls else {
+        let Some((files, host)) = &self.tls else {
             return Ok(None);
         };
         let options = TlsOptions {
-            trust_certs_file: args.tls_trust_certs.clone(),
-            certificate_file: args.tls_cert.clone(),
-            key_file: args.tls_key.clone(),
-            skip_hostname_verification: args.tls_insecure_skip_hostname_verify,
-            allow_insecure_connection: args.tls_allow_insecure_connection,
+            trust_certs_file: files.trust_certs.clone(),
+            certificate_file: files.certificate.clone(),
+            key_file: files.key.clone(),
+            skip_hostname_verification: files.skip_hostname_verification,
+            allow_insecure_connection: files.allow_insecure_connection,
         };
         let name = ServerName::try_from(host.clone()).with_context(|| format!("`{host}` is no host name"))?;
         let config = options.client_config()?;

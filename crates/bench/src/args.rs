@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::access::{Access, TlsArgs};
 use crate::broadcast::Mode;
 use crate::proto::ack::AckMode;
 use crate::proto::command::SubscriptionType;
@@ -65,28 +64,18 @@ pub(crate) enum Output {
 /// Where the broker is.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TargetArgs {
-    /// Broker to measure, `pulsar://host:port` or `pulsar+ssl://host:port`. Without it a broker of this binary is started on a throw-away directory.
+    /// Broker to measure, `pulsar://host:port` or `pulsar+ssl://host:port`; --context names one as well. Without either a broker of this binary is started on a throw-away directory.
     #[arg(long)]
     pub(crate) url: Option<String>,
-    /// The broker's HTTP door, for its own measurements: `http://host:port`.
+    /// The broker's HTTP door, for its own measurements: `http://host:port` or `https://host:port`.
     #[arg(long)]
     pub(crate) http_url: Option<String>,
-    /// JSON Web Token to connect with.
-    #[arg(long, env = "PHAROS_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
+    /// How to get in: as of every command that connects.
     #[command(flatten)]
-    pub(crate) tls: TlsArgs,
+    pub(crate) access: pharos_cli::Access,
     /// Process id of the broker, to read its CPU time and memory.
     #[arg(long)]
     pub(crate) broker_pid: Option<u32>,
-}
-
-impl TargetArgs {
-    /// How a run gets in there; a broker of its own asks for nothing.
-    pub(crate) fn access(&self) -> Access {
-        let url = self.url.as_deref().unwrap_or_default();
-        Access::to(url, self.token.clone(), &self.tls)
-    }
 }
 
 /// `pharos bench broadcast`.

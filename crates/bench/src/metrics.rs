@@ -1,6 +1,9 @@
 //! Reads a broker's Prometheus page, taking what it finds and missing nothing it does not.
 
 use std::collections::BTreeMap;
+
+use crate::http::HttpDoor;
+
 /// One line of the page.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
@@ -27,9 +30,9 @@ pub(crate) struct Stage {
 
 const STAGES: &str = "pharos_stage_seconds";
 
-/// `GET {http_url}/metrics`.
-pub(crate) fn fetch(http_url: &str) -> anyhow::Result<Vec<Sample>> {
-    Ok(parse(&crate::http::get(http_url, "/metrics")?))
+/// `GET /metrics`.
+pub(crate) fn fetch(http: &HttpDoor) -> anyhow::Result<Vec<Sample>> {
+    Ok(parse(&http.get("/metrics")?))
 }
 
 /// Parses a Prometheus text page; lines that do not parse are left out.

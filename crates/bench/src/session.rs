@@ -47,7 +47,7 @@ impl Session {
             next_request: 0,
         };
         let mut hello = Vec::new();
-        command::push_connect(&mut hello, access.token.as_deref());
+        command::push_connect(&mut hello, access.shown.as_ref());
         session.send_bytes(&hello)?;
         match session.next()? {
             Command::Connected(_) => Ok(session),

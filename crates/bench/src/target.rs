@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::Context as _;
+
+use crate::access::Access;
 use crate::args::TargetArgs;
 use crate::broker_process::BrokerProcess;
+use crate::http::HttpDoor;
 use crate::metrics::{self, Stage};
 use crate::procfs::{self, ProcessSample};
 
@@ -14,19 +18,33 @@ pub(crate) struct Target {
     own: Option<BrokerProcess>,
     /// `pulsar://host:port`.
     pub(crate) url: String,
-    /// `http://host:port`, if known.
-    pub(crate) http_url: Option<String>,
+    /// How a run gets in there; a broker of its own asks for nothing.
+    pub(crate) access: Access,
+    /// Its HTTP door, if known.
+    pub(crate) http: Option<HttpDoor>,
     pid: Option<u32>,
 }
 
 impl Target {
     /// Takes the given broker, or starts one.
     pub(crate) fn open(args: &TargetArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
-        if let Some(url) = &args.url {
+        // A context that merely is in use says how to get in where --url leads. Its broker is loaded only where that is asked for.
+        if args.url.is_some() || args.access.names_context() {
+            let known = args.access.known(args.http_url.as_ref(), args.url.as_ref())?;
+            let url = known
+                .service_url
+                .clone()
+                .context("the context has no --service-url; say --url")?;
+            // The admin API of a context belongs to its broker, not to one that --url names.
+            let http = match (&args.http_url, args.access.names_context()) {
+                (None, false) => None,
+                _ => known.admin_url.as_deref(),
+            };
             return Ok(Self {
                 own: None,
-                url: url.clone(),
-                http_url: args.http_url.clone(),
+                access: Access::to(&url, &known)?,
+                http: http.map(|base| HttpDoor::of(base, &known)).transpose()?,
+                url,
                 pid: args.broker_pid,
             });
         }
@@ -37,7 +55,8 @@ impl Target {
     pub(crate) fn of(own: BrokerProcess) -> Self {
         Self {
             url: own.pulsar_url.clone(),
-            http_url: Some(own.http_url.clone()),
+            access: Access::default(),
+            http: Some(HttpDoor::plain(&own.http_url)),
             pid: Some(own.pid()),
             own: Some(own),
         }
@@ -63,7 +82,7 @@ impl Target {
         if let Some(pid) = self.pid {
             return procfs::sample(pid);
         }
-        let samples = metrics::fetch(self.http_url.as_deref()?).ok()?;
+        let samples = metrics::fetch(self.http.as_ref()?).ok()?;
         Some(ProcessSample {
             cpu_seconds: metrics::value(&samples, "process_cpu_seconds_total")?,
             rss_bytes: metrics::value(&samples, "process_resident_memory_bytes")? as u64,
@@ -72,15 +91,15 @@ impl Target {
 
     /// One figure of its metrics page, the sum over its labels.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let samples = metrics::fetch(self.http_url.as_deref()?).ok()?;
+        let samples = metrics::fetch(self.http.as_ref()?).ok()?;
         metrics::value(&samples, name)
     }
 
     /// The stages of a message as the broker timed them; empty when it does not say.
     pub(crate) fn stages(&self) -> Vec<Stage> {
-        self.http_url
-            .as_deref()
-            .and_then(|url| metrics::fetch(url).ok())
+        self.http
+            .as_ref()
+            .and_then(|http| metrics::fetch(http).ok())
             .map_or_else(Vec::new, |samples| metrics::stages(&samples))
     }
 }

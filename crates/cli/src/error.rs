@@ -4,7 +4,7 @@ use pharos_client::ClientError;
 
 /// What went wrong. The message says the next step where there is one.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CliError {
+pub enum CliError {
     /// The broker said no.
     #[error("{reason} (HTTP {status})")]
     Refused {

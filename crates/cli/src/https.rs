@@ -8,6 +8,7 @@ use std::time::Duration;
 use pharos_client::rustls::pki_types::ServerName;
 use pharos_client::rustls::{ClientConfig, ClientConnection, StreamOwned};
 use pharos_client::{ClientError, TlsOptions};
+use ureq::config::Config;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport,
@@ -30,9 +31,17 @@ pub(crate) fn agent(
         .max_redirects(redirects_max)
         .user_agent(concat!("pharos-cli/", env!("CARGO_PKG_VERSION")))
         .build();
-    let Some(tls) = tls else {
-        return Ok(config.into());
-    };
+    match tls {
+        None => Ok(config.into()),
+        Some(tls) => with_tls(config, tls),
+    }
+}
+
+/// What sends requests, over TLS too: with this trust, and this certificate.
+///
+/// # Errors
+/// The files for TLS cannot be used.
+pub fn with_tls(config: Config, tls: &TlsOptions) -> Result<Agent, ClientError> {
     let connector = ().chain(TcpConnector::default()).chain(TlsConnector(tls.client_config()?));
     Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
 }

@@ -2,7 +2,7 @@
 //! REST API; `pharos produce` and `pharos consume` over the Pulsar protocol; `pharos context` keeps where brokers are.
 //!
 //! Results go to standard output, as text for people or with `--output json` as the API gave them; everything else goes
-//! to standard error. Exit codes: 0 done; 1 the broker refused, or it failed; 2 wrong usage; 3 the broker cannot be
+//! to standard error. [`Access`] and [`KnownBroker`] are for other programs that connect: the same flags, and the same contexts. Exit codes: 0 done; 1 the broker refused, or it failed; 2 wrong usage; 3 the broker cannot be
 //! reached.
 
 #![forbid(unsafe_code)]
@@ -32,9 +32,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use context::Access;
+pub use context::{Access, KnownBroker};
+pub use error::CliError;
+pub use https::with_tls;
+
 use contexts::ContextCommand;
-use error::CliError;
 use http::AdminClient;
 
 /// The subcommands that this crate answers; [`Args::augment_args`] adds them to a command line.

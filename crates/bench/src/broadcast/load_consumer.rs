@@ -175,7 +175,7 @@ impl LoadConsumer {
     /// TCP is up: say hello.
     pub(crate) fn connected(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         self.phase = Phase::Handshake;
-        command::push_connect(out, shared.plan.access.token.as_deref());
+        command::push_connect(out, shared.plan.access.shown.as_ref());
     }
 
     /// A retry has come due.

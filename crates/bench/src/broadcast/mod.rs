@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::access::Access;
 use crate::args::{BroadcastArgs, Output};
 use crate::clock;
 use crate::fleet::{CONNECTIONS_PER_PROCESS, Fleet, Said, shares};
@@ -95,7 +96,7 @@ fn measure(
         .clone()
         .unwrap_or_else(|| format!("bench-{:x}", clock::realtime_ns() / 1_000_000));
     let topic = session::full_topic(&topic);
-    let access = &args.target.access();
+    let access = &target.access;
     let partitions = Session::open(session::resolve(&target.url)?, access)?.partitions(&topic)?;
     ensure!(
         partitions == 0,
@@ -104,7 +105,7 @@ fn measure(
     let broker = session::find_broker(&target.url, &topic, access)?;
 
     let started = target.sample();
-    let plans = plans(args, broker, &topic);
+    let plans = plans(args, broker, access, &topic);
     let mut run = Run {
         fleet: Fleet::start("__worker", &plans)?,
         plans,
@@ -120,7 +121,7 @@ fn measure(
     let total = args.warmup_messages + args.messages;
     let published = run.publish(PublisherPlan {
         broker,
-        access: args.target.access(),
+        access: access.clone(),
         topic: topic.clone(),
         size: args.size as usize,
         total,
@@ -144,7 +145,12 @@ fn measure(
 }
 
 /// One plan per process: the measured consumers in equal shares, then a process for the slow ones.
-fn plans(args: &BroadcastArgs, broker: std::net::SocketAddr, topic: &str) -> Vec<WorkerPlan> {
+fn plans(
+    args: &BroadcastArgs,
+    broker: std::net::SocketAddr,
+    access: &Access,
+    topic: &str,
+) -> Vec<WorkerPlan> {
     let measured = args.consumers - args.slow_consumers;
     let connections = args.connections.min(measured);
     let needed = connections.div_ceil(CONNECTIONS_PER_PROCESS);
@@ -156,7 +162,7 @@ fn plans(args: &BroadcastArgs, broker: std::net::SocketAddr, topic: &str) -> Vec
     let common = WorkerPlan {
         broker,
         source: None,
-        access: args.target.access(),
+        access: access.clone(),
         topic: topic.to_owned(),
         subscription: args.subscription.clone(),
         mode: args.mode,

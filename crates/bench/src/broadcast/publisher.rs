@@ -260,7 +260,7 @@ impl Publisher<'_> {
             match stream.stream().take_error() {
                 Ok(None) if event.writable => {
                     self.connecting = false;
-                    command::push_connect(&mut self.outbound.buf, self.plan.access.token.as_deref());
+                    command::push_connect(&mut self.outbound.buf, self.plan.access.shown.as_ref());
                 }
                 Ok(None) => {}
                 Ok(Some(error)) | Err(error) => {

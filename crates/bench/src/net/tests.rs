@@ -1,8 +1,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
+use pharos_client::TlsOptions;
+
 use super::*;
-use crate::access::{Access, TlsArgs};
+use crate::access::Access;
 use crate::proto::ack::{AckMode, write_ack, write_flow};
 use crate::proto::message::Delivery;
 
@@ -184,7 +186,11 @@ fn over_tls(sent: Vec<u8>) -> (Socket, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let url = format!("pulsar+ssl://{address}");
-    let access = Access::to(&url, None, &TlsArgs::any_certificate());
+    let any_certificate = TlsOptions {
+        allow_insecure_connection: true,
+        ..TlsOptions::default()
+    };
+    let access = Access::by_tls(&url, &any_certificate);
     let connector = access.connector().expect("a connector");
     let stream = TcpStream::connect(address).expect("connects");
     let broker = std::thread::spawn(move || {

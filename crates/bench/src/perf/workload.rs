@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
 
+use crate::access::Access;
 use crate::args::{LoadArgs, PublishArgs, ReceiveArgs};
 use crate::clock;
-use crate::http;
 use crate::proto::payload::STAMP_BYTES;
 use crate::session::{self, Session};
 use crate::target::Target;
@@ -53,8 +53,9 @@ impl Workload {
             "--topics and --threads must be positive"
         );
         let topics = find_topics(load, target)?;
-        let publishers = publish.map_or_else(Vec::new, |args| publishers(load, args, &topics));
-        let receivers = receive.map_or_else(Vec::new, |args| receivers(load, args, &topics));
+        let publishers =
+            publish.map_or_else(Vec::new, |args| publishers(load, args, &target.access, &topics));
+        let receivers = receive.map_or_else(Vec::new, |args| receivers(load, args, &target.access, &topics));
         let subscriptions = receive.map_or(0, |args| u64::from(args.subscriptions));
         Ok(Self {
             title: title(load, publish, receive, topics.len()),
@@ -73,7 +74,7 @@ impl Workload {
 
 /// Topics and partitions, each with its broker.
 fn find_topics(load: &LoadArgs, target: &Target) -> anyhow::Result<Vec<(String, SocketAddr)>> {
-    let access = &load.target.access();
+    let access = &target.access;
     let base = load
         .topic
         .clone()
@@ -107,12 +108,9 @@ fn find_topics(load: &LoadArgs, target: &Target) -> anyhow::Result<Vec<(String, 
 
 /// Creates a partitioned topic; one that exists is taken as it is.
 fn create_partitions(topic: &str, partitions: u32, target: &Target) -> anyhow::Result<()> {
-    let http_url = target
-        .http_url
-        .as_deref()
-        .context("--partitions needs --http-url")?;
+    let http = target.http.as_ref().context("--partitions needs --http-url")?;
     let path = format!("/admin/v2/{}/partitions", topic.replacen("://", "/", 1));
-    let status = http::put(http_url, &path, &partitions.to_string())?;
+    let status = http.put(&path, &partitions.to_string())?;
     ensure!(
         (200..300).contains(&status) || status == 409,
         "creating {topic} answered {status}"
@@ -120,11 +118,16 @@ fn create_partitions(topic: &str, partitions: u32, target: &Target) -> anyhow::R
     Ok(())
 }
 
-fn publishers(load: &LoadArgs, args: &PublishArgs, topics: &[(String, SocketAddr)]) -> Vec<PublishPlan> {
+fn publishers(
+    load: &LoadArgs,
+    args: &PublishArgs,
+    access: &Access,
+    topics: &[(String, SocketAddr)],
+) -> Vec<PublishPlan> {
     let count = topics.len() * args.producers as usize;
     let mut plans = vec![
         PublishPlan {
-            access: load.target.access(),
+            access: access.clone(),
             producers: Vec::new(),
             size: args.size as usize,
             connections: 1,
@@ -163,7 +166,12 @@ pub(super) fn offset_ns(source: usize, total_rate: f64) -> u64 {
     }
 }
 
-fn receivers(load: &LoadArgs, args: &ReceiveArgs, topics: &[(String, SocketAddr)]) -> Vec<ReceivePlan> {
+fn receivers(
+    load: &LoadArgs,
+    args: &ReceiveArgs,
+    access: &Access,
+    topics: &[(String, SocketAddr)],
+) -> Vec<ReceivePlan> {
     let mut consumers = Vec::new();
     for subscription in 0..args.subscriptions {
         let name = match args.subscriptions {
@@ -183,7 +191,7 @@ fn receivers(load: &LoadArgs, args: &ReceiveArgs, topics: &[(String, SocketAddr)
     }
     let mut plans = vec![
         ReceivePlan {
-            access: load.target.access(),
+            access: access.clone(),
             consumers: Vec::new(),
             connections: 1,
             from_first: false,

@@ -1,5 +1,6 @@
 //! The rare commands, through `pharos-wire`: handshake, lookup, subscribing, producing.
 
+use crate::access::Shown;
 use bytes::BytesMut;
 use pharos_wire::command::Command;
 use pharos_wire::proto::{self, KeyValue, ServerError, command_subscribe::SubType};
@@ -19,11 +20,11 @@ pub(crate) fn push(out: &mut Vec<u8>, command: &Command) {
 }
 
 /// Appends `CONNECT`; `token` is a JSON Web Token where the broker asks for one.
-pub(crate) fn push_connect(out: &mut Vec<u8>, token: Option<&str>) {
+pub(crate) fn push_connect(out: &mut Vec<u8>, shown: Option<&Shown>) {
     let mut connect = request::connect(CLIENT_VERSION);
-    if let Some(token) = token {
-        connect.auth_method_name = Some("token".to_owned());
-        connect.auth_data = Some(bytes::Bytes::copy_from_slice(token.as_bytes()));
+    if let Some(shown) = shown {
+        connect.auth_method_name = Some(shown.method.clone());
+        connect.auth_data = Some(bytes::Bytes::copy_from_slice(&shown.data));
     }
     push(out, &Command::from(connect));
 }

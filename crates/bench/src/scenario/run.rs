@@ -83,7 +83,7 @@ fn measure(
         mut places,
     } = prepared;
     let names = topic_names(case.load.topics);
-    let access = &around.target.access();
+    let access = &target.access.clone();
     let mut plan = Plan::new(&case.load, &find(&target, &names, access)?, access);
     if plan.backlog_reads() > 0 {
         let from_ns = clock::monotonic_ns();

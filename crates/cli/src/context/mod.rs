@@ -10,8 +10,9 @@ mod file;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use clap::Args;
-use pharos_client::{ConnectOptions, TlsOptions};
+use pharos_client::{ConnectOptions, CredentialSource as _, TlsOptions};
 
 use crate::credentials::{Plugin, ShownCredentials, TokenFrom};
 use crate::error::CliError;
@@ -25,7 +26,7 @@ const SERVICE_URL: &str = "pulsar://127.0.0.1:6650";
 
 /// How to reach a broker, apart from where it is. A flag is stronger than the context.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Access {
+pub struct Access {
     /// The context to take addresses and credentials from, instead of the one in use
     #[arg(
         long,
@@ -132,16 +133,59 @@ pub(crate) struct Target {
     pub(crate) credentials: Option<Arc<ShownCredentials>>,
 }
 
+/// What flags, environment and context say of a broker.
+#[derive(Clone, Debug)]
+pub struct KnownBroker {
+    /// Where its admin API is.
+    pub admin_url: Option<String>,
+    /// Where it takes Pulsar clients.
+    pub service_url: Option<String>,
+    /// Whom to trust, and the certificate to show.
+    pub tls: TlsOptions,
+    credentials: Option<Arc<ShownCredentials>>,
+}
+
+impl KnownBroker {
+    /// The kind of the credentials to show and what they are now; `None`: nothing is shown.
+    ///
+    /// # Errors
+    /// There are none to be had now.
+    pub fn shown(&self) -> Result<Option<(String, Bytes)>, CliError> {
+        let Some(credentials) = &self.credentials else {
+            return Ok(None);
+        };
+        let data = credentials.current().map_err(CliError::Credentials)?;
+        Ok(Some((credentials.method().to_owned(), data)))
+    }
+
+    /// What the header `Authorization` of a request says now.
+    ///
+    /// # Errors
+    /// There are no credentials to be had now.
+    pub fn authorization(&self) -> Result<Option<String>, CliError> {
+        match &self.credentials {
+            Some(credentials) => credentials.header(),
+            None => Ok(None),
+        }
+    }
+}
+
 impl Access {
-    /// The broker that flags, environment and context name together.
+    /// Whether a context was named, by flag or environment; one that is in use is not.
+    #[must_use]
+    pub fn names_context(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// What flags, environment and context say together.
     ///
     /// # Errors
     /// There is no such context, its file cannot be read, or its credentials are of no known form.
-    pub(crate) fn target(
+    pub fn known(
         &self,
         admin_url: Option<&String>,
         service_url: Option<&String>,
-    ) -> Result<Target, CliError> {
+    ) -> Result<KnownBroker, CliError> {
         let mut context = Contexts::read()?.chosen(self.context.as_deref())?;
         self.tls.lay_over(&mut context)?;
         let plugin = context.plugin()?;
@@ -149,12 +193,9 @@ impl Access {
             context.tls_cert = Some(certificate);
             context.tls_key = Some(key);
         }
-        let or = |said: Option<&String>, known: Option<String>, default: &str| {
-            said.cloned().or(known).unwrap_or_else(|| default.to_owned())
-        };
-        Ok(Target {
-            admin_url: or(admin_url, context.admin_url, ADMIN_URL),
-            service_url: or(service_url, context.service_url, SERVICE_URL),
+        Ok(KnownBroker {
+            admin_url: admin_url.cloned().or(context.admin_url),
+            service_url: service_url.cloned().or(context.service_url),
             tls: TlsOptions {
                 trust_certs_file: context.tls_trust_certs,
                 certificate_file: context.tls_cert,
@@ -163,6 +204,24 @@ impl Access {
                 allow_insecure_connection: context.tls_allow_insecure_connection,
             },
             credentials: plugin.map(|plugin| Arc::new(plugin.credentials)),
+        })
+    }
+
+    /// The broker that flags, environment and context name together, else the one on this machine.
+    ///
+    /// # Errors
+    /// As of [`known`](Self::known).
+    pub(crate) fn target(
+        &self,
+        admin_url: Option<&String>,
+        service_url: Option<&String>,
+    ) -> Result<Target, CliError> {
+        let known = self.known(admin_url, service_url)?;
+        Ok(Target {
+            admin_url: known.admin_url.unwrap_or_else(|| ADMIN_URL.to_owned()),
+            service_url: known.service_url.unwrap_or_else(|| SERVICE_URL.to_owned()),
+            tls: known.tls,
+            credentials: known.credentials,
         })
     }
 }
