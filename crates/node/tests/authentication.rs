@@ -9,7 +9,7 @@ use bytes::Bytes;
 use pharos_client::RawConnection;
 use pharos_identity::sign::{self, Algorithm, Claims};
 use pharos_wire::command::Command;
-use pharos_wire::proto::{CommandConnect, ServerError};
+use pharos_wire::proto::{CommandConnect, FeatureFlags, ServerError};
 use pharos_wire::request;
 
 mod support;
@@ -190,13 +190,25 @@ async fn commands_before_the_answer_to_connect_close_the_connection() {
 #[tokio::test]
 async fn expired_credentials_are_asked_for_again() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    // Those that answer have time to, on a busy machine too.
-    let patient = node(dirs[0].path(), &["--authentication-refresh-check-interval=4s"]);
+    // Those that answer have time to, on a machine that stalls too.
+    let patient = node(dirs[0].path(), &["--authentication-refresh-check-interval=12s"]);
     let hasty = node(dirs[1].path(), &[]);
-    let short = || token(&Claims::of("car").until(now() + 5));
+    let short = |seconds| token(&Claims::of("car").until(now() + seconds));
+    let short_lived = async |node: &Node, feature_flags: Option<FeatureFlags>| {
+        // One may have expired before it is shown.
+        for seconds in [2, 4, 8] {
+            let shown = CommandConnect {
+                feature_flags: feature_flags.clone(),
+                ..connect("token", &short(seconds))
+            };
+            if let (Command::Connected(_), raw) = try_connect(node, shown).await {
+                return raw;
+            }
+        }
+        panic!("no token was taken");
+    };
     let challenged = async |node: &Node| {
-        let (answer, mut raw) = try_connect(node, connect("token", &short())).await;
-        assert!(matches!(answer, Command::Connected(_)), "{answer:?}");
+        let mut raw = short_lived(node, request::connect("test").feature_flags).await;
         match soon("a challenge", raw.next_command()).await.unwrap() {
             Command::AuthChallenge(asked) => {
                 let asked = asked.challenge.unwrap();
@@ -213,7 +225,12 @@ async fn expired_credentials_are_asked_for_again() {
             .unwrap();
     };
 
-    let mut goes_on = challenged(&patient).await;
+    let (mut goes_on, other_role, forged, empty) = tokio::join!(
+        challenged(&patient),
+        challenged(&patient),
+        challenged(&patient),
+        challenged(&patient)
+    );
     shows(&mut goes_on, token(&Claims::of("car").until(now() + 3600))).await;
     goes_on.send(request::partitioned_metadata("t", 1)).await.unwrap();
     let answer = soon("an answer", goes_on.next_command()).await.unwrap();
@@ -222,26 +239,21 @@ async fn expired_credentials_are_asked_for_again() {
         "{answer:?}"
     );
 
-    for bad in [
-        token(&Claims::of("truck").until(now() + 3600)),
-        short() + "x",
-        String::new(),
+    for (mut raw, bad) in [
+        (other_role, token(&Claims::of("truck").until(now() + 3600))),
+        (forged, short(60) + "x"),
+        (empty, String::new()),
     ] {
-        let mut raw = challenged(&patient).await;
         shows(&mut raw, bad).await;
-        assert!(matches!(raw.next_command().await, Ok(Command::Error(_))));
+        let answer = soon("a refusal", raw.next_command()).await;
+        assert!(matches!(answer, Ok(Command::Error(_))), "{answer:?}");
         is_closed(&mut raw).await;
     }
     let mut silent = challenged(&hasty).await;
     is_closed(&mut silent).await;
 
-    let old = CommandConnect {
-        feature_flags: None,
-        ..connect("token", &short())
-    };
-    let (answer, mut raw) = try_connect(&hasty, old).await;
-    assert!(matches!(answer, Command::Connected(_)), "{answer:?}");
-    is_closed(&mut raw).await;
+    let mut old = short_lived(&hasty, None).await;
+    is_closed(&mut old).await;
     patient.stop();
     hasty.stop();
 }

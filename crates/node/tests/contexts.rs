@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use pharos_identity::sign::{self, Claims};
 use tempfile::TempDir;
 
 use support::Node;
@@ -141,6 +142,79 @@ fn a_context_keeps_the_way_to_a_broker_and_only_its_owner_reads_it() {
             .fails(&["health", "--context", "city"], 2)
             .contains("others may read it")
     );
+}
+
+/// Its credentials and its TLS are those of a context, over both doors, as of every command.
+#[test]
+fn load_takes_its_credentials_from_a_context() {
+    let (dir, data, person) = (TempDir::new().unwrap(), TempDir::new().unwrap(), Person::new());
+    let authority = Authority::new(dir.path(), "authority");
+    let trust = text(&authority.certificate_file).to_owned();
+    let (secret, token) = (dir.path().join("secret"), dir.path().join("token"));
+    std::fs::write(&secret, [7; 32]).unwrap();
+    std::fs::write(&token, sign::with_secret(&[7; 32], &Claims::of("load")).unwrap()).unwrap();
+    let mut settings = authority.broker("broker").settings();
+    settings.extend([
+        "--authentication-enabled=true".to_owned(),
+        "--authentication-providers=token".to_owned(),
+        format!("--authentication-token-secret-key={}", secret.display()),
+    ]);
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let mut node = Node::start(data.path(), &settings);
+    let (pulsar, https) = (node.announced("pulsar+ssl://"), node.announced("https://"));
+    let add = [
+        "context",
+        "add",
+        "city",
+        "--url",
+        &https,
+        "--service-url",
+        &pulsar,
+    ];
+    let known = ["--tls-trust-certs", &trust, "--token-file", text(&token)];
+    person.does(&[&add[..], &known].concat());
+    // Partitions are made over HTTP.
+    let load = [
+        "bench",
+        "e2e",
+        "--warmup",
+        "100ms",
+        "--duration",
+        "500ms",
+        "--rate",
+        "200",
+    ];
+    let named = ["--context", "city", "--partitions", "2"];
+    person.does(&[&load[..], &named].concat());
+    let topics = person.does(&["topics", "list"]);
+    assert_eq!(
+        topics
+            .lines()
+            .filter(|topic| topic.contains("-partition-"))
+            .count(),
+        2,
+        "{topics}"
+    );
+    // Its consumers are processes of their own.
+    let broadcast = [
+        "bench",
+        "broadcast",
+        "--consumers",
+        "4",
+        "--connections",
+        "2",
+        "--messages",
+        "5",
+        "--rate",
+        "50",
+    ];
+    let known_to = ["--settle", "100ms", "--url", &pulsar];
+    person.does(&[&broadcast[..], &known_to].concat());
+    let stranger = Person::new();
+    let refused = [&broadcast[..], &known_to, &["--tls-trust-certs", &trust]].concat();
+    let said = stranger.fails(&refused, 1);
+    assert!(said.contains("refused the connection"), "{said}");
+    stranger.fails(&["bench", "e2e", "--context", "city"], 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 
-use pharos_client::{ConnectOptions, Connection, ConsumerOptions, CredentialSource};
+use pharos_client::{ConnectOptions, Connection, Consumer, ConsumerOptions, CredentialSource};
 use pharos_identity::sign::{self, Claims};
 use pharos_identity::test_issuer::TestIssuer;
 use tempfile::TempDir;
@@ -18,7 +18,12 @@ use support::{Node, soon};
 
 const SECRET: [u8; 32] = [7; 32];
 
-fn node(dir: &Path, issuer: &TestIssuer) -> Node {
+/// Who is asked for new credentials has so long to answer: enough on a machine that stalls.
+const REFRESH_CHECK_S: u64 = 11;
+/// Where none is expected to answer.
+const HASTY: &str = "200ms";
+
+fn node(dir: &Path, issuer: &TestIssuer, refresh_check: &str) -> Node {
     std::fs::write(dir.join("secret"), SECRET).unwrap();
     // openssl passwd -6 -salt saltstring 'Hello world!'
     let hash = "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
@@ -26,8 +31,7 @@ fn node(dir: &Path, issuer: &TestIssuer) -> Node {
     let settings = [
         "--authentication-enabled=true".to_owned(),
         "--authentication-providers=token,openid,basic".to_owned(),
-        // One that is asked has this long to answer.
-        "--authentication-refresh-check-interval=2s".to_owned(),
+        format!("--authentication-refresh-check-interval={refresh_check}"),
         format!("--authentication-token-secret-key={}/secret", dir.display()),
         format!("--authentication-basic-auth-conf={}/people", dir.display()),
         format!("--openid-allowed-token-issuers={}", issuer.url()),
@@ -64,7 +68,7 @@ fn every_form_of_credentials_gets_in_by_both_doors() {
         TempDir::new().unwrap(),
         TestIssuer::start(),
     );
-    let node = node(dir.path(), &issuer);
+    let node = node(dir.path(), &issuer, HASTY);
     issuer.add_client("tool", "top secret&+");
     let (token_file, key_file) = (dir.path().join("token"), dir.path().join("client.json"));
     std::fs::write(&token_file, token("car", 600)).unwrap();
@@ -151,9 +155,8 @@ fn a_long_consume_reads_its_token_again_when_it_expires() {
         TempDir::new().unwrap(),
         TestIssuer::start(),
     );
-    let node = node(dir.path(), &issuer);
+    let node = node(dir.path(), &issuer, &format!("{REFRESH_CHECK_S}s"));
     let token_file = dir.path().join("token");
-    std::fs::write(&token_file, token("car", 5)).unwrap();
     let file = format!("file://{}", token_file.display());
     let consume = [
         "consume",
@@ -165,17 +168,25 @@ fn a_long_consume_reads_its_token_again_when_it_expires() {
         "--token",
         &file,
     ];
-    let mut consumer = pharos(&home, &node, &consume)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(consumer.stdout.take().unwrap()).lines();
     let long = token("car", 600);
     let path = "/admin/v2/persistent/public/default/t/subscriptions";
     let header = format!("Authorization: Bearer {long}\n");
-    while !node.call_with(&header, "GET", path, "").1.contains("\"s\"") {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let is_there = || node.call_with(&header, "GET", path, "").1.contains("\"s\"");
+    let start = |seconds| {
+        std::fs::write(&token_file, token("car", seconds)).unwrap();
+        let mut process = pharos(&home, &node, &consume);
+        let mut consumer = process.stdout(Stdio::piped()).spawn().unwrap();
+        while !is_there() {
+            if consumer.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Some((consumer, seconds))
+    };
+    // On a machine that is slow a short one has expired before it is shown.
+    let (mut consumer, lifetime_s) = [2, 4, 8, 16].into_iter().find_map(start).unwrap();
+    let mut lines = BufReader::new(consumer.stdout.take().unwrap()).lines();
     let produce = |text: &str| {
         let token = format!("token:{long}");
         let sent = pharos(&home, &node, &["produce", "t", text, "--token", &token])
@@ -187,7 +198,9 @@ fn a_long_consume_reads_its_token_again_when_it_expires() {
     assert_eq!(lines.next().unwrap().unwrap(), "before");
     std::fs::write(&token_file, &long).unwrap();
     // Long enough for the token to expire and for two looks of the broker.
-    std::thread::sleep(std::time::Duration::from_secs(10));
+    std::thread::sleep(std::time::Duration::from_secs(
+        lifetime_s + 2 * REFRESH_CHECK_S + 1,
+    ));
     produce("after");
     assert_eq!(lines.next().unwrap().unwrap(), "after");
     assert!(consumer.wait().unwrap().success());
@@ -207,22 +220,30 @@ impl CredentialSource for Nothing {
     }
 }
 
+/// Its token expires soon. On a machine that is slow a short one has expired before it is of use.
+async fn short_lived_consumer(node: &Node) -> Consumer {
+    for seconds in [1, 2, 4, 8] {
+        let options = ConnectOptions::default().token(&token("car", seconds));
+        let Ok(connection) = soon("connecting", Connection::connect(&node.pulsar, options)).await else {
+            continue;
+        };
+        let subscribing = connection.subscribe("t", ConsumerOptions::shared("s"));
+        if let Ok(consumer) = soon("subscribing", subscribing).await {
+            return consumer;
+        }
+    }
+    panic!("no token was taken");
+}
+
 #[tokio::test]
 async fn a_client_without_fresh_credentials_says_why() {
     let (dir, issuer) = (TempDir::new().unwrap(), TestIssuer::start());
-    let node = node(dir.path(), &issuer);
+    let node = node(dir.path(), &issuer, HASTY);
     let options = ConnectOptions::default().credentials(Arc::new(Nothing));
     let error = Connection::connect(&node.pulsar, options).await.unwrap_err();
     assert_eq!(error.to_string(), "no credentials: the vault is closed");
     // The same token again, which has expired: the connection ends.
-    let options = ConnectOptions::default().token(&token("car", 1));
-    let connection = soon("connecting", Connection::connect(&node.pulsar, options))
-        .await
-        .unwrap();
-    let mut consumer = connection
-        .subscribe("t", ConsumerOptions::shared("s"))
-        .await
-        .unwrap();
+    let mut consumer = short_lived_consumer(&node).await;
     assert!(soon("the end", consumer.receive()).await.is_err());
     node.stop();
 }
