@@ -36,7 +36,7 @@ const fn less(name: &'static str, words: &'static str, of: fn(&LoadResult) -> Op
 }
 
 /// All figures.
-pub(crate) const FIGURES: [Figure; 21] = [
+pub(crate) const FIGURES: [Figure; 23] = [
     more("publish_msg_s", "published, messages/s", |it| {
         Some(it.publish_msg_s)
     }),
@@ -65,7 +65,11 @@ pub(crate) const FIGURES: [Figure; 21] = [
     less("client_cpu_us", "load's CPU per message in and out, µs", |it| {
         it.client_cpu_us()
     }),
+    less("attach_p99_ms", "until a consumer was attached, p99, ms", |it| {
+        it.attach.at(99.0)
+    }),
     less("rss_mb", "broker memory at the end, MB", |it| it.rss_mb),
+    less("disk_mb", "disk in use at the end, MB", |it| it.disk_mb),
     less("start_s", "start, s", |it| it.start_s),
     less("idle_rss_mb", "memory when idle, MB", |it| it.idle_rss_mb),
     less("idle_cpu_ms_s", "CPU when idle, ms/s", |it| it.idle_cpu_ms_s),

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use pharos_bench::load::{
-    BACKLOG_SOURCE, LoadThreads, Look, Pace, ProcessSample, Row, Side, Watch, drop_cache, monotonic_ns,
-    process_cpu_ns, sample_process, stop_flag, wall_ns,
+    BACKLOG_SOURCE, Latencies, LoadThreads, Look, Pace, ProcessSample, Row, Side, Watch, disk_bytes,
+    drop_cache, monotonic_ns, process_cpu_ns, sample_process, stop_flag, wall_ns,
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ fn measure(order: &Order, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
     let mut rows = Vec::new();
     let look = || Look {
         rss_bytes: sample_process(order.pid).map(|sample| sample.rss_bytes),
-        disk_bytes: None,
+        disk_bytes: Some(disk_bytes(std::slice::from_ref(&order.data))),
     };
     let measured = Watch {
         rows: Some(&mut rows),
@@ -262,7 +262,16 @@ impl LoadResult {
         self.publish = Distribution::of(&publish.latencies);
         self.e2e = Distribution::of(&receive.latencies);
         self.late_p99_ms = publish.late.as_ref().map(|late| late.percentile_ms(99.0));
+        let mut attached = Latencies::default();
+        for side in [Side::Receive, Side::Backlog] {
+            if let Some(own) = &threads.all().of(side).attached {
+                attached.merge(own);
+            }
+        }
+        self.attach = Distribution::of(&attached);
         self.rows = rows.iter().map(Second::of).collect();
+        let last = self.rows.last().and_then(|row| row.disk_bytes);
+        self.disk_mb = last.map(|bytes| bytes as f64 / 1e6);
         self.minutes_p99_ms = minutes(rows);
     }
 

@@ -65,6 +65,9 @@ pub(crate) struct Second {
     pub(crate) e2e_p99_ms: f64,
     /// Memory of the broker, bytes.
     pub(crate) rss_bytes: Option<u64>,
+    /// What its data takes of the device, bytes.
+    #[serde(default)]
+    pub(crate) disk_bytes: Option<u64>,
 }
 
 impl Second {
@@ -76,6 +79,7 @@ impl Second {
             publish_p99_ms: row.publish.latencies.percentile_ms(99.0),
             e2e_p99_ms: row.receive.latencies.percentile_ms(99.0),
             rss_bytes: row.rss_bytes,
+            disk_bytes: row.disk_bytes,
         }
     }
 }
@@ -106,6 +110,8 @@ pub(crate) struct LoadResult {
     pub(crate) minutes_p99_ms: Vec<f64>,
     /// From the first connect to the last consumer that may have messages.
     pub(crate) attach_s: f64,
+    /// Until each consumer was attached.
+    pub(crate) attach: Distribution,
     /// The backlog, read from its first message to its last.
     pub(crate) backlog_mb_s: Option<f64>,
     /// Acknowledged and never received, over the whole run.
@@ -126,6 +132,8 @@ pub(crate) struct LoadResult {
     pub(crate) rss_mb: Option<f64>,
     /// From the start of the process until it takes clients.
     pub(crate) start_s: Option<f64>,
+    /// What its data takes of the device at its end.
+    pub(crate) disk_mb: Option<f64>,
     /// Memory after some seconds of rest.
     pub(crate) idle_rss_mb: Option<f64>,
     /// CPU in them, milliseconds a second.

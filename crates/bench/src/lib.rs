@@ -19,6 +19,7 @@ mod broadcast;
 mod broker_process;
 mod clock;
 mod crash;
+mod disk;
 mod fleet;
 mod hgrm;
 mod histogram;
@@ -43,6 +44,7 @@ mod units;
 pub mod load {
     pub use crate::access::Access;
     pub use crate::clock::{monotonic_ns, process_cpu_ns, realtime_ns, wall_ns};
+    pub use crate::disk::disk_bytes;
     pub use crate::hgrm::curve;
     pub use crate::histogram::Latencies;
     pub use crate::http::{get as http_get, put as http_put};

@@ -106,6 +106,15 @@ impl Session {
         &mut self,
         requests: impl Iterator<Item = (String, M)>,
     ) -> anyhow::Result<()> {
+        self.ask_each(requests, &mut || {})
+    }
+
+    /// The same; `succeeded` hears of each that has.
+    pub(crate) fn ask_each<M: Fn(u64) -> Command>(
+        &mut self,
+        requests: impl Iterator<Item = (String, M)>,
+        succeeded: &mut dyn FnMut(),
+    ) -> anyhow::Result<()> {
         let mut left = requests;
         let mut under_way: HashMap<u64, (String, M, u32)> = HashMap::new();
         loop {
@@ -120,8 +129,10 @@ impl Session {
                 return Ok(());
             }
             match self.next()? {
-                Command::ProducerSuccess(answer) => drop(under_way.remove(&answer.request_id)),
-                Command::Success(answer) => drop(under_way.remove(&answer.request_id)),
+                Command::ProducerSuccess(answer) if under_way.remove(&answer.request_id).is_some() => {
+                    succeeded();
+                }
+                Command::Success(answer) if under_way.remove(&answer.request_id).is_some() => succeeded(),
                 Command::Error(error) => {
                     let Some((what, make, tries)) = under_way.remove(&error.request_id) else {
                         continue;

@@ -35,6 +35,10 @@ impl Target {
                 .service_url
                 .clone()
                 .context("the context has no --service-url; say --url")?;
+            anyhow::ensure!(
+                !url.contains(','),
+                "{url} names several brokers, and a run loads one: say it with --url"
+            );
             // The admin API of a context belongs to its broker, not to one that --url names.
             let http = match (&args.http_url, args.access.names_context()) {
                 (None, false) => None,

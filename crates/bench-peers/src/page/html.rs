@@ -226,5 +226,25 @@ impl CaseReport {
                     .collect()
             }),
         );
+        plot(
+            out,
+            &title("Disk in use, MB"),
+            "seconds",
+            (Axis::Linear, Axis::Linear),
+            &curves(&|result| {
+                let rows = result.rows.iter();
+                rows.filter_map(|row| Some((row.at_s, row.disk_bytes? as f64 / 1e6)))
+                    .collect()
+            }),
+        );
+        if self.case.figures.iter().any(|of| of.name.starts_with("attach")) {
+            plot(
+                out,
+                &title("Time until a consumer was attached, ms, by percentile"),
+                "percentile",
+                by_percentile,
+                &curves(&|result| result.attach.curve.clone()),
+            );
+        }
     }
 }

@@ -131,9 +131,13 @@ impl CaseReport {
     /// The rates of publishing and receiving in the first round in which a contestant did not hold the rate of the load.
     fn unheld(&self, contestant: Contestant) -> Option<(f64, f64)> {
         let load = &self.case.load;
-        let unheld = |result: &&LoadResult| {
-            load.kind == Kind::Load && load.rate > 0.0 && !result.held(load.rate, load.subscriptions)
+        let subscriptions = match load.kind {
+            Kind::Load => load.subscriptions,
+            // The peers' own tools publish only.
+            Kind::Tool => 0,
+            Kind::Idle => return None,
         };
+        let unheld = |result: &&LoadResult| load.rate > 0.0 && !result.held(load.rate, subscriptions);
         let round = self.sound(contestant).find(unheld)?;
         Some((round.publish_msg_s, round.consume_msg_s))
     }
@@ -169,9 +173,9 @@ impl CaseReport {
         };
         let ours = |it: &Contestant| it.is_ours();
         let peer = |it: &Contestant| !it.is_ours() && it.durable;
-        // The latency of one that does not hold the rate is the length of the run: no factor comes of it.
-        let is_latency = figure.name.ends_with("_ms");
-        let counts = |it: &Contestant| !is_latency || self.unheld(*it).is_none();
+        // One that does not hold the rate has done less: its latency is the length of the run, and what it cost says nothing either.
+        let is_rate = matches!(figure.name, "publish_msg_s" | "consume_msg_s");
+        let counts = |it: &Contestant| is_rate || self.unheld(*it).is_none();
         let best_ours = best(&|it| ours(it) && counts(it));
         let best_peer = best(&|it| peer(it) && counts(it));
         let (ours, contestant, theirs) = match (best_ours, best_peer) {
@@ -393,6 +397,20 @@ mod tests {
             panic!("Kafka does not hold the rate")
         };
         assert!(only.is_ours());
+        let cost = find("broker_cpu_us").expect("known");
+        for attempt in &mut report.attempts {
+            attempt.result.as_mut().expect("a result").broker_cpu_s = Some(1.0);
+        }
+        assert!(matches!(report.verdict(cost), Verdict::OnlyHolds(_)));
+        assert!(!matches!(report.verdict(figure), Verdict::OnlyHolds(_)));
+        // A tool receives nothing, and may hold a rate or not all the same.
+        report.case.load.kind = Kind::Tool;
+        for attempt in &mut report.attempts {
+            attempt.result.as_mut().expect("a result").received = 0;
+        }
+        let unheld = |word| report.unheld(Contestant::parse(word).expect("known"));
+        assert_eq!(unheld("pharos"), None);
+        assert!(unheld("kafka").is_some());
     }
 
     #[test]

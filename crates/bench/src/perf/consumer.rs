@@ -85,11 +85,11 @@ impl ReceivePlan {
     /// # Errors
     /// A broker cannot be reached or refuses a subscription.
     pub fn subscribe_all(&self) -> anyhow::Result<()> {
-        self.connect().map(drop)
+        self.connect(&mut || {}).map(drop)
     }
 
-    /// Opens the connections and subscribes all; the connection of each consumer.
-    pub(crate) fn connect(&self) -> anyhow::Result<(Vec<usize>, Sessions)> {
+    /// Opens the connections and subscribes all; the connection of each consumer. `attached` hears of each consumer.
+    pub(crate) fn connect(&self, attached: &mut dyn FnMut()) -> anyhow::Result<(Vec<usize>, Sessions)> {
         let mut sessions = Sessions::new(self.connections);
         let mut link_of = Vec::new();
         for (number, consumer) in self.consumers.iter().enumerate() {
@@ -98,7 +98,7 @@ impl ReceivePlan {
         for (link, session) in sessions.all() {
             let own = link_of.iter().zip(&self.consumers).enumerate();
             let own = own.filter(|(_, (at, _))| **at == link);
-            session.ask_all(own.filter_map(|(number, (_, consumer))| {
+            let requests = own.filter_map(|(number, (_, consumer))| {
                 let subscribe = self.subscribe(number, 0)?;
                 let make = move |id| {
                     let mut subscribe = subscribe.clone();
@@ -107,7 +107,8 @@ impl ReceivePlan {
                 };
                 let what = format!("subscription {} of {}", consumer.subscription, consumer.topic);
                 Some((what, make))
-            }))?;
+            });
+            session.ask_each(requests, attached)?;
         }
         Ok((link_of, sessions))
     }
@@ -117,9 +118,9 @@ impl ReceivePlan {
 ///
 /// # Errors
 /// A connection is lost, or a consumer is refused or closed.
-pub fn run(plan: &ReceivePlan, control: &Control, teller: Teller) -> anyhow::Result<()> {
+pub fn run(plan: &ReceivePlan, control: &Control, mut teller: Teller) -> anyhow::Result<()> {
     let poller = Poller::new()?;
-    let (link_of, sessions) = plan.connect()?;
+    let (link_of, sessions) = plan.connect(&mut || teller.attached())?;
     let links = sessions.into_links(&poller)?;
     let seats = Seats {
         consumers: plan.consumers.len(),

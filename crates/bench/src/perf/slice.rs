@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
+use crate::clock;
 use crate::histogram::Latencies;
 
 /// How often a thread tells.
@@ -55,6 +56,8 @@ pub struct Slice {
     pub latencies: Latencies,
     /// How late the load thread itself was for what was due: a part of `latencies` that is not the broker's.
     pub late: Option<Box<Latencies>>,
+    /// Of consumers, or readers: from the start of their thread until each was attached.
+    pub attached: Option<Box<Latencies>>,
 }
 
 impl Slice {
@@ -73,6 +76,9 @@ impl Slice {
         self.latencies.merge(&other.latencies);
         if let Some(late) = &other.late {
             self.late.get_or_insert_default().merge(late);
+        }
+        if let Some(attached) = &other.attached {
+            self.attached.get_or_insert_default().merge(attached);
         }
     }
 
@@ -184,6 +190,7 @@ pub struct Teller {
     /// The running slice.
     pub slice: Slice,
     told_ns: u64,
+    begun_ns: u64,
 }
 
 impl Teller {
@@ -195,7 +202,14 @@ impl Teller {
             events,
             slice: Slice::default(),
             told_ns: now_ns,
+            begun_ns: now_ns,
         }
+    }
+
+    /// Counts a consumer that is attached now.
+    pub fn attached(&mut self) {
+        let took = clock::monotonic_ns().saturating_sub(self.begun_ns);
+        self.slice.attached.get_or_insert_default().record(took, 1);
     }
 
     /// Which side the thread is on.

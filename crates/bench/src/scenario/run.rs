@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::args::TargetArgs;
 use crate::broker_process::{BrokerProcess, StartError};
 use crate::clock;
+use crate::disk::disk_bytes;
 use crate::perf::load_threads::{LoadThreads, Look, Watch};
 use crate::perf::slice::Side;
 use crate::perf::summary::Summary;
@@ -156,7 +157,7 @@ fn find(target: &Target, names: &[String], access: &Access) -> anyhow::Result<Ve
 /// Makes the cold readers' subscriptions, so that the broker keeps what comes, and then what comes.
 fn store_backlog(plan: &Plan, around: &Around<'_>) -> anyhow::Result<()> {
     for readers in &plan.cold {
-        let (link_of, mut sessions) = readers.connect()?;
+        let (link_of, mut sessions) = readers.connect(&mut || {})?;
         for (link, session) in sessions.all() {
             let own = (0u64..).zip(&link_of).filter(|(_, at)| **at == link);
             session.ask_all(own.map(|(number, _)| {
@@ -213,7 +214,7 @@ fn load(
     let dirs = target.dirs();
     let look = || Look {
         rss_bytes: target.sample().map(|sample| sample.rss_bytes),
-        disk_bytes: (!dirs.is_empty()).then(|| slices::disk_bytes(&dirs)),
+        disk_bytes: (!dirs.is_empty()).then(|| disk_bytes(&dirs)),
     };
     let watch = Watch {
         rows: Some(&mut summary.rows),

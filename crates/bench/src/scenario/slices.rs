@@ -3,8 +3,6 @@
 //! A percentile over half an hour hides a bad minute; the worst slice does not.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -13,9 +11,6 @@ use crate::perf::slice::Slice;
 use crate::perf::summary::{Row, Summary};
 
 use super::metric::{self, Figures};
-
-/// Bytes of a block as `stat` counts them.
-const BLOCK_BYTES: u64 = 512;
 
 /// One slice of the measured part.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -136,23 +131,6 @@ pub(super) fn markdown(rows: &[SliceRow]) -> String {
     out
 }
 
-/// What directories take of their devices, bytes. Files that go meanwhile count as gone.
-pub(super) fn disk_bytes(dirs: &[PathBuf]) -> u64 {
-    dirs.iter().map(|dir| taken(dir)).sum()
-}
-
-fn taken(dir: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return 0;
-    };
-    let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(facts) if facts.is_dir() => taken(&entry.path()),
-        Ok(facts) => facts.blocks() * BLOCK_BYTES,
-        Err(_) => 0,
-    });
-    sizes.sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,14 +174,5 @@ mod tests {
         assert_eq!(slices(&summary(70, |_| 1), Duration::from_secs(60)).len(), 1);
         assert_eq!(slices(&summary(95, |_| 1), Duration::from_secs(60)).len(), 2);
         assert!(figures(&[]).is_empty());
-    }
-
-    #[test]
-    fn directories_are_counted_whole() {
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::create_dir(dir.path().join("a")).expect("made");
-        std::fs::write(dir.path().join("a/b"), vec![1; 100_000]).expect("written");
-        assert!(disk_bytes(&[dir.path().to_owned()]) >= 100_000);
-        assert_eq!(disk_bytes(&[dir.path().join("none")]), 0);
     }
 }

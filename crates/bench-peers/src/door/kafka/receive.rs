@@ -29,7 +29,7 @@ pub(crate) fn run(
     load: &Load,
     share: &ReceiveShare,
     control: &Control,
-    teller: Teller,
+    mut teller: Teller,
 ) -> anyhow::Result<()> {
     let poller = Poller::new()?;
     let mut subscriptions: Vec<u32> = share.units.iter().map(|unit| unit.subscription).collect();
@@ -56,6 +56,7 @@ pub(crate) fn run(
                 seats += 1;
             }
         }
+        teller.attached();
         links.push(Link::plain(session.into_stream(), &poller, links.len() as u64)?);
         fetchers.push(Fetcher::new(parts));
     }

@@ -15,7 +15,7 @@ pub(crate) fn run(
     load: &Load,
     share: &ReceiveShare,
     control: &Control,
-    teller: Teller,
+    mut teller: Teller,
 ) -> anyhow::Result<()> {
     let poller = Poller::new()?;
     let partitions = load.partitions.max(1) as usize;
@@ -30,6 +30,7 @@ pub(crate) fn run(
             answer.first() == Some(&wire::SUBSCRIBE_ANSWER) && answer.last() == Some(&1),
             "subscribing was answered with {answer:?}"
         );
+        teller.attached();
         links.push(Link::plain(stream, &poller, number as u64)?);
     }
     let seats = Seats {

@@ -32,7 +32,7 @@ pub(crate) fn run(
     load: &Load,
     share: &ReceiveShare,
     control: &Control,
-    teller: Teller,
+    mut teller: Teller,
 ) -> anyhow::Result<()> {
     let poller = Poller::new()?;
     let partitions = load.partitions.max(1);
@@ -59,6 +59,7 @@ pub(crate) fn run(
         }
         lines.extend_from_slice(b"PING\r\n");
         session.round_trip(&lines)?;
+        teller.attached();
         pulls.push(Pull {
             next: format!("$JS.API.CONSUMER.MSG.NEXT.{}.{name}", stream_name(unit.topic)),
             inbox,
