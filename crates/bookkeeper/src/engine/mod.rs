@@ -204,6 +204,11 @@ impl Inner {
         connection.send(request, timeout, reply);
     }
 
+    /// Which connection the bookie answers on, inside a reply with an answer; a later one has a higher number.
+    fn connection_number(&self, bookie: &BookieId) -> u64 {
+        lock(&self.connections).get(bookie).map_or(0, Connection::number)
+    }
+
     /// Writes metadata if `version` is still there, and otherwise says what is there, however long the store takes.
     async fn put_metadata(
         &self,
@@ -267,7 +272,7 @@ impl Inner {
         })?;
         let mut custom = options.custom.clone();
         custom.extend(create.custom);
-        let metadata = LedgerMetadata {
+        let mut metadata = LedgerMetadata {
             quorum,
             state: State::Open,
             segments: vec![Segment {
@@ -280,6 +285,9 @@ impl Inner {
             custom,
             token: Some(0),
         };
+        if create.durability != Durability::Sync {
+            metadata = metadata.with_deferred_sync();
+        }
         let ledger = self.store.next_id().await.map_err(|error| fault(&error))?;
         let version = self.store.create(ledger, &metadata).await;
         let version = version.map_err(|error| fault(&error))?;

@@ -134,6 +134,7 @@ async fn drive(
                             position,
                             bookie,
                             entry,
+                            connection: 0,
                             result,
                         };
                         events.put(Event::Added(attempt, answer));

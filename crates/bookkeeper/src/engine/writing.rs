@@ -19,7 +19,7 @@ use crate::metadata::LedgerMetadata;
 use crate::quorum::Quorum;
 use crate::wire::{AddRequest, Request, Status};
 
-/// After this time a bookie that must not be exchanged is asked again.
+/// After this time a bookie that must not be exchanged is asked again, and bookies are asked again to sync a ledger that closes.
 const RESEND_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Writing {
@@ -142,11 +142,25 @@ impl Writing {
                     writing.step(|writer, _, out| writer.resend(position, &bookie, out));
                 });
             }
-            WriterEffect::Force { position, bookie } => {
+            WriterEffect::ForceLater => {
+                let writing = Arc::clone(self);
+                self.inner.spawn(async move {
+                    tokio::time::sleep(RESEND_AFTER).await;
+                    writing.step(|writer, _, out| writer.force(out));
+                });
+            }
+            WriterEffect::Force {
+                number,
+                position,
+                bookie,
+            } => {
                 let (writing, ledger) = (Arc::clone(self), self.ledger);
+                let asked = bookie.clone();
                 let reply = move |answer: Result<_, CallError>| {
                     let result = answer.map(drop);
-                    writing.step(|writer, _, out| writer.on_forced(position, result, out));
+                    let connection = writing.inner.connection_number(&asked);
+                    writing
+                        .step(|writer, _, out| writer.on_forced(number, position, connection, result, out));
                 };
                 let timeout = self.inner.options.add_timeout;
                 self.inner
@@ -201,10 +215,15 @@ impl Writing {
         let (writing, bookie) = (Arc::clone(self), add.bookie.clone());
         let (entry, position) = (add.entry, add.position);
         let reply = move |result: Result<_, CallError>| {
+            let connection = match writing.is_deferring {
+                true => writing.inner.connection_number(&bookie),
+                false => 0,
+            };
             let answer = AddAnswer {
                 position,
                 bookie,
                 entry,
+                connection,
                 result: result.map(drop),
             };
             writing.on_add(&answer);

@@ -38,6 +38,9 @@ pub struct AddAnswer {
     pub bookie: BookieId,
     /// Which entry.
     pub entry: EntryId,
+    /// On which connection it answered; they are numbered in their order. What a bookie has stored of a ledger with deferred sync may be
+    /// gone when it answers on a later one.
+    pub connection: u64,
     /// Whether it is stored.
     pub result: Result<(), CallError>,
 }
@@ -189,20 +192,21 @@ impl Adds {
 
     /// Confirms what has its ack quorum, in order. Whether there was anything.
     pub(super) fn confirm(&mut self) -> bool {
-        self.confirm_with(|_| {})
+        self.confirm_with(|_, _| {})
     }
 
-    /// As [`confirm`](Self::confirm); `each` hears who has the entry.
-    pub(super) fn confirm_with(&mut self, mut each: impl FnMut(Positions)) -> bool {
+    /// As [`confirm`](Self::confirm); `each` hears who has the entry, and gets it.
+    pub(super) fn confirm_with(&mut self, mut each: impl FnMut(Positions, PackedEntry)) -> bool {
         let before = self.confirmed;
         while let Some(first) = self.pending.front() {
             if first.acked.count() < self.quorum.ack() {
                 break;
             }
-            each(first.acked);
             self.confirmed += 1;
             self.confirmed_length = first.length;
-            self.pending.pop_front();
+            if let Some(first) = self.pending.pop_front() {
+                each(first.acked, first.body);
+            }
         }
         self.confirmed != before
     }
@@ -226,6 +230,25 @@ impl Adds {
                     entry,
                     body: pending.body.clone(),
                 }));
+            }
+        }
+    }
+
+    /// A bookie was lost and is back: sends it what it had stored, and what it failed to.
+    pub(super) fn send_again(&mut self, position: usize, out: &mut impl Extend<AddEffect>) {
+        let Some(bookie) = self.ensemble.get(position).cloned() else {
+            return;
+        };
+        for (step, pending) in self.pending.iter_mut().enumerate() {
+            if pending.acked.or(pending.failed).contains(position) {
+                pending.acked.remove(position);
+                pending.failed.remove(position);
+                out.extend([AddEffect {
+                    position,
+                    bookie: bookie.clone(),
+                    entry: EntryId(self.confirmed + step as u64),
+                    body: pending.body.clone(),
+                }]);
             }
         }
     }

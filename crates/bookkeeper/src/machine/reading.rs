@@ -9,7 +9,7 @@ use super::adds::{AddEffect, Adds};
 use crate::call::CallError;
 use crate::entry::{Digester, Entry, EntryHeader};
 use crate::metadata::BookieId;
-use crate::quorum::Positions;
+use crate::quorum::{Positions, Quorum};
 
 #[derive(Debug, Default)]
 pub(super) struct Fencing {
@@ -44,6 +44,13 @@ pub(super) struct Asked {
     pub(super) failed: Positions,
     pub(super) error: Option<CallError>,
     pub(super) found: Option<Entry>,
+}
+
+impl Asked {
+    /// Whether there is none left to wait for.
+    pub(super) fn is_answered(&self, quorum: Quorum) -> bool {
+        self.missing.or(self.failed).count() == quorum.write()
+    }
 }
 
 impl Fencing {

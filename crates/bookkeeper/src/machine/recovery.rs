@@ -12,7 +12,9 @@
 //! 2. Reading begins behind the highest last-add-confirmed that was heard, or where the last segment begins if that is later.
 //! 3. Every read fences as well: a bookie that says "no such entry" will not take it afterwards.
 //! 4. An entry is the end only when so many bookies of its write set say that they do not have it that the rest is no ack quorum. A
-//!    bookie that fails or does not answer says nothing; when that decides, recovery fails and is tried again later.
+//!    bookie that fails or does not answer says nothing; when that decides, recovery fails and is tried again later. Of a ledger with
+//!    deferred sync all bookies of the write set are heard first: one that crashed says that it does not have what it had acknowledged,
+//!    and another may have it.
 //! 5. What is found is on its ack quorum again before the ledger is sealed.
 //! 6. Bookies exchanged meanwhile appear in the metadata only with the end: another recovery that begins in between reads where the
 //!    writer wrote.
@@ -362,6 +364,7 @@ impl Recovery {
             return;
         };
         let quorum = self.metadata.quorum;
+        let is_deferred = self.metadata.is_sync_deferred();
         while reading.end.is_none() {
             let head = reading.adds.next();
             let Some(asked) = reading.reads.get_mut(&head) else {
@@ -370,10 +373,12 @@ impl Recovery {
             if let Some(found) = asked.found.take() {
                 reading.reads.remove(&head);
                 reading.write_again(&self.digester, found, &mut Sent(self.attempt, out));
-            } else if asked.missing.count() >= quorum.refuting() {
+            } else if asked.missing.count() >= quorum.refuting()
+                && (!is_deferred || asked.is_answered(quorum))
+            {
                 reading.end = Some(head);
                 reading.reads.clear();
-            } else if asked.missing.or(asked.failed).count() == quorum.write() {
+            } else if asked.is_answered(quorum) {
                 let error = asked.error.take().unwrap_or(CallError::Refused(Status::NoEntry));
                 self.finish(Err(RecoveryError::Undecided(error)), out);
                 return;

@@ -26,8 +26,12 @@ fn entry(id: u64) -> Entry {
 }
 
 fn begin(out: &mut Vec<RecoveryEffect>) -> Recovery {
-    let metadata = LedgerMetadata {
-        quorum: Quorum::new(2, 2, 1).unwrap(),
+    Recovery::begin(LedgerId(1), metadata(1), Version(1), out)
+}
+
+fn metadata(ack: usize) -> LedgerMetadata {
+    LedgerMetadata {
+        quorum: Quorum::new(2, 2, ack).unwrap(),
         state: State::InRecovery,
         segments: vec![Segment {
             first: EntryId(0),
@@ -38,8 +42,7 @@ fn begin(out: &mut Vec<RecoveryEffect>) -> Recovery {
         created_ms: None,
         custom: BTreeMap::new(),
         token: None,
-    };
-    Recovery::begin(LedgerId(1), metadata, Version(1), out)
+    }
 }
 
 /// Both orders: a recovery that waits for an answer that does not come would never end.
@@ -87,6 +90,7 @@ fn what_is_written_again_claims_no_more_than_was_confirmed_before() {
                 position: add.position,
                 bookie: add.bookie,
                 entry: EntryId(id),
+                connection: 0,
                 result: Ok(()),
             };
             recovery.on_add(1, &answer, &mut NoOther, &mut out);
@@ -125,4 +129,44 @@ fn a_late_answer_does_not_count_for_another_read() {
             length: 3
         }
     );
+}
+
+/// Of two bookies that had acknowledged an entry and not synced it, the one that crashed answers first.
+#[test]
+fn a_recovery_of_a_ledger_with_deferred_sync_hears_those_who_may_have_what_others_lost() {
+    let closes = |out: &[RecoveryEffect]| {
+        let mut puts = out.iter().filter_map(|effect| match effect {
+            RecoveryEffect::PutMetadata { metadata, .. } => Some(metadata.state),
+            _ => None,
+        });
+        puts.next()
+    };
+    let empty = State::Closed {
+        last: None,
+        length: 0,
+    };
+    let silent = || Err(CallError::NoAnswer("time"));
+    for (metadata, other, end) in [
+        (metadata(2), None, Some(empty)),
+        (metadata(2).with_deferred_sync(), Some(Ok(Some(entry(0)))), None),
+        // There is none to wait for.
+        (metadata(2).with_deferred_sync(), Some(Ok(None)), Some(empty)),
+        (metadata(2).with_deferred_sync(), Some(silent()), Some(empty)),
+    ] {
+        let mut out = Vec::new();
+        let mut recovery = Recovery::begin(LedgerId(1), metadata, Version(1), &mut out);
+        recovery.on_newest(1, 0, Ok(None), &mut out);
+        recovery.on_newest(1, 1, Ok(None), &mut out);
+        out.clear();
+        recovery.on_read(1, 0, EntryId(0), Ok(None), &mut out);
+        if let Some(other) = other {
+            assert_eq!(closes(&out), None, "it waits");
+            recovery.on_read(1, 1, EntryId(0), other, &mut out);
+        }
+        assert_eq!(closes(&out), end);
+        let writes_again = out
+            .iter()
+            .any(|effect| matches!(effect, RecoveryEffect::Add { .. }));
+        assert_eq!(writes_again, end.is_none());
+    }
 }

@@ -51,8 +51,12 @@ pub enum WriterEffect {
         /// To whom.
         bookie: BookieId,
     },
+    /// Call `Writer::force` after a while.
+    ForceLater,
     /// Have this bookie sync what it has of the ledger; the answer goes to `Writer::on_forced`.
     Force {
+        /// Which time; goes back with the answer.
+        number: u64,
         /// Where in the ensemble.
         position: usize,
         /// Whom.

@@ -16,7 +16,7 @@ use pharos_metadata::Version;
 use pharos_types::EntryId;
 
 use super::adds::{AddAnswer, AddEffect, Adds, Failed};
-use super::forcing::{Forced, Forcing, WAITING_MAX};
+use super::forcing::{Forced, Forcing, Heard, WAITING_MAX};
 use super::wanted::{EnsembleChange, WriterEffect, WriterError};
 use super::{MetadataAnswer, Placement};
 use crate::call::CallError;
@@ -52,7 +52,7 @@ pub struct Writer {
     told: EntryId,
     /// Of a ledger with deferred sync: bookies acknowledge entries before they are on disk, and sync them when they are told to.
     /// Only what is synced is told to be confirmed, so that a recovery looks for the rest and writes it again. Its ensemble does not
-    /// change: another bookie would have to get all that is not synced, and it is not kept.
+    /// change: entries before the next segment would have to be on disk where they are.
     deferred: Option<Forcing>,
 }
 
@@ -180,6 +180,9 @@ impl Writer {
         }
         match &answer.result {
             Ok(()) => {
+                if !self.counts(answer.position, answer.connection, out) {
+                    return;
+                }
                 let is_news = self.adds.on_stored(answer.entry, answer.position, &answer.bookie);
                 if let Some(forcing) = self.deferred.as_mut().filter(|_| is_news) {
                     forcing.on_stored(answer.entry.0, answer.position);
@@ -193,6 +196,34 @@ impl Writer {
                 self.on_failed(answer, is_read_only, placement, out);
             }
         }
+    }
+
+    /// Whether an answer counts that came on this connection. A bookie that was lost and is back gets what it may not have any more.
+    fn counts(&mut self, position: usize, connection: u64, out: &mut Vec<WriterEffect>) -> bool {
+        let Some(forcing) = &mut self.deferred else {
+            return true;
+        };
+        match forcing.heard_on(position, connection) {
+            Heard::Same => return true,
+            Heard::Late => return false,
+            Heard::Anew => {}
+        }
+        let quorum = self.metadata.quorum;
+        if forcing.is_hopeless(quorum) {
+            self.fail(WriterError::NotEnoughBookies, out);
+            return false;
+        }
+        if let Some(bookie) = self.adds.ensemble().get(position) {
+            let again = forcing.missed(quorum, position).map(|(entry, body)| AddEffect {
+                position,
+                bookie: bookie.clone(),
+                entry,
+                body,
+            });
+            Sent(out).extend(again);
+        }
+        self.adds.send_again(position, &mut Sent(out));
+        true
     }
 
     fn on_failed(
@@ -239,25 +270,45 @@ impl Writer {
 
     /// Has bookies sync what is confirmed, if sync is deferred and they are not at it. To be called every now and then.
     pub fn force(&mut self, out: &mut Vec<WriterEffect>) {
-        if !matches!(self.phase, Phase::Writing) || !self.deferred.as_mut().is_some_and(Forcing::begin) {
+        if !matches!(self.phase, Phase::Writing) {
             return;
         }
+        let Some(number) = self.deferred.as_mut().and_then(Forcing::begin) else {
+            return;
+        };
         let force = |(position, bookie): (usize, &BookieId)| WriterEffect::Force {
+            number,
             position,
             bookie: bookie.clone(),
         };
         out.extend(self.adds.ensemble().iter().enumerate().map(force));
     }
 
-    /// What a bookie answered to [`WriterEffect::Force`].
-    pub fn on_forced(&mut self, position: usize, result: Result<(), CallError>, out: &mut Vec<WriterEffect>) {
+    /// What a bookie answered to [`WriterEffect::Force`]; `connection` as in [`AddAnswer`].
+    pub fn on_forced(
+        &mut self,
+        number: u64,
+        position: usize,
+        connection: u64,
+        result: Result<(), CallError>,
+        out: &mut Vec<WriterEffect>,
+    ) {
+        if matches!(self.phase, Phase::Closed | Phase::Failed(_)) {
+            return;
+        }
+        let is_done = result.is_ok() && self.counts(position, connection, out);
         let Some(forcing) = &mut self.deferred else {
             return;
         };
-        match forcing.on_forced(self.metadata.quorum, position, result.is_ok()) {
+        match forcing.on_forced(self.metadata.quorum, number, position, is_done) {
             // It cannot be closed with what may not be on disk. A recovery finds what is.
             Some(Forced::InPart) if self.is_closing && self.adds.is_idle() => {
-                self.fail(WriterError::NotEnoughBookies, out);
+                // A bookie that is back in a moment gets what it missed.
+                if forcing.is_patient() {
+                    out.push(WriterEffect::ForceLater);
+                } else {
+                    self.fail(WriterError::NotEnoughBookies, out);
+                }
             }
             Some(_) => self.close_when_idle(out),
             None => {}
@@ -433,9 +484,9 @@ impl Writer {
             return;
         }
         let forcing = &mut self.deferred;
-        let is_more = self.adds.confirm_with(|acked| {
+        let is_more = self.adds.confirm_with(|acked, body| {
             if let Some(forcing) = forcing {
-                forcing.on_confirmed(acked);
+                forcing.on_confirmed(acked, body);
             }
         });
         if is_more {
@@ -449,6 +500,9 @@ impl Writer {
         {
             self.fail(WriterError::NotEnoughBookies, out);
             return;
+        }
+        if self.deferred.as_ref().is_some_and(Forcing::is_urgent) {
+            self.force(out);
         }
         self.close_when_idle(out);
     }

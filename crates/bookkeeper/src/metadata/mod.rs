@@ -77,6 +77,10 @@ pub struct Segment {
     pub ensemble: Vec<BookieId>,
 }
 
+/// What of the custom metadata says when bookies sync.
+const SYNC: &str = "pharos/sync";
+const DEFERRED: &[u8] = b"deferred";
+
 /// A ledger's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerMetadata {
@@ -121,6 +125,19 @@ impl LedgerMetadata {
             _ => changed.segments.push(Segment { first, ensemble }),
         }
         changed
+    }
+
+    /// The same, and it says that bookies may have acknowledged entries that they had not synced.
+    #[must_use]
+    pub fn with_deferred_sync(mut self) -> Self {
+        self.custom.insert(SYNC.to_owned(), Bytes::from_static(DEFERRED));
+        self
+    }
+
+    /// Whether bookies may have acknowledged entries that they had not synced.
+    #[must_use]
+    pub fn is_sync_deferred(&self) -> bool {
+        self.custom.get(SYNC).is_some_and(|word| word == DEFERRED)
     }
 
     /// The same in another state.

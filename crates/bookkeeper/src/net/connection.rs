@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub(crate) struct Connection {
 
 struct Shared {
     limits: Limits,
+    /// How often it was connected.
+    number: AtomicU64,
     /// Held for one look or change; never while a reply is given.
     state: Mutex<State>,
     /// Something is to be written, to be refused, or the connection is to end.
@@ -90,10 +93,16 @@ impl Connection {
         Self {
             shared: Arc::new(Shared {
                 limits,
+                number: AtomicU64::new(0),
                 state: Mutex::default(),
                 wake: Notify::new(),
             }),
         }
+    }
+
+    /// How often it was connected. Inside a reply with an answer, that is the number of the connection that it came on.
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.number.load(Ordering::Relaxed)
     }
 
     /// Queues a request. Never waits, and never gives the reply itself.
@@ -184,6 +193,7 @@ impl Connection {
         };
         let stream = tokio::time::timeout(limits.connect, connecting).await??;
         self.shared.lock().pause_until = None;
+        self.shared.number.fetch_add(1, Ordering::Relaxed);
         Ok(stream)
     }
 }

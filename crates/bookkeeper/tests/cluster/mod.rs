@@ -105,6 +105,15 @@ impl Bookie {
         }
     }
 
+    /// Entries of the ledger that it has.
+    pub(crate) fn count(&self, ledger: u64) -> usize {
+        let state = self.lock();
+        state
+            .ledgers
+            .get(&ledger)
+            .map_or(0, |ledger| ledger.entries.len())
+    }
+
     /// Entries of the ledger that are acknowledged and not on disk.
     pub(crate) fn unsynced(&self, ledger: u64) -> usize {
         let state = self.lock();

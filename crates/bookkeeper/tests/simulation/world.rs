@@ -63,10 +63,12 @@ pub(crate) enum Mutation {
     TellsWhatWasSent,
     /// Bookies answer a force without syncing anything.
     ForceDoesNothing,
+    /// A bookie that is back is taken for one that was there all the time.
+    CrashesAreNotSeen,
 }
 
 impl Mutation {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::RecoveryReadsDoNotFence,
         Self::LastSegmentIsForgotten,
         Self::NothingFences,
@@ -79,6 +81,7 @@ impl Mutation {
         Self::ReplacedWithoutResending,
         Self::TellsWhatWasSent,
         Self::ForceDoesNothing,
+        Self::CrashesAreNotSeen,
     ];
 }
 
@@ -91,6 +94,8 @@ pub(crate) struct Bookie {
     told: u64,
     is_fenced: bool,
     is_down: bool,
+    /// How often it has begun: each time its connections are new.
+    lives: u64,
     /// Cut off from this client.
     cut_off: Option<Client>,
 }
@@ -113,7 +118,8 @@ enum Ask {
         is_recovery: bool,
         is_deferred: bool,
     },
-    Force,
+    /// Which time.
+    Force(u64),
     Newest,
     Read {
         entry: EntryId,
@@ -139,7 +145,8 @@ struct Call {
 #[derive(Clone, Debug)]
 enum Event {
     Arrives(Call),
-    Answers(u64, Raw),
+    /// Of which life of the bookie is said last.
+    Answers(u64, Raw, u64),
     GivesUp(u64),
     MetadataArrives(u64, Box<LedgerMetadata>, Version),
     MetadataAnswers(u64, Option<Version>),
@@ -240,7 +247,12 @@ impl World {
                 EnsembleChange::Never,
             ])
             .unwrap();
-        let writer = if random.one_in(5) {
+        let is_deferred = random.one_in(4);
+        let stored = match is_deferred {
+            true => stored.with_deferred_sync(),
+            false => stored,
+        };
+        let writer = if is_deferred {
             Writer::deferring(digester.clone(), stored.clone(), Version(1))
         } else {
             Writer::new(digester.clone(), stored.clone(), Version(1), change)
@@ -289,7 +301,8 @@ impl World {
             let when = 1 + self.random.below(at as usize * 2) as u64;
             self.at(when, Event::Recovers);
         }
-        for _ in 0..self.random.below(8) {
+        let is_deferring = self.writer.as_ref().is_some_and(Writer::is_deferring);
+        for _ in 0..self.random.below(if is_deferring { 20 } else { 8 }) {
             let when = 1 + self.random.below(at as usize * 2) as u64;
             let events = [Event::Tells, Event::Looks, Event::Forces];
             let event = self.random.pick(&events).cloned();
@@ -378,8 +391,8 @@ impl World {
         self.trace.push(format!("{:5} {event:?}", self.now));
         match event {
             Event::Arrives(call) => self.arrives(call),
-            Event::Answers(id, raw) => self.answered(id, raw),
-            Event::GivesUp(id) => self.answered(id, Err(CallError::NoAnswer("time"))),
+            Event::Answers(id, raw, life) => self.answered(id, raw, life),
+            Event::GivesUp(id) => self.answered(id, Err(CallError::NoAnswer("time")), 0),
             Event::MetadataArrives(id, metadata, version) => {
                 self.metadata_arrives(id, *metadata, version);
             }
@@ -403,7 +416,11 @@ impl World {
                 }
             }
             Event::Crashes(bookie) => self.crashes(bookie),
-            Event::Restarts(bookie) => self.nth(bookie).is_down = false,
+            Event::Restarts(bookie) => {
+                let bookie = self.nth(bookie);
+                bookie.is_down = false;
+                bookie.lives += 1;
+            }
             Event::CutsOff(bookie, client) => self.nth(bookie).cut_off = Some(client),
             Event::Reconnects(bookie) => self.nth(bookie).cut_off = None,
             Event::Heals => {

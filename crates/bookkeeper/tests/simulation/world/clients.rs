@@ -37,6 +37,7 @@ impl World {
                         position: add.position,
                         bookie: add.bookie,
                         entry: add.entry,
+                        connection: 0,
                         result: Ok(()),
                     };
                     self.with_writer(|writer, placement, out| writer.on_add(&answer, placement, out));
@@ -47,8 +48,13 @@ impl World {
             WriterEffect::PutMetadata { metadata, version } => {
                 self.put_metadata(Client::Writer, *metadata, version);
             }
-            WriterEffect::Force { position, bookie } => {
-                self.call(Client::Writer, 0, position, bookie, Ask::Force);
+            WriterEffect::ForceLater => self.after(50, Event::Forces),
+            WriterEffect::Force {
+                number,
+                position,
+                bookie,
+            } => {
+                self.call(Client::Writer, 0, position, bookie, Ask::Force(number));
             }
             WriterEffect::TellConfirmed { bookie, lac } => {
                 let sent = self.writer.as_ref().map_or(lac.0, |writer| writer.next().0 - 1);
@@ -186,7 +192,7 @@ impl World {
         }
     }
 
-    pub(super) fn answered(&mut self, id: u64, raw: Raw) {
+    pub(super) fn answered(&mut self, id: u64, raw: Raw, life: u64) {
         // Answered or given up before.
         let Some(call) = self.calls.remove(&id) else {
             return;
@@ -199,10 +205,15 @@ impl World {
             }
         };
         let (position, attempt) = (call.position, call.attempt);
+        let connection = match self.is(Mutation::CrashesAreNotSeen) {
+            true => 0,
+            false => life,
+        };
         let added = |entry, raw: Raw| AddAnswer {
             position,
             bookie: call.bookie.clone(),
             entry,
+            connection,
             result: raw.map(drop),
         };
         match (call.client, call.ask) {
@@ -237,9 +248,11 @@ impl World {
                     }
                 });
             }
-            (Client::Writer, Ask::Force) => {
+            (Client::Writer, Ask::Force(number)) => {
                 let result = raw.map(drop);
-                self.with_writer(|writer, _, out| writer.on_forced(position, result, out));
+                self.with_writer(|writer, _, out| {
+                    writer.on_forced(number, position, connection, result, out)
+                });
             }
             (Client::Reader, Ask::Lac) => {
                 let told = self.bookies.get(&call.bookie).map_or(0, |bookie| bookie.told);

@@ -45,9 +45,10 @@ impl World {
             return;
         }
         let raw = bookie.handle(&call.ask, mutation);
+        let life = bookie.lives;
         if is_healed || !self.random.one_in(12) {
             let delay = self.delay();
-            self.after(delay, Event::Answers(call.id, raw));
+            self.after(delay, Event::Answers(call.id, raw, life));
         }
     }
 
@@ -120,7 +121,7 @@ impl Bookie {
                 self.entries.insert(entry.0, body.clone());
                 Ok(None)
             }
-            Ask::Force => {
+            Ask::Force(_) => {
                 if !is(Mutation::ForceDoesNothing) {
                     self.unsynced.clear();
                 }
