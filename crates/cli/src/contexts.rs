@@ -16,7 +16,7 @@ pub(crate) enum ContextCommand {
         /// Where its admin API is, such as `https://pharos.example.com:8443`
         #[arg(long)]
         url: Option<String>,
-        /// Where it takes Pulsar clients, such as pulsar+ssl://pharos.example.com:6651
+        /// Where it takes Pulsar clients, such as pulsar+ssl://pharos.example.com:6651, or several: pulsar://a:6650,b:6650
         #[arg(long)]
         service_url: Option<String>,
         #[command(flatten)]

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod comeback;
 mod consume;
 mod context;
 mod contexts;

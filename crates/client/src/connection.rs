@@ -81,6 +81,7 @@ impl Connection {
             queue.downgrade(),
             Arc::clone(&routes),
             refresh,
+            options.keep_alive,
         );
         let reader = spawn(reading);
         Self {
@@ -105,6 +106,11 @@ impl Connection {
     #[must_use]
     pub fn end_reason(&self) -> Option<ClientError> {
         self.inner.routes.open().err()
+    }
+
+    /// Whether both are handles of the same connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Sends any command and waits for whatever answers it, an ERROR as well. For tests; the other methods are built

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_wire::command::Command;
@@ -103,9 +104,10 @@ pub(crate) async fn read(
     queue: mpsc::WeakSender<Bytes>,
     routes: Arc<Routes>,
     refresh: Refresh,
+    keep_alive: Option<Duration>,
 ) {
     let reason = loop {
-        match received.next(&mut stream).await {
+        match next_frame(&mut received, &mut stream, &queue, keep_alive).await {
             Ok(Some(frame)) => {
                 if let Err(reason) = on_frame(frame, &queue, &routes, &refresh).await {
                     break reason;
@@ -116,6 +118,37 @@ pub(crate) async fn read(
         }
     };
     routes.end(reason);
+}
+
+/// The next frame; a peer that is silent is asked for one, and a peer without an answer has gone.
+async fn next_frame(
+    received: &mut Received,
+    stream: &mut Incoming,
+    queue: &mpsc::WeakSender<Bytes>,
+    keep_alive: Option<Duration>,
+) -> Result<Option<Frame>, ClientError> {
+    let Some(silence) = keep_alive else {
+        return received.next(stream).await;
+    };
+    let mut was_asked = false;
+    loop {
+        let had = received.len();
+        if let Ok(outcome) = tokio::time::timeout(silence, received.next(stream)).await {
+            return outcome;
+        }
+        // A large frame on a slow line is a sign of life.
+        let is_silent = received.len() == had;
+        if is_silent && was_asked {
+            let seconds = (silence * 2).as_secs();
+            return Err(ClientError::disconnected(format!(
+                "no sign of life for {seconds} s"
+            )));
+        }
+        was_asked = is_silent;
+        if is_silent {
+            try_write(queue, &request::ping());
+        }
+    }
 }
 
 /// Hands one frame to who waits for it; an error ends the connection.

@@ -11,7 +11,9 @@ use pharos_wire::proto::ServerError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// Not an address the client understands.
-    #[error("invalid address '{0}': expected host:port, pulsar://host:port or pulsar+ssl://host:port")]
+    #[error(
+        "invalid address '{0}': expected host:port, pulsar://host:port or pulsar+ssl://host:port; several brokers as pulsar://a:6650,b:6650"
+    )]
     Address(String),
     /// No connection.
     #[error("cannot connect to {address}")]
@@ -67,6 +69,8 @@ pub enum ClientError {
     Redirected {
         /// That broker.
         url: String,
+        /// Whether it decides who serves the topic, to be passed on to it.
+        authoritative: bool,
     },
     /// The message is larger than the broker takes.
     #[error("message of {bytes} bytes is larger than {bytes_max}")]
@@ -88,6 +92,36 @@ impl ClientError {
         match self {
             Self::Refused { code, .. } => Some(*code),
             _ => None,
+        }
+    }
+
+    /// Whether the same may succeed when it is tried again: the broker has gone, is not ready, or another has the topic
+    /// by now, or what is in the way is an earlier connection of the same client. What is refused for good is not.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { .. }
+            | Self::Disconnected { .. }
+            | Self::ClosedByBroker
+            | Self::TimedOut { .. }
+            | Self::Redirected { .. } => true,
+            Self::Refused { code, .. } => matches!(
+                code,
+                ServerError::UnknownError
+                    | ServerError::MetadataError
+                    | ServerError::PersistenceError
+                    | ServerError::ServiceNotReady
+                    | ServerError::ConsumerBusy
+                    | ServerError::ProducerBusy
+                    | ServerError::TooManyRequests
+            ),
+            Self::Address(_)
+            | Self::Tls(_)
+            | Self::Credentials(_)
+            | Self::EndOfTopic
+            | Self::Unexpected { .. }
+            | Self::TooLarge { .. }
+            | Self::Malformed(_) => false,
         }
     }
 

@@ -1,8 +1,9 @@
 //! A small Pulsar client for tests, tools and the command line.
 //!
 //! One [`Connection`] is one TCP connection, with TLS if its address says so, shared by any number of producers and
-//! consumers. There is no pool, no reconnecting and no retrying: what happens on the wire happens to the caller, which is
-//! what a test wants to see. When the connection ends, everything on it says [`ClientError::Disconnected`].
+//! consumers; [`Brokers`] holds one to each broker of a cluster that a caller needs, and tries several addresses to find the
+//! first. There is no reconnecting and no retrying beyond that: what happens on the wire happens to the caller, which is
+//! what a test wants to see, and [`ClientError::is_transient`] says whether another try makes sense. When the connection ends, everything on it says [`ClientError::Disconnected`].
 //! [`RawConnection`] is for tests that must send what no client would.
 //!
 //! ```text
@@ -42,6 +43,7 @@ mod tls;
 
 mod raw;
 
+mod brokers;
 mod connection;
 mod driver;
 mod refresh;
@@ -54,6 +56,7 @@ mod producer;
 mod consumer;
 mod reader;
 
+pub use brokers::Brokers;
 pub use connection::Connection;
 pub use consumer::{Consumer, ConsumerOptions};
 pub use credentials::CredentialSource;

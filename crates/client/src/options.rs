@@ -21,6 +21,9 @@ pub struct ConnectOptions {
     pub tls: TlsOptions,
     /// How long connecting and any request may take. Default 30 s.
     pub operation_timeout: Duration,
+    /// After how long a silence the broker is asked for a sign of life; after as long again the connection ends. `None`,
+    /// the default: a broker that has gone without a word is not missed.
+    pub keep_alive: Option<Duration>,
     /// Frames that may wait to be written before callers have to. Default 1000.
     pub write_queue: usize,
 }
@@ -32,6 +35,7 @@ impl Default for ConnectOptions {
             credentials: None,
             tls: TlsOptions::default(),
             operation_timeout: Duration::from_secs(30),
+            keep_alive: None,
             write_queue: 1000,
         }
     }
@@ -68,6 +72,13 @@ impl ConnectOptions {
     #[must_use]
     pub fn tls(mut self, tls: TlsOptions) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// Asks a broker that is silent for so long for a sign of life.
+    #[must_use]
+    pub fn keep_alive(mut self, silence: Duration) -> Self {
+        self.keep_alive = Some(silence);
         self
     }
 

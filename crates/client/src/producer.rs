@@ -47,6 +47,16 @@ impl ProducerOptions {
         self
     }
 
+    /// As a producer that comes back: under the name that it had, whether given or chosen by the broker, for the
+    /// `epoch`th time.
+    #[must_use]
+    pub fn returning(mut self, name: &str, epoch: u64) -> Self {
+        self.command.producer_name = Some(name.to_owned());
+        self.command.user_provided_producer_name.get_or_insert(false);
+        self.command.epoch = Some(epoch);
+        self
+    }
+
     /// With a schema.
     #[must_use]
     pub fn schema(mut self, schema: Schema) -> Self {
@@ -292,31 +302,26 @@ impl Producer {
     ///
     /// Cancel safety: a dropped future has sent nothing.
     pub async fn begin_send(&self, message: OutgoingMessage) -> Result<PendingSend, ClientError> {
-        self.begin(|sequence_id, name| {
-            let OutgoingMessage {
-                mut metadata,
-                payload,
-            } = message;
-            if metadata.sequence_id == 0 {
-                metadata.sequence_id = sequence_id;
-            }
-            metadata.producer_name = name.to_owned();
-            metadata.publish_time = pharos_runtime::clock::wall_ms();
-            if metadata.uncompressed_size.is_none() {
-                metadata.uncompressed_size = u32::try_from(payload.len()).ok();
-            }
-            let send = CommandSend {
-                sequence_id: metadata.sequence_id,
-                num_messages: metadata.num_messages_in_batch,
-                highest_sequence_id: metadata.highest_sequence_id,
-                txnid_least_bits: metadata.txnid_least_bits,
-                txnid_most_bits: metadata.txnid_most_bits,
-                is_chunk: metadata.chunk_id.map(|_| true),
-                ..Default::default()
-            };
-            (send, encode_entry(&metadata, &payload))
+        let chosen = message.metadata.sequence_id;
+        self.begin(|next, name| {
+            let sequence_id = if chosen == 0 { next } else { chosen };
+            single(message, sequence_id, name)
         })
         .await
+    }
+
+    /// As [`Producer::begin_send`] under exactly this number, 0 as well: for a message that is sent again.
+    ///
+    /// # Errors
+    /// As [`Producer::begin_send`].
+    ///
+    /// Cancel safety: a dropped future has sent nothing.
+    pub async fn begin_send_as(
+        &self,
+        sequence_id: u64,
+        message: OutgoingMessage,
+    ) -> Result<PendingSend, ClientError> {
+        self.begin(|_, name| single(message, sequence_id, name)).await
     }
 
     /// Sends several messages as one batch; resolves when it is queued.
@@ -435,6 +440,30 @@ impl Producer {
             .end(&ClientError::disconnected("the producer was closed"));
         removed.is_some()
     }
+}
+
+/// A message that is an entry of its own.
+fn single(message: OutgoingMessage, sequence_id: u64, name: &str) -> (CommandSend, Bytes) {
+    let OutgoingMessage {
+        mut metadata,
+        payload,
+    } = message;
+    metadata.sequence_id = sequence_id;
+    metadata.producer_name = name.to_owned();
+    metadata.publish_time = pharos_runtime::clock::wall_ms();
+    if metadata.uncompressed_size.is_none() {
+        metadata.uncompressed_size = u32::try_from(payload.len()).ok();
+    }
+    let send = CommandSend {
+        sequence_id,
+        num_messages: metadata.num_messages_in_batch,
+        highest_sequence_id: metadata.highest_sequence_id,
+        txnid_least_bits: metadata.txnid_least_bits,
+        txnid_most_bits: metadata.txnid_most_bits,
+        is_chunk: metadata.chunk_id.map(|_| true),
+        ..Default::default()
+    };
+    (send, encode_entry(&metadata, &payload))
 }
 
 impl Drop for Producer {

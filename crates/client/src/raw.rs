@@ -162,6 +162,11 @@ impl RawConnection {
 }
 
 impl Received {
+    /// Bytes that have arrived.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next frame of `stream`; `None` at its end.
     ///
     /// Cancel safety: bytes are kept in `self` as soon as they are read.

@@ -44,8 +44,15 @@ impl Connection {
     /// # Errors
     /// `Redirected` to the broker that knows; `Refused`; as any request.
     pub async fn lookup(&self, topic: &str) -> Result<Lookup, ClientError> {
+        self.lookup_as(topic, false).await
+    }
+
+    /// `authoritative`: the broker that sent us here says that this one decides.
+    pub(crate) async fn lookup_as(&self, topic: &str, authoritative: bool) -> Result<Lookup, ClientError> {
         let answer = self
-            .ask("LOOKUP", |request_id| request::lookup(topic, request_id, false))
+            .ask("LOOKUP", |request_id| {
+                request::lookup(topic, request_id, authoritative)
+            })
             .await?;
         let Command::LookupResponse(answer) = answer else {
             return Err(unexpected("LOOKUP", &answer));
@@ -57,7 +64,16 @@ impl Connection {
                 broker_url_tls: answer.broker_service_url_tls.clone().unwrap_or_default(),
                 through_proxy: answer.proxy_through_service_url.unwrap_or_default(),
             }),
-            LookupType::Redirect => Err(ClientError::Redirected { url }),
+            LookupType::Redirect => {
+                let url = match url.is_empty() {
+                    true => answer.broker_service_url_tls.clone().unwrap_or_default(),
+                    false => url,
+                };
+                Err(ClientError::Redirected {
+                    url,
+                    authoritative: answer.authoritative.unwrap_or_default(),
+                })
+            }
             LookupType::Failed => Err(ClientError::refused(answer.error, answer.message)),
         }
     }

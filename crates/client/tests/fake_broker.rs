@@ -15,7 +15,9 @@ use pharos_wire::message::{BatchBuilder, decode_metadata, encode_entry, split};
 use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::proto::{self, MessageMetadata, ServerError, SingleMessageMetadata};
 use pharos_wire::{NO_REQUEST_ID, request};
-use tokio::net::TcpListener;
+
+mod fake;
+use fake::{accept, listen};
 
 /// A broker's end of one connection.
 struct Broker {
@@ -117,26 +119,10 @@ async fn connect() -> (Connection, Broker) {
 }
 
 async fn connect_with(options: ConnectOptions) -> (Connection, Broker) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = format!("pulsar://{}", listener.local_addr().unwrap());
-    let play = async {
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut broker = Broker {
-            raw: RawConnection::from_stream(stream),
-        };
-        assert!(matches!(broker.command().await, Command::Connect(_)));
-        broker
-            .say(proto::CommandConnected {
-                server_version: "fake".into(),
-                protocol_version: Some(21),
-                max_message_size: Some(1000),
-                feature_flags: None,
-            })
-            .await;
-        broker
-    };
-    let (connection, broker) = tokio::join!(Connection::connect(&address, options), play);
-    (connection.unwrap(), broker)
+    let (listener, address) = listen().await;
+    let (connection, broker) = tokio::join!(Connection::connect(&address, options), accept(&listener));
+    let (raw, _) = broker;
+    (connection.unwrap(), Broker { raw })
 }
 
 async fn make_producer(connection: &Connection, broker: &mut Broker) -> Producer {
