@@ -24,4 +24,4 @@ rm -rf "$logs/bookkeeper-servers"
 javac -nowarn -d "$dir/classes" -cp "$BOOKKEEPER_CLASSPATH" "$here/Peer.java" || exit 1
 export ZOOKEEPER_ADDRESS BOOKIES BOOKKEEPER_PEERS="$peers" BOOKKEEPER_DIR=$dir JAVA_PEER_CLASSPATH="$dir/classes:$BOOKKEEPER_CLASSPATH"
 # One at a time: the laws look at all ledgers that there are, and one test kills a bookie.
-cargo test -q --locked --workspace --test servers --test real_bookies --test java -- --test-threads 1
+cargo test -q --locked --workspace --test servers --test encrypted_servers --test real_bookies --test java -- --test-threads 1

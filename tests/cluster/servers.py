@@ -47,9 +47,9 @@ def free_ports(count):
     return ports
 
 
-def accepts(port):
+def accepts(host, port):
     try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
+        socket.create_connection((host, port), 1).close()
         return True
     except OSError:
         return False
@@ -58,8 +58,8 @@ def accepts(port):
 class Server:
     """One process, which can be started again on the same port and data."""
 
-    def __init__(self, name, folder, port, command):
-        self.name, self.port, self.command = name, port, command
+    def __init__(self, name, folder, host, port, command):
+        self.name, self.host, self.port, self.command = name, host, port, command
         self.log = os.path.join(folder, f"{name}.log")
         self.process = None
 
@@ -70,7 +70,7 @@ class Server:
 
     def _listens(self):
         assert self.process.poll() is None, f"{self.name} ended: {self.tail()}"
-        return accepts(self.port)
+        return accepts(self.host, self.port)
 
     def send(self, number):
         self.process.send_signal(number)
@@ -94,18 +94,18 @@ class Server:
 class Broker(Server):
     """A broker of ours."""
 
-    def __init__(self, number, pharos, folder, ports, settings):
+    def __init__(self, number, pharos, folder, host, ports, settings):
         self.http = ports[1]
         command = [
-            pharos, "serve", "--pulsar-listen", f"127.0.0.1:{ports[0]}", "--http-listen", f"127.0.0.1:{ports[1]}",
+            *pharos, "serve", "--pulsar-listen", f"{host}:{ports[0]}", "--http-listen", f"{host}:{ports[1]}",
             "--shards", "2", "--log-format", "human", *settings,
         ]
-        super().__init__(f"broker{number}", folder, ports[0], command)
-        self.id = f"127.0.0.1:{ports[1]}"
-        self.url = f"pulsar://127.0.0.1:{ports[0]}"
+        super().__init__(f"broker{number}", folder, host, ports[0], command)
+        self.id = f"{host}:{ports[1]}"
+        self.url = f"pulsar://{host}:{ports[0]}"
 
     def _listens(self):
-        return super()._listens() and accepts(self.http)
+        return super()._listens() and accepts(self.host, self.http)
 
     def ask(self, path, method="GET", body=None):
         """Status and JSON of an admin request; follows no redirect."""
@@ -130,29 +130,41 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class Hosts:
+    """Where the processes are: addresses, and what a broker's command begins with."""
+
+    def __init__(self, pharos):
+        self.zookeeper, self.bookies, self.brokers = "127.0.0.1", ["127.0.0.1"] * 3, [("127.0.0.1", [pharos])] * 2
+        self.settings = []
+
+
 class Cluster:
     """Everything, as a context: what still runs at its end is killed."""
 
-    def __init__(self, pharos, jars, folder, bookies=3, brokers=2):
-        ports = free_ports(1 + bookies + 2 * brokers)
-        self.folder, self.zk_port = folder, ports.pop()
+    def __init__(self, hosts, jars, folder):
+        ports = free_ports(1 + len(hosts.bookies) + 2 * len(hosts.brokers))
+        self.folder, self.hosts, self.zk_port = folder, hosts, ports.pop()
+        self.zk = f"{hosts.zookeeper}:{self.zk_port}"
         java = [*JAVA, "-cp", f"{jars}/*"]
         self.java = java
-        self.zookeeper = Server("zookeeper", folder, self.zk_port, [
+        self.zookeeper = Server("zookeeper", folder, hosts.zookeeper, self.zk_port, [
             *java, "org.apache.zookeeper.server.ZooKeeperServerMain", self._zookeeper_settings(),
         ])
         self.bookies = []
-        for number in range(1, bookies + 1):
+        for number, host in enumerate(hosts.bookies, 1):
             port = ports.pop()
-            command = [*java, "org.apache.bookkeeper.server.Main", "--conf", self._bookie_settings(number, port)]
-            self.bookies.append(Server(f"bookie{number}", folder, port, command))
+            command = [*java, "org.apache.bookkeeper.server.Main", "--conf", self._bookie_settings(number, host, port)]
+            self.bookies.append(Server(f"bookie{number}", folder, host, port, command))
         settings = [
-            "--engine", "bookkeeper", "--metadata", f"zk:127.0.0.1:{self.zk_port}/pharos",
-            "--bookkeeper-metadata-service-uri", f"zk+hierarchical://127.0.0.1:{self.zk_port}/ledgers",
+            "--engine", "bookkeeper", "--metadata", f"zk:{self.zk}/pharos",
+            "--bookkeeper-metadata-service-uri", f"zk+hierarchical://{self.zk}/ledgers",
             "--bookkeeper-max-frame-size", "5130KiB", "--metadata-session-timeout", f"{SESSION}s",
+            # The broker that is asked takes what has no owner: a story can tell whose it is.
+            "--load-balancer-enabled=false", *hosts.settings,
         ]
         self.brokers = [
-            Broker(number, pharos, folder, [ports.pop(), ports.pop()], settings) for number in range(1, brokers + 1)
+            Broker(number, pharos, folder, host, [ports.pop(), ports.pop()], settings)
+            for number, (host, pharos) in enumerate(hosts.brokers, 1)
         ]
 
     def __enter__(self):
@@ -172,7 +184,7 @@ class Cluster:
 
     @property
     def url(self):
-        return "pulsar://" + ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers)
+        return "pulsar://" + ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers)
 
     def _file(self, name, text):
         path = os.path.join(self.folder, name)
@@ -183,20 +195,23 @@ class Cluster:
     def _zookeeper_settings(self):
         return self._file("zookeeper.cfg", "\n".join([
             "tickTime=2000", f"dataDir={self.folder}/zookeeper", f"clientPort={self.zk_port}",
-            "clientPortAddress=127.0.0.1", "maxClientCnxns=0", "",
+            f"clientPortAddress={self.hosts.zookeeper}", "maxClientCnxns=0", "",
         ]))
 
-    def _bookie_settings(self, number, port):
+    def _bookie_settings(self, number, host, port):
         data = os.path.join(self.folder, f"bookie{number}")
         os.makedirs(data)
         return self._file(f"bookie{number}.conf", "\n".join([
-            f"bookiePort={port}", "advertisedAddress=127.0.0.1", "allowLoopback=true",
-            f"metadataServiceUri=zk+hierarchical://127.0.0.1:{self.zk_port}/ledgers",
+            f"bookiePort={port}", f"advertisedAddress={host}", "allowLoopback=true",
+            f"metadataServiceUri=zk+hierarchical://{self.zk}/ledgers",
             f"journalDirectories={data}/journal", f"ledgerDirectories={data}/ledgers", f"indexDirectories={data}/ledgers",
             "ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
             "dbStorage_writeCacheMaxSizeMb=32", "dbStorage_readAheadCacheMaxSizeMb=16",
             "dbStorage_rocksDB_blockCacheSize=8388608", "numAddWorkerThreads=1", "numReadWorkerThreads=1",
-            "journalPreAllocSizeMB=4", "diskUsageThreshold=0.99", "diskUsageWarnThreshold=0.98",
+            # A disk that is nearly full, as those of build machines are, has room enough for a test.
+            "journalPreAllocSizeMB=4", "diskUsageThreshold=0.9999", "diskUsageWarnThreshold=0.9998",
+            "minUsableSizeForIndexFileCreation=8388608", "minUsableSizeForEntryLogCreation=8388608",
+            "minUsableSizeForHighPriorityWrites=8388608",
             "autoRecoveryDaemonEnabled=false", "httpServerEnabled=false",
             # Bookies stay registered while ZooKeeper is gone; without two of them no ledger can be made when it is back.
             "zkTimeout=30000",

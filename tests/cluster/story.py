@@ -1,82 +1,15 @@
 """What happens to the cluster, and what must hold. See run.sh."""
 
 import json
-import os
+import re
 import signal
 import sys
 import time
 
 import pulsar
 
-from load import Publisher, Subscriber, check
-from servers import SESSION, Cluster, until
-
-# Topics are served elsewhere once a session ended; the rest is patience with a busy machine. What was long is printed, and what was
-# handed over is told from what was taken over by a pause shorter than a session.
-TAKEOVER_MAX = SESSION + 30
-
-KINDS = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
-
-
-def ok(name, detail=""):
-    print(f"ok {name}{': ' + detail if detail else ''}", flush=True)
-
-
-class Load:
-    """A publisher and a subscriber on each of some topics, half of them at home on each broker."""
-
-    def __init__(self, cluster):
-        self.cluster = cluster
-        self.client = connect(cluster.url)
-        self.topics = []
-        for number, broker in enumerate(cluster.brokers, 1):
-            status, answer = broker.ask(f"/admin/v2/namespaces/public/of-{number}", "PUT", b"{}")
-            assert status == 204, (status, answer)
-            # All of it is compared at the end, so nothing may be trimmed.
-            kept = b'{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}'
-            status, answer = broker.ask(f"/admin/v2/namespaces/public/of-{number}/retention", "POST", kept)
-            assert status == 204, (status, answer)
-            # Every broker knows it in a moment: lookups of both are to be answered.
-            for other in cluster.brokers:
-                until("the namespace is known", lambda: other.ask(f"/admin/v2/namespaces/public/of-{number}")[0] == 200)
-            for kind in KINDS:
-                topic = f"persistent://public/of-{number}/{str(kind).rsplit('.', 1)[-1].lower()}"
-                owner = until("it is owned", lambda: broker.owner_of(topic))
-                assert owner == broker.url, (topic, owner)
-                self.topics.append((topic, kind))
-        self.subscribers = [Subscriber(self.client, topic, kind) for topic, kind in self.topics]
-        self.publishers = [Publisher(self.client, topic) for topic, _ in self.topics]
-
-    def flows(self, count=20, seconds=60):
-        """Waits until every publisher gets receipts again."""
-        before = [p.answered() for p in self.publishers]
-        until("receipts come", lambda: all(p.answered() >= b + count for p, b in zip(self.publishers, before)), seconds)
-
-    def longest_pause(self, since):
-        now = time.monotonic()
-        return max(p.longest_pause(since, now) for p in self.publishers)
-
-    def end(self):
-        for publisher in self.publishers:
-            publisher.finish()
-        sums = [check(self.client, p, s) for p, s in zip(self.publishers, self.subscribers)]
-        self.client.close()
-        return [sum(column) for column in zip(*sums)]
-
-
-def connect(url):
-    log = pulsar.FileLogger(pulsar.LoggerLevel.Warn, os.path.join(sys.argv[3], "clients.log"))
-    return pulsar.Client(url, operation_timeout_seconds=60, logger=log)
-
-
-def both_serve(cluster):
-    for broker in cluster.brokers:
-        broker.start()
-    ids = sorted(broker.id for broker in cluster.brokers)
-    for broker in cluster.brokers:
-        until("the brokers know each other", lambda: sorted(broker.ask("/admin/v2/brokers/standalone")[1]) == ids)
-        until("it is ready", lambda: broker.ask("/admin/v2/brokers/ready")[0] == 200)
-    ok("two brokers are registered")
+from scene import TAKEOVER_MAX, Load, both_serve, connect, ok, serves
+from servers import SESSION, Cluster, Hosts, until
 
 
 def clients_are_led_to_the_owner(cluster):
@@ -101,7 +34,7 @@ def clients_are_led_to_the_owner(cluster):
 
 def racks_are_written_down(cluster):
     one, two = cluster.brokers
-    ids = sorted(f"127.0.0.1:{bookie.port}" for bookie in cluster.bookies)
+    ids = sorted(f"{bookie.host}:{bookie.port}" for bookie in cluster.bookies)
     listed = lambda: sorted(bookie["bookieId"] for bookie in one.ask("/admin/v2/bookies/all")[1]["bookies"])
     until("all bookies take writes", lambda: listed() == ids)
     path = "/admin/v2/bookies/racks-info/" + ids[0].replace(":", "%3A")
@@ -154,6 +87,25 @@ def namespaces_say_how_many_copies(cluster):
     assert one.ask(f"{path}/property/pharos.durability/async", "PUT")[0] == 204
     third = until("the next ledger is begun", lambda: (newest() if newest() != second else None))
     is_kept_as(third, 3, 3, 2)
+    # One bookie alone is in the group.
+    bookie = f"{cluster.bookies[0].host}:{cluster.bookies[0].port}"
+    bookie_part = bookie.replace(":", "%3A")
+    affinity = json.dumps({"bookkeeperAffinityGroupPrimary": "chosen"}).encode()
+    status, reason = one.ask(f"{path}/persistence/bookieAffinity", "POST", affinity)
+    assert status == 412 and "no bookie is in the group chosen" in reason, (status, reason)
+    rack = json.dumps({"rack": "/region/chosen"}).encode()
+    assert one.ask(f"/admin/v2/bookies/racks-info/{bookie_part}?group=chosen", "POST", rack)[0] == 204
+    assert one.ask(f"{path}/persistence", "POST", copies(1, 1, 1))[0] == 204
+    assert one.ask(f"{path}/persistence/bookieAffinity", "POST", affinity)[0] == 204
+
+    def newest_if_chosen():
+        ledger = newest()
+        said = cluster.shell("ledgermetadata", "-ledgerid", str(ledger))
+        return ledger if re.findall(r"127\.0\.0\.1:\d+", said.split("ensembles")[1]) == [bookie] else None
+
+    fourth = until("a ledger is begun on the chosen bookie", newest_if_chosen)
+    assert one.ask(f"{path}/persistence/bookieAffinity", "DELETE")[0] == 204
+    assert one.ask(f"/admin/v2/bookies/racks-info/{bookie_part}", "DELETE")[0] == 204
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     count = 0
     while reader.has_message_available():
@@ -161,7 +113,7 @@ def namespaces_say_how_many_copies(cluster):
         count += 1
     assert count >= 3
     client.close()
-    ok("namespaces say how many copies there are", f"ledgers {first}, {second}, {third}")
+    ok("namespaces say how many copies there are", f"ledgers {first}, {second}, {third}; {fourth} on one of a group")
 
 
 def bundle_of(broker, topic):
@@ -257,19 +209,6 @@ def a_paused_broker_is_fenced(cluster, load):
     ok("a broker that was paused is fenced", f"taken over after {taken:.2f} s")
 
 
-def serves(broker, topics):
-    """Waits until a broker serves topics: a client that comes new publishes there. Returns when it began to wait and how long it took."""
-    began = time.monotonic()
-    for topic in topics:
-        until("the other broker takes it", lambda: broker.owner_of(topic) == broker.url, TAKEOVER_MAX)
-    client = connect(broker.url)
-    for topic in topics:
-        # In a way that leaves the topic as it is: its publisher may hold it.
-        client.create_reader(topic, pulsar.MessageId.latest).close()
-    client.close()
-    return began, time.monotonic() - began
-
-
 def a_broker_is_killed(cluster, load):
     one, two = cluster.brokers
     lost = [p.topic for p in load.publishers if one.owner_of(p.topic) == two.url]
@@ -300,8 +239,9 @@ def a_broker_is_stopped(cluster, load):
 
 def main():
     pharos, jars, folder = sys.argv[1:]
-    with Cluster(pharos, jars, folder) as cluster:
+    with Cluster(Hosts(pharos), jars, folder) as cluster:
         both_serve(cluster)
+        ok("two brokers are registered")
         clients_are_led_to_the_owner(cluster)
         racks_are_written_down(cluster)
         namespaces_say_how_many_copies(cluster)

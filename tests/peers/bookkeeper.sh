@@ -112,11 +112,11 @@ dbStorage_writeCacheMaxSizeMb=32
 dbStorage_readAheadCacheMaxSizeMb=16
 dbStorage_rocksDB_blockCacheSize=8388608
 logSizeLimit=268435456
-minUsableSizeForIndexFileCreation=67108864
-minUsableSizeForEntryLogCreation=67108864
-minUsableSizeForHighPriorityWrites=67108864
-diskUsageThreshold=0.99
-diskUsageWarnThreshold=0.98
+minUsableSizeForIndexFileCreation=8388608
+minUsableSizeForEntryLogCreation=8388608
+minUsableSizeForHighPriorityWrites=8388608
+diskUsageThreshold=0.9999
+diskUsageWarnThreshold=0.9998
 numAddWorkerThreads=1
 numReadWorkerThreads=1
 autoRecoveryDaemonEnabled=false
@@ -145,7 +145,7 @@ await_all() {
                 begin "$kind" "$name"
             elif ! runs "$name" || [ "$SECONDS" -ge "$end" ]; then
                 tail -n 40 "$dir/log/$name.log" >&2
-                echo "$name did not come up: $dir/log/$name.log" >&2
+                echo "$name did not come up: $dir/log/$name.log; room on its disk: $(df -h --output=avail,size "$dir" | tail -n 1)" >&2
                 return 1
             fi
             sleep 0.1

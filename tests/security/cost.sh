@@ -3,7 +3,8 @@
 #   cost.sh PATH-OF-PHAROS [ROUNDS [BENCH-ARGUMENT...]]
 # Without arguments of the bench: 10 KB to 20,000 consumers over 64 connections, as fast as it goes. The connections of 15,000 clients:
 #   cost.sh target/release/pharos 3 --consumers 15000 --connections 15000 --size 1KB --rate 1 --messages 10
-# Needs curl, jq, openssl. Prints a line for each run; `mb_per_s` is what consumers got, `connect_s` how long all took to come.
+# Needs curl, jq. Prints a line for each run; `mb_per_s` is what consumers got, `connect_s` how long all took to come. At the
+# end what authorization costs and what TLS leaves, by medians.
 set -euo pipefail
 pharos=${1:?path of the pharos binary}
 rounds=${2:-3}
@@ -50,6 +51,8 @@ run() { # run KIND BENCH-ARGUMENT...
     case $kind in *token*) more+=(--token-file "$dir/load.token") ;; esac
     "$pharos" bench broadcast --url "$(grep -oE "$scheme://[0-9.:]+" "$dir/out" | head -n 1)" --broker-pid "$broker" --output json \
         "${more[@]}" "$@" > "$dir/json" 2> "$dir/bench.err" || { tail -n 20 "$dir/bench.err" >&2; exit 1; }
+    jq -r '.deliveries_per_second * .message_bytes / 1e6' "$dir/json" >> "$dir/rate.$kind"
+    jq -r '.broker_us_per_delivery' "$dir/json" >> "$dir/cpu.$kind"
     jq -r --arg kind "$kind" '[$kind, .deliveries_per_second, .deliveries_per_second * .message_bytes / 1e6, .p50_ms, .p99_ms, .max_ms,
         .connect_seconds, .broker_us_per_delivery, .broker_connect_cpu_seconds, .broker_rss_bytes, .lost] | map(. // "-") | @tsv' "$dir/json"
 }
@@ -64,3 +67,10 @@ for ((round = 0; round < rounds; round++)); do
         broker=""
     done
 done
+
+# Medians. What differs by less than the rounds of one kind do says nothing: then more messages or rounds are needed.
+median() { sort -n "$1" | sed -n "$((rounds / 2 + 1))p"; }
+spread() { sort -n "$1" | jq -s '(.[-1] / .[0] - 1) * 100 | round'; }
+cost=$(jq -n "($(median "$dir/cpu.token+authorization") / $(median "$dir/cpu.token") - 1) * 1000 | round / 10")
+echo "authorization costs the broker $cost % of a delivery; rounds differ by $(spread "$dir/cpu.token") % without and $(spread "$dir/cpu.token+authorization") % with it"
+echo "TLS carries $(jq -n "$(median "$dir/rate.tls") / $(median "$dir/rate.plain") * 100 | round") % of what goes plain; rounds of plain differ by $(spread "$dir/rate.plain") %"

@@ -13,6 +13,7 @@
 
 mod broadcast;
 mod cluster;
+mod isolation;
 mod lenient;
 mod message_id;
 mod offload;
@@ -31,12 +32,16 @@ pub use cluster::{
     InternalConfigurationData, LookupData, NamespaceOwnershipStatus, PartitionedTopicMetadata, TenantInfo,
     TopicGrant, TopicRevocation,
 };
+pub use isolation::{
+    AutoFailoverPolicyData, BrokerNamespaceIsolationData, FailureDomain, NamespaceIsolationData,
+};
 pub use lenient::lenient;
 pub use message_id::{MessageIdJson, ResetCursorData};
 pub use offload::{OffloadPolicies, OffloadProcessStatus};
 pub use policies::{
-    AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
-    DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate, RetentionPolicies, SubscribeRate,
+    AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, BookieAffinityGroupData,
+    DelayedDeliveryPolicies, DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate,
+    RetentionPolicies, SubscribeRate,
 };
 pub use schema::{
     DeleteSchemaResponse, GetAllVersionsSchemaResponse, GetSchemaResponse, IsCompatibilityResponse,

@@ -31,6 +31,18 @@ pub struct BacklogQuota {
     pub policy: String,
 }
 
+/// On which bookies the entries of a namespace are, by the groups that operators put bookies into.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct BookieAffinityGroupData {
+    /// Groups that take them, with commas between.
+    pub bookkeeper_affinity_group_primary: Option<String>,
+    /// Groups that stand in where those have too few bookies, with commas between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bookkeeper_affinity_group_secondary: Option<String>,
+}
+
 /// How many copies of an entry there are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

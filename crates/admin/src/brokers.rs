@@ -34,6 +34,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::SETTINGS, settings),
         on(&routes::INTERNAL_CONFIGURATION, internal_configuration),
         on(&routes::TOPIC_STATS, all_stats),
+        on(&routes::LOAD_REPORT, load_report),
         on(&routes::STATUS, status),
     ]
 }
@@ -53,8 +54,13 @@ async fn of_cluster(State(admin): State<Admin>, params: PathParams) -> ApiResult
     if admin.catalog.clusters().get(cluster).is_none() {
         return Err(ApiError::not_found("Cluster does not exist"));
     }
-    let here = cluster == admin.options.cluster_name;
-    Ok(Json(if here { active(&admin) } else { Vec::new() }))
+    Ok(Json(active_of(&admin, cluster)))
+}
+
+/// The brokers of a cluster that are there, as far as this one can know of them.
+pub(crate) fn active_of(admin: &Admin, cluster: &str) -> Vec<String> {
+    let is_here = cluster == admin.options.cluster_name;
+    if is_here { active(admin) } else { Vec::new() }
 }
 
 /// Measures all backlogs now instead of at the next interval.
@@ -155,6 +161,13 @@ async fn internal_configuration(State(admin): State<Admin>) -> Json<InternalConf
         ledgers_root_path: admin.options.ledgers_root_path.clone(),
         ..Default::default()
     })
+}
+
+async fn load_report(State(admin): State<Admin>) -> ApiResult<Json<Value>> {
+    let report = admin.brokers.load_report()?;
+    Ok(Json(serde_json::to_value(report).map_err(|error| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    })?))
 }
 
 /// Stats of every topic that this broker serves: namespace → bundle → domain → topic. What has no topic is not there.

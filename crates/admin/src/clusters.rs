@@ -21,8 +21,6 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::UPDATE, update),
         on(&routes::DELETE, remove),
         on(&routes::PEERS, peers),
-        on(&routes::FAILURE_DOMAINS, nothing_of),
-        on(&routes::ISOLATION_POLICIES, nothing_of),
     ]
 }
 
@@ -69,12 +67,6 @@ async fn peers(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json
     Ok(Json(
         find(&admin, &params)?.peer_cluster_names.unwrap_or_default(),
     ))
-}
-
-/// Failure domains and isolation policies steer where bundles go; with one broker there are none.
-async fn nothing_of(State(admin): State<Admin>, params: PathParams) -> ApiResult<Json<serde_json::Value>> {
-    find(&admin, &params)?;
-    Ok(Json(serde_json::json!({})))
 }
 
 fn find(admin: &Admin, params: &PathParams) -> ApiResult<ClusterData> {

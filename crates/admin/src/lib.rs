@@ -19,6 +19,7 @@ mod endpoint;
 mod error;
 mod forced;
 mod identify;
+mod isolation;
 mod lookup;
 mod messages;
 mod metrics;

@@ -106,6 +106,9 @@ async fn set(
             return Err(ApiError::precondition(reason));
         }
     }
+    if row.guard == Guard::Bookies {
+        admin.bookies.check_groups(&value).await?;
+    }
     store(&admin, at, &name, value).await
 }
 
@@ -244,6 +247,12 @@ fn keep(admin: &Admin, member: &str, value: Value) -> ApiResult<Option<Value>> {
         return Ok(None);
     }
     let row = policy::all().find(|row| row.key(Level::Namespace) == member);
+    if row.is_some_and(|row| row.guard == Guard::Bookies) {
+        // Not all who may make a namespace may choose its bookies.
+        return Err(ApiError::bad_request(format!(
+            "policy {member} is set by a request of its own, when the namespace is there"
+        )));
+    }
     let row = row.filter(|row| row.acts_on(Level::Namespace) || row.guard == Guard::OwnCluster);
     let Some((row, at)) = row.and_then(|row| Some((row, row.namespace?))) else {
         return match policy::is_off(&value) {

@@ -17,8 +17,8 @@ use crate::identify::identify;
 use crate::origin::{AllowedHosts, guard};
 use crate::state::Admin;
 use crate::{
-    bookies, brokers, bundles, clusters, lookup, messages, metrics, namespace_policies, namespaces, offload,
-    schemas, subscriptions, tenants, topic_policies, topic_stats, topics,
+    bookies, brokers, bundles, clusters, isolation, lookup, messages, metrics, namespace_policies,
+    namespaces, offload, schemas, subscriptions, tenants, topic_policies, topic_stats, topics,
 };
 
 /// Everything the door answers.
@@ -44,6 +44,7 @@ pub fn router(admin: Admin) -> Router {
 fn endpoints() -> Vec<Endpoint> {
     [
         clusters::endpoints(),
+        isolation::endpoints(),
         tenants::endpoints(),
         namespaces::endpoints(),
         namespace_policies::endpoints(),

@@ -90,6 +90,8 @@ actions! {
     ReadPolicy = "read-policy" => TenantAdmin,
     /// Set or remove a policy of a namespace or topic.
     UpdatePolicy = "update-policy" => TenantAdmin,
+    /// Say on which bookies the entries of a namespace are.
+    ChooseBookies = "choose-bookies" => SuperUser,
     /// See who may do what in a namespace or on a topic.
     ReadPermissions = "read-permissions" => TenantAdmin,
     /// Change who may do what in a namespace or on a topic.

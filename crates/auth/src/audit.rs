@@ -95,6 +95,7 @@ fn effect_of(action: Action) -> Effect {
         | A::DeleteNamespace
         | A::UpdateBundles
         | A::UpdatePolicy
+        | A::ChooseBookies
         | A::UpdatePermissions
         | A::Produce
         | A::ProduceWithSubscription

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_admin_api::{BookieInfo, PersistencePolicies};
+use pharos_admin_api::{BookieAffinityGroupData, BookieInfo, PersistencePolicies};
+use pharos_catalog::policy::affinity_of;
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -80,6 +81,24 @@ impl BookieAdmin {
         Err(AdminError::Precondition(format!(
             "bookkeeperEnsemble is {ensemble}, and {bookies} bookies take writes"
         )))
+    }
+
+    /// Whether the groups that a policy `bookieAffinityGroup` names are written down.
+    ///
+    /// # Errors
+    /// As [`racks`](Self::racks); `Precondition`: one is not; `Invalid`: it is no such policy.
+    pub async fn check_groups(&self, policy: &Value) -> Result<(), AdminError> {
+        let wanted = BookieAffinityGroupData::deserialize(policy);
+        let wanted = wanted.map_err(|error| AdminError::Invalid(error.to_string()))?;
+        let racks = self.racks().await?;
+        let wanted = affinity_of(&wanted).unwrap_or_default();
+        let mut groups = wanted.primary.iter().chain(&wanted.secondary);
+        match groups.find(|group| !racks.contains_key(*group)) {
+            Some(group) => Err(AdminError::Precondition(format!(
+                "no bookie is in the group {group}"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Those that take writes.
@@ -255,6 +274,21 @@ mod tests {
         for (bookie, group, rack) in [("", "g", "/r"), ("a:1", "", "/r"), ("a:1", "g", "")] {
             let refused = bookies.set_rack(bookie, group, &at(rack)).await;
             assert!(matches!(refused, Err(AdminError::Precondition(_))), "{refused:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_policy_names_groups_that_are_there() {
+        let bookies = admin(&Arc::new(Memory::new()));
+        assert!(bookies.set_rack("a:1", "fast", &at("/r/1")).await.is_ok());
+        let group = |primary: &str, secondary: &str| json!({"bookkeeperAffinityGroupPrimary": primary, "bookkeeperAffinityGroupSecondary": secondary});
+        assert!(bookies.check_groups(&group("fast", "")).await.is_ok());
+        for (primary, secondary) in [("slow", ""), ("fast, slow", ""), ("fast", "slow")] {
+            let refused = bookies.check_groups(&group(primary, secondary)).await;
+            let Err(AdminError::Precondition(reason)) = refused else {
+                panic!("{primary} and {secondary}: {refused:?}")
+            };
+            assert_eq!(reason, "no bookie is in the group slow");
         }
     }
 

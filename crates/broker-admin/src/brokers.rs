@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pharos_catalog::BundleRange;
-use pharos_cluster::{HandoverError, Owner, OwnershipError};
+use pharos_cluster::{HandoverError, LoadReport, Owner, OwnershipError};
 use pharos_types::NamespaceName;
 use tokio::sync::Semaphore;
 
@@ -172,6 +172,16 @@ impl BrokerAdmin {
     #[must_use]
     pub fn brokers(&self) -> Option<Vec<String>> {
         self.homes.broker.shared.placement.brokers()
+    }
+
+    /// What this broker told others of its load.
+    ///
+    /// # Errors
+    /// `NotFound`: it is the only one there can be, or has told nothing yet.
+    pub fn load_report(&self) -> Result<LoadReport, AdminError> {
+        let report = self.homes.broker.shared.placement.load_report();
+        let none = || AdminError::NotFound("this broker tells no other of its load".to_owned());
+        report.ok_or_else(none)
     }
 
     /// Everything that the metrics page shows.

@@ -7,8 +7,8 @@ use pharos_broker::error::{CursorError, Gone, TopicError as LoadError};
 use pharos_catalog::policy::Refusal;
 use pharos_catalog::schema::SchemaError;
 use pharos_catalog::{
-    ClusterError, EnsureTopicError, NamespaceError, PartitionedMetadataError, PartitionedTopicError,
-    StoreError, TenantError, TopicError,
+    ClusterError, EnsureTopicError, FailureDomainError, IsolationError, NamespaceError,
+    PartitionedMetadataError, PartitionedTopicError, StoreError, TenantError, TopicError,
 };
 use pharos_cluster::BrokerAddresses;
 use pharos_metadata::{ReadError, WriteError};
@@ -93,6 +93,31 @@ impl From<ClusterError> for AdminError {
             ClusterError::AlreadyExists => Self::Conflict(reason),
             ClusterError::InvalidName | ClusterError::NotEmpty => Self::Precondition(reason),
             ClusterError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<IsolationError> for AdminError {
+    fn from(error: IsolationError) -> Self {
+        let reason = error.to_string();
+        match error {
+            IsolationError::NoCluster(_) => Self::Precondition(reason),
+            IsolationError::NotFound(_) => Self::NotFound(reason),
+            IsolationError::Invalid(_) => Self::Invalid(reason),
+            IsolationError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<FailureDomainError> for AdminError {
+    fn from(error: FailureDomainError) -> Self {
+        let reason = error.to_string();
+        match error {
+            FailureDomainError::NoCluster(_) => Self::Precondition(reason),
+            FailureDomainError::NotFound(..) => Self::NotFound(reason),
+            FailureDomainError::Taken { .. } => Self::Conflict(reason),
+            FailureDomainError::Invalid(_) => Self::Invalid(reason),
+            FailureDomainError::Store(error) => error.into(),
         }
     }
 }

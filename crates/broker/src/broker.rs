@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::placement::Placement;
 use crate::shard::{Shard, job, job_with_answer};
 use crate::shared::{Budget, PUBLISH_BUDGET_BYTES, Shared};
+use crate::tenants::Tenants;
 use crate::unwritten::Unwritten;
 use pharos_catalog::Catalog;
 
@@ -73,6 +74,7 @@ pub fn start_among(
     let shutdown = Shutdown::default();
     let shard_count = options.shards.max(1);
     let unwritten = Unwritten::new(options.unwritten_bytes_max);
+    let tenants = Tenants::new(options.tenants);
     let shared = Arc::new(Shared {
         options,
         catalog,
@@ -84,6 +86,7 @@ pub fn start_among(
         publish_budget: Budget::new(PUBLISH_BUDGET_BYTES),
         mesh_budget: Budget::new(MESH_BYTES_MAX),
         unwritten,
+        tenants,
         instance: clock::wall_ms(),
     });
     let mut senders = Vec::new();

@@ -25,10 +25,12 @@ mod mesh;
 pub mod options;
 pub mod placement;
 pub mod properties;
+mod rate;
 pub mod shard;
 mod shard_context;
 pub mod shared;
 mod tally;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -39,4 +41,5 @@ pub use broker::{Broker, Threads, start, start_among};
 pub use options::{OffloadLimits, Options};
 pub use pharos_feed as feed;
 pub use pharos_feed::{entry, ids};
+pub use tenants::TenantLimits;
 pub use time::iso_time;

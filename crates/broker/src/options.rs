@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use pharos_auth::Access;
 
+use crate::tenants::TenantLimits;
+
 /// What new topics become that were not created beforehand, limits, and times.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -54,6 +56,8 @@ pub struct Options {
     /// Bytes that Shared and Key_Shared subscriptions, and those of non-persistent topics, may have handed out to consumers whose
     /// sockets have not taken them, over all topics.
     pub unwritten_bytes_max: u64,
+    /// What one tenant may have.
+    pub tenants: TenantLimits,
     /// What policies of tiered storage may not go below. The offloader itself is the managed ledgers'.
     pub offload: OffloadLimits,
     /// When a topic's ledger is full.
@@ -93,6 +97,7 @@ impl Default for Options {
             catch_up_read_cache_bytes: 128 << 20,
             newest_cache_bytes: 128 << 20,
             unwritten_bytes_max: 128 << 20,
+            tenants: TenantLimits::default(),
             offload: OffloadLimits::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use pharos_cluster::{BrokerAddresses, HandoverError, Owner, Ownership, OwnershipError};
+use pharos_cluster::{BrokerAddresses, HandoverError, LoadReport, Owner, Ownership, OwnershipError};
 use pharos_types::TopicName;
 use tokio::sync::watch;
 
@@ -106,6 +106,12 @@ impl Placement {
     #[must_use]
     pub fn leader(&self) -> Option<Arc<BrokerAddresses>> {
         self.ownership.leader()
+    }
+
+    /// What this broker told others of its load.
+    #[must_use]
+    pub fn load_report(&self) -> Option<LoadReport> {
+        self.ownership.load_report()
     }
 
     /// Where clients of a topic that is closed here find it, if that is known.

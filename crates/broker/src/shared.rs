@@ -13,6 +13,7 @@ use crate::entry::EntryCodec;
 use crate::error::TopicError;
 use crate::options::Options;
 use crate::placement::Placement;
+use crate::tenants::Tenants;
 use crate::unwritten::Unwritten;
 
 /// Bytes of sends without a receipt that all connections together may have before each stops reading.
@@ -40,6 +41,8 @@ pub struct Shared {
     pub mesh_budget: Budget,
     /// What dispatchers have handed out and sockets have not taken.
     pub unwritten: Arc<Unwritten>,
+    /// What tenants have, and what is left for them.
+    pub(crate) tenants: Tenants,
     /// Tells this run of the broker from others in generated names.
     pub instance: u64,
 }

@@ -100,7 +100,7 @@ impl Clusters<'_> {
     /// Forgets a cluster.
     ///
     /// # Errors
-    /// `NotFound`; `NotEmpty` while a namespace is replicated to it; `Store`.
+    /// `NotFound`; `NotEmpty` while a namespace is replicated to it or it has isolation policies; `Store`.
     pub async fn delete(self, name: &str) -> Result<(), ClusterError> {
         let key = keys::cluster(name);
         let _guard = self.catalog.inner.facts.names.take(key.clone()).await;
@@ -114,7 +114,18 @@ impl Clusters<'_> {
             if namespaces.any(|namespace| uses(&namespace.policies.value.replication_clusters())) {
                 return Err(ClusterError::NotEmpty);
             }
+            if state
+                .isolation
+                .get(name)
+                .is_some_and(|record| !record.value.is_empty())
+            {
+                return Err(ClusterError::NotEmpty);
+            }
         }
+        // Nothing may be left below the key of the cluster.
+        self.catalog.clusters().failure_domains().remove_all(name).await?;
+        self.catalog.inner.facts.delete(&keys::isolation(name)).await?;
+        self.catalog.inner.known.write().isolation.remove(name);
         self.catalog.inner.facts.delete(&key).await?;
         self.catalog.inner.known.write().clusters.remove(name);
         Ok(())

@@ -18,6 +18,7 @@ use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
 
 use super::deleting::Deleting;
+use super::keys::OfCluster;
 use super::known::{Facts, Namespace, PolicyEvent, Record, TopicEvent};
 use super::schema::{History, SchemaEntry, SchemaVersion};
 use super::store::{StoreError, decode};
@@ -30,6 +31,8 @@ const COMPARED_AT_ONCE: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     Cluster(String),
+    Isolation(String),
+    FailureDomain(String, String),
     Tenant(String),
     Namespace(NamespaceName),
     Partitioned(TopicName),
@@ -41,8 +44,14 @@ enum Fact {
 impl Fact {
     /// The fact under a key; `None` when it is none of the catalog's.
     fn of(key: &str) -> Option<Self> {
-        if let Some(name) = key.strip_prefix(keys::CLUSTERS) {
-            return Some(Self::Cluster(name.to_owned()));
+        if let Some(of) = keys::cluster_of(key) {
+            return Some(match of {
+                OfCluster::Itself(name) => Self::Cluster(name.to_owned()),
+                OfCluster::Isolation(cluster) => Self::Isolation(cluster.to_owned()),
+                OfCluster::FailureDomain(cluster, name) => {
+                    Self::FailureDomain(cluster.to_owned(), name.to_owned())
+                }
+            });
         }
         if let Some(path) = key.strip_prefix(keys::POLICIES) {
             return match path.parse() {
@@ -63,7 +72,7 @@ impl Fact {
     /// The name under which it is written.
     fn lock(&self) -> String {
         match self {
-            Self::Cluster(name) => keys::cluster(name),
+            Self::Cluster(name) | Self::Isolation(name) | Self::FailureDomain(name, _) => keys::cluster(name),
             Self::Tenant(name) => keys::tenant(name),
             Self::Namespace(name) => keys::namespace(name),
             Self::Partitioned(name) | Self::Topic(name) => keys::topic(name),
@@ -113,6 +122,11 @@ impl Follower<'_> {
         let namespace = |name: &TopicName| state.namespaces.get(name.namespace());
         match Fact::of(key)? {
             Fact::Cluster(name) => state.clusters.get(&name).map(|record| record.version),
+            Fact::Isolation(cluster) => state.isolation.get(&cluster).map(|record| record.version),
+            Fact::FailureDomain(cluster, name) => {
+                let found = state.failure_domains.get(&(cluster, name));
+                found.map(|record| record.version)
+            }
             Fact::Tenant(name) => state.tenants.get(&name).map(|record| record.version),
             Fact::Namespace(name) => state
                 .namespaces
@@ -167,6 +181,9 @@ impl Follower<'_> {
         let state = self.catalog.inner.known.read();
         let mut all = Vec::new();
         all.extend(state.clusters.keys().map(|name| keys::cluster(name)));
+        all.extend(state.isolation.keys().map(|cluster| keys::isolation(cluster)));
+        let domains = state.failure_domains.keys();
+        all.extend(domains.map(|(cluster, name)| keys::failure_domain(cluster, name)));
         all.extend(state.tenants.keys().map(|name| keys::tenant(name)));
         for (name, namespace) in &state.namespaces {
             if !self.catalog.inner.options.is_heartbeat(name) {
@@ -201,6 +218,15 @@ impl Follower<'_> {
             Fact::Cluster(name) => {
                 let found = record(key, found)?;
                 put(&mut self.catalog.inner.known.write().clusters, name, found);
+            }
+            Fact::Isolation(cluster) => {
+                let found = record(key, found)?;
+                put(&mut self.catalog.inner.known.write().isolation, cluster, found);
+            }
+            Fact::FailureDomain(cluster, name) => {
+                let found = record(key, found)?;
+                let mut state = self.catalog.inner.known.write();
+                put(&mut state.failure_domains, (cluster, name), found);
             }
             Fact::Tenant(name) => {
                 let found = record(key, found)?;

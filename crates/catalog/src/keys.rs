@@ -7,6 +7,10 @@ use super::schema::SchemaVersion;
 /// All of them are below it.
 pub(super) const ROOT: &str = "admin/";
 pub(super) const CLUSTERS: &str = "admin/clusters/";
+/// Behind the name of a cluster.
+const ISOLATION: &str = "namespaceIsolationPolicies";
+/// The same; the names of the domains are below it.
+const FAILURE_DOMAINS: &str = "failureDomain";
 pub(super) const POLICIES: &str = "admin/policies/";
 pub(super) const PARTITIONED: &str = "admin/partitioned-topics/";
 pub(super) const TOPIC_POLICIES: &str = "admin/topic-policies/";
@@ -15,6 +19,41 @@ pub(super) const SCHEMAS: &str = "admin/schemas/";
 
 pub(super) fn cluster(name: &str) -> String {
     format!("{CLUSTERS}{name}")
+}
+
+/// The isolation policies of a cluster.
+pub(super) fn isolation(cluster: &str) -> String {
+    format!("{CLUSTERS}{cluster}/{ISOLATION}")
+}
+
+pub(super) fn failure_domain(cluster: &str, domain: &str) -> String {
+    format!("{CLUSTERS}{cluster}/{FAILURE_DOMAINS}/{domain}")
+}
+
+/// What a key in [`CLUSTERS`] says something about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfCluster<'a> {
+    /// The cluster of this name.
+    Itself(&'a str),
+    /// Its isolation policies.
+    Isolation(&'a str),
+    /// A failure domain: the cluster and its own name.
+    FailureDomain(&'a str, &'a str),
+}
+
+/// What a key says of a cluster; `None` when it is no key of a cluster, or one of what only other brokers know.
+pub(super) fn cluster_of(key: &str) -> Option<OfCluster<'_>> {
+    let path = key.strip_prefix(CLUSTERS)?;
+    let Some((cluster, below)) = path.split_once('/') else {
+        return Some(OfCluster::Itself(path));
+    };
+    if below == ISOLATION {
+        return Some(OfCluster::Isolation(cluster));
+    }
+    match below.split_once('/')? {
+        (FAILURE_DOMAINS, domain) if !domain.contains('/') => Some(OfCluster::FailureDomain(cluster, domain)),
+        _ => None,
+    }
 }
 
 pub(super) fn tenant(name: &str) -> String {

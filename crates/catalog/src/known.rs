@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use pharos_admin_api::{ClusterData, PartitionedTopicMetadata, TenantInfo};
+use pharos_admin_api::{ClusterData, FailureDomain, PartitionedTopicMetadata, TenantInfo};
 use pharos_metadata::Version;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use tokio::sync::broadcast;
@@ -60,6 +60,10 @@ pub(super) struct Record<T> {
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) clusters: BTreeMap<String, Record<ClusterData>>,
+    /// By cluster.
+    pub(super) isolation: BTreeMap<String, Record<super::IsolationPolicies>>,
+    /// By cluster and name.
+    pub(super) failure_domains: BTreeMap<(String, String), Record<FailureDomain>>,
     pub(super) tenants: BTreeMap<String, Record<TenantInfo>>,
     pub(super) namespaces: BTreeMap<NamespaceName, Namespace>,
 }

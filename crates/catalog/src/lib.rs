@@ -20,6 +20,8 @@
 //! ```text
 //! store keys (local names are URL-encoded)
 //!   admin/clusters/<cluster>                              ClusterData
+//!   admin/clusters/<cluster>/namespaceIsolationPolicies   IsolationPolicies
+//!   admin/clusters/<cluster>/failureDomain/<domain>       FailureDomain
 //!   admin/policies/<tenant>                               TenantInfo
 //!   admin/policies/<tenant>/<namespace>                   Policies
 //!   admin/partitioned-topics/<tenant>/<ns>/<domain>/<t>   PartitionedTopicMetadata
@@ -40,7 +42,9 @@ mod clusters;
 mod deleting;
 mod effective;
 mod ensure;
+mod failure_domains;
 mod follow;
+mod isolation;
 mod keys;
 mod known;
 mod list;
@@ -64,6 +68,8 @@ pub use bundles::BundleRange;
 pub use clusters::{ClusterError, Clusters};
 pub use deleting::Unfinished;
 pub use ensure::{EnsureTopicError, PartitionedMetadataError};
+pub use failure_domains::{FailureDomainError, FailureDomains};
+pub use isolation::{Isolation, IsolationError, IsolationPolicies, isolation_of_broker};
 pub use known::{PolicyEvent, TopicEvent};
 pub use list::{ListMode, PatternError, TopicListing, TopicPattern};
 pub use load::OpenCatalogError;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use super::deleting::Deleting;
+use super::keys::OfCluster;
 use super::known::{Facts, KnownFacts, Namespace, Record};
 use super::schema::Histories;
 use super::store::{FactStore, StoreError, decode};
@@ -133,12 +134,19 @@ fn check(options: &CatalogOptions) -> Result<(), OpenCatalogError> {
 async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Facts, StoreError> {
     let mut state = Facts::default();
     for item in store.scan(keys::CLUSTERS).await? {
-        let name = item
-            .key
-            .strip_prefix(keys::CLUSTERS)
-            .unwrap_or_default()
-            .to_owned();
-        state.clusters.insert(name, record(&item)?);
+        match keys::cluster_of(&item.key) {
+            Some(OfCluster::Itself(name)) => {
+                state.clusters.insert(name.to_owned(), record(&item)?);
+            }
+            Some(OfCluster::Isolation(cluster)) => {
+                state.isolation.insert(cluster.to_owned(), record(&item)?);
+            }
+            Some(OfCluster::FailureDomain(cluster, name)) => {
+                let key = (cluster.to_owned(), name.to_owned());
+                state.failure_domains.insert(key, record(&item)?);
+            }
+            None => warn!(key = item.key, "metadata key is no cluster, ignored"),
+        }
     }
     load_policies(store, &mut state).await?;
     if let Some(name) = &options.heartbeat_namespace {

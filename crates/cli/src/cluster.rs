@@ -8,7 +8,7 @@ use pharos_admin_api::{BookieInfo, BookiesClusterInfo, BrokerInfo, ClusterData, 
 
 use crate::error::CliError;
 use crate::http::AdminClient;
-use crate::output;
+use crate::{isolation, output};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BrokersCommand {
@@ -34,6 +34,8 @@ pub(crate) enum ClustersCommand {
         /// Its name
         cluster: String,
     },
+    #[command(flatten)]
+    Isolation(isolation::IsolationCommand),
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -105,6 +107,7 @@ pub(crate) fn clusters(client: &AdminClient, command: ClustersCommand) -> Result
                 client.get(&format!("/admin/v2/clusters/{}", paths::encode_part(&cluster)))?;
             output::json(&data)
         }
+        ClustersCommand::Isolation(command) => isolation::run(client, command),
     }
 }
 

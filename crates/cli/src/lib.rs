@@ -16,6 +16,7 @@ mod credentials;
 mod error;
 mod http;
 mod https;
+mod isolation;
 mod namespaces;
 mod oauth2;
 mod offload;
@@ -59,7 +60,7 @@ pub(crate) enum CliCommand {
     Tenants(Group<tenants::TenantsCommand>),
     /// List the brokers, say which one leads, and whether one is well
     Brokers(Group<cluster::BrokersCommand>),
-    /// List and show clusters
+    /// List and show clusters; say to which brokers bundles go, and which brokers fail together
     Clusters(Group<cluster::ClustersCommand>),
     /// List bookies, and write down where they stand
     Bookies(Group<cluster::BookiesCommand>),

@@ -24,10 +24,12 @@ use pharos_runtime::clock;
 use pharos_types::TopicName;
 use tokio::sync::{Notify, Semaphore, watch};
 
+use crate::assign::{Assigned, CandidatesOf, note_assigned};
 use crate::handover::NOTES;
 use crate::keeping::{REGISTRY, ended};
 use crate::leader::LEADER;
-use crate::{BrokerAddresses, HandoverError, Owner, Ownership, OwnershipError};
+use crate::reports::{Loads, look_at_broker};
+use crate::{BrokerAddresses, HandoverError, LoadReport, Owner, Ownership, OwnershipError};
 
 /// Below it are the keys of bundles.
 pub(crate) const PREFIX: &str = "namespace/";
@@ -54,6 +56,8 @@ pub struct BundleOwnership {
     pub(crate) options: SessionOptions,
     /// Our addresses as they are stored; empty until this broker serves.
     us: OnceLock<Bytes>,
+    /// Which brokers may have what; without it any may.
+    pub(crate) candidates: OnceLock<CandidatesOf>,
     /// The key under which we are registered.
     pub(crate) registration: OnceLock<String>,
     pub(crate) state: Mutex<OwnedBundles>,
@@ -76,13 +80,17 @@ pub(crate) struct OwnedBundles {
     /// Since when the store cannot be reached and there is no session; what is loaded is served on.
     pub(crate) lapsed_at: Option<clock::Nanos>,
     pub(crate) ours: HashMap<String, Version>,
-    others: HashMap<String, Arc<BrokerAddresses>>,
+    pub(crate) others: HashMap<String, Arc<BrokerAddresses>>,
+    /// Bundles that are given to other brokers, by their key.
+    pub(crate) assigned: HashMap<String, Assigned>,
     /// Bundles that are handed over, by their key, and to whom.
     pub(crate) notes: HashMap<String, String>,
     /// Who leads.
     pub(crate) leader: Option<Arc<BrokerAddresses>>,
     /// The brokers that are registered.
     pub(crate) brokers: BTreeSet<String>,
+    /// What they say of their load.
+    pub(crate) loads: Loads,
 }
 
 impl BundleOwnership {
@@ -94,6 +102,7 @@ impl BundleOwnership {
             bundle_of,
             options,
             us: OnceLock::new(),
+            candidates: OnceLock::new(),
             registration: OnceLock::new(),
             state: Mutex::default(),
             turn: Semaphore::new(1),
@@ -134,6 +143,7 @@ impl BundleOwnership {
         let mut keeping = tokio::time::interval((self.options.timeout / 3).max(Duration::from_millis(1)));
         keeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            note_assigned(&self).await;
             let session = self.lock().session.clone();
             tokio::select! {
                 event = bundles.next() => match event {
@@ -143,7 +153,8 @@ impl BundleOwnership {
                 },
                 event = brokers.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
-                    Some(_) => self.look_at_brokers().await,
+                    Some(Event::Put { key, .. }) => look_at_broker(&self, &key).await,
+                    Some(Event::Deleted { .. } | Event::Lagged) => self.look_at_brokers().await,
                 },
                 event = notes.next() => match event {
                     None => return self.lose_all("the metadata store was shut down"),
@@ -322,7 +333,7 @@ impl BundleOwnership {
 
     async fn take(&self, topic: &TopicName) -> Result<Owner, OwnershipError> {
         let no_bundle = || OwnershipError::NoBundle(topic.clone());
-        self.take_key(self.key_of(topic).ok_or_else(no_bundle)?).await
+        self.place(self.key_of(topic).ok_or_else(no_bundle)?).await
     }
 
     pub(crate) async fn take_key(&self, key: String) -> Result<Owner, OwnershipError> {
@@ -427,7 +438,7 @@ impl Ownership for BundleOwnership {
     }
 
     fn take_bundle<'a>(&'a self, bundle: &'a str) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
-        Box::pin(self.take_key(format!("{PREFIX}{bundle}")))
+        Box::pin(self.place_bundle(format!("{PREFIX}{bundle}")))
     }
 
     fn leader(&self) -> Option<Arc<BrokerAddresses>> {
@@ -444,6 +455,10 @@ impl Ownership for BundleOwnership {
 
     fn brokers(&self) -> Option<Vec<String>> {
         Some(self.lock().brokers.iter().cloned().collect())
+    }
+
+    fn load_report(&self) -> Option<LoadReport> {
+        self.lock().loads.own().cloned()
     }
 
     fn losses(&self) -> watch::Receiver<u64> {

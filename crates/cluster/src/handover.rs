@@ -25,7 +25,7 @@ use crate::{BundleOwnership, Owner, OwnershipError};
 pub(crate) const NOTES: &str = "loadbalance/handover/";
 
 /// How long a broker may take to put its key, beside all else that it does.
-const TAKEN_MAX: Duration = Duration::from_secs(3);
+pub(crate) const TAKEN_MAX: Duration = Duration::from_secs(3);
 
 /// How long the last owner may take to close its topics.
 const CLOSED_MAX: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub enum HandoverError {
 
 impl BundleOwnership {
     /// What a broker is known by, once it serves.
-    fn id(&self) -> Option<&str> {
+    pub(crate) fn id(&self) -> Option<&str> {
         self.registration.get()?.strip_prefix(REGISTRY)
     }
 
@@ -172,11 +172,13 @@ impl BundleOwnership {
             return;
         }
         bundles.sort_unstable();
-        let pairs = bundles.iter().zip(others.iter().cycle());
-        let give = |(bundle, to): (&String, &String)| {
-            let (bundle, to) = (bundle.clone(), to.clone());
-            async move { (self.give(&bundle, &to).await, bundle) }
+        let next = |(turn, bundle): (usize, &String)| {
+            let allowed = self.allowed(bundle, &others);
+            let to = allowed.get(turn % allowed.len().max(1))?;
+            Some((bundle.clone(), to.clone()))
         };
+        let pairs = bundles.iter().enumerate().filter_map(next);
+        let give = |(bundle, to): (String, String)| async move { (self.give(&bundle, &to).await, bundle) };
         let note = |(given, bundle): (Result<(), HandoverError>, String)| {
             if let Err(error) = given {
                 tracing::info!(bundle, %error, "a bundle is left without an owner");
@@ -227,8 +229,9 @@ impl BundleOwnership {
         if !is_ours || self.owner_of_key(key) != Owner::Unowned {
             return;
         }
-        if let Err(error) = self.take_key(key.to_owned()).await {
-            tracing::warn!(key, %error, "a bundle that is handed to this broker is not taken");
+        match self.take_key(key.to_owned()).await {
+            Ok(_) => self.lock().loads.came(key),
+            Err(error) => tracing::warn!(key, %error, "a bundle that is handed to this broker is not taken"),
         }
     }
 

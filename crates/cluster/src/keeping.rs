@@ -23,6 +23,7 @@ use pharos_metadata::{
 };
 use pharos_runtime::clock;
 
+use crate::reports::look_at_broker;
 use crate::{BundleOwnership, OwnershipError};
 
 /// Below it brokers are registered.
@@ -175,7 +176,8 @@ impl BundleOwnership {
 
     /// Puts the key by which others know this broker. What an earlier life left under it is taken away.
     async fn register(&self, session: &dyn Session) -> Result<(), OwnershipError> {
-        let (Some(key), Some(value)) = (self.registration.get(), self.us()) else {
+        let told = self.lock().loads.registered();
+        let (Some(key), Some(value)) = (self.registration.get(), told.or_else(|| self.us().cloned())) else {
             return Ok(());
         };
         for _ in 0..TRIES {
@@ -204,7 +206,14 @@ impl BundleOwnership {
             Ok(keys) => {
                 let ids = keys.iter().filter_map(|key| key.strip_prefix(REGISTRY));
                 let brokers: BTreeSet<String> = ids.map(str::to_owned).collect();
-                self.lock().brokers = brokers;
+                {
+                    let mut state = self.lock();
+                    state.loads.reports.retain(|id, _| brokers.contains(id));
+                    state.brokers = brokers;
+                }
+                for key in keys {
+                    look_at_broker(self, &key).await;
+                }
             }
             Err(error) => tracing::warn!(%error, "which brokers there are is not known"),
         }

@@ -9,13 +9,21 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod assign;
+mod balance;
 mod bundles;
 mod handover;
 mod keeping;
 mod leader;
+mod load;
 mod ownership;
+mod reports;
 
 pub use addresses::BrokerAddresses;
+pub use assign::CandidatesOf;
+pub use balance::BalanceOptions;
 pub use bundles::{BundleOf, BundleOwnership, SessionOptions};
 pub use handover::HandoverError;
+pub use load::{BundleLoad, LoadReport, ResourceUsage};
 pub use ownership::{Alone, Owner, Ownership, OwnershipError};
+pub use reports::Balancer;

@@ -6,7 +6,7 @@ use pharos_metadata::{BoxFuture, ReadError, SessionEnd, WriteError};
 use pharos_types::TopicName;
 use tokio::sync::watch;
 
-use crate::{BrokerAddresses, HandoverError};
+use crate::{BrokerAddresses, HandoverError, LoadReport};
 
 /// Who owns a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,11 @@ pub trait Ownership: Send + Sync {
 
     /// The brokers that are there, as `host:port` of their HTTP servers; `None` when there can be no other.
     fn brokers(&self) -> Option<Vec<String>> {
+        None
+    }
+
+    /// What this broker told others of its load; `None` when there can be no other, or it has not yet.
+    fn load_report(&self) -> Option<LoadReport> {
         None
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pharos_ledger::offload::LedgerOffloader;
-use pharos_ledger::{CreateOptions, Durability, Replication};
+use pharos_ledger::{Affinity, CreateOptions, Durability, Replication};
 use pharos_types::LedgerId;
 
 use crate::cache::CacheBudget;
@@ -38,6 +38,8 @@ pub struct Options {
     pub durability: Durability,
     /// On how many machines entries are kept, those of the cursors too; `None`: as the engine's settings say. Default `None`.
     pub replication: Option<Replication>,
+    /// Which machines keep entries, those of the cursors too; `None`: any. Default `None`.
+    pub affinity: Option<Arc<Affinity>>,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
     pub condemned_from: LedgerId,
@@ -58,16 +60,18 @@ impl Default for Options {
             offloader: None,
             durability: Durability::Sync,
             replication: None,
+            affinity: None,
             condemned_from: LedgerId(0),
         }
     }
 }
 
 /// How a ledger keeps its entries. When that is to be otherwise, the next ledger is begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keeping {
     pub(crate) durability: Durability,
     pub(crate) replication: Option<Replication>,
+    pub(crate) affinity: Option<Arc<Affinity>>,
 }
 
 impl Options {
@@ -75,16 +79,18 @@ impl Options {
         Keeping {
             durability: self.durability,
             replication: self.replication,
+            affinity: self.affinity.clone(),
         }
     }
 }
 
 impl Keeping {
     /// What a ledger of a topic is made with.
-    pub(crate) fn create_options(self) -> CreateOptions {
+    pub(crate) fn create_options(&self) -> CreateOptions {
         CreateOptions {
             durability: self.durability,
             replication: self.replication,
+            affinity: self.affinity.as_deref().cloned(),
             ..CreateOptions::default()
         }
     }

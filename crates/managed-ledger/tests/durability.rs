@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::{
-    BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter, OpenError,
-    ReadEntry, ReadError, Replication, Sealed,
+    Affinity, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
+    OpenError, ReadEntry, ReadError, Replication, Sealed,
 };
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, SubscriptionId};
 use pharos_managed_ledger::{AckState, CursorLog, ManagedLedger, OpenMode, Options};
@@ -23,6 +23,9 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("nothing in memory waits")
 }
 
+/// On how many machines a ledger was to be, and on which.
+type Copies = (Option<Replication>, Option<Affinity>);
+
 /// An engine in memory that remembers how durable each ledger was to be, and forgets the end of one when asked: what a
 /// power cut does to entries that the operating system had and the device had not.
 #[derive(Clone)]
@@ -30,7 +33,7 @@ struct Engine {
     memory: MemoryEngine,
     made: Arc<Mutex<HashMap<LedgerId, Durability>>>,
     /// What was said of copies.
-    copies: Arc<Mutex<HashMap<LedgerId, Option<Replication>>>>,
+    copies: Arc<Mutex<HashMap<LedgerId, Copies>>>,
     /// Entries of open ledgers that a crash leaves.
     left: Arc<Mutex<Option<u64>>>,
 }
@@ -52,7 +55,10 @@ impl Engine {
 
 impl LedgerEngine for Engine {
     fn create(&self, options: CreateOptions) -> BoxFuture<'_, Result<Arc<dyn LedgerWriter>, CreateError>> {
-        let (durability, copies) = (options.durability, options.replication);
+        let (durability, copies) = (
+            options.durability,
+            (options.replication, options.affinity.clone()),
+        );
         Box::pin(async move {
             let writer = self.memory.create(options).await?;
             self.copies.lock().unwrap().insert(writer.id(), copies);
@@ -151,18 +157,27 @@ fn a_change_of_copies_begins_a_new_ledger_and_holds_for_cursors() {
         })
     };
     append(&mut log, 3);
-    for wanted in [copies(3, 3, 2), copies(3, 2, 2)] {
+    let group = Arc::new(Affinity {
+        primary: vec!["fast".to_owned()],
+        secondary: Vec::new(),
+    });
+    let wanted = [
+        (copies(3, 3, 2), None),
+        (copies(3, 2, 2), None),
+        (copies(3, 2, 2), Some(group)),
+    ];
+    for (replication, affinity) in wanted.clone() {
         let before = engine.copies.lock().unwrap().len();
-        log.set_replication(wanted);
+        log.set_copies(replication, affinity.clone());
         maintain(&mut log);
         append(&mut log, 3);
         let made = engine.copies.lock().unwrap().clone();
         assert_eq!(made.len(), before + 1, "one ledger, and no other after it");
         let newest = made.keys().max().unwrap();
-        assert_eq!(made[newest], wanted);
+        assert_eq!(made[newest], (replication, affinity.as_deref().cloned()));
     }
     let mut cursors = open_cursors(&log);
-    cursors.set_replication(log.replication());
+    cursors.set_copies(log.replication(), log.affinity());
     let created = Record::SubscriptionCreated {
         subscription: SubscriptionId(0),
         name: "s".to_owned(),
@@ -175,7 +190,11 @@ fn a_change_of_copies_begins_a_new_ledger_and_holds_for_cursors() {
     maintain_cursors(&mut cursors);
     run(ticket.durable()).unwrap();
     let made = engine.copies.lock().unwrap().clone();
-    assert_eq!(made[made.keys().max().unwrap()], copies(3, 2, 2));
+    let (replication, affinity) = &wanted[2];
+    assert_eq!(
+        made[made.keys().max().unwrap()],
+        (*replication, affinity.as_deref().cloned())
+    );
 }
 
 #[test]

@@ -11,10 +11,11 @@ use anyhow::Context as _;
 
 use pharos_audit::Audit;
 use pharos_auth::Access;
-use pharos_broker::{Broker, Threads};
+use pharos_broker::{Broker, TenantLimits, Threads};
 use pharos_broker_admin::Resources;
 use pharos_catalog::policy::{BrokerPolicies, Persistence};
 use pharos_catalog::{Catalog, CatalogOptions};
+use pharos_cluster::Balancer;
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
@@ -169,10 +170,17 @@ pub(crate) async fn start_broker(
         health: Box::new(move || stood_on.why_not_ready()),
         bookies: beside.bookies(),
     };
+    let admin = Resources::with_stores(&broker, stores_say);
+    if let Some(ownership) = beside.among_others() {
+        let addresses = crate::cluster::addresses(front, &server);
+        let balancer = Balancer::of(ownership.clone());
+        let how = settings.cluster.load_balancer.clone();
+        tasks.spawn(crate::balance::run(balancer, admin.clone(), addresses, how));
+    }
     Ok(RunningBroker {
         authentication,
         access,
-        admin: Resources::with_stores(&broker, stores_say),
+        admin,
         broker,
         pulsar: server,
         threads,
@@ -357,6 +365,10 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         catch_up_read_cache_bytes: bytes(ledger.catch_up_read_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
         unwritten_bytes_max: topics.max_unwritten_size.0,
+        tenants: TenantLimits {
+            publish_rate: settings.limits.publish_rate_per_tenant,
+            subscriptions: settings.limits.max_subscriptions_per_tenant,
+        },
         offload: crate::offload::limits(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pharos_bookkeeper::BookKeeper;
 use pharos_broker_admin::{BookieStore, MetricFamily, MetricKind};
 use pharos_catalog::Catalog;
-use pharos_cluster::{BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
+use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
 use pharos_ledger::LedgerEngine as _;
 use pharos_metadata::{Expect, MetadataStore, WriteError};
 use pharos_pulsar::Server;
@@ -47,7 +47,8 @@ impl Cluster {
     /// They cannot be reached, or the metadata is not Pharos's.
     pub(crate) async fn open(settings: &ClusterSettings, address: &str) -> anyhow::Result<Arc<Self>> {
         let connect = async |address: &str| {
-            let store = ZooKeeper::connect(address, settings.session_timeout).await?;
+            let tls = settings.zookeeper_tls.files();
+            let store = ZooKeeper::connect(address, settings.session_timeout, tls).await?;
             anyhow::Ok(Arc::new(store))
         };
         let metadata = connect(address).await?;
@@ -110,7 +111,13 @@ impl Cluster {
             outage_max: settings.outage_max.as_option().copied(),
         };
         let bundle_of = Box::new(move |topic: &_| bundles.bundle_of(topic));
-        BundleOwnership::new(self.metadata.clone(), options, bundle_of)
+        let ownership = BundleOwnership::new(self.metadata.clone(), options, bundle_of);
+        let policies = catalog.clone();
+        ownership.restrict(Box::new(move |namespace, brokers| {
+            policies.clusters().isolation().candidates(namespace, brokers)
+        }));
+        Balancer::of(ownership.clone()).set_options(settings.load_balancer.options());
+        ownership
     }
 
     /// Why this broker takes no work now.

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod balance;
 mod broker;
 mod cluster;
 mod command;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use pharos_broker_admin::{BookieStore, MetricFamily};
 use pharos_catalog::Catalog;
-use pharos_cluster::{Alone, BundleOwnership, Ownership};
+use pharos_cluster::{Alone, Balancer, BundleOwnership, Ownership};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::{MatchesLedgers, MetadataStore};
 use pharos_storage::Storage;
@@ -143,7 +143,11 @@ impl StoresInUse {
                 families.extend(counters.families());
                 families
             }
-            Self::Cluster(cluster, ownership) => cluster.families(ownership).into(),
+            Self::Cluster(cluster, ownership) => {
+                let mut families = Vec::from(cluster.families(ownership));
+                families.extend(crate::balance::families(&Balancer::of(ownership.clone())));
+                families
+            }
         }
     }
 

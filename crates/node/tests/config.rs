@@ -218,6 +218,28 @@ fn the_listing_shows_values_and_origins() {
 }
 
 #[test]
+fn an_encrypted_listener_is_open_to_others_when_it_asks_for_a_certificate() {
+    let tls = [
+        ("tls.certificate_file", "/absent.pem"),
+        ("tls.key_file", "/absent.key"),
+        ("tls.trust_certs_file", "/absent-authority.pem"),
+    ];
+    let asks = ("tls.require_trusted_client_cert_on_connect", "true");
+    for door in ["pulsar_listen_tls", "http_listen_tls"] {
+        let open = (door, "0.0.0.0:0");
+        let with = |more: &[(&str, &str)]| load("", &[], &[&tls[..], &[open], more].concat());
+        let said = with(&[]).unwrap_err().to_string();
+        assert!(said.contains(&format!("{door} can be reached")), "{said}");
+        let said = with(&[asks, ("tls.allow_insecure_connection", "true")])
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains(&format!("{door} can be reached")), "{said}");
+        with(&[asks]).unwrap();
+        with(&[("allow_unauthenticated_listen", "true")]).unwrap();
+    }
+}
+
+#[test]
 fn where_messages_and_metadata_are_goes_together() {
     let of_a_cluster = [
         ("engine", "bookkeeper"),
@@ -264,6 +286,8 @@ fn where_messages_and_metadata_are_goes_together() {
             "unless bookkeeper.tls is true",
         ),
         ("bookkeeper.tls_key_file", "a.key", "belong together"),
+        ("zookeeper.tls_key_file", "a.key", "unless zookeeper.tls is true"),
+        ("zookeeper.tls", "true", "needs zookeeper.tls_trust_certs_file"),
         ("bookkeeper.deferred_sync_interval", "0s", "must not be 0"),
     ] {
         let wrong = refused(&more((key, text)));

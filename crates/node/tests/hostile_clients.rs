@@ -15,14 +15,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use pharos_identity::sign::{self, Claims};
 use pharos_wire::command::Command;
-use pharos_wire::proto::command_subscribe::SubType;
 use pharos_wire::proto::{CommandConnect, ServerError};
 use pharos_wire::{encode, request};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use support::certificates::Authority;
-use support::{Bystander, Node, assert_closed, expect_error, expect_success, figure, next, soon, until};
+use support::{Bystander, Node, assert_closed, figure, soon, until};
 
 mod support;
 
@@ -75,6 +74,30 @@ async fn trickle(mut stream: TcpStream, bytes: Vec<u8>) {
         panic!("it was never closed");
     };
     soon("the end of one that trickles", sending).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_peers_is_no_flood_of_lines() {
+    const PEERS: usize = 2000;
+    let data = tempfile::tempdir().unwrap();
+    let mut node = Node::start(data.path(), &[]);
+    let begun = std::time::Instant::now();
+    for _ in 0..PEERS {
+        let mut peer = from(ATTACKER, &node.pulsar).await.unwrap();
+        peer.write_all(&[0xff; 8]).await.unwrap();
+        read_all(&mut peer).await;
+    }
+    let seconds = begun.elapsed().as_secs() as usize;
+    let logged = node.logged();
+    let lines = logged
+        .lines()
+        .filter(|line| line.contains("breaks the protocol"))
+        .count();
+    assert!(
+        lines > 0 && lines <= (seconds + 2) * 10,
+        "{lines} lines in {seconds} s"
+    );
+    node.assert_alive();
 }
 
 #[tokio::test]
@@ -136,13 +159,20 @@ async fn slow_and_half_open_peers_are_let_go_and_hold_up_no_other() {
             read_all(&mut stream).await;
         }
     }
-    // Nothing large before CONNECT: it is closed as soon as it says so.
+    bystander.is_served().await;
+    node.assert_alive();
+    node.stop();
+}
+
+#[tokio::test]
+async fn a_large_frame_before_connect_is_refused_as_soon_as_it_says_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nothing else closes it while this test waits.
+    let node = Node::start(dir.path(), &["--keep-alive-interval=1h"]);
     let mut raw = node.stranger().await;
     raw.write(&(1_u32 << 20).to_be_bytes()).await.unwrap();
     raw.write(&[0; 8]).await.unwrap();
     assert_closed(&mut raw, "a large frame before CONNECT").await;
-    bystander.is_served().await;
-    node.assert_alive();
     node.stop();
 }
 
@@ -255,85 +285,6 @@ async fn lookups_of_what_is_not_there_make_nothing_and_take_no_memory() {
     node.stop();
 }
 
-#[tokio::test]
-async fn what_a_connection_may_not_have_is_refused_by_name_and_makes_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = [
-        "--limits-max-consumers-per-connection=2",
-        "--limits-max-producers-per-connection=1",
-        "--limits-max-watchers-per-connection=1",
-        "--limits-max-consumers-per-tenant=3",
-        "--limits-max-topics-per-tenant=4",
-    ];
-    let node = Node::start(dir.path(), &settings);
-    let (mut raw, mut other) = (node.rogue().await, node.rogue().await);
-    for id in 1..=2 {
-        raw.send(request::subscribe(
-            "t",
-            &format!("s{id}"),
-            SubType::Shared,
-            id,
-            id,
-        ))
-        .await
-        .unwrap();
-        expect_success(&mut raw, id).await;
-    }
-    raw.send(request::subscribe("t", "s3", SubType::Shared, 3, 3))
-        .await
-        .unwrap();
-    let why = expect_error(&mut raw, 3, ServerError::NotAllowedError).await;
-    assert!(why.contains("limits.max_consumers_per_connection"), "{why}");
-    other
-        .send(request::subscribe("t", "s1", SubType::Shared, 1, 1))
-        .await
-        .unwrap();
-    expect_success(&mut other, 1).await;
-    other
-        .send(request::subscribe("t", "s4", SubType::Shared, 2, 2))
-        .await
-        .unwrap();
-    let why = expect_error(&mut other, 2, ServerError::NotAllowedError).await;
-    assert!(why.contains("limits.max_consumers_per_tenant"), "{why}");
-    // One that left makes room.
-    raw.send(request::close_consumer(2, 4)).await.unwrap();
-    expect_success(&mut raw, 4).await;
-    other
-        .send(request::subscribe("t", "s1", SubType::Shared, 2, 5))
-        .await
-        .unwrap();
-    expect_success(&mut other, 5).await;
-
-    support::produce_on(&mut raw, "p", 1).await;
-    raw.send(request::producer("q", 2, 6, None)).await.unwrap();
-    let why = expect_error(&mut raw, 6, ServerError::NotAllowedError).await;
-    assert!(why.contains("limits.max_producers_per_connection"), "{why}");
-    raw.send(request::watch_topic_list(7, 1, "public/default", ".*"))
-        .await
-        .unwrap();
-    assert!(matches!(next(&mut raw).await, Command::WatchTopicListSuccess(_)));
-    raw.send(request::watch_topic_list(8, 2, "public/default", ".*"))
-        .await
-        .unwrap();
-    let why = expect_error(&mut raw, 8, ServerError::NotAllowedError).await;
-    assert!(why.contains("limits.max_watchers_per_connection"), "{why}");
-
-    let default = "persistent://public/default";
-    assert_eq!(node.topics(), [format!("{default}/p"), format!("{default}/t")]);
-    let subscriptions = node.ask("/admin/v2/persistent/public/default/t/subscriptions");
-    assert_eq!(subscriptions.as_array().unwrap().len(), 2, "{subscriptions}");
-    let path = |name: &str| format!("/admin/v2/persistent/public/default/{name}");
-    for name in ["u", "v"] {
-        node.order("PUT", &path(name), "");
-    }
-    let (status, answer) = node.call("PUT", &path("w"), "");
-    assert!(
-        answer.contains("limits.max_topics_per_tenant"),
-        "{status} {answer}"
-    );
-    node.stop();
-}
-
 const SECRET: [u8; 32] = [7; 32];
 
 /// A broker that asks for tokens and passwords: of ann and bob, both `Hello world!`.
@@ -425,6 +376,31 @@ async fn a_role_has_so_many_connections_and_is_told() {
     while !is_let_in(&node, "token", &token("car")).await {
         tokio::task::yield_now().await;
     }
+    node.stop();
+}
+
+#[tokio::test]
+async fn a_role_that_comes_too_fast_is_told_and_no_other_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // One a second, and twenty at once.
+    let node = asking(dir.path(), &["--limits-max-connection-rate-per-role=1"]);
+    let token = |role: &str| sign::with_secret(&SECRET, &Claims::of(role)).unwrap();
+    let car = token("car");
+    let mut let_in = 0;
+    let refused = loop {
+        match shown(&node, "token", &car).await.0 {
+            Command::Connected(_) => let_in += 1,
+            Command::Error(error) => break error,
+            other => panic!("{other:?}"),
+        }
+        assert!(let_in < 10_000);
+    };
+    assert_eq!(refused.error, ServerError::NotAllowedError as i32);
+    let why =
+        "more than 1 came in a second (limits.max_connections_per_role, limits.max_connection_rate_per_role)";
+    assert!(refused.message.contains(why), "{}", refused.message);
+    assert!(let_in >= 20, "{let_in}");
+    assert!(is_let_in(&node, "token", &token("van")).await);
     node.stop();
 }
 

@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -519,21 +520,13 @@ async fn a_deletion_that_is_killed_leaves_no_ledger() {
         }
         drop((consumer, producer, client));
         let admin = node.admin_url();
-        let deleting = std::thread::spawn(move || {
-            use std::io::{Read as _, Write as _};
-            let mut stream = std::net::TcpStream::connect(admin.trim_start_matches("http://")).unwrap();
-            let path = "/admin/v2/persistent/public/default/t?force=true";
-            write!(
-                stream,
-                "DELETE {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            )
-            .unwrap();
-            // Killed before it answers, or not.
-            let _ = stream.read_to_string(&mut String::new());
-        });
+        let mut stream = std::net::TcpStream::connect(admin.trim_start_matches("http://")).unwrap();
+        let path = "/admin/v2/persistent/public/default/t?force=true";
+        let request = format!("DELETE {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(10 * round));
         node.kill();
-        deleting.join().unwrap();
+        drop(stream);
 
         let node = Node::start(dir.path(), &settings);
         let page = || node.page("/metrics");

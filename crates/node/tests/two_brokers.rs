@@ -1,229 +1,22 @@
 //! Two brokers of one process over the same stores in memory: clients find the owner of a topic, and when a broker is dropped the
 //! other one takes over what it served.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::time::Duration;
-
-use pharos_admin::{Admin, AdminOptions};
-use pharos_auth::Access;
-use pharos_broker::Threads;
-use pharos_broker_admin::Resources;
-use pharos_catalog::{Catalog, CatalogOptions, Policies};
+use pharos_catalog::Policies;
 use pharos_client::{
-    ConnectOptions, Connection, ConsumerOptions, OutgoingMessage, ProducerOptions, RawConnection, earliest,
+    Brokers, ConnectOptions, Connection, OutgoingMessage, ProducerOptions, RawConnection, earliest,
 };
-use pharos_cluster::{BrokerAddresses, BundleOwnership, SessionOptions};
-use pharos_identity::Authentication;
-use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::{Memory, MetadataStore as _};
-use pharos_runtime::Shutdown;
-use pharos_transport::{ConnectionsMax, Listener};
+use pharos_metadata::MetadataStore as _;
 use pharos_wire::command::Command;
-use pharos_wire::message::PulsarEntries;
 use pharos_wire::proto::ServerError;
 use pharos_wire::proto::command_ack::AckType;
 use pharos_wire::request;
-use tokio::task::JoinSet;
 
-/// How long anything may take before the test gives up. Long, because the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// After so much of the store's time without a word a broker is taken for dead. Only the test lets it pass.
-const SESSION_TIMEOUT: Duration = Duration::from_mins(5);
-const SESSION: SessionOptions = SessionOptions {
-    timeout: SESSION_TIMEOUT,
-    outage_max: None,
-};
-const TOPIC: &str = "persistent://public/default/orders";
+#[path = "support/brokers.rs"]
+mod brokers;
 
-/// What brokers share.
-#[derive(Default)]
-struct Stores {
-    metadata: Arc<Memory>,
-    ledgers: MemoryEngine,
-}
-
-struct Broker {
-    catalog: Catalog,
-    service_url: String,
-    http: SocketAddr,
-    threads: Option<Threads>,
-    stop: Shutdown,
-    /// What renews its session and answers HTTP.
-    tasks: JoinSet<()>,
-}
-
-impl Broker {
-    async fn start(stores: &Stores) -> Self {
-        let metadata = stores.metadata.clone();
-        let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
-            .await
-            .unwrap();
-        let bundles = catalog.clone();
-        let bundle_of = Box::new(move |topic: &_| bundles.bundle_of(topic));
-        let ownership = BundleOwnership::new(metadata.clone(), SESSION, bundle_of);
-        let options = pharos_broker::Options {
-            shards: 2,
-            ..pharos_broker::Options::default()
-        };
-        let ledgers = Arc::new(stores.ledgers.clone());
-        let (broker, threads) = pharos_broker::start_among(
-            options,
-            catalog.clone(),
-            ledgers,
-            metadata,
-            &PulsarEntries,
-            ownership.clone(),
-        )
-        .unwrap();
-        let any = "127.0.0.1:0".parse().unwrap();
-        let door = pharos_pulsar::Options {
-            listen: any,
-            entrance: None,
-            listen_tls: None,
-            advertised_address: None,
-            server_version: "test".to_owned(),
-            keep_alive_interval: Duration::from_secs(30),
-            connections_max: ConnectionsMax::none(),
-            per_address: pharos_transport::QuotaLimits::default(),
-            limits: pharos_pulsar::ClientLimits::default(),
-            authentication: Authentication::off(),
-            credential_check_interval: Duration::from_secs(60),
-        };
-        let service_url = pharos_pulsar::open(&broker, &door).unwrap().service_url.clone();
-        let listener = Listener::bind(any).unwrap();
-        let http = listener.local_address();
-        let about = AdminOptions {
-            access: Access::everyone(),
-            authentication: Authentication::off(),
-            authorization: false,
-            allowed_hosts: Vec::new(),
-            cluster_name: "standalone".to_owned(),
-            broker_url: service_url.clone(),
-            broker_url_tls: None,
-            http_url: format!("http://{http}"),
-            http_url_tls: None,
-            settings: Vec::new(),
-            metadata_store_url: "embedded".to_owned(),
-            ledgers_root_path: "/ledgers".to_owned(),
-            topic_metrics: false,
-            force_delete_namespace: false,
-            force_delete_tenant: false,
-        };
-        ownership.serve(&BrokerAddresses {
-            native_url: service_url.clone(),
-            http_url: about.http_url.clone(),
-            ..BrokerAddresses::default()
-        });
-        let router = pharos_admin::router(Admin::new(Resources::of(&broker), about));
-        let stop = Shutdown::default();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(ownership.run());
-        tasks.spawn(pharos_admin::serve(
-            vec![listener.start().unwrap()],
-            router,
-            64,
-            stop.token(),
-        ));
-        Self {
-            catalog,
-            service_url,
-            http,
-            threads: Some(threads),
-            stop,
-            tasks,
-        }
-    }
-
-    async fn client(&self) -> Connection {
-        Connection::connect(&self.service_url, ConnectOptions::default())
-            .await
-            .unwrap()
-    }
-
-    /// Who serves the topic, in its eyes.
-    async fn owner(&self) -> String {
-        let looked_up = self.client().await.lookup(TOPIC).await;
-        looked_up.unwrap().broker_url
-    }
-
-    /// Its session is not renewed any more; otherwise it goes on.
-    fn cut_off(&mut self) {
-        self.tasks.abort_all();
-    }
-
-    /// It is gone without having told anyone: nothing is closed, no session ended.
-    fn drop_dead(mut self) {
-        self.cut_off();
-        self.stop.trigger();
-        self.threads.take().unwrap().stop();
-    }
-
-    /// Status, `Location` and body of a GET.
-    fn get(&self, path: &str) -> (u16, Option<String>, String) {
-        self.call("GET", path)
-    }
-
-    fn call(&self, method: &str, path: &str) -> (u16, Option<String>, String) {
-        let mut stream = TcpStream::connect(self.http).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let location = head.lines().find_map(|line| line.strip_prefix("location: "));
-        (status, location.map(str::to_owned), body.to_owned())
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        if let Some(threads) = self.threads.take() {
-            self.tasks.abort_all();
-            threads.stop();
-        }
-    }
-}
-
-async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
-    let waiting = async {
-        while !is().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let came = tokio::time::timeout(PATIENCE, waiting).await;
-    assert!(came.is_ok(), "never: {what}");
-}
-
-/// Publishes numbers and waits for the receipts.
-async fn publish(client: &Connection, numbers: std::ops::Range<u32>) {
-    let producer = client.producer(TOPIC, ProducerOptions::default()).await.unwrap();
-    for number in numbers {
-        let message = OutgoingMessage::new(number.to_string());
-        producer.send(message).await.unwrap();
-    }
-}
-
-/// Everything in the topic, as numbers.
-async fn read_all(client: &Connection) -> Vec<u32> {
-    let mut reader = client.reader(TOPIC, earliest()).await.unwrap();
-    let mut numbers = Vec::new();
-    while reader.has_next().await.unwrap() {
-        numbers.push(reader.next().await.unwrap().text().parse().unwrap());
-    }
-    numbers
-}
-
-fn orders() -> ConsumerOptions {
-    ConsumerOptions::exclusive("s").from_earliest()
-}
+use brokers::{Broker, SESSION_TIMEOUT, Stores, TOPIC, orders, publish, read_all, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_the_wrong_broker_are_led_to_the_owner() {
@@ -254,6 +47,13 @@ async fn clients_of_the_wrong_broker_are_led_to_the_owner() {
         assert_eq!(consumer.receive().await.unwrap().text(), number.to_string());
     }
 
+    let mut brokers = Brokers::connect(&two.service_url, ConnectOptions::default())
+        .await
+        .unwrap();
+    let found = brokers.serving(TOPIC).await.unwrap();
+    publish(&found, 20..21).await;
+    assert_eq!(consumer.receive().await.unwrap().text(), "20");
+
     let path = "/admin/v2/persistent/public/default/orders/stats";
     let (status, location, _) = two.get(path);
     assert_eq!(status, 307);
@@ -263,7 +63,7 @@ async fn clients_of_the_wrong_broker_are_led_to_the_owner() {
     );
     let (status, _, stats) = one.get(&format!("{path}?authoritative=true"));
     assert!(
-        status == 200 && stats.contains("\"msgInCounter\":20"),
+        status == 200 && stats.contains("\"msgInCounter\":21"),
         "{status} {stats}"
     );
     let (status, _, _) = two.get(&format!("{path}?authoritative=true"));

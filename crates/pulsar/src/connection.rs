@@ -532,7 +532,9 @@ impl ConnectionHandle for Connection {
         if self.peer.borrow().is_none() {
             // Even if it sends something meanwhile: one byte now and then does not keep it open.
             if now.saturating_sub(self.opened_at) >= interval {
-                tracing::info!(peer = %self.address, "closing a connection that was not let in in time");
+                if let Some(untold) = self.server.peer_log.enter() {
+                    tracing::info!(peer = %self.address, untold, "closing a connection that was not let in in time");
+                }
                 self.close();
             }
             return;
@@ -541,7 +543,9 @@ impl ConnectionHandle for Connection {
         if pinged_at != 0 {
             // While we do not read, silence is our own doing.
             if now.saturating_sub(pinged_at) >= interval && !self.is_saturated() {
-                tracing::info!(peer = %self.address, "closing a connection that does not answer");
+                if let Some(untold) = self.server.peer_log.enter() {
+                    tracing::info!(peer = %self.address, untold, "closing a connection that does not answer");
+                }
                 self.close();
             }
             return;

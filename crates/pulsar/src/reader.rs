@@ -154,8 +154,10 @@ impl Input {
                 return readable;
             }
             if connection.server.partial_frames.is_overdue(room, clock::now()) {
-                tracing::warn!(peer = %connection.address, frame_bytes = room.frame_bytes, arrived = self.buffer.as_slice().len(),
-                    "closing a connection that keeps room for a frame others wait for");
+                if let Some(untold) = connection.server.peer_log.enter() {
+                    tracing::warn!(peer = %connection.address, frame_bytes = room.frame_bytes, arrived = self.buffer.as_slice().len(), untold,
+                        "closing a connection that keeps room for a frame others wait for");
+                }
                 return false;
             }
         }
@@ -250,5 +252,7 @@ async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame
 }
 
 fn log_violation(connection: &Connection, error: &FrameError) {
-    tracing::warn!(peer = %connection.address, %error, "closing a connection that breaks the protocol");
+    if let Some(untold) = connection.server.peer_log.enter() {
+        tracing::warn!(peer = %connection.address, %error, untold, "closing a connection that breaks the protocol");
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pharos_broker::Broker;
 use pharos_broker::shard::Shard;
 use pharos_identity::Authentication;
-use pharos_runtime::spawn_local;
+use pharos_runtime::{LogThrottle, spawn_local};
 use pharos_transport::{
     Admission, ConnectionsMax, Entrance, Incoming, Listener, NoRoom, PartialFrames, Place, Quota, QuotaLimits,
 };
@@ -83,6 +83,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
         limiter: Limiter::new(options.limits.clone()),
         addresses: per_address.clone(),
         partial_frames: PartialFrames::new(frame_bytes_max(broker.shared.options.max_message_size as usize)),
+        peer_log: LogThrottle::default(),
     });
     let (interval, check) = (options.keep_alive_interval, options.credential_check_interval);
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval, check)));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pharos_auth::Access;
 use pharos_identity::Authentication;
+use pharos_runtime::LogThrottle;
 use pharos_transport::{Admission, PartialFrames, Quota};
 
 use crate::limits::Limiter;
@@ -32,6 +33,8 @@ pub struct Server {
     pub(crate) addresses: Arc<Quota<IpAddr>>,
     /// Room for large frames that have not arrived whole.
     pub(crate) partial_frames: PartialFrames,
+    /// What the log is told of peers that are turned away.
+    pub(crate) peer_log: LogThrottle,
 }
 
 impl Server {

@@ -10,6 +10,7 @@ mod awake;
 pub mod clock;
 pub mod fs;
 mod histogram;
+mod log_throttle;
 mod many;
 mod pool;
 #[cfg(feature = "test-util")]
@@ -23,6 +24,7 @@ mod thread;
 pub use awake::Awake;
 pub use clock::Nanos;
 pub use histogram::Histogram;
+pub use log_throttle::LogThrottle;
 pub use many::many;
 pub use pool::Pool;
 pub use shutdown::{Shutdown, ShutdownToken};

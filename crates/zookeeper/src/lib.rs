@@ -22,6 +22,8 @@
 
 mod session;
 mod store;
+mod tls;
 mod tree;
 
 pub use store::{ConnectError, ZooKeeper};
+pub use tls::TlsFiles;

@@ -17,6 +17,7 @@ use zookeeper_client::{
 };
 
 use crate::session;
+use crate::tls::TlsFiles;
 use crate::tree;
 
 /// Work that may wait for the thread: sessions to open, and writes that wait for their events.
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     /// `host:port,host:port/root`.
     address: String,
     timeout: Duration,
+    tls: Option<TlsFiles>,
     /// Another one when its session expired; `None` after shutdown. Held to clone it.
     client: Mutex<Option<Client>>,
     watchers: Watchers,
@@ -72,14 +74,20 @@ impl ZooKeeper {
     /// Connects to `address`: servers `host:port` apart by commas, then the root that all keys are below, such as
     /// `127.0.0.1:2181/pulsar`; it is made when it is not there. `timeout`: how long the servers keep the session of a store that
     /// they do not hear of.
+    /// `tls`: connections are encrypted, and a server whose certificate is not for its host name is not talked to.
     ///
     /// # Errors
     /// [`ConnectError`].
-    pub async fn connect(address: &str, timeout: Duration) -> Result<Self, ConnectError> {
+    pub async fn connect(
+        address: &str,
+        timeout: Duration,
+        tls: Option<TlsFiles>,
+    ) -> Result<Self, ConnectError> {
         let (work, waiting) = mpsc::channel(WAITING_MAX);
         let inner = Arc::new(Inner {
             address: address.to_owned(),
             timeout,
+            tls,
             client: Mutex::new(None),
             watchers: Watchers::new(),
             work,
@@ -162,10 +170,13 @@ impl Inner {
     pub(crate) async fn new_client(&self, timeout: Duration) -> Result<Client, Error> {
         let (servers, root) = self.address.split_once('/').unwrap_or((&self.address, ""));
         let root = root.trim_matches('/');
-        let client = Client::connector()
-            .with_session_timeout(timeout)
-            .connect(servers)
-            .await?;
+        let mut connector = Client::connector().with_session_timeout(timeout);
+        let mut servers = servers.to_owned();
+        if let Some(tls) = &self.tls {
+            connector = connector.with_tls(tls.read()?);
+            servers = format!("tcp+tls://{}", servers.replace(',', ",tcp+tls://"));
+        }
+        let client = connector.connect(&servers).await?;
         if root.is_empty() {
             return Ok(client);
         }

@@ -15,7 +15,7 @@ fn address() -> String {
 
 async fn fresh(address: &str, root: &str) -> ZooKeeper {
     let address = format!("{address}/{root}");
-    let store = ZooKeeper::connect(&address, Duration::from_secs(10))
+    let store = ZooKeeper::connect(&address, Duration::from_secs(10), None)
         .await
         .unwrap();
     // Left by a run before.

@@ -54,6 +54,9 @@ table! { Resource::Brokers;
         .json::<InternalConfigurationData>();
     "The stats of every topic, by namespace, bundle and domain."
     TOPIC_STATS = Route::get("/admin/v2/broker-stats/topics", "topicStats", Action::ReadBroker).json::<BTreeMap<String, Value>>();
+    "What this broker tells others of its load; 404 when it is alone."
+    LOAD_REPORT = Route::get("/admin/v2/broker-stats/load-report", "loadReport", Action::ReadBroker).json::<BTreeMap<String, Value>>()
+        .fails(&[404]);
     "Rates, counts, backlog and size of each namespace that has loaded topics, as `metrics` with their `dimensions`."
     MONITORING_METRICS = Route::get("/admin/v2/broker-stats/metrics", "monitoringMetrics", Action::ReadBroker)
         .json::<Vec<BTreeMap<String, Value>>>();

@@ -10,9 +10,9 @@ use super::policies::PolicyRoutes;
 use super::{Resource, Route};
 use crate::query::{AppliedQuery, QuotaQuery};
 use crate::{
-    AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, DelayedDeliveryPolicies,
-    DispatchRate, InactiveTopicPolicies, OffloadPolicies, PersistencePolicies, PublishRate,
-    RetentionPolicies, SubscribeRate,
+    AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, BookieAffinityGroupData,
+    DelayedDeliveryPolicies, DispatchRate, InactiveTopicPolicies, OffloadPolicies, PersistencePolicies,
+    PublishRate, RetentionPolicies, SubscribeRate,
 };
 
 macro_rules! at {
@@ -35,17 +35,18 @@ table! { Resource::NamespacePolicies;
     REMOVE_OFFLOAD = Route::delete(at!("removeOffloadPolicies"), "removeOffloadPolicies", Action::UpdatePolicy).fails(&[404, 409]);
 }
 
-/// Of each: name, method that sets it, form, whether there must be a body, what it says, and what it means without.
+/// Of each: name, method that sets it, form, whether there must be a body, what changing it takes unless that is `UpdatePolicy`, what it
+/// says, and what it means without.
 macro_rules! policies {
-    ($($name:literal $method:ident $form:ty, $in:ident, $what:literal $(, $without:literal)?;)*) => {
+    ($($name:literal $method:ident $form:ty, $in:ident $(by $action:ident)?, $what:literal $(, $without:literal)?;)*) => {
         /// The policies that are one value each.
         pub static POLICIES: &[PolicyRoutes] = &[$(PolicyRoutes {
             name: $name,
             read: Route::get(at!($name), concat!($name, ".read"), Action::ReadPolicy).query::<AppliedQuery>().json_or_nothing::<$form>()
                 .about(Resource::NamespacePolicies, concat!("Says ", $what, ".")).fails(&[404]),
-            set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set"), Action::UpdatePolicy))
+            set: $in::<$form>(Route::$method(at!($name), concat!($name, ".set"), policies!(@action $($action)?)))
                 .about(Resource::NamespacePolicies, concat!("Sets ", $what, "." $(, " ", $without)?)).fails(&[403, 404, 409, 501]),
-            remove: Route::delete(at!($name), concat!($name, ".remove"), Action::UpdatePolicy)
+            remove: Route::delete(at!($name), concat!($name, ".remove"), policies!(@action $($action)?))
                 .about(
                     Resource::NamespacePolicies,
                     concat!("Removes the policy `", $name, "`, so that the word of the broker holds."),
@@ -53,6 +54,8 @@ macro_rules! policies {
                 .fails(&[404, 409]),
         }),*];
     };
+    (@action) => { Action::UpdatePolicy };
+    (@action $action:ident) => { Action::$action };
 }
 
 const fn body<T: crate::shape::Described>(route: Route) -> Route {
@@ -76,6 +79,7 @@ policies! {
     "delayedDelivery" post DelayedDeliveryPolicies, body, "whether delivery may be delayed, and for how long";
     "inactiveTopicPolicies" post InactiveTopicPolicies, body, "when an idle topic is deleted";
     "persistence" post PersistencePolicies, body, "how many copies of an entry there are";
+    "persistence/bookieAffinity" post BookieAffinityGroupData, body by ChooseBookies, "which groups of bookies keep the namespace's entries";
     "maxProducersPerTopic" post u32, body, "how many producers a topic takes";
     "maxConsumersPerTopic" post u32, body, "how many consumers a topic takes";
     "maxConsumersPerSubscription" post u32, body, "how many consumers a subscription takes";

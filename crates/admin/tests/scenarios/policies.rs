@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use pharos_admin_api::routes::policies::PolicyRoutes;
 use pharos_admin_api::routes::{self, namespace_policies, topic_policies};
-use pharos_catalog::policy::{self, Level, Method, Row};
+use pharos_catalog::policy::{self, Guard, Level, Method, Row};
 use serde_json::{Value, json};
 
 use super::{Door, ask};
@@ -50,6 +50,7 @@ fn sample(row: &Row, level: Level) -> Value {
             "bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1,
             "managedLedgerMaxMarkDeleteRate": 0.0,
         }),
+        "BookieAffinityGroupData" => json!({"bookkeeperAffinityGroupPrimary": "fast"}),
         "OffloadPolicies" => json!({"managedLedgerOffloadedReadPriority": "bookkeeper-first"}),
         "EntryFilters" => json!({"entryFilterNames": ""}),
         other => panic!("{}: no sample of {other}", row.name),
@@ -124,7 +125,22 @@ fn every_row(address: SocketAddr) {
     let mut count = 0;
     for row in policy::all() {
         if let Some(at) = row.namespace.filter(|at| !at.path.is_empty()) {
-            round_trip(address, row, Level::Namespace, NAMESPACE, at.path, at.set);
+            match row.guard {
+                Guard::Bookies => {
+                    let (path, value) = (format!("{NAMESPACE}/{}", at.path), sample(row, Level::Namespace));
+                    let (status, _, reason) = ask(address, "POST", &path, &value.to_string());
+                    assert_eq!(
+                        (status, reason.contains("there are no bookies")),
+                        (501, true),
+                        "{reason}"
+                    );
+                    // Nor does a namespace come with it.
+                    let body = json!({ at.member: value }).to_string();
+                    let (status, _, reason) = ask(address, "PUT", "/admin/v2/namespaces/public/kept", &body);
+                    assert_eq!((status, reason.contains("of its own")), (400, true), "{reason}");
+                }
+                _ => round_trip(address, row, Level::Namespace, NAMESPACE, at.path, at.set),
+            }
             count += 1;
         }
         if let Some(at) = row.topic {

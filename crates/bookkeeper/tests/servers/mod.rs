@@ -46,7 +46,7 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
 }
 
 pub(crate) async fn store() -> Arc<dyn MetadataStore> {
-    let store = ZooKeeper::connect(&variable("ZOOKEEPER_ADDRESS"), Duration::from_secs(10)).await;
+    let store = ZooKeeper::connect(&variable("ZOOKEEPER_ADDRESS"), Duration::from_secs(10), None).await;
     Arc::new(store.unwrap())
 }
 

@@ -1,6 +1,7 @@
 //! Topics that another broker serves, or takes.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pharos_cluster::{BrokerAddresses, Owner, Ownership, OwnershipError};
 use pharos_metadata::BoxFuture;
@@ -11,6 +12,8 @@ use super::*;
 /// All topics have the owner that a test says.
 struct Told {
     owner: Mutex<Owner>,
+    /// The store knows better than this broker, and says that topics are another's.
+    is_denied: AtomicBool,
     losses: watch::Sender<u64>,
 }
 
@@ -18,6 +21,7 @@ impl Told {
     fn new(owner: Owner) -> Arc<Self> {
         Arc::new(Self {
             owner: Mutex::new(owner),
+            is_denied: AtomicBool::new(false),
             losses: watch::Sender::new(0),
         })
     }
@@ -43,7 +47,8 @@ impl Ownership for Told {
     }
 
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {
-        Box::pin(async move { Ok(self.owner_of(topic) == Owner::Us) })
+        let is_denied = self.is_denied.load(Ordering::SeqCst);
+        Box::pin(async move { Ok(!is_denied && self.owner_of(topic) == Owner::Us) })
     }
 
     fn losses(&self) -> watch::Receiver<u64> {
@@ -169,4 +174,26 @@ async fn a_topic_that_goes_to_another_broker_is_closed_with_its_clients() {
     told.tell(Owner::Us);
     let stats = bench.stats(&name).await;
     assert_eq!(stats.subscriptions["s"].msg_backlog, 2);
+}
+
+#[tokio::test]
+async fn no_topic_is_loaded_that_the_store_does_not_confirm() {
+    let told = Told::new(Owner::Us);
+    let bench = Bench::among(told.clone()).await;
+    let name = topic("believed");
+    let topics = &bench.admin.topics;
+    topics.create_topic(name.clone(), BTreeMap::new()).await.unwrap();
+    topics.unload(name.clone()).await.unwrap();
+    told.is_denied.store(true, Ordering::SeqCst);
+    let asked = name.clone();
+    bench
+        .on(bench.away(&name), move |shard| async move {
+            let produced = Client::new(&shard).try_produce(&asked).await;
+            let refused = matches!(&produced, Err(ProducerError::Topic(TopicError::NotServed(_))));
+            assert!(refused, "{:?}", produced.err());
+        })
+        .await;
+    assert!(!is_loaded(&bench, &name).await);
+    told.is_denied.store(false, Ordering::SeqCst);
+    assert_eq!(bench.publish(bench.away(&name), &name, &["a"]).await.len(), 1);
 }

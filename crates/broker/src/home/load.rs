@@ -74,6 +74,7 @@ impl Home {
         let options = pharos_managed_ledger::Options {
             durability: policies.durability,
             replication: policies.persistence.replication,
+            affinity: policies.bookie_affinity,
             ..self.cx.shared.options.managed_ledger.clone()
         };
         self.cx.shared.placement.confirm(name).await?;

@@ -11,6 +11,7 @@ use super::subscription::{Body, Cursor, CursorPlace, Subscription};
 use super::{Attached, Stored, TopicContext};
 use crate::error::SubscribeError;
 use crate::feed::Activity;
+use crate::tenants::TenantShare;
 
 /// What makes a subscription.
 pub(super) struct NewSubscription<'a> {
@@ -88,6 +89,11 @@ impl Attached {
             activity: Activity::default(),
             dropped: 0,
             expired: Default::default(),
+            _seat: self
+                .tenant
+                .as_ref()
+                .filter(|_| is_durable)
+                .map(TenantShare::enter),
         };
         self.subscriptions.insert(name.clone(), Box::new(subscription));
     }

@@ -17,6 +17,7 @@ use super::{State, Stored, TopicContext};
 use crate::error::chain;
 use crate::feed::Activity;
 use crate::ids::SlotId;
+use crate::tenants::TenantShare;
 
 /// Subscription kinds as stored; never reuse a number.
 const KIND_ORDINARY: u8 = 0;
@@ -28,6 +29,7 @@ const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError> {
     let options = CursorLogOptions {
         replication: ledger.replication(),
+        affinity: ledger.affinity(),
         ..CursorLogOptions::default()
     };
     CursorLog::open(ledger, options, clock::wall_ms()).await
@@ -183,6 +185,7 @@ pub(super) fn restore(state: &mut State) {
             activity: Activity::default(),
             dropped: 0,
             expired: Default::default(),
+            _seat: state.attached.tenant.as_ref().map(TenantShare::enter),
         };
         state.attached.subscriptions.insert(name, Box::new(subscription));
     }

@@ -144,6 +144,9 @@ impl Attached {
 
     /// Whether another durable subscription finds room; else the reason.
     pub(super) fn check_subscription_seat(&self, cx: &TopicContext, stored: &Stored) -> Result<(), String> {
+        if let Some(tenant) = &self.tenant {
+            tenant.check_subscription()?;
+        }
         let limit = stored.policies.max_subscriptions;
         if limit == 0 {
             return Ok(());

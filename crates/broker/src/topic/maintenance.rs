@@ -62,8 +62,9 @@ impl State {
         }
         let replication = policies.persistence.replication;
         self.stored.log.ledger.set_durability(policies.durability);
-        self.stored.log.ledger.set_replication(replication);
-        self.stored.cursors.log_mut().set_replication(replication);
+        let affinity = || policies.bookie_affinity.clone();
+        self.stored.log.ledger.set_copies(replication, affinity());
+        self.stored.cursors.log_mut().set_copies(replication, affinity());
         self.stored.policies = Rc::new(policies);
         self.stored.offload_soon();
         let (options, limits) = self.stored.dispatch_options();

@@ -70,10 +70,12 @@ mod unload;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pharos_types::{Ordinal, SubscriptionName};
 
 pub use crate::tally::BroadcastCounts;
+use crate::tenants::TenantShare;
 pub use consumers::ConsumerInfo;
 pub use counts::{Counters, EntrySizes, HomeStages, PastTotals};
 pub use expiry::Expired;
@@ -169,6 +171,8 @@ pub(crate) struct Publishing {
 pub(crate) struct Attached {
     /// Boxed: most topics have one, and a table has room for three.
     pub(crate) subscriptions: HashMap<SubscriptionName, Box<Subscription>>,
+    /// What the topic's tenant may have, if that is limited.
+    tenant: Option<Arc<TenantShare>>,
     /// Which subscription an attached consumer belongs to, and what is known of it.
     pub(crate) consumers: HashMap<ConsumerKey, Consumer>,
     links: Links,

@@ -17,6 +17,7 @@ use super::{Attached, Links, Publishing, State, Stored, Topic, TopicContext, Top
 use crate::error::{TopicError, chain};
 use crate::ids::TopicId;
 use crate::shard_context::ShardContext;
+use crate::tenants::TenantShare;
 
 /// Whether a topic may be created on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +76,17 @@ impl StoredTopic {
         let policy_version = catalog.policy_version();
         let policies = Rc::new(catalog.effective_policies(name));
         self.ledger.set_durability(policies.durability);
-        self.ledger.set_replication(policies.persistence.replication);
-        self.cursors.set_replication(policies.persistence.replication);
+        let replication = policies.persistence.replication;
+        let affinity = || policies.bookie_affinity.clone();
+        self.ledger.set_copies(replication, affinity());
+        self.cursors.set_copies(replication, affinity());
         let now_ms = clock::wall_ms();
+        let tenant = shard.shared.tenants.of(name);
+        let with_rate = tenant.clone().filter(|tenant| tenant.has_rate());
         let mut state = State {
             stored: Stored {
                 log: TopicLog::new(self.ledger),
-                publishing: Publishing::new(producers, now_ms),
+                publishing: Publishing::new(producers, with_rate, now_ms),
                 cursors: DurableCursors::new(self.cursors),
                 commits: super::Commits::default(),
                 closing: false,
@@ -92,6 +97,7 @@ impl StoredTopic {
                 last_used_ms: now_ms,
             },
             attached: Attached {
+                tenant,
                 subscriptions: HashMap::new(),
                 consumers: HashMap::new(),
                 links: Links::new(shard.mesh.shard_count()),
@@ -116,10 +122,10 @@ impl StoredTopic {
 }
 
 impl Publishing {
-    fn new(producers: super::Producers, now_ms: u64) -> Self {
+    fn new(producers: super::Producers, tenant_rate: Option<Arc<TenantShare>>, now_ms: u64) -> Self {
         Self {
             producers,
-            throttle: super::Throttle::default(),
+            throttle: super::Throttle::beside(tenant_rate),
             pending: VecDeque::new(),
             draining: Vec::new(),
             watching: false,

@@ -24,6 +24,7 @@ use super::rivalry::Rivalry;
 use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 use crate::tally::BroadcastCounts;
+use crate::tenants::SubscriptionSeat;
 use pharos_dispatch::Dispatcher;
 
 /// A subscription of a topic.
@@ -55,6 +56,8 @@ pub(crate) struct Subscription {
     pub(crate) dropped: u64,
     /// What was acknowledged for its consumers because it was too old.
     pub(crate) expired: Expired,
+    /// What a durable one counts for at its tenant.
+    pub(crate) _seat: Option<SubscriptionSeat>,
 }
 
 /// Where the cursor or cursors are.

@@ -1,10 +1,11 @@
-//! Publish rates: sends beyond a topic's rate wait here, in their order, instead of being refused.
+//! Publish rates: sends beyond the rate of a topic, or of its tenant, wait here, in their order, instead of being refused.
 //!
 //! A bucket holds a second's worth of messages and of bytes. What arrives together goes through together as long as there
 //! is anything left, and may leave a debt; over time the rate is exact. What waits has no receipt, so its connection
 //! stops reading when it has as much under way as it may: that bounds what waits here, and slows the client down.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_runtime::{Nanos, clock, spawn_local};
@@ -12,40 +13,16 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use super::{Publishing, State, TopicContext};
 use crate::ids::{ConnectionId, ProducerKey};
 use crate::mesh::Publish;
+use crate::rate::Buckets;
+use crate::tenants::TenantShare;
 use pharos_catalog::policy::PublishRateLimit;
-
-/// What is left of a second's worth; below zero it is owed.
-#[derive(Debug, Default)]
-struct Bucket {
-    left: f64,
-    filled_at: Option<Nanos>,
-}
-
-impl Bucket {
-    /// Seconds until there is something left; `rate` 0 is no limit.
-    fn wait(&mut self, rate: u64, now: Nanos) -> f64 {
-        if rate == 0 {
-            return 0.0;
-        }
-        let rate = rate as f64;
-        let gained = match self.filled_at.replace(now) {
-            Some(before) => rate * now.since(before) as f64 / 1e9,
-            None => rate,
-        };
-        self.left = (self.left + gained).min(rate);
-        if self.left > 0.0 {
-            0.0
-        } else {
-            (1.0 - self.left) / rate
-        }
-    }
-}
 
 /// The sends of a topic that wait for their time.
 #[derive(Default)]
 pub(crate) struct Throttle {
-    messages: Bucket,
-    bytes: Bucket,
+    own: Buckets,
+    /// What the topic shares with the others of its tenant.
+    tenant: Option<Arc<TenantShare>>,
     held: VecDeque<(ConnectionId, ProducerKey, Vec<Publish>)>,
     /// A task will let more through.
     is_timed: bool,
@@ -54,19 +31,34 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
+    pub(super) fn beside(tenant: Option<Arc<TenantShare>>) -> Self {
+        Self {
+            tenant,
+            ..Self::default()
+        }
+    }
+
+    /// Whether everything goes through at once; `own` is the topic's limit.
+    fn is_off(&self, own: PublishRateLimit) -> bool {
+        own.is_off() && self.tenant.is_none() && self.held.is_empty()
+    }
+
     /// How long nothing may go through.
-    fn wait(&mut self, limit: PublishRateLimit, now: Nanos) -> Option<Duration> {
-        let seconds = self
-            .messages
-            .wait(limit.messages.into(), now)
-            .max(self.bytes.wait(limit.bytes, now));
+    fn wait(&mut self, own: PublishRateLimit, now: Nanos) -> Option<Duration> {
+        let of_tenant = self.tenant.as_ref().map_or(0.0, |tenant| tenant.wait(now));
+        let seconds = self.own.wait(own, now).max(of_tenant);
         (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(60.0)))
     }
 
     fn take(&mut self, entries: &[Publish]) {
-        for entry in entries {
-            self.messages.left -= f64::from(entry.facts.message_count);
-            self.bytes.left -= entry.payload.len() as f64;
+        let messages = entries
+            .iter()
+            .map(|entry| u64::from(entry.facts.message_count))
+            .sum();
+        let bytes = entries.iter().map(|entry| entry.payload.len() as u64).sum();
+        self.own.take(messages, bytes);
+        if let Some(tenant) = &self.tenant {
+            tenant.take(messages, bytes);
         }
     }
 }
@@ -99,7 +91,7 @@ impl Publishing {
 }
 
 impl State {
-    /// Appends entries of one producer, now or when the topic's publish rate lets them.
+    /// Appends entries of one producer, now or when the publish rates of the topic and its tenant let them.
     pub(super) fn on_publish(
         &mut self,
         cx: &TopicContext,
@@ -107,7 +99,12 @@ impl State {
         key: ProducerKey,
         entries: Vec<Publish>,
     ) {
-        if self.stored.policies.publish_rate.is_off() && self.stored.publishing.throttle.held.is_empty() {
+        if self
+            .stored
+            .publishing
+            .throttle
+            .is_off(self.stored.policies.publish_rate)
+        {
             self.append_all(cx, from, key, entries);
         } else {
             self.stored
@@ -134,9 +131,7 @@ impl State {
                     .push_front((from, key, entries));
                 return self.stored.publishing.let_through_after(cx, wait);
             }
-            if !limit.is_off() {
-                self.stored.publishing.throttle.take(&entries);
-            }
+            self.stored.publishing.throttle.take(&entries);
             self.append_all(cx, from, key, entries);
         }
     }
@@ -167,33 +162,5 @@ impl State {
         }
         self.stored.log.maintain(cx);
         self.stored.publishing.watch(cx);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bucket_allows_a_second_s_worth_and_then_its_rate() {
-        let mut bucket = Bucket::default();
-        let mut now = Nanos(0);
-        let mut passed = 0;
-        for _ in 0..10_000 {
-            let wait = bucket.wait(100, now);
-            if wait == 0.0 {
-                bucket.left -= 7.0;
-                passed += 7;
-            } else {
-                now = Nanos(now.0 + (wait * 1e9) as u64 + 1);
-            }
-        }
-        let allowed = 100.0 + 100.0 * now.0 as f64 / 1e9;
-        let over = f64::from(passed) - allowed;
-        assert!((-7.0..=7.0).contains(&over), "{passed} of {allowed}");
-        // What was not used in time is not saved up.
-        assert_eq!(bucket.wait(100, Nanos(now.0 + 60_000_000_000)), 0.0);
-        assert!(bucket.left <= 100.0);
-        assert_eq!(Bucket::default().wait(0, now), 0.0);
     }
 }

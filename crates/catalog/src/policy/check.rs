@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use pharos_admin_api::{
-    AutoTopicCreationOverride, BacklogQuota, InactiveTopicPolicies, OffloadPolicies, PersistencePolicies,
-    RetentionPolicies, lenient,
+    AutoTopicCreationOverride, BacklogQuota, BookieAffinityGroupData, InactiveTopicPolicies, OffloadPolicies,
+    PersistencePolicies, RetentionPolicies, lenient,
 };
 
 use pharos_auth::Permission;
 
-use super::persistence::Persistence;
+use super::persistence::{Persistence, affinity_of};
 use super::value::{QuotaAction, SubscriptionTypes};
 use crate::schema::SchemaCompatibilityStrategy;
 
@@ -151,6 +151,25 @@ pub(super) fn copies(value: &Value, own: &Persistence) -> Result<(), Refusal> {
         "the policy persistence can only say {copies}, and a rate that is not lower than that at which positions are stored, once per \
          cursor_flush_interval"
     )))
+}
+
+/// Groups of bookies: at least one that comes first.
+pub(super) fn bookie_affinity(path: &str, value: Value) -> Checked {
+    let policy: BookieAffinityGroupData = parse(value.clone())?;
+    if affinity_of(&policy).is_none_or(|said| said.primary.is_empty()) {
+        return refused("bookkeeperAffinityGroupPrimary names no group of bookies");
+    }
+    shape::<BookieAffinityGroupData>(path, value)
+}
+
+/// Refuses groups of bookies where there are none.
+pub(super) fn bookies(own: &Persistence) -> Result<(), Refusal> {
+    match own.replication {
+        Some(_) => Ok(()),
+        None => Err(Refusal::NotActedOn(
+            "this broker keeps its entries on this machine: there are no bookies to choose from".to_owned(),
+        )),
+    }
 }
 
 pub(super) fn subscription_types(_: &str, value: Value) -> Checked {

@@ -30,7 +30,7 @@ pub use check::{Refusal, backlog_quota, is_off, retention_exceeds};
 pub use levels::Levels;
 pub(crate) use levels::OnTopic;
 pub use offload::{offload_read_first, offload_target};
-pub use persistence::Persistence;
+pub use persistence::{BookieAffinity, Persistence, affinity_of};
 pub use row::{AtNamespace, AtTopic, Check, Guard, Level, Method, Row};
 pub use table::{BrokerPolicies, EffectivePolicies, OTHERS, POLICIES};
 pub use value::{

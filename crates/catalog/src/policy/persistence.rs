@@ -1,9 +1,10 @@
 //! The policy that says on how many bookies messages are kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_admin_api::PersistencePolicies;
-use pharos_ledger::Replication;
+use pharos_admin_api::{BookieAffinityGroupData, PersistencePolicies};
+use pharos_ledger::{Affinity, Replication};
 use serde_json::{Value, json};
 
 use super::value::{PolicyValue, ToJson, millis};
@@ -68,6 +69,43 @@ impl ToJson for Persistence {
         Some(json!({
             "bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack,
             "managedLedgerMaxMarkDeleteRate": self.flushes_per_s(),
+        }))
+    }
+}
+
+/// The groups of bookies that keep a topic's entries; `None`: any bookie does.
+pub type BookieAffinity = Option<Arc<Affinity>>;
+
+/// The groups that a policy names.
+#[must_use]
+pub fn affinity_of(policy: &BookieAffinityGroupData) -> BookieAffinity {
+    let groups = |names: &Option<String>| {
+        let names = names.iter().flat_map(|names| names.split(','));
+        let names = names.map(str::trim).filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said = Affinity {
+        primary: groups(&policy.bookkeeper_affinity_group_primary),
+        secondary: groups(&policy.bookkeeper_affinity_group_secondary),
+    };
+    (said != Affinity::default()).then(|| Arc::new(said))
+}
+
+impl PolicyValue for BookieAffinity {
+    type Json = BookieAffinityGroupData;
+
+    fn from_json(said: BookieAffinityGroupData, _: &Self) -> Self {
+        affinity_of(&said)
+    }
+}
+
+impl ToJson for BookieAffinity {
+    fn to_json(&self) -> Option<Value> {
+        let affinity = self.as_ref()?;
+        let names = |groups: &[String]| (!groups.is_empty()).then(|| groups.join(","));
+        Some(json!(BookieAffinityGroupData {
+            bookkeeper_affinity_group_primary: names(&affinity.primary),
+            bookkeeper_affinity_group_secondary: names(&affinity.secondary),
         }))
     }
 }

@@ -103,6 +103,8 @@ pub enum Guard {
     None,
     /// The copies that can be kept: on bookies that are there; and how often positions are stored.
     Copies,
+    /// There are bookies to choose from, in groups that are written down.
+    Bookies,
     /// Retention must be larger than the backlog quotas of the same level.
     Quotas,
     /// The clusters that are known and that the tenant may use; this one must be among them.
@@ -391,7 +393,7 @@ impl Row {
     }
 
     /// Checks a value that came in and gives it the shape that is stored: its shape, then whether anything would act on it.
-    /// What [`Guard::Quotas`], [`Guard::Clusters`] of topics, [`Guard::OffloadDrivers`] and the bookies of [`Guard::Copies`] ask for needs
+    /// What [`Guard::Quotas`], [`Guard::Clusters`] of topics, [`Guard::OffloadDrivers`], [`Guard::Bookies`] and the bookies of [`Guard::Copies`] ask for needs
     /// more than the value, and is asked for by who sets it.
     ///
     /// # Errors
@@ -410,6 +412,7 @@ impl Row {
         let value = (self.check)(path, value)?;
         match self.guard {
             Guard::Copies => check::copies(&value, &broker.persistence)?,
+            Guard::Bookies => check::bookies(&broker.persistence)?,
             Guard::OwnCluster if check::names_only(&value, cluster) => {}
             _ if self.acts_on(level) || check::is_off(&value) => {}
             _ => {

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use super::check::{self, any, count, shape};
 use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
 use super::offload::offload;
-use super::persistence::Persistence;
+use super::persistence::{BookieAffinity, Persistence};
 use super::row::{Guard, Row};
 use super::value::{
     AutoSubscriptionCreation, AutoTopicCreation, AutoTopicType, BacklogQuotaDefaults, BacklogQuotas,
@@ -336,6 +336,14 @@ policies! {
             .namespace("persistence", "persistence")
             .topic("persistence")
             .guard(Guard::Copies)
+            .acts("broker/src/topic/maintenance.rs");
+
+    /// The groups of bookies that keep a namespace's entries, from the next ledger on; the secondary ones stand in where the primary
+    /// ones have too few.
+    bookie_affinity: BookieAffinity = None, nearest,
+        Row::new("BookieAffinityGroupData", check::bookie_affinity)
+            .namespace("persistence/bookieAffinity", "bookieAffinityGroup")
+            .guard(Guard::Bookies)
             .acts("broker/src/topic/maintenance.rs");
 
     /// Where closed ledgers are offloaded to, and when; each member is decided by itself.

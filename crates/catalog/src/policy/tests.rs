@@ -364,7 +364,7 @@ fn offload_policies_have_their_shape() {
 }
 
 /// The members of a namespace's policies in Pulsar 4.2.
-const MEMBERS_IN_PULSAR: [&str; 50] = [
+const MEMBERS_IN_PULSAR: [&str; 51] = [
     "auth_policies",
     "replication_clusters",
     "allowed_clusters",
@@ -415,6 +415,7 @@ const MEMBERS_IN_PULSAR: [&str; 50] = [
     "entryFilters",
     // Kept apart there, served beside the others.
     "anti_affinity_group",
+    "bookieAffinityGroup",
     // Our own.
     "pharos.broadcastSubscriptions",
 ];

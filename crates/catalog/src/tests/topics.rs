@@ -302,3 +302,15 @@ async fn everything_about_a_topic_of_the_longest_name_can_be_stored() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_limit_of_a_tenant_counts_topics_that_are_being_made() {
+    let catalog = Bench::with(|options| options.max_topics_per_tenant = 1)
+        .open()
+        .await;
+    let being_made = catalog.hold_namespace(&topic("a")).unwrap();
+    let refused = catalog.ensure_topic(&topic("b"), true).await.unwrap_err();
+    assert!(refused.to_string().contains("max_topics_per_tenant"), "{refused}");
+    drop(being_made);
+    catalog.ensure_topic(&topic("b"), true).await.unwrap();
+}

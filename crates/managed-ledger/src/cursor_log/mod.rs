@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{FaultKind, LedgerEngine, Replication, StorageFault};
+use pharos_ledger::{Affinity, FaultKind, LedgerEngine, Replication, StorageFault};
 use pharos_types::LedgerId;
 use tokio::sync::{oneshot, watch};
 
@@ -70,6 +70,8 @@ pub struct CursorLogOptions {
     pub queue_bytes_max: usize,
     /// On how many machines its next ledger is kept; `None`: as the engine's settings say. Default `None`.
     pub replication: Option<Replication>,
+    /// Which machines keep its next ledger; `None`: any. Default `None`.
+    pub affinity: Option<Arc<Affinity>>,
 }
 
 impl Default for CursorLogOptions {
@@ -80,6 +82,7 @@ impl Default for CursorLogOptions {
             entry_bytes: 1 << 20,
             queue_bytes_max: 64 << 20,
             replication: None,
+            affinity: None,
         }
     }
 }
@@ -159,9 +162,10 @@ pub struct CursorLog {
 }
 
 impl CursorLog {
-    /// On how many machines its ledgers are kept, from the next one on.
-    pub fn set_replication(&mut self, replication: Option<Replication>) {
+    /// On how many machines and on which its ledgers are kept, from the next one on.
+    pub fn set_copies(&mut self, replication: Option<Replication>, affinity: Option<Arc<Affinity>>) {
         self.options.replication = replication;
+        self.options.affinity = affinity;
     }
 
     /// Queues a change: it is seen in the mirror at once, and durable after a [`commit`](Self::commit).

@@ -90,6 +90,7 @@ impl CursorLog {
                     durability: Durability::Sync,
                     is_background: true,
                     replication: self.options.replication,
+                    affinity: self.options.affinity.as_deref().cloned(),
                     ..CreateOptions::default()
                 };
                 Some(Box::pin(async move {

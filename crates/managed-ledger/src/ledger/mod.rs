@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pharos_ledger::{BoxFuture, Durability, LedgerEngine, Replication};
+use pharos_ledger::{Affinity, BoxFuture, Durability, LedgerEngine, Replication};
 use pharos_types::{Ordinal, Position};
 
 mod append;
@@ -175,15 +175,23 @@ impl ManagedLedger {
         self.options.durability = durability;
     }
 
-    /// On how many machines entries are kept from the next ledger on; begins one as [`set_durability`](Self::set_durability) does.
-    pub fn set_replication(&mut self, replication: Option<Replication>) {
+    /// On how many machines and on which entries are kept from the next ledger on; begins one as
+    /// [`set_durability`](Self::set_durability) does.
+    pub fn set_copies(&mut self, replication: Option<Replication>, affinity: Option<Arc<Affinity>>) {
         self.options.replication = replication;
+        self.options.affinity = affinity;
     }
 
     /// On how many machines entries are to be kept.
     #[must_use]
     pub fn replication(&self) -> Option<Replication> {
         self.options.replication
+    }
+
+    /// Which machines are to keep entries.
+    #[must_use]
+    pub fn affinity(&self) -> Option<Arc<Affinity>> {
+        self.options.affinity.clone()
     }
 
     /// How durable the ledger that takes the appends makes them.

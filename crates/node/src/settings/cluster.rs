@@ -6,7 +6,9 @@ use std::time::Duration;
 use pharos_bookkeeper::{PlacementOptions, Quorum, Spread};
 use pharos_client::TlsOptions;
 use pharos_ledger::Replication;
+use pharos_zookeeper::TlsFiles;
 
+use super::load_balancer::LoadBalancerSettings;
 use super::{ByteSize, Engine, Limit, Settings, Value};
 
 /// Where ledgers and metadata are.
@@ -41,15 +43,19 @@ pub struct ClusterSettings {
     /// What bookies take in one frame.
     pub max_frame_size: ByteSize,
     /// TLS to bookies.
-    pub tls: BookieTls,
+    pub tls: ServerTls,
+    /// TLS to ZooKeeper.
+    pub zookeeper_tls: ServerTls,
+    /// How brokers share bundles.
+    pub load_balancer: LoadBalancerSettings,
 }
 
-/// How connections to bookies are encrypted.
+/// How connections to servers of the cluster are encrypted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BookieTls {
+pub struct ServerTls {
     /// Whether they are.
     pub enabled: bool,
-    /// Authorities of bookies; those of the system otherwise.
+    /// Authorities of the servers.
     pub trust_certs_file: Option<PathBuf>,
     /// What this broker shows.
     pub certificate_file: Option<PathBuf>,
@@ -57,7 +63,17 @@ pub struct BookieTls {
     pub key_file: Option<PathBuf>,
 }
 
-impl BookieTls {
+impl ServerTls {
+    /// What connections to ZooKeeper need, if they are encrypted.
+    pub(crate) fn files(&self) -> Option<TlsFiles> {
+        let trust_certs = self.trust_certs_file.clone().filter(|_| self.enabled)?;
+        let certificate = self.certificate_file.clone().zip(self.key_file.clone());
+        Some(TlsFiles {
+            trust_certs,
+            certificate,
+        })
+    }
+
     /// What connections to bookies need, if they are encrypted.
     pub(crate) fn options(&self) -> Option<TlsOptions> {
         self.enabled.then(|| TlsOptions {
@@ -68,16 +84,17 @@ impl BookieTls {
         })
     }
 
-    fn faults(&self) -> impl Iterator<Item = String> {
+    /// `servers`: how its settings begin.
+    fn faults(&self, servers: &str) -> impl Iterator<Item = String> {
         let files = [&self.trust_certs_file, &self.certificate_file, &self.key_file];
         let is_idle = !self.enabled && files.iter().any(|file| file.is_some());
-        let idle = "the files bookkeeper.tls_… say nothing unless bookkeeper.tls is true";
+        let idle = format!("the files {servers}.tls_… say nothing unless {servers}.tls is true");
         let is_half = self.certificate_file.is_some() != self.key_file.is_some();
-        let half = "bookkeeper.tls_certificate_file and bookkeeper.tls_key_file belong together";
+        let half = format!("{servers}.tls_certificate_file and {servers}.tls_key_file belong together");
         let faults = [(is_idle, idle), (is_half, half)].into_iter();
         faults
             .filter(|(is_fault, _)| *is_fault)
-            .map(|(_, sentence)| sentence.to_owned())
+            .map(|(_, sentence)| sentence)
     }
 }
 
@@ -101,14 +118,19 @@ impl Default for ClusterSettings {
             force_interval: Duration::from_secs(1),
             explicit_lac_interval: Duration::ZERO,
             max_frame_size: ByteSize(5 << 20),
-            tls: BookieTls::default(),
+            tls: ServerTls::default(),
+            zookeeper_tls: ServerTls::default(),
+            load_balancer: LoadBalancerSettings::default(),
         }
     }
 }
 
 /// Settings that say something only where ledgers are in BookKeeper, and whether a key is one of them.
 pub(super) fn is_of_a_cluster(key: &str) -> bool {
-    key.starts_with("bookkeeper.") || matches!(key, "metadata_session_timeout" | "metadata_outage_max")
+    key.starts_with("bookkeeper.")
+        || key.starts_with("zookeeper.")
+        || key.starts_with("load_balancer.")
+        || matches!(key, "metadata_session_timeout" | "metadata_outage_max")
 }
 
 /// Whether a key is of the embedded engine.
@@ -196,7 +218,11 @@ impl ClusterSettings {
                 frame.show()
             ));
         }
-        faults.extend(self.tls.faults());
+        faults.extend(self.tls.faults("bookkeeper"));
+        faults.extend(self.zookeeper_tls.faults("zookeeper"));
+        if self.zookeeper_tls.enabled && self.zookeeper_tls.trust_certs_file.is_none() {
+            faults.push("zookeeper.tls needs zookeeper.tls_trust_certs_file".to_owned());
+        }
         faults
     }
 }

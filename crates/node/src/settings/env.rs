@@ -26,7 +26,7 @@ pub(super) const OTHERS: [(&str, &str); 4] = [
     ),
     (
         "PHAROS_SERVICE_URL",
-        "Where produce and consume find the broker, as --service-url.",
+        "Where produce and consume find the broker, or several of a cluster, as --service-url.",
     ),
 ];
 

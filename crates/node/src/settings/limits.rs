@@ -1,5 +1,6 @@
 //! What an address, a role, a connection and a tenant may have. The defaults are such as no honest client meets.
 
+use pharos_catalog::policy::PublishRateLimit;
 use pharos_pulsar::ClientLimits;
 use pharos_transport::QuotaLimits;
 
@@ -28,6 +29,10 @@ pub struct LimitSettings {
     pub max_consumers_per_tenant: u32,
     /// Topics of one tenant.
     pub max_topics_per_tenant: u32,
+    /// Durable subscriptions of one tenant.
+    pub max_subscriptions_per_tenant: u32,
+    /// What may be published a second to all topics of one tenant.
+    pub publish_rate_per_tenant: PublishRateLimit,
 }
 
 impl Default for LimitSettings {
@@ -44,6 +49,8 @@ impl Default for LimitSettings {
             max_producers_per_tenant: 1_000_000,
             max_consumers_per_tenant: 1_000_000,
             max_topics_per_tenant: 1_000_000,
+            max_subscriptions_per_tenant: 1_000_000,
+            publish_rate_per_tenant: PublishRateLimit::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ mod cluster;
 mod env;
 mod layers;
 mod limits;
+mod load_balancer;
 mod offload;
 mod openid;
 mod policies;
@@ -31,6 +32,7 @@ pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageI
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use limits::LimitSettings;
+pub use load_balancer::LoadBalancerSettings;
 pub use offload::OffloadSettings;
 pub use openid::OpenIdSettings;
 pub use policies::PolicySettings;

@@ -317,7 +317,7 @@ impl Drop for Node {
     }
 }
 
-/// `pharos serve` on free ports, without the settings of the shell that runs the tests.
+/// `pharos serve` on free ports unless the settings name one, without the settings of the shell that runs the tests.
 pub(crate) fn serve(data: &Path, settings: &[&str]) -> Process {
     let mut process = Process::new(env!("CARGO_BIN_EXE_pharos"));
     for (name, _) in std::env::vars_os() {
@@ -328,10 +328,13 @@ pub(crate) fn serve(data: &Path, settings: &[&str]) -> Process {
     process
         .args(["serve", "--shards", "2", "--data-dir"])
         .arg(data)
-        .args(["--pulsar-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+        .args(["--http-listen", "127.0.0.1:0"])
         .args(settings)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
+    if !settings.contains(&"--pulsar-listen") {
+        process.args(["--pulsar-listen", "127.0.0.1:0"]);
+    }
     process
 }
 

@@ -60,8 +60,10 @@ fn apply(connection: &Connection, ack: &Ack) -> Option<Refusal> {
             return None;
         }
     }
-    if let Some(error) = ack.validation_error {
-        tracing::warn!(peer = %connection.address, error, "a consumer discarded a message that it found corrupt");
+    if let Some(error) = ack.validation_error
+        && let Some(untold) = connection.server.peer_log.enter()
+    {
+        tracing::warn!(peer = %connection.address, error, untold, "a consumer discarded a message that it found corrupt");
     }
     match &consumer.attached {
         Attached::Listening(handle) => {

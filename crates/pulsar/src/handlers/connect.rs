@@ -39,11 +39,15 @@ enum Refused {
 /// Handles the first command of a connection. Returns false when the connection must be closed.
 pub(super) fn handle_first(connection: &Rc<Connection>, command: Command) -> bool {
     let Command::Connect(connect) = command else {
-        tracing::warn!(peer = %connection.address, command = ?command.command_type(), "closing a connection that did not say CONNECT first");
+        if let Some(untold) = connection.server.peer_log.enter() {
+            tracing::warn!(peer = %connection.address, command = ?command.command_type(), untold, "closing a connection that did not say CONNECT first");
+        }
         return false;
     };
     if connection.is_proving.replace(true) {
-        tracing::warn!(peer = %connection.address, "closing a connection that said CONNECT twice");
+        if let Some(untold) = connection.server.peer_log.enter() {
+            tracing::warn!(peer = %connection.address, untold, "closing a connection that said CONNECT twice");
+        }
         return false;
     }
     if !connection.server.authentication.is_on() {
@@ -181,7 +185,9 @@ fn refuse(connection: &Connection, refused: &Refused) {
         .map(|peer| peer.principal.clone());
     let stranger = || Principal::anonymous(connection.address.clone()).by(Door::Pulsar);
     access.note_authentication(&who.unwrap_or_else(stranger), Some(&refused.to_string()));
-    tracing::info!(peer = %connection.address, reason = %refused, "a client was not let in");
+    if let Some(untold) = connection.server.peer_log.enter() {
+        tracing::info!(peer = %connection.address, reason = %refused, untold, "a client was not let in");
+    }
     let (code, text) = match refused {
         Refused::Failed(_) | Refused::Original(_) => {
             (ServerError::AuthenticationError, "Failed to authenticate")

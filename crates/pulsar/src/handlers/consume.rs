@@ -286,7 +286,9 @@ fn finish(
 /// FLOW. Returns false when the connection must be closed: zero permits are a protocol violation.
 pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
     if flow.message_permits == 0 {
-        tracing::warn!(peer = %connection.address, "closing a connection that sent FLOW with no permits");
+        if let Some(untold) = connection.server.peer_log.enter() {
+            tracing::warn!(peer = %connection.address, untold, "closing a connection that sent FLOW with no permits");
+        }
         return false;
     }
     let mut consumers = connection.consumers.borrow_mut();

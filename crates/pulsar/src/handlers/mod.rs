@@ -73,7 +73,9 @@ fn refuse(connection: &Connection, command: &Command) -> bool {
         Command::EndTxnOnSubscription(request) => request.request_id,
         Command::TcClientConnectRequest(request) => request.request_id,
         other => {
-            tracing::warn!(peer = %connection.address, command = ?other.command_type(), "closing a connection that sent a broker's command");
+            if let Some(untold) = connection.server.peer_log.enter() {
+                tracing::warn!(peer = %connection.address, command = ?other.command_type(), untold, "closing a connection that sent a broker's command");
+            }
             return false;
         }
     };

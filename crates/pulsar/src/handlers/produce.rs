@@ -236,7 +236,9 @@ pub(super) fn handle_send(
         SendTo::Producer(topic, producer) => (topic, producer),
         SendTo::Nowhere => return true,
         SendTo::Unknown => {
-            tracing::warn!(peer = %connection.address, producer = send.producer_id, "closing a connection that sent to an unknown producer");
+            if let Some(untold) = connection.server.peer_log.enter() {
+                tracing::warn!(peer = %connection.address, producer = send.producer_id, untold, "closing a connection that sent to an unknown producer");
+            }
             return false;
         }
     };

@@ -109,6 +109,8 @@ fn path_parameter(name: &str) -> Result<(Value, &'static str)> {
         "broker" => (text, "`host:port` of the broker's HTTP service."),
         "bookie" => (text, "Name of the bookie, as the list of bookies has it."),
         "bundle" => (text, "The bundle, as `0x40000000_0x80000000`."),
+        "policy" => (text, "Name of the isolation policy."),
+        "domainName" => (text, "Name of the failure domain."),
         "role" => (text, "The role."),
         "key" => (text, "Name of the property."),
         "value" => (text, "Value of the property."),

@@ -1,0 +1,197 @@
+//! Which broker gets a bundle that no broker owns: the least loaded of those that may have it, whichever is asked.
+//!
+//! The other one is told by a note as of a hand-over ([`handover`](crate::handover)). The loop of [`run`](BundleOwnership::run) puts
+//! the note and takes it away, when the bundle has an owner or has waited for too long: a caller that goes away leaves none.
+
+use pharos_metadata::{Expect, SessionWriteError, WriteError};
+use pharos_runtime::clock;
+use pharos_types::NamespaceName;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::balance::{LoadedBroker, least_loaded};
+use crate::bundles::PREFIX;
+use crate::handover::{NOTES, TAKEN_MAX};
+use crate::{BundleOwnership, Owner, OwnershipError};
+
+/// Says which of some brokers may have bundles of a namespace; `None`: any of them. It must not wait.
+pub type CandidatesOf = Box<dyn Fn(&NamespaceName, &[String]) -> Option<Vec<String>> + Send + Sync>;
+
+/// A bundle that another broker is to take.
+pub(crate) struct Assigned {
+    to: String,
+    /// Since when its note is there.
+    noted_at: Option<clock::Nanos>,
+}
+
+impl BundleOwnership {
+    /// From now on bundles without an owner go to brokers that `candidates` names. A second call changes nothing.
+    pub fn restrict(&self, candidates: CandidatesOf) {
+        let _ = self.candidates.set(candidates);
+    }
+
+    /// Those of `brokers` that may have a bundle `<tenant>/<namespace>/<range>`.
+    pub(crate) fn allowed(&self, bundle: &str, brokers: &[String]) -> Vec<String> {
+        let namespace = bundle
+            .rsplit_once('/')
+            .and_then(|(namespace, _)| namespace.parse().ok());
+        let named = match (self.candidates.get(), namespace) {
+            (Some(candidates), Some(namespace)) => candidates(&namespace, brokers),
+            _ => None,
+        };
+        named.unwrap_or_else(|| brokers.to_vec())
+    }
+
+    /// Gets a bundle an owner, if it has none. A part of one of our bundles is to be ours: it is cut.
+    pub(crate) async fn place_bundle(&self, key: String) -> Result<Owner, OwnershipError> {
+        let is_part = self.lock().ours.keys().any(|whole| is_part_of(&key, whole));
+        if is_part {
+            return self.take_key(key).await;
+        }
+        self.place(key).await
+    }
+
+    /// Gets a bundle an owner, if it has none.
+    pub(crate) async fn place(&self, key: String) -> Result<Owner, OwnershipError> {
+        let Some(to) = self.other_for(&key)? else {
+            return self.take_key(key).await;
+        };
+        let mut changes = self.changes.subscribe();
+        self.lock()
+            .assigned
+            .entry(key.clone())
+            .or_insert(Assigned { to, noted_at: None });
+        self.wanted.notify_one();
+        let owned = async {
+            loop {
+                changes.mark_unchanged();
+                match self.owner_of_key(&key) {
+                    Owner::Unowned => {}
+                    owner => return Some(owner),
+                }
+                if changes.changed().await.is_err() {
+                    return None;
+                }
+            }
+        };
+        let owner = tokio::time::timeout(TAKEN_MAX, owned).await;
+        let late = OwnershipError::NotReady("the broker that is to have the bundle has not taken it");
+        owner.ok().flatten().ok_or(late)
+    }
+
+    /// The broker that is to take a bundle; `None`: this one, or it has an owner.
+    fn other_for(&self, key: &str) -> Result<Option<String>, OwnershipError> {
+        let Some(us) = self.id().filter(|_| self.owner_of_key(key) == Owner::Unowned) else {
+            return Ok(None);
+        };
+        let mut brokers: Vec<String> = self.lock().brokers.iter().cloned().collect();
+        if !brokers.iter().any(|broker| broker == us) {
+            brokers.push(us.to_owned());
+        }
+        let allowed = self.allowed(key.strip_prefix(PREFIX).unwrap_or(key), &brokers);
+        let options = self.lock().loads.options;
+        if !options.enabled && allowed.iter().any(|broker| broker == us) {
+            return Ok(None);
+        }
+        let state = self.lock();
+        let mut bundles: HashMap<&str, usize> = [(us, state.ours.len())].into();
+        for other in state.others.values() {
+            *bundles.entry(other.broker_id()).or_default() += 1;
+        }
+        // Those that are on their way count as there.
+        for (key, assigned) in &state.assigned {
+            if !state.others.contains_key(key) {
+                *bundles.entry(&assigned.to).or_default() += 1;
+            }
+        }
+        let mut candidates = Vec::new();
+        for id in &allowed {
+            candidates.push(LoadedBroker {
+                id,
+                bundles: bundles.get(id.as_str()).copied().unwrap_or_default(),
+                report: state.loads.reports.get(id),
+            });
+        }
+        let least = least_loaded(&candidates, us, &options);
+        let none = OwnershipError::NotReady("no broker is there that may have the bundle");
+        let least = least.ok_or(none)?;
+        Ok((least != us).then(|| least.to_owned()))
+    }
+}
+
+/// Puts notes for what others are to take, and takes away those that are done.
+pub(crate) async fn note_assigned(ownership: &BundleOwnership) {
+    let (begun, done) = {
+        let state = ownership.lock();
+        let is_over = |at: clock::Nanos| Duration::from_nanos(clock::now().since(at)) >= TAKEN_MAX;
+        let mut begun = Vec::new();
+        let mut done = Vec::new();
+        for (key, assigned) in &state.assigned {
+            let is_owned = state.ours.contains_key(key) || state.others.contains_key(key);
+            match assigned.noted_at {
+                None => begun.push((key.clone(), assigned.to.clone())),
+                Some(at) if is_owned || is_over(at) => done.push(key.clone()),
+                Some(_) => {}
+            }
+        }
+        (begun, done)
+    };
+    for key in done {
+        ownership.lock().assigned.remove(&key);
+        ownership
+            .end_handover(key.strip_prefix(PREFIX).unwrap_or(&key))
+            .await;
+    }
+    let session = ownership.lock().session.clone();
+    for (key, to) in begun {
+        let note = format!("{NOTES}{}", key.strip_prefix(PREFIX).unwrap_or(&key));
+        let put = match &session {
+            Some(session) => session.put(&note, to.into(), Expect::Absent).await.map(drop),
+            None => continue,
+        };
+        let mut state = ownership.lock();
+        match put {
+            Ok(()) => {
+                if let Some(assigned) = state.assigned.get_mut(&key) {
+                    assigned.noted_at = Some(clock::now());
+                }
+            }
+            Err(error) => {
+                state.assigned.remove(&key);
+                // Another broker that was asked is at it.
+                if !matches!(error, SessionWriteError::Write(WriteError::Conflict { .. })) {
+                    tracing::warn!(key, %error, "a bundle is not given to the broker that is to have it");
+                }
+            }
+        }
+    }
+}
+
+/// Whether a bundle is inside of another one of its namespace.
+fn is_part_of(key: &str, whole: &str) -> bool {
+    let (Some((of, part)), Some((namespace, whole))) = (key.rsplit_once('/'), whole.rsplit_once('/')) else {
+        return false;
+    };
+    // The borders of all bundles are written with as many digits.
+    match (part.split_once('_'), whole.split_once('_')) {
+        (Some((low, high)), Some((from, to))) => of == namespace && from <= low && high <= to,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_part_of;
+
+    #[test]
+    fn a_part_of_a_bundle_is_of_its_namespace_and_inside() {
+        let whole = "namespace/t/n/0x40000000_0x80000000";
+        let is = |key: &str| is_part_of(key, whole);
+        assert!(is("namespace/t/n/0x40000000_0x60000000"));
+        assert!(is("namespace/t/n/0x60000000_0x80000000"));
+        assert!(!is("namespace/t/n/0x60000000_0x80000001"));
+        assert!(!is("namespace/t/n/0x00000000_0x60000000"));
+        assert!(!is("namespace/t/o/0x40000000_0x60000000"));
+        assert!(!is(""));
+    }
+}
