@@ -25,7 +25,6 @@ mod mesh;
 pub mod options;
 pub mod placement;
 pub mod properties;
-mod rate;
 pub mod shard;
 mod shard_context;
 pub mod shared;

@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pharos_catalog::policy::PublishRateLimit;
-use pharos_runtime::Nanos;
+use pharos_runtime::{Buckets, Nanos};
 use pharos_types::TopicName;
-
-use crate::rate::Buckets;
 
 /// What one tenant may have; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,7 +78,7 @@ impl TenantShare {
 
     /// Seconds until something may go through.
     pub(crate) fn wait(&self, now: Nanos) -> f64 {
-        lock(&self.buckets).wait(self.limits.publish_rate, now)
+        lock(&self.buckets).wait(self.limits.publish_rate.rate(), now)
     }
 
     /// So much went through.

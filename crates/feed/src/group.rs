@@ -11,6 +11,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pharos_runtime::clock;
 use pharos_types::Ordinal;
@@ -72,6 +73,10 @@ struct State {
     served: Ordinal,
     /// Numbers every membership of a cohort, so that a void one is recognised even when its place is reused.
     ticket: u32,
+    /// Those that were delivered as fast as they may be, each once.
+    throttled: Vec<u32>,
+    /// Whether they are to be taken up again.
+    is_resumed_later: bool,
 }
 
 impl Group {
@@ -291,10 +296,11 @@ impl Group {
         if !entry.facts.is_marker {
             sink.begin(entry, self.feed.partition);
         }
+        let (mut soonest, mut filled) = (None, Filled::Drained);
         while cohort.has_next() {
             if !sink.has_room() {
-                state.cohorts.put_back(ordinal, cohort);
-                return Filled::Full;
+                filled = Filled::Full;
+                break;
             }
             let Some(member) = cohort.next() else { break };
             if !state.valid(member) {
@@ -310,13 +316,49 @@ impl Group {
                     consumer.queued = false;
                     continue;
                 }
+                if !consumer.rate.is_off()
+                    && let Some(wait) = consumer.rate.wait(clock::now())
+                {
+                    consumer.queued = false;
+                    let is_new = !std::mem::replace(&mut consumer.is_throttled, true);
+                    if is_new {
+                        state.throttled.push(member.index);
+                    }
+                    soonest = Some(soonest.map_or(wait, |other: Duration| other.min(wait)));
+                    continue;
+                }
                 send(consumer, entry, ready, sink);
             }
             consumer.next = ordinal.next();
             state.enqueue(member.index);
         }
-        state.cohorts.recycle(cohort);
-        Filled::Drained
+        match filled {
+            Filled::Full => state.cohorts.put_back(ordinal, cohort),
+            Filled::Drained => state.cohorts.recycle(cohort),
+        }
+        if let Some(delay) = soonest.filter(|_| !state.is_resumed_later) {
+            state.is_resumed_later = true;
+            self.feed
+                .host
+                .resume_later(self.feed.topic, self.connection, delay);
+        }
+        filled
+    }
+
+    /// Those that were delivered as fast as they may be stand in their cohorts again.
+    pub(super) fn resume(&self) {
+        let mut state = self.state.borrow_mut();
+        state.is_resumed_later = false;
+        for index in std::mem::take(&mut state.throttled) {
+            let Some(Some(consumer)) = state.consumers.get_mut(index as usize) else {
+                continue;
+            };
+            consumer.is_throttled = false;
+            if !consumer.queued && consumer.permits > 0 {
+                state.enqueue(index);
+            }
+        }
+        self.ring();
     }
 }
 
@@ -343,6 +385,7 @@ fn send(consumer: &mut StreamConsumer, entry: &Arc<FeedEntry>, ready: Moment, si
     });
     activity.entries += 1;
     activity.sent_at = ready;
+    consumer.rate.take(u64::from(cost), entry.payload.len() as u64);
 }
 
 impl State {

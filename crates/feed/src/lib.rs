@@ -15,6 +15,7 @@
 mod activity;
 mod catch_up;
 mod cohorts;
+mod dispatch_rate;
 mod due;
 pub mod entry;
 mod group;
@@ -43,6 +44,7 @@ use pharos_types::{Ordinal, Position, TopicName};
 
 pub use activity::{Activity, Moment, StreamConsumerActivity};
 pub use catch_up::{CatchUpReadBudget, Room, Waiting, retry_delay};
+pub use dispatch_rate::DispatchRateLimiter;
 pub use due::DueGroups;
 pub use group::{ConsumerHandle, DeliverySink, Filled, Group, Recipient};
 pub use marks::Marks;
@@ -111,6 +113,8 @@ pub trait FeedHost {
     fn read_room(&self);
     /// A read failed; it is to be begun again after `delay`.
     fn read_later(&self, topic: TopicId, from: Ordinal, delay: Duration);
+    /// Stream consumers of the connection may get more of the topic after `delay`: call [`Feed::resume`] then.
+    fn resume_later(&self, topic: TopicId, connection: ConnectionId, delay: Duration);
     /// The connection may have something to write.
     fn wake(&self, connection: ConnectionId);
     /// The feed has progress to report within a second.
@@ -447,6 +451,15 @@ impl Feed {
     /// An entry is about to be dealt to a connection; when it was ready for that.
     fn on_prepared(&self, entry: &FeedEntry) -> Nanos {
         self.timeline.borrow_mut().prepared(entry)
+    }
+
+    /// Stream consumers of the connection that were delivered as fast as they may be go on.
+    pub fn resume(&self, connection: ConnectionId) {
+        let group = self.groups.borrow().get(&connection).cloned();
+        if let Some(group) = group {
+            group.resume();
+            self.host.wake(connection);
+        }
     }
 
     fn wake_all(&self) {

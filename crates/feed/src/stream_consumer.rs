@@ -3,10 +3,13 @@
 //! Owned by its [`Group`](super::group::Group), on the shard of its connection. It is a hundred bytes or so, because
 //! there are a hundred thousand of them.
 
+use std::sync::Arc;
+
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::Ordinal;
 
 use super::activity::{Activity, StreamConsumerActivity};
+use super::dispatch_rate::DispatchRateLimiter;
 use crate::ids::{ConsumerKey, SlotId};
 
 /// What was sent to consumers, redeliveries included.
@@ -37,6 +40,8 @@ pub struct CursorHandoff {
     pub read_from: Ordinal,
     /// Whether the place holds back trimming.
     pub durable: bool,
+    /// How fast its subscription is delivered.
+    pub rate: Arc<DispatchRateLimiter>,
     /// On its way home: what went on with the stream consumer, for stats.
     pub activity: Activity,
 }
@@ -62,12 +67,16 @@ pub struct StreamConsumer {
     pub flow_at_s: u32,
     /// The number of its membership of a cohort that counts; older ones are void.
     pub ticket: u32,
-    /// Whether it stands in a cohort (else it is parked, out of permits).
+    /// Whether it stands in a cohort (else it is parked: out of permits, or delivered as fast as it may be).
     pub queued: bool,
+    /// Whether its group takes it up again when its subscription may be delivered more.
+    pub is_throttled: bool,
     /// Whether its acknowledgements changed since they were last sent home.
     pub dirty: bool,
     /// Whether the place holds back trimming.
     pub durable: bool,
+    /// How fast its subscription is delivered.
+    pub rate: Arc<DispatchRateLimiter>,
     /// What went on since it joined; for stats.
     pub activity: StreamConsumerActivity,
 }
@@ -93,8 +102,10 @@ impl StreamConsumer {
             flow_at_s: 0,
             ticket: 0,
             queued: false,
+            is_throttled: false,
             dirty: false,
             durable: handoff.durable,
+            rate: handoff.rate,
             activity: StreamConsumerActivity::default(),
         }
     }
@@ -107,6 +118,7 @@ impl StreamConsumer {
             read_from: self.acks.acked_to(),
             acks: self.acks,
             durable: self.durable,
+            rate: self.rate,
             activity: self.activity.in_messages(),
         }
     }

@@ -19,6 +19,7 @@ use crate::ids::ShardId;
 struct Host {
     reads: RefCell<VecDeque<(TopicId, Ordinal, usize, usize)>>,
     later: RefCell<Vec<(Ordinal, Duration)>>,
+    resumes: RefCell<Vec<(TopicId, ConnectionId)>>,
 }
 
 impl FeedHost for Host {
@@ -33,6 +34,10 @@ impl FeedHost for Host {
 
     fn read_later(&self, _topic: TopicId, from: Ordinal, delay: Duration) {
         self.later.borrow_mut().push((from, delay));
+    }
+
+    fn resume_later(&self, topic: TopicId, connection: ConnectionId, _delay: Duration) {
+        self.resumes.borrow_mut().push((topic, connection));
     }
 
     fn wake(&self, _connection: ConnectionId) {}
@@ -67,6 +72,7 @@ struct Shard {
     host: Rc<Host>,
     backlog: Rc<CatchUpReadBudget>,
     newest: Rc<Newest>,
+    rate: Arc<DispatchRateLimiter>,
     feeds: Vec<Rc<Feed>>,
     handles: Vec<ConsumerHandle>,
 }
@@ -77,6 +83,7 @@ impl Shard {
             host: Rc::default(),
             backlog: Rc::new(CatchUpReadBudget::new(bytes_max)),
             newest: Rc::new(Newest::new(bytes_max)),
+            rate: Arc::default(),
             feeds: Vec::new(),
             handles: Vec::new(),
         };
@@ -107,6 +114,7 @@ impl Shard {
                 acks: AckState::default(),
                 read_from: Ordinal(0),
                 durable: false,
+                rate: Arc::clone(&shard.rate),
                 activity: Activity::default(),
             };
             let permits = i64::MAX / 2;
@@ -305,4 +313,35 @@ fn a_feed_whose_consumers_left_with_unreported_progress_is_gone_with_what_it_had
     assert_eq!(handoff.acks.acked_to(), Ordinal(ENTRIES));
     drop(feed);
     assert_eq!(newest.used(), 0);
+}
+
+#[test]
+fn a_subscription_that_got_what_it_may_goes_on_when_it_is_resumed() {
+    let shard = Shard::new(2, 64 << 20);
+    shard.rate.set(pharos_runtime::Rate {
+        messages: 0,
+        // The twentieth leaves a debt, so that no time is enough for another.
+        bytes: 20 * ENTRY_BYTES as u64 - ENTRY_BYTES as u64 / 2,
+        period: Duration::from_secs(86_400),
+    });
+    let fill = |topic: usize| {
+        shard.handles[topic].group().fill(&mut Socket(15));
+        while shard.answer_one() {}
+        shard.handles[topic].group().fill(&mut Socket(15))
+    };
+    assert_eq!(fill(0), Filled::Full);
+    assert_eq!(fill(1), Filled::Drained);
+    // Both are of one subscription here: together they got what it may have, and one of them waits.
+    assert_eq!(shard.next(0).0 + shard.next(1).0, 20);
+    assert_eq!(shard.host.resumes.borrow().len(), 1);
+    // More permits are no reason to send more.
+    assert!(shard.handles[1].flow(10));
+    assert_eq!(shard.handles[1].group().fill(&mut Socket(15)), Filled::Drained);
+    assert_eq!(shard.next(1).0, 5);
+    assert_eq!(shard.host.resumes.borrow().len(), 1);
+    shard.rate.set(pharos_runtime::Rate::default());
+    let (topic, connection) = shard.host.resumes.borrow_mut().remove(0);
+    shard.feeds[topic.number as usize].resume(connection);
+    assert_eq!(shard.handles[1].group().fill(&mut Socket(15)), Filled::Full);
+    assert_eq!(shard.next(1).0, 20);
 }

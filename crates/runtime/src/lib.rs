@@ -15,6 +15,7 @@ mod many;
 mod pool;
 #[cfg(feature = "test-util")]
 pub mod random;
+mod rate;
 mod shutdown;
 #[cfg(feature = "test-util")]
 pub mod simulated;
@@ -27,5 +28,6 @@ pub use histogram::Histogram;
 pub use log_throttle::LogThrottle;
 pub use many::many;
 pub use pool::Pool;
+pub use rate::{Buckets, Rate};
 pub use shutdown::{Shutdown, ShutdownToken};
 pub use thread::{ShardThread, run_blocking, spawn_local, spawn_shard, stand_back};

@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use pharos_managed_ledger::cursor::AckState;
-use pharos_runtime::clock;
+use pharos_runtime::{clock, spawn_local};
 use pharos_types::Ordinal;
 
 use super::connections::Connections;
@@ -234,6 +234,16 @@ impl FeedHost for HostOf {
         if let Some(feeds) = self.0.upgrade() {
             feeds.read_later(topic, from, delay);
         }
+    }
+
+    fn resume_later(&self, topic: TopicId, connection: ConnectionId, delay: Duration) {
+        let me = self.0.clone();
+        spawn_local(async move {
+            tokio::time::sleep(delay).await;
+            if let Some(feed) = me.upgrade().and_then(|feeds| feeds.get(topic)) {
+                feed.resume(connection);
+            }
+        });
     }
 
     fn wake(&self, connection: ConnectionId) {

@@ -201,9 +201,13 @@ impl Attaches for BroadcastBody {
         }
         let member = self.members.get_mut(name).ok_or_else(missing)?;
         let (connection, consumer_id) = (request.connection, request.consumer_id);
-        let handoff = member
-            .cursor
-            .hand_over(joining.key, connection, consumer_id, request.durable);
+        let handoff = member.cursor.hand_over(
+            joining.key,
+            connection,
+            consumer_id,
+            request.durable,
+            joining.rate,
+        );
         let handoff = handoff.ok_or_else(missing)?;
         self.note_presence(cx, joining.stored, name);
         Ok(Joined::Listens(handoff))

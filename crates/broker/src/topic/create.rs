@@ -89,6 +89,7 @@ impl Attached {
             activity: Activity::default(),
             dropped: 0,
             expired: Default::default(),
+            rate: stored.subscription_rate(),
             _seat: self
                 .tenant
                 .as_ref()

@@ -185,6 +185,7 @@ pub(super) fn restore(state: &mut State) {
             activity: Activity::default(),
             dropped: 0,
             expired: Default::default(),
+            rate: state.stored.subscription_rate(),
             _seat: state.attached.tenant.as_ref().map(TenantShare::enter),
         };
         state.attached.subscriptions.insert(name, Box::new(subscription));

@@ -211,6 +211,19 @@ impl Attached {
             body.await_room(cx, name);
             return false;
         }
+        let rate = &subscription.rate;
+        if let Some(wait) = rate.wait(clock::now()) {
+            let wait_ms = i64::try_from(millis(wait)).unwrap_or(i64::MAX);
+            body.set_alarm(cx, name, now_ms().saturating_add(wait_ms));
+            return false;
+        }
+        let (messages_max, room) = match rate.is_off() {
+            true => (usize::MAX, room),
+            false => {
+                let (messages, bytes) = rate.left();
+                (usize::try_from(messages).unwrap_or(usize::MAX), bytes.min(room))
+            }
+        };
         let first = stored.log.ledger.first();
         match body.dispatcher.next(now_ms(), end) {
             Next::Idle => false,
@@ -224,7 +237,8 @@ impl Attached {
                 bytes_max,
             } => {
                 let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
-                let (entries_max, from) = (entries_max as usize, from.max(first));
+                let entries_max = (entries_max as usize).min(messages_max);
+                let from = from.max(first);
                 if let Some(entries) = stored.log.cached(from, entries_max, bytes_max) {
                     let entries: Vec<_> = entries.into_iter().map(|entry| cx.feed_entry(entry)).collect();
                     self.deal(cx, name, &entries, &[]);
@@ -234,7 +248,11 @@ impl Attached {
                 body.read(cx, (name, generation), Purpose::New, wanted, bytes_max);
                 false
             }
-            Next::Replay { ordinals, bytes_max } => {
+            Next::Replay {
+                mut ordinals,
+                bytes_max,
+            } => {
+                ordinals.truncate(messages_max);
                 let bytes_max = usize::try_from(bytes_max.min(room)).unwrap_or(usize::MAX);
                 let wanted = runs(&ordinals);
                 // A single run is often what was just sent and comes back unacknowledged: it may still be at hand.
@@ -343,6 +361,7 @@ impl Attached {
                 messages: u64::from(entry.facts.message_count),
                 bytes: entry.payload.len() as u64,
             };
+            subscription.rate.take(sent.messages, sent.bytes);
             consumer.activity.note_sent(sent, now);
             subscription.activity.note_sent(sent, now);
             self.sent.add(sent);

@@ -187,7 +187,8 @@ impl Attached {
         let Body::Stream(cursor) = &mut subscription.body else {
             return;
         };
-        let Some(handoff) = cursor.hand_over(chosen, connection, consumer_id, durable) else {
+        let rate = &subscription.rate;
+        let Some(handoff) = cursor.hand_over(chosen, connection, consumer_id, durable, rate) else {
             return;
         };
         self.links.hand_over(cx, &stored.log, connection.shard);

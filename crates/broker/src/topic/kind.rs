@@ -26,7 +26,7 @@ use super::subscribe::{Step, WINDOW_BYTES};
 use super::subscription::{Body, HandedOver};
 use super::{Stored, TopicContext};
 use crate::error::SubscribeError;
-use crate::feed::{CursorHandoff, OwnedAck};
+use crate::feed::{CursorHandoff, DispatchRateLimiter, OwnedAck};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 
 /// Acknowledgements of one consumer that came home.
@@ -72,6 +72,8 @@ pub(super) struct Joining<'a> {
     pub(super) turn: ConsumerKey,
     /// The number of the subscription in the cursor log.
     pub(super) number: Option<u32>,
+    /// How fast the subscription is delivered.
+    pub(super) rate: &'a Arc<DispatchRateLimiter>,
     /// The connection of the consumer that came first, if there is one.
     pub(super) first: Option<ConnectionId>,
     /// Of Failover: whether it is the one to be active.

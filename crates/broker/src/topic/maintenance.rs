@@ -71,6 +71,7 @@ impl State {
         for subscription in self.attached.subscriptions.values_mut() {
             subscription.body.kind_mut().set_options(options, limits);
         }
+        self.set_dispatch_rates();
         self.attached.run_dispatchers(cx, &mut self.stored);
         self.let_through(cx);
         self.stored.publishing.watch(cx);

@@ -30,6 +30,7 @@ mod create;
 mod cursor_store;
 mod cursors;
 mod damage;
+mod dispatch_rates;
 mod dispatched;
 mod dispatched_kind;
 mod durable_cursors;
@@ -95,7 +96,7 @@ pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionTyp
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 
-use crate::feed::Sent;
+use crate::feed::{DispatchRateLimiter, Sent};
 use crate::ids::ConsumerKey;
 use crate::mesh::HomeMessage;
 use commit::Commits;
@@ -141,6 +142,8 @@ pub(crate) struct Stored {
     /// What holds for this topic, and as of which version of all policies that was worked out.
     pub(crate) policies: Rc<EffectivePolicies>,
     policy_version: u64,
+    /// How fast the topic is delivered.
+    rate: Arc<DispatchRateLimiter>,
     /// The end of the slowest backlog, as of the last look.
     oldest: Option<Oldest>,
     evictions: Evictions,

@@ -92,6 +92,7 @@ impl StoredTopic {
                 closing: false,
                 policies,
                 policy_version,
+                rate: Arc::default(),
                 oldest: None,
                 evictions: super::Evictions::default(),
                 last_used_ms: now_ms,
@@ -106,6 +107,7 @@ impl StoredTopic {
             },
         };
         cursor_store::restore(&mut state);
+        state.set_dispatch_rates();
         Rc::new_cyclic(|me| Topic {
             cx: TopicContext {
                 id,

@@ -83,6 +83,7 @@ impl State {
             bytes: self.stored.publishing.counters.bytes_in,
         };
         self.stored.publishing.rate_in.sample(clock::wall_ms(), total);
+        self.follow_publish_rate();
         self.stored.log.ledger.age_cache();
     }
 }

@@ -12,7 +12,7 @@ use super::kind::{Acked, Acks, Attaches, Joined, Joining, Kind};
 use super::request::SubscriptionType;
 use super::subscription::{Cursor, CursorPlace, HandedOver};
 use crate::error::SubscribeError;
-use crate::feed::{Activity, CursorHandoff};
+use crate::feed::{Activity, CursorHandoff, DispatchRateLimiter};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 use crate::mesh::FeedMessage;
 
@@ -24,6 +24,7 @@ impl Cursor {
         connection: ConnectionId,
         consumer_id: u64,
         durable: bool,
+        rate: &Arc<DispatchRateLimiter>,
     ) -> Option<CursorHandoff> {
         let acks = self.home()?.clone();
         self.place = CursorPlace::HandedOver(HandedOver {
@@ -37,6 +38,7 @@ impl Cursor {
             read_from: acks.acked_to(),
             acks,
             durable,
+            rate: Arc::clone(rate),
             activity: Activity::default(),
         })
     }
@@ -158,7 +160,14 @@ impl Attaches for Cursor {
             return Ok(Joined::Waits);
         }
         let (request, durable) = (joining.request, joining.number.is_some());
-        match self.hand_over(joining.key, request.connection, request.consumer_id, durable) {
+        let handoff = self.hand_over(
+            joining.key,
+            request.connection,
+            request.consumer_id,
+            durable,
+            joining.rate,
+        );
+        match handoff {
             Some(handoff) => Ok(Joined::Listens(handoff)),
             None if is_failover => Ok(Joined::Waits),
             None => Err(SubscribeError::Busy(

@@ -302,6 +302,7 @@ impl Attached {
             name: &name,
             priority_level: request.priority_level,
         };
+        let rate = Arc::clone(&subscription.rate);
         let mut joining = Joining {
             cx,
             request,
@@ -310,6 +311,7 @@ impl Attached {
             name: &name,
             turn,
             number: subscription.number,
+            rate: &rate,
             first: first
                 .and_then(|key| self.consumers.get(key))
                 .map(|consumer| consumer.connection),

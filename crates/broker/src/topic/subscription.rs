@@ -21,7 +21,7 @@ use super::expiry::Expired;
 use super::non_persistent::Sharing;
 use super::request::SubscriptionType;
 use super::rivalry::Rivalry;
-use crate::feed::Activity;
+use crate::feed::{Activity, DispatchRateLimiter};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 use crate::tally::BroadcastCounts;
 use crate::tenants::SubscriptionSeat;
@@ -56,6 +56,8 @@ pub(crate) struct Subscription {
     pub(crate) dropped: u64,
     /// What was acknowledged for its consumers because it was too old.
     pub(crate) expired: Expired,
+    /// How fast it is delivered.
+    pub(crate) rate: Arc<DispatchRateLimiter>,
     /// What a durable one counts for at its tenant.
     pub(crate) _seat: Option<SubscriptionSeat>,
 }

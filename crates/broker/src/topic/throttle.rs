@@ -8,12 +8,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_runtime::{Nanos, clock, spawn_local};
+use pharos_runtime::{Buckets, Nanos, clock, spawn_local};
 
 use super::{Publishing, State, TopicContext};
 use crate::ids::{ConnectionId, ProducerKey};
 use crate::mesh::Publish;
-use crate::rate::Buckets;
 use crate::tenants::TenantShare;
 use pharos_catalog::policy::PublishRateLimit;
 
@@ -46,7 +45,7 @@ impl Throttle {
     /// How long nothing may go through.
     fn wait(&mut self, own: PublishRateLimit, now: Nanos) -> Option<Duration> {
         let of_tenant = self.tenant.as_ref().map_or(0.0, |tenant| tenant.wait(now));
-        let seconds = self.own.wait(own, now).max(of_tenant);
+        let seconds = self.own.wait(own.rate(), now).max(of_tenant);
         (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(60.0)))
     }
 

@@ -19,6 +19,7 @@
 //! that is not understood counts as not set. The admin server lets none in.
 
 mod check;
+mod dispatch_rate;
 mod levels;
 mod offload;
 mod persistence;
@@ -27,6 +28,7 @@ mod table;
 mod value;
 
 pub use check::{Refusal, backlog_quota, is_off, retention_exceeds};
+pub use dispatch_rate::DispatchRateLimit;
 pub use levels::Levels;
 pub(crate) use levels::OnTopic;
 pub use offload::{offload_read_first, offload_target};

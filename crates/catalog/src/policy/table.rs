@@ -20,6 +20,7 @@ use pharos_ledger::offload::OffloadPolicy;
 use serde_json::{Map, Value, json};
 
 use super::check::{self, any, count, shape};
+use super::dispatch_rate::{self, DispatchRateLimit};
 use super::levels::{Levels, broker_alone, durability, each_quota, either, nearest, schema_strategy};
 use super::offload::offload;
 use super::persistence::{BookieAffinity, Persistence};
@@ -240,6 +241,24 @@ policies! {
             .topic("publishRate")
             .acts("broker/src/topic/throttle.rs");
 
+    /// Messages and bytes a period that a topic delivers to all its consumers together, each delivery counted; more wait in the log.
+    dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
+        Row::new("DispatchRate", dispatch_rate::check)
+            .settings(&["policies.max_dispatch_rate_messages", "policies.max_dispatch_rate_bytes"])
+            .namespace("dispatchRate", "topicDispatchRate")
+            .by_cluster()
+            .topic("dispatchRate")
+            .acts("broker/src/topic/dispatch_rates.rs");
+
+    /// The same for each subscription.
+    subscription_dispatch_rate: DispatchRateLimit = DispatchRateLimit::default(), nearest[off_for_system_topics],
+        Row::new("DispatchRate", dispatch_rate::check)
+            .settings(&["policies.max_dispatch_rate_messages_per_subscription", "policies.max_dispatch_rate_bytes_per_subscription"])
+            .namespace("subscriptionDispatchRate", "subscriptionDispatchRate")
+            .by_cluster()
+            .topic("subscriptionDispatchRate")
+            .acts("broker/src/topic/dispatch_rates.rs");
+
     /// How often one consumer may subscribe.
     subscribe_rate: SubscribeRateLimit = SubscribeRateLimit::default(), nearest[off_for_system_topics],
         Row::new("SubscribeRate", shape::<SubscribeRate>)
@@ -443,12 +462,7 @@ pub static OTHERS: &[Row] = &[
     Row::named("pause_on_ack_state_persistent", "Whether dispatchers wait for acknowledgements to be stored.", "true or false", shape::<bool>)
         .namespace("dispatcherPauseOnAckStatePersistent", "dispatcherPauseOnAckStatePersistentEnabled").unset_at_path(|_| json!(false))
         .topic("dispatcherPauseOnAckStatePersistent").unset_on_topics(|_| json!(false)).idle(),
-    Row::named("dispatch_rate", "Messages and bytes a second that a topic delivers.", "DispatchRate", shape::<DispatchRate>)
-        .namespace("dispatchRate", "topicDispatchRate").by_cluster().topic("dispatchRate").applied(no_dispatch_rate).idle(),
-    Row::named("subscription_dispatch_rate", "The same for each subscription.", "DispatchRate", shape::<DispatchRate>)
-        .namespace("subscriptionDispatchRate", "subscriptionDispatchRate").by_cluster().topic("subscriptionDispatchRate")
-        .applied(no_dispatch_rate).idle(),
-    Row::named("replicator_dispatch_rate", "The same for copies to other clusters.", "DispatchRate", shape::<DispatchRate>)
+    Row::named("replicator_dispatch_rate", "Messages and bytes a second that go to other clusters.", "DispatchRate", shape::<DispatchRate>)
         .namespace("replicatorDispatchRate", "replicatorDispatchRate").by_cluster().topic("replicatorDispatchRate")
         .applied(no_dispatch_rate).idle(),
 ];

@@ -10,6 +10,7 @@ use pharos_admin_api::{
     InactiveTopicPolicies, PublishRate, RetentionPolicies, SubscribeRate,
 };
 use pharos_ledger::Durability;
+use pharos_runtime::Rate;
 
 use crate::schema::SchemaCompatibilityStrategy;
 
@@ -354,6 +355,12 @@ impl PublishRateLimit {
     #[must_use]
     pub fn is_off(self) -> bool {
         self == Self::default()
+    }
+
+    /// The same, a second.
+    #[must_use]
+    pub fn rate(self) -> Rate {
+        Rate::per_second(self.messages.into(), self.bytes)
     }
 }
 
