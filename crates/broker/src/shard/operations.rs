@@ -42,7 +42,7 @@ impl Shard {
         .await?
     }
 
-    /// Attaches a consumer.
+    /// Attaches a consumer. One that comes while its topic is let go waits until that is loaded again.
     ///
     /// # Errors
     /// [`SubscribeError`].
@@ -50,8 +50,15 @@ impl Shard {
         self.call(
             self.shared.placement.home(&request.topic)?,
             move |shard| async move {
-                let topic = shard.home.ensured_topic(&request.topic).await?;
-                topic.subscribe(request).await
+                loop {
+                    let topic = shard.home.ensured_topic(&request.topic).await?;
+                    match topic.subscribe(request.clone()).await {
+                        // It was let go while the consumer came: once it is gone it is loaded again. Where nothing can be loaded
+                        // any more, the next look at it says so.
+                        Err(SubscribeError::Topic(TopicError::Closing(_))) => {}
+                        outcome => return outcome,
+                    }
+                }
             },
         )
         .await?

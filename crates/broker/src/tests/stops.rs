@@ -141,3 +141,34 @@ async fn a_client_that_waits_for_a_topic_is_served_also_when_that_is_let_go_just
         })
         .await;
 }
+
+#[tokio::test]
+async fn a_consumer_whose_topic_is_let_go_while_it_comes_waits_until_that_is_loaded_again() {
+    let (bench, name) = Bench::with_topic("persistent://public/default/t").await;
+    let wish = |name| Wish {
+        subscription: "a",
+        name,
+        kind: SubscriptionType::Exclusive,
+    };
+    bench
+        .on(bench.home(&name), move |shard| async move {
+            let (holder, other) = (Client::new(&shard), Client::new(&shard));
+            holder.subscribe(&name, wish("first")).await;
+            *holder.unanswered.borrow_mut() = Some(Vec::new());
+            let is_asked = || {
+                holder
+                    .unanswered
+                    .borrow()
+                    .as_ref()
+                    .is_some_and(|asked| !asked.is_empty())
+            };
+            let lets_go = async {
+                until(is_asked).await;
+                shard.home.unload(&name).await;
+                holder.unanswered.take();
+            };
+            let ((), came) = tokio::join!(lets_go, other.try_subscribe(&name, wish("second"), None));
+            came.unwrap();
+        })
+        .await;
+}

@@ -59,6 +59,8 @@ pub(crate) struct Client {
     pub(crate) got: RefCell<Vec<Arc<FeedEntry>>>,
     /// What it was told besides.
     pub(crate) events: RefCell<Vec<ConnectionEvent>>,
+    /// Where it keeps the question whether it still answers, instead of answering.
+    pub(crate) unanswered: RefCell<Option<Vec<tokio::sync::oneshot::Sender<bool>>>>,
 }
 
 pub(crate) struct Attached {
@@ -76,6 +78,7 @@ impl Client {
             consumer: RefCell::default(),
             got: RefCell::default(),
             events: RefCell::default(),
+            unanswered: RefCell::default(),
         });
         let connection = shard.connections.register(|_| client.clone());
         *client.connection.borrow_mut() = Some(connection);
@@ -296,7 +299,10 @@ impl ConnectionHandle for Client {
     }
 
     fn probe(&self, answer: tokio::sync::oneshot::Sender<bool>) {
-        let _ = answer.send(true);
+        match self.unanswered.borrow_mut().as_mut() {
+            Some(unanswered) => unanswered.push(answer),
+            None => _ = answer.send(true),
+        }
     }
 
     fn set_aside(&self) {}
