@@ -2,10 +2,12 @@
 //! force.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
@@ -237,11 +239,19 @@ async fn remove_property(
     State(admin): State<Admin>,
     NamespacePath(name): NamespacePath,
     params: PathParams,
-) -> ApiResult<StatusCode> {
+) -> ApiResult<Response> {
+    // The value that went, as Pulsar answers. A change that meets another one is made again.
+    let removed = Mutex::new(None);
     change_properties(&admin, &name, |properties| {
-        properties.remove(params.get("key"));
+        let value = properties.remove(params.get("key"));
+        *removed.lock().unwrap_or_else(PoisonError::into_inner) = value;
     })
-    .await
+    .await?;
+    let removed = removed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(match removed {
+        Some(value) => value.into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 async fn change_properties(

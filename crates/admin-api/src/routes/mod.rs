@@ -175,6 +175,8 @@ pub enum Answer {
     JsonOrNothing(Shape),
     /// Plain text.
     Text,
+    /// Plain text, or 204 and an empty body where nothing is set.
+    TextOrNothing,
     /// A stored message; what is known about it is in headers that begin with `x-pulsar-`.
     Message,
 }
@@ -309,6 +311,10 @@ impl Route {
 
     const fn text(self) -> Self {
         self.answers(200, Answer::Text)
+    }
+
+    const fn text_or_nothing(self) -> Self {
+        self.answers(200, Answer::TextOrNothing)
     }
 
     const fn fails(self, fails: &'static [u16]) -> Self {

@@ -73,7 +73,7 @@ table! { Resource::Namespaces;
     "One property."
     PROPERTY = Route::get(at!("/property/{key}"), "property", Action::ReadNamespace).text().fails(&[404]);
     "Removes one property."
-    REMOVE_PROPERTY = Route::delete(at!("/property/{key}"), "removeProperty", Action::UpdateNamespace).fails(&[404, 409]);
+    REMOVE_PROPERTY = Route::delete(at!("/property/{key}"), "removeProperty", Action::UpdateNamespace).text_or_nothing().fails(&[404, 409]);
     "Sets one property."
     SET_PROPERTY = Route::put(at!("/property/{key}/{value}"), "setProperty", Action::UpdateNamespace).fails(&[404, 409]);
 }

@@ -52,7 +52,8 @@ fn fits(route: &Route, path: &str) -> bool {
 }
 
 fn declares(route: &Route, status: u16) -> bool {
-    let may_be_nothing = matches!(route.answer, Answer::JsonOrNothing(_)) && status == 204;
+    let may_be_nothing =
+        matches!(route.answer, Answer::JsonOrNothing(_) | Answer::TextOrNothing) && status == 204;
     status == route.status
         || may_be_nothing
         || route.fails.contains(&status)

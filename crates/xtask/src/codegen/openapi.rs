@@ -155,7 +155,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Result<Map<String,
     let content = match route.answer {
         Answer::Nothing => None,
         Answer::Json(shape) | Answer::JsonOrNothing(shape) => Some(json_of((shape.schema)(schemas))),
-        Answer::Text => Some(json!({"text/plain": {"schema": {"type": "string"}}})),
+        Answer::Text | Answer::TextOrNothing => Some(json!({"text/plain": {"schema": {"type": "string"}}})),
         Answer::Message => Some(json!({"application/octet-stream": {}})),
     };
     let mut good = json!({"description": if content.is_some() { "The answer." } else { "Done." }});
@@ -163,7 +163,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Result<Map<String,
         good["content"] = content;
     }
     responses.insert(route.status.to_string(), good);
-    if matches!(route.answer, Answer::JsonOrNothing(_)) {
+    if matches!(route.answer, Answer::JsonOrNothing(_) | Answer::TextOrNothing) {
         responses.insert("204".to_owned(), json!({"description": "It is not set."}));
     }
     if route.may_be_elsewhere() {

@@ -88,6 +88,7 @@ fn answer(route: &Route, schemas: &mut SchemaGenerator) -> String {
         Answer::Json(shape) => form(shape, schemas),
         Answer::JsonOrNothing(shape) => format!("{}, or 204", form(shape, schemas)),
         Answer::Text => "text".to_owned(),
+        Answer::TextOrNothing => "text, or 204".to_owned(),
         Answer::Message => "message".to_owned(),
     }
 }
