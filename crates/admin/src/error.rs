@@ -44,6 +44,7 @@ impl ApiError {
         let status = match denied {
             Denied::NotAuthenticated(_) => StatusCode::UNAUTHORIZED,
             Denied::NotAuthorized(_) => StatusCode::FORBIDDEN,
+            Denied::NoTenant => StatusCode::NOT_FOUND,
         };
         Self::new(status, denied.to_string())
     }

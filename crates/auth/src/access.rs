@@ -32,6 +32,9 @@ pub enum Denied {
     /// The caller is known, and may not do this.
     #[error("{0} is not authorized")]
     NotAuthorized(String),
+    /// The caller is known, and what it asks about belongs to a tenant that does not exist. In the words of Pulsar.
+    #[error("Tenant does not exist")]
+    NoTenant,
 }
 
 impl Denied {

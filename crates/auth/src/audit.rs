@@ -129,6 +129,7 @@ fn effect_of(action: Action) -> Effect {
 pub(crate) fn reason(denied: &Denied, action: Action) -> String {
     match denied {
         Denied::NotAuthenticated(_) => "not authenticated".to_owned(),
+        Denied::NoTenant => "the tenant does not exist".to_owned(),
         Denied::NotAuthorized(_) => format!("not authorized: needs {}", action.need()),
     }
 }

@@ -8,7 +8,7 @@
 //!                       superuser                                yes
 //!                       administrator of the tenant              yes, but for what only superusers may
 //!                       granted on the namespace or topic        yes
-//!                       else                                     no
+//!                       else                                     no; of a tenant that does not exist it is said that it does not
 //! ```
 
 use std::collections::BTreeSet;
@@ -26,6 +26,9 @@ pub type StoredPolicies = Arc<dyn AsRef<Map<String, Value>> + Send + Sync>;
 
 /// What is stored about who may do what. Answers from memory.
 pub trait Facts: Send + Sync {
+    /// Whether a tenant exists.
+    fn has_tenant(&self, tenant: &str) -> bool;
+
     /// Whether a role is among the administrators of a tenant that exists.
     fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool;
 
@@ -153,6 +156,13 @@ impl Rules {
         })
     }
 
+    /// Whether a caller with a role asks about a tenant that is not there: clients tell by that what is misspelt from what is forbidden.
+    /// What only superusers may is not answered so.
+    fn misses_tenant(&self, who: &Principal, action: Action, resource: Resource<'_>) -> bool {
+        let is_absent = |tenant| !self.facts.has_tenant(tenant);
+        who.role().is_some() && action.need() != Need::SuperUser && resource.tenant().is_some_and(is_absent)
+    }
+
     fn binds_names(&self, resource: Resource<'_>) -> bool {
         self.ask(resource, |grants| grants.binds_names())
     }
@@ -162,6 +172,7 @@ impl Authorizer for Rules {
     fn authorize(&self, who: &Principal, action: Action, resource: Resource<'_>) -> Result<(), Denied> {
         match self.may(who, action, resource) {
             true => Ok(()),
+            false if self.misses_tenant(who, action, resource) => Err(Denied::NoTenant),
             false => Err(Denied::to(who, action, resource)),
         }
     }

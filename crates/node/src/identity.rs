@@ -116,6 +116,10 @@ pub(crate) fn check_interval(settings: &Settings) -> Duration {
 struct Stored(Catalog);
 
 impl Facts for Stored {
+    fn has_tenant(&self, tenant: &str) -> bool {
+        self.0.tenants().get(tenant).is_some()
+    }
+
     fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool {
         self.0.tenants().is_admin(tenant, role)
     }

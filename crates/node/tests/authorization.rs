@@ -126,6 +126,26 @@ async fn what_was_granted_is_allowed_and_nothing_else_until_it_is_revoked() {
     assert_eq!(may(&node, "stranger", None).await, none);
     assert_eq!(may(&node, "car", None).await, none);
 
+    // That a tenant is not there can be told from what is forbidden, by both doors.
+    let mut raw = connected(&node, "car", None).await.unwrap();
+    let absent = "persistent://absent/n/x";
+    let not_found = Some(ServerError::TopicNotFound as i32);
+    assert_eq!(
+        error_of(&mut raw, request::lookup(absent, 1, false)).await,
+        not_found
+    );
+    assert_eq!(
+        error_of(&mut raw, request::partitioned_metadata(absent, 2)).await,
+        not_found
+    );
+    assert_eq!(
+        error_of(&mut raw, request::producer(absent, 1, 3, None)).await,
+        not_found
+    );
+    let asked = |path| node.call_with(&bearer(&token("car")), "GET", path, "").0;
+    assert_eq!(asked("/admin/v2/namespaces/absent/n/retention"), 404);
+    assert_eq!(asked("/admin/v2/namespaces/t/absent/retention"), 403);
+
     order(
         &node,
         "boss",
@@ -267,6 +287,43 @@ async fn a_vehicle_cannot_take_the_place_of_another() {
         let path = format!("/admin/v2/persistent/t/n/x/{path}");
         let (status, answer) = node.call_with(&bearer(&token("car-2")), method, &path, "");
         assert_eq!(status, 403, "{path}: {answer}");
+    }
+    node.stop();
+}
+
+/// There are none of these here; a role that was granted them hears that, and no other does.
+#[tokio::test]
+async fn functions_sources_sinks_and_packages_are_each_a_permission_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = node(dir.path());
+    let kinds = ["functions", "sources", "sinks", "packages"];
+    for kind in kinds {
+        let grant = format!("[\"{kind}\"]");
+        order(
+            &node,
+            "boss",
+            "POST",
+            &format!("namespaces/t/n/permissions/{kind}"),
+            &grant,
+        );
+    }
+    let ask = |role: &str, kind: &str, namespace: &str| {
+        let of_type = if kind == "packages" {
+            "packages/function"
+        } else {
+            kind
+        };
+        let path = format!("/admin/v3/{of_type}/t/{namespace}/x");
+        node.call_with(&bearer(&token(role)), "GET", &path, "").0
+    };
+    for kind in kinds {
+        for role in kinds {
+            let wanted = if role == kind { 503 } else { 403 };
+            assert_eq!(ask(role, kind, "n"), wanted, "{kind} by {role}");
+        }
+        assert_eq!(ask(kind, kind, "m"), 403, "another namespace");
+        assert_eq!(ask("boss", kind, "n"), 503);
+        assert_eq!(ask("stranger", kind, "n"), 403);
     }
     node.stop();
 }

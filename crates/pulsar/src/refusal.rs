@@ -18,7 +18,11 @@ pub(crate) fn of<E: std::error::Error>(refused: &Refused<E>, failed: impl FnOnce
 
 /// The caller may not do what it asked for.
 pub(crate) fn of_denied(denied: &Denied) -> Refusal {
-    Refusal::new(ServerError::AuthorizationError, denied.to_string())
+    let code = match denied {
+        Denied::NotAuthenticated(_) | Denied::NotAuthorized(_) => ServerError::AuthorizationError,
+        Denied::NoTenant => ServerError::TopicNotFound,
+    };
+    Refusal::new(code, denied.to_string())
 }
 
 /// Why a producer could not be created.

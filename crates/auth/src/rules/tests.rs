@@ -16,6 +16,10 @@ impl AsRef<Map<String, Value>> for Policies {
 }
 
 impl Facts for Stored {
+    fn has_tenant(&self, tenant: &str) -> bool {
+        tenant == "t"
+    }
+
     fn is_tenant_admin(&self, tenant: &str, role: &str) -> bool {
         (tenant, role) == ("t", "boss")
     }
@@ -256,4 +260,29 @@ fn without_authorization_any_role_may_do_everything() {
     let access = self::access(closed, json!({}));
     assert!(!may(&access, &unknown, Action::ReadMetrics, Resource::Cluster));
     assert!(may(&access, &role("any"), Action::ReadMetrics, Resource::Cluster));
+}
+
+#[test]
+fn who_has_a_role_hears_that_a_tenant_is_not_there_and_a_stranger_does_not() {
+    let access = access(options(), json!({}));
+    let (absent, present) = (
+        "persistent://absent/n/x".parse().unwrap(),
+        "persistent://t/absent/x".parse().unwrap(),
+    );
+    let asked =
+        |who: &Principal, action, topic| access.check(who, action, Resource::Topic(topic)).unwrap_err();
+    for action in [Action::Lookup, Action::Produce, Action::UpdatePolicy] {
+        assert_eq!(asked(&role("car"), action, &absent), Denied::NoTenant);
+        assert!(matches!(
+            asked(&role("car"), action, &present),
+            Denied::NotAuthorized(_)
+        ));
+        let stranger = Principal::anonymous("/10.0.0.1:1");
+        assert!(matches!(
+            asked(&stranger, action, &absent),
+            Denied::NotAuthenticated(_)
+        ));
+    }
+    let create = access.check(&role("car"), Action::CreateTenant, Resource::Tenant("absent"));
+    assert!(matches!(create, Err(Denied::NotAuthorized(_))));
 }

@@ -31,12 +31,24 @@ pub(crate) fn page() -> Result<String> {
     for action in Action::ALL {
         let routes = routes::all().filter(|route| route.action == *action);
         let mut ids: Vec<String> = routes.map(|route| format!("`{}`", route.id())).collect();
+        ids.extend(without_rows(*action).map(|path| format!("all below `{path}`, which is not here: 503")));
         if ids.len() > MOST_NAMED {
             ids = vec![format!("{} operations on policies", ids.len())];
         }
         writeln!(out, "| {action} | {} | {} |", action.need(), ids.join(", "))?;
     }
     Ok(out)
+}
+
+/// Where it is asked about an action whose operations the broker has not: before it says so.
+fn without_rows(action: Action) -> Option<&'static str> {
+    match action {
+        Action::ManageFunctions => Some("/admin/v3/functions"),
+        Action::ManageSources => Some("/admin/v3/sources"),
+        Action::ManageSinks => Some("/admin/v3/sinks"),
+        Action::ManagePackages => Some("/admin/v3/packages"),
+        _ => None,
+    }
 }
 
 /// Those of policies are too many to name.
