@@ -245,3 +245,39 @@ async fn what_is_published_to_a_tenant_has_a_rate_and_what_is_beyond_waits() {
     );
     node.stop();
 }
+
+#[tokio::test]
+async fn requests_of_an_address_beyond_its_rate_wait_for_their_turn_and_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    // Four hundred at once, then twenty a second.
+    let node = Node::start(dir.path(), &["--limits-max-request-rate-per-role=20"]);
+    let (mut raw, mut other) = (node.rogue().await, node.rogue().await);
+    const LAST: u64 = 430;
+    let mut said = Vec::new();
+    for id in 1..=LAST {
+        let lookup = request::lookup("nothing://", id, false);
+        said.extend_from_slice(&encode::encode_command(&lookup.into()));
+    }
+    let began = clock::now();
+    raw.write(&said).await.unwrap();
+    for id in 1..=LAST {
+        match next(&mut raw).await {
+            Command::LookupResponse(answer) => assert_eq!(answer.request_id, id),
+            other => panic!("{other:?}"),
+        }
+    }
+    let took = clock::now().since(began);
+    assert!(took >= 1_000_000_000, "{took}");
+    // All connections of the address share it.
+    let began = clock::now();
+    for id in 1..=20 {
+        other
+            .send(request::lookup("nothing://", id, false))
+            .await
+            .unwrap();
+        assert!(matches!(next(&mut other).await, Command::LookupResponse(_)));
+    }
+    let took = clock::now().since(began);
+    assert!(took >= 500_000_000, "{took}");
+    node.stop();
+}

@@ -257,6 +257,7 @@ impl Connection {
             || self
                 .requests_waiting
                 .are_enough(self.server.limiter.limits.requests_per_connection)
+            || self.requests_waiting.is_paced()
             || self.out.borrow().queued_bytes() >= ANSWERS_BYTES_MAX
             || self.shard.shared.publish_budget.is_exhausted()
             || self.shard.shared.mesh_budget.is_exhausted()

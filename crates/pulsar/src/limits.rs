@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pharos_auth::Principal;
 use pharos_transport::{Quota, QuotaHold, QuotaLimits, network_of};
@@ -28,6 +29,8 @@ pub struct ClientLimits {
     pub requests_per_connection: u32,
     /// Connections of a role, and new ones a second.
     pub role: QuotaLimits,
+    /// Requests a second of a role, or of an address where clients have none; more wait.
+    pub request_rate: u32,
     /// Producers on topics of a tenant.
     pub producers_per_tenant: usize,
     /// Consumers on topics of a tenant.
@@ -45,6 +48,7 @@ impl Default for ClientLimits {
                 held_max: 1_000_000,
                 rate_max: 10_000,
             },
+            request_rate: 100_000,
             producers_per_tenant: 1_000_000,
             consumers_per_tenant: 1_000_000,
         }
@@ -54,10 +58,18 @@ impl Default for ClientLimits {
 /// One more of what a role or a tenant has; counted until it is dropped.
 pub(crate) type LimitHold = QuotaHold<Arc<str>>;
 
+/// Whose requests count together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Requester {
+    Role(Arc<str>),
+    Address(IpAddr),
+}
+
 /// The bounds, and what is counted for them.
 pub(crate) struct Limiter {
     pub(crate) limits: ClientLimits,
     roles: Arc<Quota<Arc<str>>>,
+    requests: Arc<Quota<Requester>>,
     producers: Arc<Quota<Arc<str>>>,
     consumers: Arc<Quota<Arc<str>>>,
 }
@@ -72,6 +84,10 @@ impl Limiter {
         };
         Self {
             roles: Quota::new(limits.role),
+            requests: Quota::new(QuotaLimits {
+                held_max: 0,
+                rate_max: limits.request_rate,
+            }),
             producers: of_tenant(limits.producers_per_tenant),
             consumers: of_tenant(limits.consumers_per_tenant),
             limits,
@@ -90,6 +106,19 @@ impl Limiter {
             Refusal::new(ServerError::NotAllowedError, text)
         };
         self.roles.enter(role.clone()).map(Some).map_err(refused)
+    }
+
+    /// How long a request has to wait because its role asks too fast; the role that a proxy asks for. Who has none counts with all of
+    /// its address (`/ip:port`).
+    pub(crate) fn request(&self, who: &Principal, address: &str) -> Duration {
+        if self.limits.request_rate == 0 {
+            return Duration::ZERO;
+        }
+        let requester = match who.original().or(who.role()) {
+            Some(role) => Some(Requester::Role(role.clone())),
+            None => network_of_client(address).map(Requester::Address),
+        };
+        requester.map_or(Duration::ZERO, |requester| self.requests.turn(requester))
     }
 
     /// A producer on a topic, beside as many as the connection has.
@@ -199,6 +228,28 @@ mod tests {
         assert!(enter("persistent://b/n/t", 0).is_ok());
         drop(first);
         assert!(enter("persistent://a/n/u", 0).is_ok());
+    }
+
+    #[test]
+    fn requests_of_a_role_count_together_and_those_without_one_by_address() {
+        let limiter = Limiter::new(ClientLimits {
+            request_rate: 1,
+            ..ClientLimits::default()
+        });
+        let role = |role: &str| Principal::anonymous("/a").with_role(role.into());
+        let free = |who: &Principal, address: &str| {
+            let turns = (0..100).take_while(|_| limiter.request(who, address).is_zero());
+            turns.count()
+        };
+        assert!(free(&role("car"), "/192.0.2.1:1") < 100);
+        assert_eq!(free(&role("car"), "/192.0.2.2:1"), 0);
+        let behind = role("proxy").on_behalf_of(Some("car".into()));
+        assert_eq!(free(&behind, "/192.0.2.2:1"), 0);
+        assert!(free(&role("van"), "/192.0.2.1:1") > 0);
+        let stranger = Principal::anonymous("/a");
+        assert!(free(&stranger, "/192.0.2.1:1") < 100);
+        assert_eq!(free(&stranger, "/192.0.2.1:2"), 0);
+        assert!(free(&stranger, "/192.0.2.2:1") > 0);
     }
 
     #[test]

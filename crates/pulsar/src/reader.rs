@@ -22,6 +22,7 @@ use crate::connection::Connection;
 use crate::handlers;
 use crate::handover;
 use crate::limits::CONNECT_BYTES_MAX;
+use crate::requests;
 
 /// What says how long a frame is.
 const LENGTH_BYTES: usize = 4;
@@ -224,6 +225,13 @@ async fn handle_frames(connection: &Rc<Connection>, buffer: &mut BytesMut, frame
             Ok(Some(frame)) => {
                 if let Some(place) = handover::better_place(connection, &frame.command) {
                     return Next::Move(place, Box::new(frame));
+                }
+                let turn = requests::turn(connection, &frame.command);
+                if !turn.is_zero() {
+                    batch.flush(connection);
+                    if !requests::wait_for_turn(connection, turn).await {
+                        return Next::Close;
+                    }
                 }
                 if !handlers::handle(connection, frame, &mut batch) || connection.is_closed() {
                     batch.flush(connection);

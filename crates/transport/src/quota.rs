@@ -1,5 +1,5 @@
 //! How much one holder may have at once, and how fast it may come for more: connections of an address or a role, consumers
-//! of a tenant.
+//! of a tenant, requests of a role.
 //!
 //! A holder that was quiet may come for [`BURST_SECONDS`] times its rate at once, so that all its clients can return together; from
 //! then on as fast as its rate. Holders that have nothing and were quiet are forgotten.
@@ -10,6 +10,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pharos_runtime::{Nanos, clock};
 
@@ -109,6 +110,24 @@ impl<K: Hash + Eq + Clone + Debug> Quota<K> {
         self.enter_at(key, clock::now())
     }
 
+    /// Counts one that is not held, and refuses none: how long it has to wait for its turn. Those that come meanwhile wait longer.
+    pub fn turn(&self, key: K) -> Duration {
+        self.turn_at(key, clock::now())
+    }
+
+    fn turn_at(&self, key: K, now: Nanos) -> Duration {
+        if self.limits.rate_max == 0 {
+            return Duration::ZERO;
+        }
+        let mut table = self.lock();
+        table.forget_some(now);
+        table
+            .holders
+            .entry(key)
+            .or_default()
+            .turn(self.limits.rate_max, now)
+    }
+
     fn enter_at(self: &Arc<Self>, key: K, now: Nanos) -> Result<QuotaHold<K>, QuotaError> {
         let quota = self.clone();
         if self.limits == QuotaLimits::default() {
@@ -161,6 +180,13 @@ impl Allowance {
         }
         self.held += 1;
         Ok(())
+    }
+
+    fn turn(&mut self, rate_max: u32, now: Nanos) -> Duration {
+        let paid_until = self.paid_until.max(now.0);
+        let beyond = (paid_until - now.0).saturating_sub(BURST_SECONDS * SECOND);
+        self.paid_until = paid_until + SECOND / u64::from(rate_max);
+        Duration::from_nanos(beyond)
     }
 
     fn is_quiet(self, now: Nanos) -> bool {
@@ -219,6 +245,22 @@ mod tests {
         let later = at(20 * 10 * BURST_SECONDS);
         let again = (0..1000).take_while(|_| quota.enter_at(1, later).is_ok()).count();
         assert_eq!(again as u64, 10 * BURST_SECONDS);
+    }
+
+    #[test]
+    fn who_asks_too_fast_waits_for_a_turn_after_all_who_asked_before() {
+        let quota = quota(0, 10);
+        let start = clock::now();
+        let at = |tenths: u64| Nanos(start.0 + tenths * SECOND / 10);
+        let tenths = |count: u64| Duration::from_millis(100 * count);
+        for _ in 0..=10 * BURST_SECONDS {
+            assert_eq!(quota.turn_at(1, at(0)), Duration::ZERO);
+        }
+        assert_eq!(quota.turn_at(1, at(0)), tenths(1));
+        assert_eq!(quota.turn_at(1, at(0)), tenths(2));
+        assert_eq!(quota.turn_at(2, at(0)), Duration::ZERO, "others are not touched");
+        assert_eq!(quota.turn_at(1, at(3)), Duration::ZERO);
+        assert_eq!(quota.turn_at(1, at(3)), tenths(1));
     }
 
     #[test]

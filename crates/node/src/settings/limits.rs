@@ -15,6 +15,8 @@ pub struct LimitSettings {
     pub max_connections_per_role: u32,
     /// New connections of one role, a second.
     pub max_connection_rate_per_role: u32,
+    /// Requests of one role, a second.
+    pub max_request_rate_per_role: u32,
     /// Producers of one connection.
     pub max_producers_per_connection: u32,
     /// Consumers of one connection.
@@ -42,6 +44,7 @@ impl Default for LimitSettings {
             max_connection_rate_per_address: 2000,
             max_connections_per_role: 1_000_000,
             max_connection_rate_per_role: 10_000,
+            max_request_rate_per_role: 100_000,
             max_producers_per_connection: 100_000,
             max_consumers_per_connection: 100_000,
             max_watchers_per_connection: 1000,
@@ -75,6 +78,7 @@ impl LimitSettings {
                 held_max: self.max_connections_per_role as usize,
                 rate_max: self.max_connection_rate_per_role,
             },
+            request_rate: self.max_request_rate_per_role,
             producers_per_tenant: self.max_producers_per_tenant as usize,
             consumers_per_tenant: self.max_consumers_per_tenant as usize,
         }
