@@ -58,6 +58,9 @@ def accepts(host, port):
 class Server:
     """One process, which can be started again on the same port and data."""
 
+    # How long a start may take, in seconds.
+    start_max = 60
+
     def __init__(self, name, folder, host, port, command):
         self.name, self.host, self.port, self.command = name, host, port, command
         self.log = os.path.join(folder, f"{name}.log")
@@ -66,7 +69,7 @@ class Server:
     def start(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until(f"{self.name} listens", self._listens, 60)
+        until(f"{self.name} listens", self._listens, self.start_max)
 
     def _listens(self):
         assert self.process.poll() is None, f"{self.name} ended: {self.tail()}"
@@ -136,6 +139,10 @@ class Hosts:
     def __init__(self, pharos):
         self.zookeeper, self.bookies, self.brokers = "127.0.0.1", ["127.0.0.1"] * 3, [("127.0.0.1", [pharos])] * 2
         self.settings = []
+        # The broker that is asked takes what has no owner: a story can tell whose it is.
+        self.balance = "false"
+        # Further settings of the bookies.
+        self.of_bookies = []
 
 
 class Cluster:
@@ -159,8 +166,7 @@ class Cluster:
             "--engine", "bookkeeper", "--metadata", f"zk:{self.zk}/pharos",
             "--bookkeeper-metadata-service-uri", f"zk+hierarchical://{self.zk}/ledgers",
             "--bookkeeper-max-frame-size", "5130KiB", "--metadata-session-timeout", f"{SESSION}s",
-            # The broker that is asked takes what has no owner: a story can tell whose it is.
-            "--load-balancer-enabled=false", *hosts.settings,
+            f"--load-balancer-enabled={hosts.balance}", *hosts.settings,
         ]
         self.brokers = [
             Broker(number, pharos, folder, host, [ports.pop(), ports.pop()], settings)
@@ -200,8 +206,10 @@ class Cluster:
 
     def _bookie_settings(self, number, host, port):
         data = os.path.join(self.folder, f"bookie{number}")
-        os.makedirs(data)
+        os.makedirs(data, exist_ok=True)
         return self._file(f"bookie{number}.conf", "\n".join([
+            # The first of two that say the same holds.
+            *self.hosts.of_bookies,
             f"bookiePort={port}", f"advertisedAddress={host}", "allowLoopback=true",
             f"metadataServiceUri=zk+hierarchical://{self.zk}/ledgers",
             f"journalDirectories={data}/journal", f"ledgerDirectories={data}/ledgers", f"indexDirectories={data}/ledgers",

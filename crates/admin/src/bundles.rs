@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 
 use pharos_admin_api::query::{SplitBundleQuery, UnloadBundleQuery};
 use pharos_admin_api::routes::bundles as routes;
-use pharos_catalog::{BundleRange, Catalog, ListMode};
+use pharos_catalog::{BUNDLES_MAX, BundleDivision, BundleRange, Catalog, ListMode, middle_of};
 use pharos_runtime::many;
 use pharos_types::hash::bundle_hash;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
@@ -121,27 +121,31 @@ async fn split(
     let range =
         BundleRange::parse(text).ok_or_else(|| ApiError::precondition(format!("{text} is no range")))?;
     admin.brokers.has_bundle(&format!("{name}/{range}"), None)?;
-    let at = Division::of(query.split_algorithm_name.as_deref())?;
-    if at != Division::Positions && positions.as_ref().is_some_and(|given| !given.is_empty()) {
+    let at = division_of(
+        query.split_algorithm_name.as_deref(),
+        admin.options.bundle_division,
+    )?;
+    if at != BundleDivision::Positions && positions.as_ref().is_some_and(|given| !given.is_empty()) {
         return Err(ApiError::bad_request(
             "positions are for specified_positions_divide",
         ));
     }
-    let (low, high) = range.hashes();
     let borders = match at {
-        Division::Range => vec![low + (high - low) / 2 + (high - low) % 2],
-        Division::Positions => positions.unwrap_or_default(),
-        Division::Topics => middle(topics.iter().map(|topic| (bundle_hash(&topic.to_string()), 1.0)))
-            .into_iter()
-            .collect(),
-        Division::Load => middle(loads(&admin, topics).await?).into_iter().collect(),
+        BundleDivision::Range => vec![range.middle()],
+        BundleDivision::Positions => positions.unwrap_or_default(),
+        BundleDivision::Topics => {
+            middle_of(topics.iter().map(|topic| (bundle_hash(&topic.to_string()), 1.0)))
+                .into_iter()
+                .collect()
+        }
+        BundleDivision::Load => middle_of(loads(&admin, topics).await?).into_iter().collect(),
     };
     if borders.is_empty() {
         return Err(ApiError::precondition(format!(
             "there is nothing in {range} that could be divided so"
         )));
     }
-    let parts = admin.brokers.split(&name, &range, &borders).await?;
+    let parts = admin.brokers.split(&name, &range, &borders, BUNDLES_MAX).await?;
     let here = admin.options.broker_id();
     let others: Vec<String> = admin.brokers.brokers().unwrap_or_default();
     let others = others.iter().filter(|other| *other != here);
@@ -155,31 +159,14 @@ async fn split(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Where a bundle is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Division {
-    /// In the middle of its hashes.
-    Range,
-    /// So that both parts have as many topics.
-    Topics,
-    /// So that both parts have as many messages a second.
-    Load,
-    /// Where the caller says.
-    Positions,
-}
-
-impl Division {
-    fn of(name: Option<&str>) -> ApiResult<Self> {
-        match name.unwrap_or_default() {
-            "" | "range_equally_divide" => Ok(Self::Range),
-            "topic_count_equally_divide" => Ok(Self::Topics),
-            "flow_or_qps_equally_divide" => Ok(Self::Load),
-            "specified_positions_divide" => Ok(Self::Positions),
-            other => Err(ApiError::bad_request(format!(
-                "'{other}' is none of range_equally_divide, topic_count_equally_divide, flow_or_qps_equally_divide, \
-                 specified_positions_divide"
-            ))),
-        }
+/// The way that is asked for, or else the broker's own.
+fn division_of(name: Option<&str>, default: BundleDivision) -> ApiResult<BundleDivision> {
+    match name.unwrap_or_default() {
+        "" => Ok(default),
+        name => BundleDivision::parse(name).ok_or_else(|| {
+            let known = BundleDivision::ALL.map(BundleDivision::as_str).join(", ");
+            ApiError::bad_request(format!("'{name}' is none of {known}"))
+        }),
     }
 }
 
@@ -201,26 +188,6 @@ async fn loads(admin: &Admin, topics: Vec<TopicName>) -> ApiResult<Vec<(u32, f64
     })
     .await?;
     Ok(loads)
-}
-
-/// The border that parts what weighs something at a hash into halves, as nearly as the hashes allow. `None`: all of it is at one hash.
-fn middle(weights: impl IntoIterator<Item = (u32, f64)>) -> Option<u32> {
-    let mut weights: Vec<(u32, f64)> = weights.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
-    weights.sort_unstable_by_key(|(hash, _)| *hash);
-    let half = weights.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
-    let mut before = 0.0;
-    let mut best: Option<(f64, u32)> = None;
-    for pair in weights.windows(2) {
-        let [(left, weight), (right, _)] = pair else {
-            continue;
-        };
-        before += weight;
-        let far = (before - half).abs();
-        if left < right && best.is_none_or(|(least, _)| far < least) {
-            best = Some((far, left + (right - left).div_ceil(2)));
-        }
-    }
-    best.map(|(_, border)| border)
 }
 
 async fn clear_backlog(
@@ -256,23 +223,4 @@ pub(crate) async fn clear(admin: &Admin, topics: Vec<TopicName>, only: &str) -> 
     };
     many(topics, clear_one, identity).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_middle_parts_what_is_there_into_halves() {
-        assert_eq!(middle([]), None);
-        assert_eq!(middle([(7, 1.0)]), None);
-        assert_eq!(middle([(7, 1.0), (7, 5.0)]), None);
-        // The left one is below the border, the right one is not.
-        assert_eq!(middle([(7, 1.0), (8, 1.0)]), Some(8));
-        assert_eq!(middle([(40, 1.0), (10, 1.0), (30, 1.0), (20, 1.0)]), Some(25));
-        assert_eq!(middle([(10, 9.0), (20, 1.0), (30, 1.0)]), Some(15));
-        assert_eq!(middle([(10, 1.0), (20, 1.0), (30, 9.0)]), Some(25));
-        // What carries nothing does not count.
-        assert_eq!(middle([(10, 0.0), (20, 1.0), (30, 1.0)]), Some(25));
-    }
 }

@@ -16,6 +16,7 @@ use pharos_auth::{Access, Action, Principal, Resource};
 
 use crate::error::ApiError;
 use crate::identify::identify;
+use crate::owners::Asked;
 use crate::paths::PathParams;
 use crate::redirect;
 use crate::state::Admin;
@@ -53,9 +54,10 @@ async fn enter(route: &'static Route, mut request: Request, next: Next) -> Respo
     match permit(route, &request) {
         Ok(params) => {
             let (uri, subject) = (request.uri().clone(), params.subject());
-            let encrypted = request.extensions().get().copied();
+            let (encrypted, asked) = (request.extensions().get().copied(), Asked::of(&request));
             request.extensions_mut().insert(params);
-            redirect::follow(next.run(request).await, &uri, &subject, encrypted)
+            let answer = asked.scope(next.run(request)).await;
+            redirect::follow(answer, &uri, &subject, encrypted)
         }
         Err(error) => error.into_response(),
     }

@@ -27,6 +27,7 @@ mod namespace_policies;
 mod namespaces;
 mod offload;
 mod origin;
+mod owners;
 mod partitions;
 mod paths;
 mod permissions;

@@ -32,17 +32,26 @@ async fn lookup(
         .get("x-pulsar-listenername")
         .and_then(|name| name.to_str().ok());
     let listener = query.listener_name.as_deref().or(header);
-    if let Some(name) = listener.filter(|name| !name.is_empty()) {
-        return Err(ApiError::not_found(format!(
-            "the broker do not have {name} listener"
-        )));
-    }
+    let listener = listener.filter(|name| !name.is_empty());
     // The base of a partitioned topic and partitions not yet made have no record; only plain names can be missing.
     if admin.catalog.partitioned().get(&topic.base()).is_none() && !admin.catalog.topic_exists(&topic) {
         admin.catalog.partitioned_metadata(&topic, true).await?;
     }
     let options = &admin.options;
-    let data = match admin.topics.served_by(topic).await? {
+    let owner = admin.topics.served_by(topic).await?;
+    let listeners = match &owner {
+        None => &options.listeners,
+        Some(other) => &other.advertised_listeners,
+    };
+    let urls = match listener {
+        None => None,
+        Some(name) => Some(
+            listeners
+                .get(name)
+                .ok_or_else(|| ApiError::not_found(format!("the broker do not have {name} listener")))?,
+        ),
+    };
+    let mut data = match &owner {
         None => LookupData {
             broker_url: options.broker_url.clone(),
             broker_url_tls: options.broker_url_tls.clone(),
@@ -58,6 +67,10 @@ async fn lookup(
             ..LookupData::default()
         },
     };
+    if let Some(urls) = urls {
+        data.broker_url = urls.broker_service_url.clone().unwrap_or_default();
+        data.broker_url_tls.clone_from(&urls.broker_service_url_ssl);
+    }
     // The names that old clients read.
     Ok(Json(LookupData {
         native_url: data.broker_url.clone(),

@@ -7,8 +7,10 @@ use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicSt
 use pharos_broker_admin::AdminError;
 use pharos_runtime::many;
 use pharos_types::TopicName;
+use serde::de::DeserializeOwned;
 
 use crate::error::{ApiError, ApiResult};
+use crate::owners::at_owner;
 use crate::state::Admin;
 
 /// The topics a call is about.
@@ -45,7 +47,8 @@ pub(crate) fn single(admin: &Admin, topic: &TopicName, what: &str) -> ApiResult<
     Ok(())
 }
 
-/// A call on every one of `topics`; one that is not there (not made yet, or deleted meanwhile) has nothing to add.
+/// A call on every one of `topics`, at the broker that has it; one that is not there (not made yet, or deleted meanwhile) has nothing to
+/// add.
 pub(crate) async fn each_made<T, F>(
     topics: Vec<TopicName>,
     mut call: impl FnMut(TopicName) -> F,
@@ -53,8 +56,9 @@ pub(crate) async fn each_made<T, F>(
 ) -> ApiResult<()>
 where
     F: Future<Output = Result<T, AdminError>>,
+    T: DeserializeOwned,
 {
-    let named = |topic: TopicName| call(topic.clone()).map(|outcome| (topic, outcome));
+    let named = |topic: TopicName| at_owner(call(topic.clone()), None).map(|outcome| (topic, outcome));
     let take = |(topic, outcome)| match outcome {
         Ok(found) => {
             add(topic, found);

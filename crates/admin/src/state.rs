@@ -7,7 +7,8 @@ use pharos_broker_admin::{
     BookieAdmin, BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin,
     TopicAdmin,
 };
-use pharos_catalog::Catalog;
+use pharos_catalog::{BundleDivision, Catalog};
+use pharos_cluster::Listeners;
 use pharos_identity::Authentication;
 
 /// What the door says about itself.
@@ -27,6 +28,8 @@ pub struct AdminOptions {
     pub broker_url: String,
     /// `pulsar+ssl://host:port`, if it speaks TLS.
     pub broker_url_tls: Option<String>,
+    /// Further addresses by the name of a listener.
+    pub listeners: Listeners,
     /// `http://host:port` as clients reach it.
     pub http_url: String,
     /// `https://host:port`, if it speaks TLS.
@@ -43,6 +46,8 @@ pub struct AdminOptions {
     pub force_delete_namespace: bool,
     /// Whether a tenant may be deleted together with its namespaces; needs the other as well when it has some.
     pub force_delete_tenant: bool,
+    /// How a bundle is cut when the caller does not say.
+    pub bundle_division: BundleDivision,
 }
 
 impl AdminOptions {

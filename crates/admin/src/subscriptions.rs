@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::identity;
+use std::future::ready;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use serde::Serialize;
+use serde_json::Value;
 
 use pharos_admin_api::query::{self, CreateSubscriptionQuery, ForceQuery};
 use pharos_admin_api::routes::subscriptions as routes;
@@ -19,6 +22,7 @@ use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::{check_properties, policies_of};
+use crate::owners::at_owner;
 use crate::partitions::{Target, single, target};
 use crate::paths::{PathParams, SubscriptionPath, TopicPath, invalid_name};
 use crate::state::Admin;
@@ -52,7 +56,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<Json<BTreeSet<String>>> {
     let target = target(&admin, &topic);
     let mut names = BTreeSet::new();
-    let call = |topic| admin.subscriptions.subscriptions(topic);
+    let call = |topic| at_owner(admin.subscriptions.subscriptions(topic), None);
     many(target.topics, call, |found| match found {
         Ok(more) => {
             names.extend(more);
@@ -63,6 +67,11 @@ async fn list(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiRes
     })
     .await?;
     Ok(Json(names))
+}
+
+fn json_of(value: &impl Serialize) -> ApiResult<Value> {
+    serde_json::to_value(value)
+        .map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
 /// The place that a client names.
@@ -100,7 +109,7 @@ async fn create(
     }
     let data = data.unwrap_or_else(ResetCursorData::latest);
     let place = place(&data)?;
-    let properties = data.properties.unwrap_or_default();
+    let properties = data.properties.clone().unwrap_or_default();
     check_properties(Holder::Subscription, &properties)?;
     make_topic(&admin, &topic).await?;
     let target = target(&admin, &topic);
@@ -111,11 +120,17 @@ async fn create(
     }
     // On a partitioned topic an earlier attempt may have got half way; it is finished rather than refused.
     let (mut made, mut conflict) = (false, None);
+    let body = json_of(&ResetCursorData {
+        properties: Some(properties.clone()),
+        ..data
+    })?;
     let call = |topic| {
         let (subscription, properties) = (subscription.clone(), properties.clone());
-        admin
-            .subscriptions
-            .create_subscription(topic, subscription, place, properties, query.replicated)
+        let here =
+            admin
+                .subscriptions
+                .create_subscription(topic, subscription, place, properties, query.replicated);
+        at_owner(here, Some(&body))
     };
     many(target.topics, call, |created| {
         match created {
@@ -166,6 +181,19 @@ async fn on_each<F>(target: Target, call: impl FnMut(TopicName) -> F) -> ApiResu
 where
     F: Future<Output = Result<(), AdminError>>,
 {
+    on_each_with(target, None, call).await
+}
+
+/// As [`on_each`], of a request that brought a body.
+async fn on_each_with<F>(
+    target: Target,
+    body: Option<Value>,
+    mut call: impl FnMut(TopicName) -> F,
+) -> ApiResult<StatusCode>
+where
+    F: Future<Output = Result<(), AdminError>>,
+{
+    let call = |topic| at_owner(call(topic), body.as_ref());
     let (mut done, mut missing) = (false, None);
     many(target.topics, call, |outcome| {
         match outcome {
@@ -257,7 +285,15 @@ async fn expire_all_older(
     let expire = |topic: TopicName| {
         let subscriptions = &admin.subscriptions;
         async move {
-            for name in subscriptions.subscriptions(topic.clone()).await? {
+            let names = match subscriptions.subscriptions(topic.clone()).await {
+                Ok(names) => names,
+                Err(error) => {
+                    return at_owner(ready(Err::<(), _>(error)), None)
+                        .await
+                        .map_err(ApiError::from);
+                }
+            };
+            for name in names {
                 let subscription = SubscriptionName::new(&name).map_err(invalid_name)?;
                 subscriptions
                     .expire_older(topic.clone(), subscription, seconds)
@@ -314,12 +350,8 @@ async fn properties(
     SubscriptionPath(topic, subscription): SubscriptionPath,
 ) -> ApiResult<Json<Properties>> {
     let first = first_of(&admin, &topic)?;
-    Ok(Json(
-        admin
-            .subscriptions
-            .subscription_properties(first, subscription)
-            .await?,
-    ))
+    let here = admin.subscriptions.subscription_properties(first, subscription);
+    Ok(Json(at_owner(here, None).await?))
 }
 
 /// The partitions of a subscription have the same properties, so one can speak for all.
@@ -335,7 +367,8 @@ async fn set_properties(
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
     check_properties(Holder::Subscription, &properties)?;
-    on_each(target(&admin, &topic), |topic| {
+    let body = json_of(&properties)?;
+    on_each_with(target(&admin, &topic), Some(body), |topic| {
         let (subscription, properties) = (subscription.clone(), properties.clone());
         admin
             .subscriptions

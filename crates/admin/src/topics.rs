@@ -25,6 +25,7 @@ use crate::body::{OptionalJson, QueryOf, RequiredJson};
 use crate::endpoint::{Endpoint, on};
 use crate::error::{ApiError, ApiResult};
 use crate::namespaces::{check_properties, policies_of};
+use crate::owners::at_owner;
 use crate::partitions::{single, target};
 use crate::paths::{DomainPath, NamespacePath, PathParams, TopicPath};
 use crate::permissions;
@@ -298,7 +299,7 @@ async fn terminate_partitions(
 
 async fn unload(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     let target = target(&admin, &topic);
-    let call = |topic| admin.topics.unload(topic);
+    let call = |topic| at_owner(admin.topics.unload(topic), None);
     many(target.topics, call, |outcome| match outcome {
         // A partition that has not been made yet is as unloaded as can be.
         Err(AdminError::NotFound(_)) if target.is_partitioned => Ok(()),
@@ -310,7 +311,7 @@ async fn unload(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiR
 
 async fn trim(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
     stored_only(&topic, "Trimming")?;
-    let call = |topic| admin.topics.trim(topic);
+    let call = |topic| at_owner(admin.topics.trim(topic), None);
     many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -319,7 +320,7 @@ async fn truncate(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> Ap
     if topic.domain() == Domain::NonPersistent {
         return Err(ApiError::precondition("unsupport truncate"));
     }
-    let call = |topic| admin.topics.truncate(topic);
+    let call = |topic| at_owner(admin.topics.truncate(topic), None);
     many(target(&admin, &topic).topics, call, identity).await?;
     Ok(StatusCode::NO_CONTENT)
 }

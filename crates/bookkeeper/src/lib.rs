@@ -23,7 +23,7 @@ pub mod wire;
 
 pub use call::CallError;
 pub use digest::{DigestType, MasterKey};
-pub use engine::{BookKeeper, Options, StartError, entry_bytes_max};
+pub use engine::{BookKeeper, Figures, Operation, OperationFigures, Options, StartError, entry_bytes_max};
 pub use entry::{Digester, Entry, EntryError, EntryHeader, PackedEntry};
 pub use metadata::{BookieId, LedgerMetadata, LedgerStore};
 pub use placement::{PlacementOptions, Spread};

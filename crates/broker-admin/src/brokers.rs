@@ -33,8 +33,8 @@ pub struct Stores {
 /// The broker itself. What is always true of such types: [the crate](crate).
 #[derive(Clone)]
 pub struct BrokerAdmin {
-    homes: Homes,
-    meters: Arc<Meters>,
+    pub(crate) homes: Homes,
+    pub(crate) meters: Arc<Meters>,
     stores: Option<Arc<Stores>>,
     /// One bundle at a time is cut.
     splits: Arc<Semaphore>,
@@ -114,7 +114,8 @@ impl BrokerAdmin {
         self.homes.broker.shared.placement.owner_of_bundle(bundle) == Owner::Us
     }
 
-    /// Cuts a bundle of this broker at `borders`, which are inside of it; nothing of it is closed. Says the new bundles.
+    /// Cuts a bundle of this broker at `borders`, which are inside of it; nothing of it is closed. Says the new bundles. The namespace has at
+    /// most `bundles_max` then.
     ///
     /// The parts are this broker's before any broker knows of them, so no other takes one. The key of the whole stays until this broker
     /// stops: a broker that has yet to hear of the cut finds the owner by it.
@@ -126,6 +127,7 @@ impl BrokerAdmin {
         namespace: &NamespaceName,
         bundle: &BundleRange,
         borders: &[u32],
+        bundles_max: u32,
     ) -> Result<Vec<String>, AdminError> {
         let stopping = |_| AdminError::Unavailable("the broker is stopping".to_owned());
         let _turn = self.splits.acquire().await.map_err(stopping)?;
@@ -145,7 +147,9 @@ impl BrokerAdmin {
                 Owner::Unowned => return Err(AdminError::Unavailable(format!("{part} has no owner"))),
             }
         }
-        bundle.cut(self.homes.catalog(), namespace, borders).await?;
+        bundle
+            .cut(self.homes.catalog(), namespace, borders, bundles_max)
+            .await?;
         Ok(parts.iter().map(ToString::to_string).collect())
     }
 

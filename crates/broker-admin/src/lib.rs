@@ -35,6 +35,7 @@ mod partitioned;
 mod place;
 mod resources;
 mod snapshot;
+mod splits;
 mod stats;
 mod subscriptions;
 mod topics;
@@ -54,6 +55,7 @@ pub use snapshot::{
     ConnectionCounters, LookupCounters, MetricFamily, MetricKind, MetricSample, MetricsSnapshot, Stage,
     TopicMetrics,
 };
+pub use splits::SplitOptions;
 pub use stats::{StatsAdmin, StatsFlags};
 pub use subscriptions::SubscriptionAdmin;
 pub use topics::{LastMessage, TopicAdmin};

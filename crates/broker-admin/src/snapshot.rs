@@ -160,6 +160,10 @@ pub enum MetricKind {
     Gauge,
     /// Durations, shown as buckets, sum and count.
     Histogram,
+    /// The same in milliseconds, with the buckets that Pulsar has.
+    MillisecondHistogram,
+    /// Durations in milliseconds, shown as quantiles, sum and count.
+    Summary,
 }
 
 /// One value of a metric.

@@ -76,6 +76,15 @@ fn written(border: u32) -> String {
     format!("{border:#010x}")
 }
 
+/// How many bundles a namespace has.
+#[must_use]
+pub fn count_bundles(policies: &Policies) -> usize {
+    let borders = policies
+        .get("bundles")
+        .and_then(|bundles| bundles.get("boundaries")?.as_array());
+    borders.map_or(0, |borders| borders.len().saturating_sub(1))
+}
+
 /// Puts further borders into a namespace's; whether the range was one of its bundles.
 fn put_borders(policies: &mut Policies, range: &BundleRange, borders: &[u32]) -> bool {
     let known = policies
@@ -95,32 +104,34 @@ fn put_borders(policies: &mut Policies, range: &BundleRange, borders: &[u32]) ->
 }
 
 impl BundleRange {
-    /// Cuts it, a bundle of the namespace, at `borders`, for every broker that hears of it.
+    /// Cuts it, a bundle of the namespace, at `borders`, for every broker that hears of it. The namespace has at most `bundles_max`
+    /// bundles then, whatever brokers cut at the same time.
     ///
     /// # Errors
-    /// `NotFound`, `Reserved`, `Store`; `NoBundle`: the range is none of the namespace's, or not any more; `BadBorders`.
+    /// `NotFound`, `Reserved`, `Store`; `NoBundle`: the range is none of the namespace's, or not any more; `BadBorders`;
+    /// `InvalidBundles`: there would be too many.
     pub async fn cut(
         &self,
         catalog: &Catalog,
         name: &NamespaceName,
         borders: &[u32],
+        bundles_max: u32,
     ) -> Result<(), NamespaceError> {
         if !self.can_be_cut_at(borders) {
             return Err(NamespaceError::BadBorders(self.to_string()));
         }
-        let known = catalog.policies(name).ok_or(NamespaceError::NotFound)?;
-        let count = known
-            .get("bundles")
-            .and_then(|bundles| bundles.get("boundaries")?.as_array())
-            .map_or(0, Vec::len);
-        if count + borders.len() > usize::try_from(BUNDLES_MAX).unwrap_or(usize::MAX) {
-            return Err(NamespaceError::InvalidBundles);
-        }
-        let is_cut = AtomicBool::new(false);
+        let bundles_max = usize::try_from(bundles_max.min(BUNDLES_MAX)).unwrap_or(usize::MAX);
+        let (is_cut, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
+        // It may be called again, with what another broker wrote.
         let change = catalog.update_policies(name, |policies| {
-            is_cut.store(put_borders(policies, self, borders), Ordering::Relaxed);
+            let full = count_bundles(policies) + borders.len() > bundles_max;
+            is_full.store(full, Ordering::Relaxed);
+            is_cut.store(!full && put_borders(policies, self, borders), Ordering::Relaxed);
         });
         change.await?;
+        if is_full.load(Ordering::Relaxed) {
+            return Err(NamespaceError::InvalidBundles);
+        }
         match is_cut.load(Ordering::Relaxed) {
             true => Ok(()),
             false => Err(NamespaceError::NoBundle(self.to_string())),

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use clap::Subcommand;
 use pharos_admin_api::paths;
-use pharos_admin_api::{BookieInfo, BookiesClusterInfo, BrokerInfo, ClusterData, NamespaceOwnershipStatus};
+use pharos_admin_api::{
+    BookieInfo, BookiesClusterInfo, BrokerInfo, ClusterData, InternalConfigurationData,
+    NamespaceOwnershipStatus,
+};
 
 use crate::error::CliError;
 use crate::http::AdminClient;
@@ -23,6 +26,20 @@ pub(crate) enum BrokersCommand {
     },
     /// Ask the broker at --url to publish a message to itself and read it back
     Healthcheck,
+    /// Say whether the broker at --url takes work now
+    Ready,
+    /// Say the release of the broker at --url
+    Version,
+    /// Show the settings that are in force at the broker at --url
+    RuntimeConfig,
+    /// Show where the broker at --url keeps metadata and ledgers
+    InternalConfig,
+    /// List the settings that can be changed while brokers run: there are none
+    DynamicConfig,
+    /// Show what the broker at --url tells others of its load
+    LoadReport,
+    /// Have the broker at --url measure all backlogs now, and do what their quotas say
+    CheckBacklogQuotas,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -44,6 +61,11 @@ pub(crate) enum BookiesCommand {
     List,
     /// List where bookies stand, as it was written down
     Racks,
+    /// Say where one bookie stands
+    Rack {
+        /// Its name, as it is listed
+        bookie: String,
+    },
     /// Write down where a bookie stands
     SetRack {
         /// Its name, as it is listed
@@ -93,6 +115,41 @@ pub(crate) fn brokers(client: &AdminClient, command: BrokersCommand) -> Result<S
             client.get_text("/admin/v2/brokers/health")?;
             Ok("healthy\n".into())
         }
+        BrokersCommand::Ready => {
+            client.get_text("/admin/v2/brokers/ready")?;
+            Ok("ready\n".into())
+        }
+        BrokersCommand::Version => {
+            let version = client.get_text("/admin/v2/brokers/version")?;
+            match client.is_json() {
+                true => output::json(&version.trim()),
+                false => Ok(format!("{}\n", version.trim())),
+            }
+        }
+        BrokersCommand::RuntimeConfig => {
+            let settings: BTreeMap<String, String> = client.get("/admin/v2/brokers/configuration/runtime")?;
+            if client.is_json() {
+                return output::json(&settings);
+            }
+            let rows: Vec<[String; 2]> = settings.into_iter().map(|(key, value)| [key, value]).collect();
+            Ok(output::table(["SETTING", "VALUE"], &rows))
+        }
+        BrokersCommand::InternalConfig => {
+            let found: InternalConfigurationData = client.get("/admin/v2/brokers/internal-configuration")?;
+            output::json(&found)
+        }
+        BrokersCommand::DynamicConfig => {
+            let names: Vec<String> = client.get("/admin/v2/brokers/configuration")?;
+            output::list(client, &names)
+        }
+        BrokersCommand::LoadReport => {
+            let report: serde_json::Value = client.get("/admin/v2/broker-stats/load-report")?;
+            output::json(&report)
+        }
+        BrokersCommand::CheckBacklogQuotas => {
+            client.get_text("/admin/v2/brokers/backlog-quota-check")?;
+            Ok(String::new())
+        }
     }
 }
 
@@ -137,6 +194,14 @@ pub(crate) fn bookies(client: &AdminClient, command: BookiesCommand) -> Result<S
                 }
             }
             Ok(output::table(["BOOKIE", "GROUP", "RACK", "HOST"], &rows))
+        }
+        BookiesCommand::Rack { bookie } => {
+            let info: BookieInfo = client.get(&path(&bookie))?;
+            if client.is_json() {
+                return output::json(&info);
+            }
+            let hostname = info.hostname.unwrap_or_default();
+            Ok(output::pairs(&[("rack", info.rack), ("host", hostname)]))
         }
         BookiesCommand::SetRack {
             bookie,

@@ -20,8 +20,23 @@ pub struct BrokerAddresses {
     pub http_url_tls: Option<String>,
     /// It is about to let go of the bundle.
     pub disabled: bool,
-    /// Further addresses by the name of a listener; none yet.
-    pub advertised_listeners: BTreeMap<String, serde_json::Value>,
+    /// Further addresses by the name of a listener.
+    pub advertised_listeners: Listeners,
+}
+
+/// Addresses of a broker by the name of a listener.
+pub type Listeners = BTreeMap<String, ListenerUrls>;
+
+/// Where clients of one listener reach a broker; at least one of the two is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerUrls {
+    /// `pulsar://host:port`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker_service_url: Option<String>,
+    /// `pulsar+ssl://host:port`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker_service_url_ssl: Option<String>,
 }
 
 impl BrokerAddresses {
@@ -38,6 +53,19 @@ impl BrokerAddresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn listeners_are_stored_as_pulsar_stores_them() {
+        let text = r#"{"nativeUrl":"pulsar://a:1","httpUrl":"http://a:3","disabled":false,"advertisedListeners":{"outer":{"brokerServiceUrl":"pulsar://b:1","brokerServiceUrlSsl":"pulsar+ssl://b:2"}}}"#;
+        let addresses: BrokerAddresses = serde_json::from_str(text).unwrap_or_default();
+        let outer = addresses
+            .advertised_listeners
+            .get("outer")
+            .cloned()
+            .unwrap_or_default();
+        assert_eq!(outer.broker_service_url_ssl.as_deref(), Some("pulsar+ssl://b:2"));
+        assert_eq!(serde_json::to_string(&addresses).unwrap_or_default(), text);
+    }
 
     #[test]
     fn addresses_are_stored_as_pulsar_stores_them() {

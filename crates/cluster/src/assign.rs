@@ -81,7 +81,15 @@ impl BundleOwnership {
 
     /// The broker that is to take a bundle; `None`: this one, or it has an owner.
     fn other_for(&self, key: &str) -> Result<Option<String>, OwnershipError> {
-        let Some(us) = self.id().filter(|_| self.owner_of_key(key) == Owner::Unowned) else {
+        if self.owner_of_key(key) != Owner::Unowned {
+            return Ok(None);
+        }
+        self.least_for(key)
+    }
+
+    /// The other broker that should have a bundle by what all of them carry; `None`: this one.
+    pub(crate) fn least_for(&self, key: &str) -> Result<Option<String>, OwnershipError> {
+        let Some(us) = self.id() else {
             return Ok(None);
         };
         let mut brokers: Vec<String> = self.lock().brokers.iter().cloned().collect();

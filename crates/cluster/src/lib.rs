@@ -15,15 +15,17 @@ mod bundles;
 mod handover;
 mod keeping;
 mod leader;
+mod limits;
 mod load;
 mod ownership;
 mod reports;
 
-pub use addresses::BrokerAddresses;
+pub use addresses::{BrokerAddresses, ListenerUrls, Listeners};
 pub use assign::CandidatesOf;
 pub use balance::BalanceOptions;
 pub use bundles::{BundleOf, BundleOwnership, SessionOptions};
 pub use handover::HandoverError;
+pub use limits::BundleLimits;
 pub use load::{BundleLoad, LoadReport, ResourceUsage};
 pub use ownership::{Alone, Owner, Ownership, OwnershipError};
 pub use reports::Balancer;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::BrokerAddresses;
+use crate::{BrokerAddresses, Listeners};
 
 /// How much of something a broker uses, in whatever unit both have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -122,8 +122,8 @@ pub struct LoadReport {
     pub broker_version_string: String,
     /// The kind of report, in Pulsar's word.
     pub load_report_type: String,
-    /// Further addresses; none yet.
-    pub advertised_listeners: BTreeMap<String, serde_json::Value>,
+    /// Further addresses by the name of a listener.
+    pub advertised_listeners: Listeners,
 }
 
 impl LoadReport {
@@ -135,6 +135,7 @@ impl LoadReport {
             web_service_url_tls: addresses.http_url_tls.clone(),
             pulsar_service_url: addresses.native_url.clone(),
             pulsar_service_url_tls: addresses.native_url_tls.clone(),
+            advertised_listeners: addresses.advertised_listeners.clone(),
             persistent_topics_enabled: true,
             non_persistent_topics_enabled: true,
             load_report_type: "LocalBrokerData".to_owned(),

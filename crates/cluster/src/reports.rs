@@ -30,6 +30,10 @@ pub(crate) struct Loads {
     came_at: HashMap<String, Nanos>,
     /// Bundles that we gave away because of our load.
     shed: u64,
+    /// Times that we gave away at least one.
+    shed_rounds: u64,
+    /// Bundles that were cut because they carried too much.
+    split: u64,
 }
 
 impl Loads {
@@ -115,9 +119,35 @@ impl Balancer {
         self.ownership.lock().loads.shed
     }
 
-    /// One that [`to_shed`](Self::to_shed) named is gone.
-    pub fn note_shed(&self) {
-        self.ownership.lock().loads.shed += 1;
+    /// Times that this broker gave away bundles because of its load.
+    #[must_use]
+    pub fn shed_round_count(&self) -> u64 {
+        self.ownership.lock().loads.shed_rounds
+    }
+
+    /// So many of what [`to_shed`](Self::to_shed) named are gone.
+    pub fn note_shed(&self, bundles: u64) {
+        let loads = &mut self.ownership.lock().loads;
+        loads.shed += bundles;
+        loads.shed_rounds += u64::from(bundles > 0);
+    }
+
+    /// Bundles that this broker cut because they carried too much.
+    #[must_use]
+    pub fn split_count(&self) -> u64 {
+        self.ownership.lock().loads.split
+    }
+
+    /// A bundle was cut because it carried too much.
+    pub fn note_split(&self) {
+        self.ownership.lock().loads.split += 1;
+    }
+
+    /// The other broker that should have a bundle `<tenant>/<namespace>/<range>` by what all carry; `None`: it stays here.
+    #[must_use]
+    pub fn better_place(&self, bundle: &str) -> Option<String> {
+        let found = self.ownership.least_for(&format!("{PREFIX}{bundle}"));
+        found.ok().flatten()
     }
 
     /// Tells other brokers of our load, if it is different enough from what they know or that is older than `age_max`.

@@ -1,18 +1,17 @@
-//! How busy this broker is, told to the others; and what it gives to them when it is busier.
+//! How busy this broker is, told to the others; what it gives to them when it is busier, and what it cuts.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pharos_broker_admin::Resources;
 use pharos_broker_admin::{MetricFamily, MetricKind};
-use pharos_cluster::{Balancer, BrokerAddresses, BundleLoad, LoadReport, ResourceUsage};
+use pharos_cluster::{Balancer, BrokerAddresses, LoadReport, ResourceUsage};
 use pharos_runtime::clock;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::settings::LoadBalancerSettings;
 use crate::storage_metrics::family;
 
-/// Looks at the load again and again, tells others of it, and gives bundles away. Never ends.
+/// Looks at the load again and again, tells others of it, cuts bundles and gives them away. Never ends.
 pub(crate) async fn run(
     balancer: Balancer,
     admin: Resources,
@@ -20,7 +19,8 @@ pub(crate) async fn run(
     settings: LoadBalancerSettings,
 ) {
     let mut cpu = Cpu::default();
-    let mut shed_at = clock::now();
+    let (mut shed_at, mut split_at) = (clock::now(), clock::now());
+    let is_due = |last: clock::Nanos, interval| Duration::from_nanos(clock::now().since(last)) >= interval;
     loop {
         tokio::time::sleep(settings.report_min_interval.max(Duration::from_millis(100))).await;
         let Ok(report) = report(&balancer, &admin, &addresses, cpu.look()).await else {
@@ -28,21 +28,40 @@ pub(crate) async fn run(
             return;
         };
         balancer.tell(report, settings.report_max_interval).await;
-        let is_due = Duration::from_nanos(clock::now().since(shed_at)) >= settings.shedding_interval;
-        if !is_due || !settings.enabled || !settings.shedding_enabled {
+        if !settings.enabled {
             continue;
         }
-        shed_at = clock::now();
-        for (bundle, to) in balancer.to_shed(settings.shedding_grace_period) {
-            match admin.brokers.hand_over(bundle.clone(), to.clone()).await {
-                Ok(()) => {
-                    balancer.note_shed();
-                    tracing::info!(bundle, to, "a bundle goes to a broker with less load");
-                }
-                Err(error) => tracing::info!(bundle, to, %error, "a bundle stays"),
+        if settings.auto_split_enabled && is_due(split_at, settings.split_interval) {
+            split_at = clock::now();
+            if admin
+                .brokers
+                .split_busy(&balancer, &settings.split())
+                .await
+                .is_err()
+            {
+                return;
             }
         }
+        if settings.shedding_enabled && is_due(shed_at, settings.shedding_interval) {
+            shed_at = clock::now();
+            shed(&balancer, &admin, settings.shedding_grace_period).await;
+        }
     }
+}
+
+/// Gives away what this broker has too much of.
+async fn shed(balancer: &Balancer, admin: &Resources, grace: Duration) {
+    let mut count = 0;
+    for (bundle, to) in balancer.to_shed(grace) {
+        match admin.brokers.hand_over(bundle.clone(), to.clone()).await {
+            Ok(()) => {
+                count += 1;
+                tracing::info!(bundle, to, "a bundle goes to a broker with less load");
+            }
+            Err(error) => tracing::info!(bundle, to, %error, "a bundle stays"),
+        }
+    }
+    balancer.note_shed(count);
 }
 
 /// What this broker says of itself. `Err`: it is stopping.
@@ -52,28 +71,8 @@ async fn report(
     addresses: &BrokerAddresses,
     cpu: ResourceUsage,
 ) -> Result<LoadReport, pharos_broker_admin::AdminError> {
-    let snapshot = admin.brokers.metrics().await?;
-    let mut bundles: BTreeMap<String, BundleLoad> = BTreeMap::new();
-    for topic in &snapshot.topics {
-        let Some(bundle) = admin.catalog.bundle_of(&topic.topic) else {
-            continue;
-        };
-        let stats = &topic.stats;
-        let load = BundleLoad {
-            msg_rate_in: stats.msg_rate_in,
-            msg_throughput_in: stats.msg_throughput_in,
-            msg_rate_out: stats.msg_rate_out,
-            msg_throughput_out: stats.msg_throughput_out,
-            consumer_count: stats.subscriptions.values().map(|it| it.consumer_count).sum(),
-            producer_count: stats.publisher_count,
-            topics: 1,
-            cache_size: 0,
-        };
-        let name = format!("{}/{bundle}", topic.topic.namespace());
-        bundles.entry(name).or_default().add(&load);
-    }
     let mut report = LoadReport::idle(addresses);
-    report.set_bundles(bundles);
+    report.set_bundles(admin.brokers.bundle_loads().await?);
     report.bundles = balancer.bundles();
     report.num_bundles = u64::try_from(report.bundles.len()).unwrap_or(u64::MAX);
     report.cpu = cpu;
@@ -152,6 +151,18 @@ pub(crate) fn families(balancer: &Balancer) -> Vec<MetricFamily> {
             "Bundles that this broker gave to others because it was busier.",
             MetricKind::Counter,
             balancer.shed_count(),
+        ),
+        family(
+            "pulsar_lb_unload_broker_total",
+            "Times that this broker gave bundles to others because it was busier.",
+            MetricKind::Counter,
+            balancer.shed_round_count(),
+        ),
+        family(
+            "pulsar_lb_bundles_split_total",
+            "Bundles that this broker cut because they carried too much.",
+            MetricKind::Counter,
+            balancer.split_count(),
         ),
     ]
 }

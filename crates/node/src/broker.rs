@@ -20,7 +20,7 @@ use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
 use pharos_metadata::{Beside as BesideLedgers, Embedded};
-use pharos_pulsar::Server;
+use pharos_pulsar::{Door, ListenerOptions, Server};
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
 use pharos_types::NamespaceName;
@@ -247,6 +247,11 @@ fn open_server(
         listen: settings.pulsar_listen,
         entrance: front.entrances.pulsar.clone(),
         listen_tls: front.entrances.pulsar_tls.clone(),
+        listeners: ListenerOptions {
+            urls: settings.listeners(),
+            internal: settings.internal_listener(),
+            doors: doors(settings, front)?,
+        },
         advertised_address: Some(front.host.clone()),
         server_version: SERVER_VERSION.to_owned(),
         keep_alive_interval: settings.protocol.keep_alive_interval,
@@ -256,8 +261,24 @@ fn open_server(
         authentication,
         credential_check_interval: crate::identity::check_interval(settings),
     };
-    pharos_pulsar::open(broker, &options)
-        .context("cannot take Pulsar clients; choose another pulsar_listen or pulsar_listen_tls")
+    pharos_pulsar::open(broker, &options).context(
+        "cannot take Pulsar clients; choose another pulsar_listen, pulsar_listen_tls or bind_addresses",
+    )
+}
+
+/// Further addresses of the Pulsar protocol.
+fn doors(settings: &Settings, front: &Front) -> anyhow::Result<Vec<Door>> {
+    let mut doors = Vec::new();
+    for bound in &settings.bind_addresses.0 {
+        doors.push(Door {
+            listener: bound.name.clone(),
+            address: bound
+                .socket()
+                .context("bind_addresses has an address that is none")?,
+            entrance: front.entrances.of_door(bound.is_tls)?,
+        });
+    }
+    Ok(doors)
 }
 
 /// What the storage engine is told; also for looking at its files while it does not run.

@@ -12,11 +12,12 @@ use pharos_broker_admin::{BookieStore, MetricFamily, MetricKind};
 use pharos_catalog::Catalog;
 use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
 use pharos_ledger::LedgerEngine as _;
-use pharos_metadata::{Expect, MetadataStore, WriteError};
+use pharos_metadata::{Expect, Measured, MetadataStore, WriteError};
 use pharos_pulsar::Server;
 use pharos_zookeeper::ZooKeeper;
 
 use crate::broker::Front;
+use crate::cluster_metrics;
 use crate::settings::ClusterSettings;
 use crate::storage_metrics::family;
 
@@ -33,9 +34,9 @@ const OF_PULSAR: [&str; 3] = ["admin/", "managed-ledgers/", "loadbalance/"];
 /// The stores of a cluster.
 pub(crate) struct Cluster {
     pub(crate) ledgers: Arc<BookKeeper>,
-    pub(crate) metadata: Arc<ZooKeeper>,
+    pub(crate) metadata: Arc<Measured>,
     /// Where the bookies are registered, when that is another part of ZooKeeper.
-    of_bookies: Option<Arc<ZooKeeper>>,
+    of_bookies: Option<Arc<Measured>>,
     /// Bookies that a new ledger takes.
     ensemble: usize,
 }
@@ -49,7 +50,7 @@ impl Cluster {
         let connect = async |address: &str| {
             let tls = settings.zookeeper_tls.files();
             let store = ZooKeeper::connect(address, settings.session_timeout, tls).await?;
-            anyhow::Ok(Arc::new(store))
+            anyhow::Ok(Arc::new(Measured::new(Arc::new(store))))
         };
         let metadata = connect(address).await?;
         take_over(&*metadata, address).await?;
@@ -72,7 +73,10 @@ impl Cluster {
             custom: [("application".to_owned(), Bytes::from_static(b"pharos"))].into(),
             ..pharos_bookkeeper::Options::default()
         };
-        let ledgers_in = of_bookies.clone().unwrap_or_else(|| metadata.clone());
+        let ledgers_in: Arc<dyn MetadataStore> = match &of_bookies {
+            Some(store) => store.clone(),
+            None => metadata.clone(),
+        };
         let ledgers = BookKeeper::start(options, ledgers_in, root)
             .await
             .context("cannot ask for bookies")?;
@@ -134,9 +138,9 @@ impl Cluster {
     }
 
     /// For the metrics page.
-    pub(crate) fn families(&self, ownership: &BundleOwnership) -> [MetricFamily; 3] {
+    pub(crate) fn families(&self, ownership: &BundleOwnership) -> Vec<MetricFamily> {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        [
+        let mut families = vec![
             family(
                 "pharos_cluster_brokers",
                 "Brokers that are registered, this one among them.",
@@ -155,7 +159,15 @@ impl Cluster {
                 MetricKind::Gauge,
                 ownership.lapsed_for().map_or(0, |outage| outage.as_secs().max(1)),
             ),
-        ]
+        ];
+        families.extend(cluster_metrics::bookkeeper(&self.ledgers.figures()));
+        let stores = [
+            Some(("metadata-store", &self.metadata)),
+            self.of_bookies.as_ref().map(|store| ("bookkeeper-store", store)),
+        ];
+        let stores: Vec<_> = stores.into_iter().flatten().collect();
+        families.extend(cluster_metrics::metadata(&stores));
+        families
     }
 
     /// Ends what the broker used; nothing is asked of it any more.
@@ -175,6 +187,7 @@ pub(crate) fn addresses(front: &Front, server: &Server) -> BrokerAddresses {
         native_url_tls: server.service_url_tls.clone(),
         http_url: format!("http://{}:{}", front.host, front.http.port()),
         http_url_tls: front.https_url(),
+        advertised_listeners: server.listeners.clone(),
         ..BrokerAddresses::default()
     }
 }

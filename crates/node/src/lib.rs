@@ -12,6 +12,7 @@ mod audit;
 mod balance;
 mod broker;
 mod cluster;
+mod cluster_metrics;
 mod command;
 mod files;
 mod identity;

@@ -148,6 +148,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
         cluster_name: settings.cluster_name.clone(),
         broker_url: broker.pulsar.service_url.clone(),
         broker_url_tls: broker.pulsar.service_url_tls.clone(),
+        listeners: broker.pulsar.listeners.clone(),
         http_url: format!("http://{}:{}", front.host, front.http.port()),
         http_url_tls: front.https_url(),
         settings: SETTINGS
@@ -159,6 +160,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
         topic_metrics: settings.metrics.topics,
         force_delete_namespace: settings.topics.force_delete_namespace_allowed,
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,
+        bundle_division: settings.cluster.load_balancer.split_algorithm.0,
     };
     Admin::new(broker.admin.clone(), options)
 }

@@ -144,7 +144,7 @@ impl StoresInUse {
                 families
             }
             Self::Cluster(cluster, ownership) => {
-                let mut families = Vec::from(cluster.families(ownership));
+                let mut families = cluster.families(ownership);
                 families.extend(crate::balance::families(&Balancer::of(ownership.clone())));
                 families
             }

@@ -79,6 +79,21 @@ impl Entrances {
         })
     }
 
+    /// What connections of the Pulsar protocol go through at a further address.
+    ///
+    /// # Errors
+    /// They are to be encrypted, and there is no certificate.
+    pub(crate) fn of_door(&self, is_tls: bool) -> anyhow::Result<Option<Arc<Entrance>>> {
+        if !is_tls {
+            return Ok(self.pulsar.clone());
+        }
+        let (_, entrance) = self
+            .pulsar_tls
+            .as_ref()
+            .context("bind_addresses has a pulsar+ssl address, which needs pulsar_listen_tls")?;
+        Ok(Some(entrance.clone()))
+    }
+
     /// Reads the certificates again from time to time, for ever.
     ///
     /// Cancel safety: what is in force stays in force.

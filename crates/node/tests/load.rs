@@ -5,9 +5,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pharos_catalog::Policies;
+use pharos_broker_admin::SplitOptions;
+use pharos_catalog::{BundleDivision, Policies};
+use pharos_client::{OutgoingMessage, ProducerOptions};
 use pharos_cluster::{
-    BalanceOptions, BrokerAddresses, BundleLoad, LoadReport, Ownership as _, ResourceUsage,
+    BalanceOptions, BrokerAddresses, BundleLimits, BundleLoad, LoadReport, Ownership as _, ResourceUsage,
 };
 
 #[path = "support/brokers.rs"]
@@ -138,4 +140,86 @@ async fn a_busy_broker_hears_of_a_quiet_one_and_gives_to_it() {
     })
     .await;
     assert!(two.balancer().to_shed(AGE).is_empty());
+}
+
+/// How bundles with more than this many topics are cut.
+fn at_most(topics_max: u32, bundles_max: u32) -> SplitOptions {
+    SplitOptions {
+        limits: BundleLimits {
+            topics_max,
+            ..BundleLimits::default()
+        },
+        bundles_max,
+        division: BundleDivision::Topics,
+        unload: true,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_with_too_many_topics_is_cut_under_them_and_a_part_goes_to_the_quiet_broker() {
+    let stores = Stores::default();
+    let (one, two) = (Broker::start(&stores).await, Broker::start(&stores).await);
+    both_are_there(&one, &two).await;
+    let name: pharos_types::NamespaceName = "public/single".parse().unwrap();
+    let policies = Policies::first(&["standalone"], 1);
+    one.catalog.create_namespace(&name, policies).await.unwrap();
+    let whole = format!("{name}/0x00000000_0xffffffff");
+    let quiet = BalanceOptions {
+        enabled: false,
+        ..BalanceOptions::default()
+    };
+    one.balancer().set_options(quiet);
+    one.ownership.take_bundle(&whole).await.unwrap();
+    one.balancer().set_options(BalanceOptions::default());
+
+    let client = one.client().await;
+    let mut producers = Vec::new();
+    for number in 0..6 {
+        let topic = format!("persistent://{name}/t{number}");
+        let producer = client.producer(&topic, ProducerOptions::default()).await.unwrap();
+        producer.send(OutgoingMessage::new("0")).await.unwrap();
+        producers.push((topic, producer));
+    }
+    let told = one.admin.brokers.bundle_loads().await.unwrap();
+    assert_eq!((told[&whole].topics, told[&whole].producer_count), (6, 6));
+
+    let balancer = one.balancer();
+    let cut = async |how| one.admin.brokers.split_busy(&balancer, &how).await.unwrap();
+    assert_eq!(cut(at_most(6, 128)).await, 0, "it may have six");
+    assert_eq!(
+        cut(at_most(5, 1)).await,
+        0,
+        "the namespace has as many bundles as it may"
+    );
+    assert_eq!(one.balancer().bundles(), [whole.clone()].into());
+
+    assert_eq!(cut(at_most(5, 128)).await, 1);
+    let parts: BTreeSet<_> = producers
+        .iter()
+        .map(|(topic, _)| one.catalog.bundle_of(&topic.parse().unwrap()).unwrap())
+        .collect();
+    assert_eq!(parts.len(), 2, "{parts:?}");
+    // The other one, which has nothing, got the upper part; the first half of the topics was not closed.
+    until("the other has the upper part", async || {
+        let upper = format!("{name}/{}", parts.last().unwrap());
+        two.balancer().bundles() == [upper].into()
+    })
+    .await;
+    let (mut stayed, mut went) = (0, 0);
+    for (topic, producer) in &producers {
+        let bundle = one.catalog.bundle_of(&topic.parse().unwrap()).unwrap();
+        if Some(&bundle) == parts.first() {
+            producer.send(OutgoingMessage::new("1")).await.unwrap();
+            stayed += 1;
+        } else {
+            let there = two.client().await;
+            let again = there.producer(topic, ProducerOptions::default()).await.unwrap();
+            again.send(OutgoingMessage::new("1")).await.unwrap();
+            went += 1;
+        }
+    }
+    assert_eq!((stayed, went), (3, 3));
+    assert_eq!(balancer.split_count(), 1);
+    // Three are not too many: it is not cut again and again.
+    assert_eq!(cut(at_most(5, 128)).await, 0);
 }

@@ -3,19 +3,11 @@
 use pharos_broker::ids::ConsumerKey;
 use pharos_broker::shard::{ConnectionHandle as _, ProducerRef};
 use pharos_cluster::BrokerAddresses;
-use pharos_wire::answer::{self, BrokerUrls};
+use pharos_wire::answer;
 
 use crate::connection::Connection;
 use crate::consumer::ConsumerSlot;
 use crate::producer::{Producer, ProducerSlot};
-
-/// What a client is told of the broker that serves its topic now.
-fn urls_of(next: Option<&BrokerAddresses>) -> BrokerUrls {
-    next.map_or_else(BrokerUrls::default, |next| BrokerUrls {
-        plain: Some(next.native_url.clone()).filter(|url| !url.is_empty()),
-        tls: next.native_url_tls.clone(),
-    })
-}
 
 impl Connection {
     pub(crate) fn consumer_is(&self, consumer_id: u64, key: ConsumerKey) -> bool {
@@ -28,7 +20,7 @@ impl Connection {
         };
         self.forget_refused(&producer);
         if self.protocol_version() >= 5 {
-            self.send(&answer::close_producer(of.id, urls_of(next)));
+            self.send(&answer::close_producer(of.id, self.urls_of_next(next)));
         } else {
             self.close();
         }
@@ -51,7 +43,7 @@ impl Connection {
         self.before_a_consumer_goes();
         let slot = self.consumers.borrow_mut().remove(&consumer_id);
         if let Some(ConsumerSlot::Ready(consumer)) = slot {
-            self.send(&answer::close_consumer(consumer_id, urls_of(next)));
+            self.send(&answer::close_consumer(consumer_id, self.urls_of_next(next)));
             self.detach(consumer);
         }
     }

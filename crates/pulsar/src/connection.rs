@@ -64,6 +64,8 @@ pub(crate) struct Unsettled {
     pub(crate) server: Arc<Server>,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
+    /// The listener by whose door it came.
+    pub(crate) listener: Option<Arc<str>>,
     /// The certificate that the client has shown.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// `None` until CONNECT.
@@ -80,6 +82,8 @@ pub(crate) struct Connection {
     pub(crate) stream: WriteHalf,
     pub(crate) address: Arc<str>,
     pub(crate) connected_since_ms: u64,
+    /// The listener by whose door it came.
+    pub(crate) listener: Option<Arc<str>>,
     /// The certificate that the client has shown, by which CONNECT may know who it is.
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
     /// It counts here.
@@ -142,6 +146,7 @@ impl Connection {
             stream,
             address: unsettled.address,
             connected_since_ms: unsettled.connected_since_ms,
+            listener: unsettled.listener,
             certificate: unsettled.certificate,
             place,
             is_settled: Cell::new(false),
@@ -177,6 +182,7 @@ impl Connection {
             server: self.server,
             address: self.address,
             connected_since_ms: self.connected_since_ms,
+            listener: self.listener,
             certificate: self.certificate,
             peer: self.peer.into_inner(),
         };

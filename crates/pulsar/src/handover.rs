@@ -22,11 +22,12 @@ use crate::reader::{self, Unhandled};
 use crate::shared::Server;
 
 impl Unsettled {
-    fn new(server: Arc<Server>, stream: &Stream) -> Self {
+    fn new(server: Arc<Server>, listener: Option<Arc<str>>, stream: &Stream) -> Self {
         Self {
             server,
             address: format!("/{}", stream.peer_address()).into(),
             connected_since_ms: clock::wall_ms(),
+            listener,
             certificate: stream.peer_certificate().cloned(),
             peer: None,
         }
@@ -55,8 +56,14 @@ impl Unsettled {
     }
 }
 
-/// Serves a connection that was just accepted, on the shard of its place.
-pub(crate) async fn serve(shard: Rc<Shard>, server: Arc<Server>, incoming: Incoming, place: Place) {
+/// Serves a connection that was just accepted by a door of `listener`, on the shard of its place.
+pub(crate) async fn serve(
+    shard: Rc<Shard>,
+    server: Arc<Server>,
+    listener: Option<Arc<str>>,
+    incoming: Incoming,
+    place: Place,
+) {
     let address = incoming.address();
     let mut token = shard.shutdown_token();
     let established = tokio::select! {
@@ -65,7 +72,8 @@ pub(crate) async fn serve(shard: Rc<Shard>, server: Arc<Server>, incoming: Incom
     };
     match established {
         Ok(stream) => {
-            if let Some(serving) = Unsettled::new(server, &stream).settle(&shard, stream, place, None) {
+            let unsettled = Unsettled::new(server, listener, &stream);
+            if let Some(serving) = unsettled.settle(&shard, stream, place, None) {
                 serving.await;
             }
         }

@@ -19,6 +19,7 @@ mod groups;
 mod handlers;
 mod handover;
 mod limits;
+mod listeners;
 mod outgoing;
 mod producer;
 mod reader;
@@ -32,6 +33,7 @@ mod turn;
 
 pub use decision::{Decision, decision};
 pub use limits::ClientLimits;
+pub use listeners::{Door, ListenerOptions};
 /// How the entries are encoded that this front door stores.
 pub use pharos_wire::message::PulsarEntries;
 pub use server::{Options, open};

@@ -20,6 +20,7 @@ use pharos_wire::proto::ServerError;
 
 use crate::handover;
 use crate::limits::{ClientLimits, Limiter};
+use crate::listeners::ListenerOptions;
 use crate::shared::Server;
 
 /// What the server needs to know.
@@ -31,6 +32,8 @@ pub struct Options {
     pub entrance: Option<Arc<Entrance>>,
     /// Where to listen for clients that speak TLS, and what these go through; port 0 takes any.
     pub listen_tls: Option<(SocketAddr, Arc<Entrance>)>,
+    /// Listeners by name, and their doors.
+    pub listeners: ListenerOptions,
     /// The host name to advertise; `None` for the listening address itself.
     pub advertised_address: Option<String>,
     /// What CONNECTED says.
@@ -58,24 +61,43 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
     if let Some(entrance) = &options.entrance {
         listener = listener.through(entrance.clone());
     }
-    let mut listeners = vec![listener];
+    let local_address = listener.local_address();
+    let mut listeners = vec![(listener, None)];
+    let mut local_address_tls = None;
     if let Some((address, entrance)) = &options.listen_tls {
-        listeners.push(bind(*address)?.through(entrance.clone()));
+        let listener = bind(*address)?.through(entrance.clone());
+        local_address_tls = Some(listener.local_address());
+        listeners.push((listener, None));
+    }
+    let mut door_addresses = Vec::new();
+    for door in &options.listeners.doors {
+        let mut listener = bind(door.address)?;
+        if let Some(entrance) = &door.entrance {
+            listener = listener.through(entrance.clone());
+        }
+        door_addresses.push(listener.local_address());
+        listeners.push((listener, Some(Arc::from(door.listener.as_str()))));
     }
     let per_address = Quota::new(options.per_address);
-    let mut addresses = listeners.iter().map(Listener::local_address);
-    let local_address = addresses.next().unwrap_or(options.listen);
-    let local_address_tls = addresses.next();
+    let internal = options.listeners.internal.as_ref();
+    let internal = internal.and_then(|name| options.listeners.urls.get(name));
+    let internal = internal.cloned().unwrap_or_default();
     let url = |scheme, address: SocketAddr| {
         let host = advertised_host(options, address);
         format!("{scheme}://{host}:{}", address.port())
     };
     let server = Arc::new(Server {
-        service_url: url("pulsar", local_address),
-        service_url_tls: local_address_tls.map(|address| url("pulsar+ssl", address)),
+        service_url: internal
+            .broker_service_url
+            .unwrap_or_else(|| url("pulsar", local_address)),
+        service_url_tls: internal
+            .broker_service_url_ssl
+            .or_else(|| local_address_tls.map(|address| url("pulsar+ssl", address))),
+        listeners: options.listeners.urls.clone(),
         server_version: options.server_version.clone(),
         local_address,
         local_address_tls,
+        door_addresses,
         authentication: options.authentication.clone(),
         credential_check_interval: options.credential_check_interval,
         access: broker.shared.options.access.clone(),
@@ -87,11 +109,12 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
     });
     let (interval, check) = (options.keep_alive_interval, options.credential_check_interval);
     broker.on_every_shard(move |shard| spawn_local(keep_alive(shard.clone(), interval, check)));
-    for listener in listeners {
+    for (listener, name) in listeners {
         let listener = listener.counted(per_address.clone());
         let accepting = Accepting {
             server: server.clone(),
             broker: broker.clone(),
+            listener: name,
         };
         broker.on_first_shard(move |shard| {
             let token = shard.shutdown_token();
@@ -125,13 +148,16 @@ fn advertised_host(options: &Options, address: SocketAddr) -> String {
 struct Accepting {
     server: Arc<Server>,
     broker: Broker,
+    /// The listener whose door this is.
+    listener: Option<Arc<str>>,
 }
 
 impl pharos_transport::Protocol for Accepting {
     async fn admit(&self, incoming: Incoming, place: Place) {
         let (server, shard) = (self.server.clone(), place.shard());
+        let listener = self.listener.clone();
         let serve = move |shard: &Rc<Shard>| {
-            spawn_local(handover::serve(shard.clone(), server, incoming, place));
+            spawn_local(handover::serve(shard.clone(), server, listener, incoming, place));
         };
         self.broker.run_on(shard, serve).await;
     }

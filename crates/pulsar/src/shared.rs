@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_auth::Access;
+use pharos_cluster::Listeners;
 use pharos_identity::Authentication;
 use pharos_runtime::LogThrottle;
 use pharos_transport::{Admission, PartialFrames, Quota};
@@ -17,11 +18,15 @@ pub struct Server {
     pub service_url: String,
     /// `pulsar+ssl://host:port`, if it speaks TLS.
     pub service_url_tls: Option<String>,
+    /// Addresses by the name of a listener.
+    pub listeners: Listeners,
     pub(crate) server_version: String,
     /// Where it listens.
     pub local_address: SocketAddr,
     /// Where it listens for clients that speak TLS.
     pub local_address_tls: Option<SocketAddr>,
+    /// Where it listens for listeners by name, in the order of their doors.
+    pub door_addresses: Vec<SocketAddr>,
     pub(crate) admission: Admission,
     pub(crate) authentication: Authentication,
     pub(crate) credential_check_interval: Duration,

@@ -90,6 +90,7 @@ impl House {
                 listen: "127.0.0.1:0".parse().unwrap(),
                 entrance: None,
                 listen_tls: None,
+                listeners: pharos_pulsar::ListenerOptions::default(),
                 advertised_address: None,
                 server_version: "test".to_owned(),
                 keep_alive_interval: Duration::from_secs(60),

@@ -126,7 +126,8 @@ fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker_admin::Me
     let kind = match family.kind {
         MetricKind::Counter => "counter",
         MetricKind::Gauge => "gauge",
-        MetricKind::Histogram => "histogram",
+        MetricKind::Histogram | MetricKind::MillisecondHistogram => "histogram",
+        MetricKind::Summary => "summary",
     };
     page.family(family.name, family.help, kind);
     for sample in &family.samples {
@@ -138,7 +139,12 @@ fn write_family(page: &mut Page, cluster: &str, family: &pharos_broker_admin::Me
         match sample {
             MetricSample::Value { labels, value } => page.sample(family.name, &with_cluster(labels), *value),
             MetricSample::Durations { labels, histogram } => {
-                page.histogram(family.name, &with_cluster(labels), histogram);
+                let (name, labels) = (family.name, with_cluster(labels));
+                match family.kind {
+                    MetricKind::Summary => page.summary(name, &labels, histogram, 1000.0),
+                    MetricKind::MillisecondHistogram => page.millisecond_histogram(name, &labels, histogram),
+                    _ => page.histogram(name, &labels, histogram),
+                }
             }
         }
     }

@@ -21,6 +21,9 @@ const BOUNDS_US: [u64; 17] = [
 /// Those of them that a topic's histograms have: there may be many topics.
 const TOPIC_BOUNDS_US: [u64; 7] = [500, 1_000, 5_000, 10_000, 50_000, 200_000, 1_000_000];
 
+/// Upper bounds of what Pulsar has in milliseconds.
+const BOUNDS_MS: [u64; 10] = [1, 3, 5, 10, 20, 50, 100, 200, 500, 1_000];
+
 #[derive(Default)]
 pub(super) struct Page {
     text: String,
@@ -74,7 +77,8 @@ impl Page {
     /// The samples of a histogram in seconds, which can be added up over brokers and subtracted over time. Some durations count
     /// into a bucket although they are up to 6.25 % longer than its bound.
     pub(super) fn histogram(&mut self, name: &str, labels: &[(&'static str, String)], histogram: &Histogram) {
-        self.buckets(name, labels, histogram, &BOUNDS_US);
+        let bounds = BOUNDS_US.map(|bound_us| (bound_us, bound_us as f64 / 1e6));
+        self.buckets(name, labels, histogram, &bounds, 1.0);
     }
 
     /// The same for one topic, with fewer buckets.
@@ -84,27 +88,40 @@ impl Page {
         labels: &[(&'static str, String)],
         histogram: &Histogram,
     ) {
-        self.buckets(name, labels, histogram, &TOPIC_BOUNDS_US);
+        let bounds = TOPIC_BOUNDS_US.map(|bound_us| (bound_us, bound_us as f64 / 1e6));
+        self.buckets(name, labels, histogram, &bounds, 1.0);
     }
 
+    /// The same in milliseconds, for metrics that Pulsar has so.
+    pub(super) fn millisecond_histogram(
+        &mut self,
+        name: &str,
+        labels: &[(&'static str, String)],
+        histogram: &Histogram,
+    ) {
+        let bounds = BOUNDS_MS.map(|bound_ms| (bound_ms * 1_000, bound_ms as f64));
+        self.buckets(name, labels, histogram, &bounds, 1000.0);
+    }
+
+    /// `bounds`: in microseconds, and in the unit of the metric, of which one second is `scale`.
     fn buckets(
         &mut self,
         name: &str,
         labels: &[(&'static str, String)],
         histogram: &Histogram,
-        bounds_us: &[u64],
+        bounds: &[(u64, f64)],
+        scale: f64,
     ) {
-        let bounds = bounds_us.iter().map(|bound_us| {
-            let seconds = *bound_us as f64 / 1e6;
-            (seconds.to_string(), histogram.count_up_to(bound_us * 1_000))
-        });
+        let bounds = bounds
+            .iter()
+            .map(|(bound_us, shown)| (shown.to_string(), histogram.count_up_to(bound_us * 1_000)));
         for (bound, count) in bounds.chain([("+Inf".to_owned(), histogram.count())]) {
             self.text.push_str(name);
             self.text.push_str("_bucket");
             self.labels(labels, Some(("le", &bound)));
             let _ = writeln!(self.text, " {count}");
         }
-        self.sum_and_count(name, labels, histogram, 1.0);
+        self.sum_and_count(name, labels, histogram, scale);
     }
 
     fn sum_and_count(

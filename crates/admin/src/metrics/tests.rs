@@ -157,3 +157,39 @@ fn monitoring_metrics_are_sums_over_a_namespace() {
         assert_eq!(metrics[name], value, "{name}");
     }
 }
+
+#[test]
+fn durations_are_in_the_unit_that_the_family_says() {
+    let family = |name, kind| MetricFamily {
+        name,
+        help: "Durations.",
+        kind,
+        samples: vec![MetricSample::Durations {
+            labels: vec![("success", "true".into())],
+            histogram: durations(),
+        }],
+    };
+    let mut page = Page::default();
+    for (name, kind) in [
+        ("s", MetricKind::Histogram),
+        ("ms", MetricKind::MillisecondHistogram),
+        ("sum", MetricKind::Summary),
+    ] {
+        write_family(&mut page, "c", &family(name, kind));
+    }
+    let text = page.into_text();
+    let labels = r#"{cluster="c",success="true""#;
+    for line in [
+        format!("s_sum{labels}}} 0.002"),
+        format!("s_bucket{labels},le=\"0.001\"}} 0"),
+        format!("ms_sum{labels}}} 2"),
+        format!("ms_bucket{labels},le=\"1\"}} 0"),
+        format!("ms_bucket{labels},le=\"3\"}} 1"),
+        format!("sum_sum{labels}}} 2"),
+        format!("sum_count{labels}}} 1"),
+        "# TYPE ms histogram".to_owned(),
+        "# TYPE sum summary".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+    }
+}

@@ -51,6 +51,7 @@ impl Door {
             listen: any,
             entrance: None,
             listen_tls: None,
+            listeners: pharos_pulsar::ListenerOptions::default(),
             advertised_address: None,
             server_version: "test".to_owned(),
             keep_alive_interval: Duration::from_secs(30),
@@ -108,6 +109,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),
         broker_url_tls: None,
+        listeners: Default::default(),
         http_url: "http://127.0.0.1:8080".into(),
         http_url_tls: None,
         settings: vec![("shards".into(), "2".into())],
@@ -116,6 +118,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
         topic_metrics: true,
         force_delete_namespace: forced,
         force_delete_tenant: forced,
+        bundle_division: pharos_catalog::BundleDivision::default(),
     }
 }
 

@@ -11,13 +11,14 @@
 //! and before the ledger is sealed. Such a ledger does not change its ensemble: where an ack quorum cannot be had it is given up.
 
 mod following;
+mod meters;
 mod options;
 mod reading;
 mod recovering;
 mod writing;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -38,8 +39,10 @@ use crate::metadata::{BookieId, LedgerMetadata, LedgerStore, Segment, State, Sto
 use crate::net::{Connection, Limits, Mailbox, Reply};
 use crate::quorum::Quorum;
 use crate::wire::Request;
+use meters::Meters;
 use writing::{Handle, Writing};
 
+pub use meters::{Figures, Operation, OperationFigures};
 pub use options::{Options, entry_bytes_max};
 
 /// Closed ledgers whose metadata is remembered.
@@ -78,6 +81,7 @@ struct Inner {
     closed: Mutex<HashMap<LedgerId, Arc<LedgerMetadata>>>,
     /// Payload bytes that wait for their ack quorum.
     pending_bytes: AtomicUsize,
+    meters: Meters,
     /// Why nothing is taken any more.
     ended: Mutex<Option<Arc<StorageFault>>>,
 }
@@ -112,6 +116,7 @@ impl BookKeeper {
             writers: Mutex::default(),
             closed: Mutex::default(),
             pending_bytes: AtomicUsize::new(0),
+            meters: Meters::default(),
             ended: Mutex::default(),
         });
         inner.ask_for_bookies().await?;
@@ -137,12 +142,26 @@ impl BookKeeper {
         bookies.iter().map(|bookie| bookie.as_str().to_owned()).collect()
     }
 
-    /// Runs on the engine's thread; `None` when the engine ended meanwhile.
-    async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    /// What it counted since the start.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let pending = self.inner.pending_bytes.load(Ordering::Relaxed);
+        self.inner.meters.figures(pending)
+    }
+
+    /// Runs an operation on the engine's thread; `None` when the engine ended meanwhile.
+    async fn run<T: Send + 'static, E: Send + 'static>(
+        &self,
+        operation: Operation,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Option<Result<T, E>> {
         let (tell, told) = oneshot::channel();
+        let (inner, began) = (Arc::clone(&self.inner), clock::now());
         self.inner.spawn(async move {
+            let outcome = work.await;
+            inner.meters.record(operation, began, outcome.is_ok());
             // The caller may not wait any more.
-            let _ = tell.send(work.await);
+            let _ = tell.send(outcome);
         });
         told.await.ok()
     }
@@ -338,7 +357,9 @@ impl LedgerEngine for BookKeeper {
             if let Some(fault) = self.inner.ended() {
                 return Err(CreateError::Poisoned(fault));
             }
-            let created = self.run(Arc::clone(&self.inner).create(create)).await;
+            let created = self
+                .run(Operation::Create, Arc::clone(&self.inner).create(create))
+                .await;
             created.unwrap_or_else(|| Err(CreateError::Poisoned(shut_down())))
         }
         .boxed()
@@ -347,7 +368,10 @@ impl LedgerEngine for BookKeeper {
     fn recover(&self, ledger: LedgerId) -> BoxFuture<'_, Result<Sealed, OpenError>> {
         async move {
             let recovered = self
-                .run(recovering::recover(Arc::clone(&self.inner), ledger))
+                .run(
+                    Operation::Recover,
+                    recovering::recover(Arc::clone(&self.inner), ledger),
+                )
                 .await;
             recovered.unwrap_or_else(|| Err(OpenError::Fault(shut_down())))
         }
@@ -368,7 +392,10 @@ impl LedgerEngine for BookKeeper {
                 bytes_max,
             };
             let read = self
-                .run(reading::read(Arc::clone(&self.inner), ledger, bounds))
+                .run(
+                    Operation::Read,
+                    reading::read(Arc::clone(&self.inner), ledger, bounds),
+                )
                 .await;
             read.unwrap_or_else(|| Err(ReadError::Fault(shut_down())))
         }
@@ -380,7 +407,9 @@ impl LedgerEngine for BookKeeper {
             if let Some(fault) = self.inner.ended() {
                 return Err(DeleteError::Poisoned(fault));
             }
-            let deleted = self.run(Arc::clone(&self.inner).delete(ledger)).await;
+            let deleted = self
+                .run(Operation::Delete, Arc::clone(&self.inner).delete(ledger))
+                .await;
             deleted.unwrap_or_else(|| Err(DeleteError::Poisoned(shut_down())))
         }
         .boxed()

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use pharos_ledger::{Affinity, AppendError, BoxFuture, LedgerWriter, NewEntry, StorageFault, Tail};
+use pharos_runtime::clock::{self, Nanos};
 use pharos_types::{EntryId, LedgerId};
 use tokio::sync::watch;
 
+use super::meters::Operation;
 use super::{Inner, lock};
 use crate::bookies::Chooser;
 use crate::call::CallError;
 use crate::entry::Digester;
 use crate::machine::{AddAnswer, AddEffect, Placement, Writer, WriterEffect, WriterError};
-use crate::metadata::LedgerMetadata;
+use crate::metadata::{LedgerMetadata, State};
 use crate::quorum::Quorum;
 use crate::wire::{AddRequest, Request, Status};
 
@@ -37,8 +39,8 @@ pub(super) struct Writing {
 
 struct Machine {
     writer: Writer,
-    /// Payload bytes of the entries that wait, the oldest first.
-    sizes: VecDeque<usize>,
+    /// Payload bytes of the entries that wait and when they came, the oldest first.
+    waiting: VecDeque<(usize, Nanos)>,
     confirmed: u64,
 }
 
@@ -62,7 +64,7 @@ impl Writing {
             is_deferring: writer.is_deferring(),
             machine: Mutex::new(Machine {
                 writer,
-                sizes: VecDeque::new(),
+                waiting: VecDeque::new(),
                 confirmed: 0,
             }),
             tail: watch::channel(Tail::default()).0,
@@ -128,6 +130,9 @@ impl Writing {
         match effect {
             WriterEffect::Add(add) => self.send(add),
             WriterEffect::PutMetadata { metadata, version } => {
+                if metadata.state == State::Open {
+                    self.inner.meters.ensemble_changes.fetch_add(1, Ordering::Relaxed);
+                }
                 let writing = Arc::clone(self);
                 self.inner.spawn(async move {
                     let put = writing.inner.put_metadata(writing.ledger, &metadata, version);
@@ -178,10 +183,10 @@ impl Writing {
                 self.inner.call(&bookie, &request, timeout, Box::new(drop));
             }
             WriterEffect::Confirmed { end } => {
-                while machine.confirmed < end.0 {
-                    machine.confirmed += 1;
-                    self.release(machine.sizes.pop_front().unwrap_or(0));
-                }
+                let count = usize::try_from(end.0.saturating_sub(machine.confirmed)).unwrap_or(usize::MAX);
+                machine.confirmed = machine.confirmed.max(end.0);
+                let count = count.min(machine.waiting.len());
+                self.settle(machine.waiting.drain(..count), true);
                 self.tail.send_modify(|tail| tail.durable = end.0);
             }
             WriterEffect::Closed => {
@@ -190,13 +195,24 @@ impl Writing {
                 self.end_with(Ok(()));
             }
             WriterEffect::Failed(error) => {
-                self.release(machine.sizes.drain(..).sum());
+                self.settle(machine.waiting.drain(..), false);
                 tracing::warn!(ledger = %self.ledger, %error, "a ledger takes no more entries");
                 let fault = fault_of(error);
                 self.tail.send_modify(|tail| tail.failed = Some(fault));
                 self.end_with(Err(self.refusal(error)));
             }
         }
+    }
+
+    /// These entries do not wait any more.
+    fn settle(&self, entries: impl Iterator<Item = (usize, Nanos)>, is_ok: bool) {
+        let mut bytes = 0;
+        let began = entries.map(|(size, began)| {
+            bytes += size;
+            began
+        });
+        self.inner.meters.record_all(Operation::Add, began, is_ok);
+        self.release(bytes);
     }
 
     fn release(&self, bytes: usize) {
@@ -237,6 +253,7 @@ impl Writing {
             Ok(()) | Err(CallError::Refused(Status::Fenced | Status::Unauthorized)) => {}
             Err(error) => {
                 tracing::debug!(ledger = %self.ledger, bookie = %answer.bookie, %error, "an entry was not stored");
+                self.inner.meters.refused_adds.fetch_add(1, Ordering::Relaxed);
                 self.inner
                     .directory
                     .quarantine(&answer.bookie, self.inner.options.quarantine);
@@ -284,7 +301,7 @@ impl Writing {
             .writer
             .append(entry.payload, entry.crc32c, &mut self.placement(), &mut out);
         match appended {
-            Some(_) => machine.sizes.push_back(bytes),
+            Some(_) => machine.waiting.push_back((bytes, clock::now())),
             None => self.release(bytes),
         }
         for effect in out {

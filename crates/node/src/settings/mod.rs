@@ -15,6 +15,7 @@ mod cluster;
 mod env;
 mod layers;
 mod limits;
+mod listeners;
 mod load_balancer;
 mod offload;
 mod openid;
@@ -32,6 +33,7 @@ pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageI
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use limits::LimitSettings;
+pub use listeners::{ListenerUrl, ListenerUrlList};
 pub use load_balancer::LoadBalancerSettings;
 pub use offload::OffloadSettings;
 pub use openid::OpenIdSettings;
@@ -55,6 +57,12 @@ pub struct Settings {
     pub http_listen: SocketAddr,
     /// Host told to clients; empty: worked out from `pulsar_listen`.
     pub advertised_address: String,
+    /// Addresses told to clients of listeners.
+    pub advertised_listeners: ListenerUrlList,
+    /// The listener of other brokers, and of clients that are of none; empty: the first.
+    pub internal_listener_name: String,
+    /// Further addresses to listen on, for listeners.
+    pub bind_addresses: ListenerUrlList,
     /// Names by which the HTTP server may be asked over loopback.
     pub http_allowed_hosts: Names,
     /// Whether other machines may connect although no client is asked who it is.
@@ -177,6 +185,9 @@ impl Default for Settings {
             pulsar_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6650)),
             http_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             advertised_address: String::new(),
+            advertised_listeners: ListenerUrlList::default(),
+            internal_listener_name: String::new(),
+            bind_addresses: ListenerUrlList::default(),
             http_allowed_hosts: Names::default(),
             allow_unauthenticated_listen: false,
             cluster_name: "standalone".into(),
@@ -263,7 +274,12 @@ impl Settings {
             ("pulsar_listen_tls", tls.pulsar_listen),
             ("http_listen_tls", tls.http_listen),
         ];
-        let all = plain.into_iter().chain(encrypted.into_iter().filter(|_| !asks));
+        let bound = self.bind_addresses.0.iter().filter(|it| !it.is_tls || !asks);
+        let bound = bound.map(|it| ("bind_addresses", it.socket()));
+        let all = plain
+            .into_iter()
+            .chain(encrypted.into_iter().filter(|_| !asks))
+            .chain(bound);
         all.filter(|(_, address)| address.is_some_and(|address| !address.ip().is_loopback()))
             .map(|(name, _)| name)
             .collect()
@@ -279,7 +295,7 @@ impl Settings {
                 faults.push(sentence.to_owned());
             }
         };
-        for fault in self.same_addresses() {
+        for fault in self.same_addresses().into_iter().chain(self.listener_faults()) {
             expect(false, &fault);
         }
         let reachable = self.reachable();

@@ -20,6 +20,7 @@ use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, SessionOptions}
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::Memory;
+use pharos_pulsar::ListenerOptions;
 use pharos_runtime::Shutdown;
 use pharos_transport::{ConnectionsMax, Entrance, EntranceOptions, Listener, Tls};
 use pharos_wire::message::PulsarEntries;
@@ -46,10 +47,13 @@ pub(crate) struct Stores {
 
 pub(crate) struct Broker {
     pub(crate) catalog: Catalog,
+    pub(crate) admin: Resources,
     pub(crate) service_url: String,
     pub(crate) ownership: Arc<BundleOwnership>,
     pub(crate) http: SocketAddr,
     pub(crate) https: Option<SocketAddr>,
+    /// Where it listens for listeners by name.
+    pub(crate) doors: Vec<SocketAddr>,
     threads: Option<Threads>,
     stop: Shutdown,
     /// What renews its session and answers HTTP.
@@ -63,6 +67,11 @@ impl Broker {
 
     /// One that names this host as its own.
     pub(crate) async fn start_as(stores: &Stores, host: &str) -> Self {
+        Self::start_with(stores, host, ListenerOptions::default()).await
+    }
+
+    /// One with listeners of these names.
+    pub(crate) async fn start_with(stores: &Stores, host: &str, named: ListenerOptions) -> Self {
         let metadata = stores.metadata.clone();
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
             .await
@@ -93,6 +102,7 @@ impl Broker {
             listen: any,
             entrance: None,
             listen_tls: None,
+            listeners: named.clone(),
             advertised_address: None,
             server_version: "test".to_owned(),
             keep_alive_interval: Duration::from_secs(30),
@@ -102,7 +112,8 @@ impl Broker {
             authentication: Authentication::off(),
             credential_check_interval: Duration::from_secs(60),
         };
-        let service_url = pharos_pulsar::open(&broker, &door).unwrap().service_url.clone();
+        let server = pharos_pulsar::open(&broker, &door).unwrap();
+        let service_url = server.service_url.clone();
         let listener = Listener::bind(any).unwrap();
         let http = listener.local_address();
         let encrypted = stores.tls.clone().map(|tls| {
@@ -121,6 +132,7 @@ impl Broker {
             cluster_name: "standalone".to_owned(),
             broker_url: service_url.clone(),
             broker_url_tls: None,
+            listeners: named.urls.clone(),
             http_url: format!("http://{host}:{}", http.port()),
             http_url_tls: https.map(|https| format!("https://{https}")),
             settings: Vec::new(),
@@ -129,14 +141,17 @@ impl Broker {
             topic_metrics: false,
             force_delete_namespace: false,
             force_delete_tenant: false,
+            bundle_division: pharos_catalog::BundleDivision::default(),
         };
         ownership.serve(&BrokerAddresses {
             native_url: service_url.clone(),
             http_url: about.http_url.clone(),
             http_url_tls: about.http_url_tls.clone(),
+            advertised_listeners: named.urls.clone(),
             ..BrokerAddresses::default()
         });
-        let router = pharos_admin::router(Admin::new(Resources::of(&broker), about));
+        let admin = Resources::of(&broker);
+        let router = pharos_admin::router(Admin::new(admin.clone(), about));
         let stop = Shutdown::default();
         let mut tasks = JoinSet::new();
         tasks.spawn(ownership.clone().run());
@@ -149,10 +164,12 @@ impl Broker {
         ));
         Self {
             catalog,
+            admin,
             service_url,
             ownership,
             http,
             https,
+            doors: server.door_addresses.clone(),
             threads: Some(threads),
             stop,
             tasks,
@@ -199,20 +216,40 @@ impl Broker {
     }
 
     pub(crate) fn call(&self, method: &str, path: &str) -> (u16, Option<String>, String) {
+        self.call_with(method, path, "")
+    }
+
+    /// With a JSON body.
+    pub(crate) fn call_with(&self, method: &str, path: &str, body: &str) -> (u16, Option<String>, String) {
         let stream = TcpStream::connect(self.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        call_over(stream, method, path)
+        send_over(stream, method, path, body)
     }
 }
 
 /// Status, `Location` and body of the answer.
 pub(crate) fn call_over(
-    mut stream: impl Read + Write,
+    stream: impl Read + Write,
     method: &str,
     path: &str,
 ) -> (u16, Option<String>, String) {
+    send_over(stream, method, path, "")
+}
+
+fn send_over(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (u16, Option<String>, String) {
+    let kind = if body.is_empty() {
+        ""
+    } else {
+        "content-type: application/json\r\n"
+    };
+    let length = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{kind}content-length: {length}\r\n\r\n{body}"
     );
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = String::new();

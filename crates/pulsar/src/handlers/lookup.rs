@@ -1,6 +1,7 @@
 //! LOOKUP and PARTITIONED_METADATA: where a topic is, and how many partitions it has.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use pharos_broker::error::TopicError;
 use pharos_broker::placement::Placed;
@@ -12,6 +13,7 @@ use pharos_wire::answer::{self, BrokerUrls, Refusal};
 use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, ServerError};
 
 use crate::connection::Connection;
+use crate::listeners;
 use crate::refusal;
 use crate::requests::answer_later;
 
@@ -49,15 +51,19 @@ pub(super) fn handle_lookup(connection: &Rc<Connection>, request: &CommandLookup
         Ok(name) => name,
         Err(refusal) => return answer_lookup(connection, id, began, Err(refusal)),
     };
+    let listener = listener_of(connection, request);
     match connection.shard.shared.placement.of(&name) {
         Placed::Unowned => {}
-        placed => return answer_lookup(connection, id, began, urls_of(connection, &name, placed)),
+        placed => {
+            let urls = urls_of(connection, listener.as_deref(), &name, placed);
+            return answer_lookup(connection, id, began, urls);
+        }
     }
     answer_later(connection, |connection| async move {
         let claimed = connection.shard.shared.placement.claim(&name).await;
         let refused = |error: OwnershipError| Refusal::new(ServerError::ServiceNotReady, error.to_string());
         let urls = claimed.map_err(refused);
-        let urls = urls.and_then(|placed| urls_of(&connection, &name, placed));
+        let urls = urls.and_then(|placed| urls_of(&connection, listener.as_deref(), &name, placed));
         answer_lookup(&connection, id, began, urls);
     });
 }
@@ -84,31 +90,41 @@ fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<Top
     caller
         .look_up(&name)
         .map_err(|refused| refusal::of(&refused, refusal::of_metadata))?;
-    if let Some(listener) = request
-        .advertised_listener_name
-        .as_deref()
-        .filter(|name| !name.is_empty())
-    {
-        // The C++ client and what is built on it look for the name of this exception; without it they try again until
-        // their operation times out.
-        let text = format!(
-            "org.apache.pulsar.broker.PulsarServerException: the broker do not have {listener} listener"
-        );
-        return Err(Refusal::new(ServerError::ServiceNotReady, text));
-    }
     Ok(name)
 }
 
-/// The addresses of the broker that serves a topic.
-fn urls_of(connection: &Connection, name: &TopicName, placed: Placed) -> Result<BrokerUrls, Refusal> {
-    let (plain, tls) = match placed {
-        Placed::Here(_) => {
-            let server = &connection.server;
-            (server.service_url.clone(), server.service_url_tls.clone())
-        }
-        Placed::Elsewhere(other) => (other.native_url.clone(), other.native_url_tls.clone()),
-        Placed::Unowned => return Err(refusal::of_topic(&TopicError::NotServed(name.to_string()))),
+/// The listener that a lookup is of: the one that it names, or else the one by whose door it came.
+fn listener_of(connection: &Connection, request: &CommandLookupTopic) -> Option<Arc<str>> {
+    let named = request.advertised_listener_name.as_deref();
+    let named = named.filter(|name| !name.is_empty()).map(Arc::from);
+    named.or_else(|| connection.listener.clone())
+}
+
+/// The addresses of the broker that serves a topic, for clients of a listener or of none.
+fn urls_of(
+    connection: &Connection,
+    listener: Option<&str>,
+    name: &TopicName,
+    placed: Placed,
+) -> Result<BrokerUrls, Refusal> {
+    let server = &connection.server;
+    let found = match (placed, listener) {
+        (Placed::Here(_), None) => Some(BrokerUrls {
+            plain: Some(server.service_url.clone()),
+            tls: server.service_url_tls.clone(),
+        }),
+        (Placed::Here(_), Some(listener)) => server.listeners.get(listener).map(listeners::urls_of),
+        (Placed::Elsewhere(other), _) => listeners::urls_at(&other, listener),
+        (Placed::Unowned, _) => return Err(refusal::of_topic(&TopicError::NotServed(name.to_string()))),
     };
-    let plain = Some(plain);
-    Ok(BrokerUrls { plain, tls })
+    // The C++ client and what is built on it look for the name of this exception; without it they try again until their operation
+    // times out.
+    let unknown = || {
+        let listener = listener.unwrap_or_default();
+        let text = format!(
+            "org.apache.pulsar.broker.PulsarServerException: the broker do not have {listener} listener"
+        );
+        Refusal::new(ServerError::ServiceNotReady, text)
+    };
+    found.ok_or_else(unknown)
 }

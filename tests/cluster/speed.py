@@ -1,0 +1,324 @@
+"""Publishing through two brokers over three bookies, Pharos and Pulsar in turn on the same bookies. See speed.sh.
+
+Each case is a size of messages, a number of topics, and one of four levels of durability: all copies acknowledged or all but one, by
+bookies that sync their journal or do not. For each case each system is measured twice: at a fixed rate, for latencies, and as fast as
+it goes. Which of the two systems comes first changes from case to case.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+from servers import Cluster, Hosts, Server, free_ports, until
+
+SIZES = [("1KB", "1 KB"), ("300", "300 B")]
+TOPICS = [1, 100]
+# Of three bookies that each have a copy, how many are waited for.
+ACKS = [3, 2]
+# Rates at which latencies are measured, messages a second: what two brokers carry easily on a small machine.
+RATE = 5000
+
+PULSAR_JVM = [
+    "java", "-server", "-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=10",
+    "-XX:+PerfDisableSharedMem", "-XX:+ExitOnOutOfMemoryError", "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Djava.net.preferIPv4Stack=true",
+    *itertools.chain.from_iterable(("--add-opens", f"{package}=ALL-UNNAMED") for package in [
+        "java.base/java.io", "java.base/java.lang", "java.base/java.nio", "java.base/java.util.zip", "java.base/jdk.internal.loader",
+        "java.base/jdk.internal.misc", "java.base/jdk.internal.platform", "java.base/sun.net", "java.base/sun.nio.ch",
+        "jdk.management/com.sun.management.internal",
+    ]),
+]
+
+# What a broker of Pulsar is told; what is not named has its default.
+PULSAR_SETTINGS = """clusterName=speed
+metadataStoreUrl=zk:{zk}/pulsar
+configurationMetadataStoreUrl=zk:{zk}/pulsar
+bookkeeperMetadataServiceUri=zk+hierarchical://{zk}/ledgers
+brokerServicePort={port}
+webServicePort={http}
+bindAddress=127.0.0.1
+advertisedAddress=127.0.0.1
+managedLedgerDefaultEnsembleSize=3
+managedLedgerDefaultWriteQuorum=3
+managedLedgerDefaultAckQuorum=3
+allowAutoTopicCreationType=non-partitioned
+brokerDeleteInactiveTopicsEnabled=false
+defaultNumberOfNamespaceBundles=4
+transactionCoordinatorEnabled=false
+backlogQuotaDefaultLimitGB=-1
+systemTopicEnabled=true
+topicLevelPoliciesEnabled=true
+"""
+
+# Of the bookies, beside what servers.py says: a journal as a production bookie has it.
+BOOKIES = ["journalMaxGroupWaitMSec=1", "journalPreAllocSizeMB=16", "flushInterval=60000", "numAddWorkerThreads=2",
+    "dbStorage_writeCacheMaxSizeMb=128"]
+
+
+def ask(http, path, method="GET", body=None):
+    request = urllib.request.Request(f"http://{http}{path}", method=method, data=body)
+    request.add_header("content-type", "application/json")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+class PulsarBroker(Server):
+    start_max = 180
+
+    def __init__(self, number, folder, jars, zk, ports):
+        self.http = f"127.0.0.1:{ports[1]}"
+        self.id, self.url = self.http, f"pulsar://127.0.0.1:{ports[0]}"
+        conf = os.path.join(folder, f"pulsar{number}.conf")
+        with open(conf, "w") as file:
+            file.write(PULSAR_SETTINGS.format(zk=zk, port=ports[0], http=ports[1]))
+        command = [*PULSAR_JVM, "-cp", f"{jars}/lib/*", "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", conf]
+        super().__init__(f"pulsar{number}", folder, "127.0.0.1", ports[0], command)
+
+    def _listens(self):
+        return super()._listens() and ask(self.http, "/admin/v2/brokers/ready")[0] == 200
+
+
+class System:
+    """One of the two: a name, and its brokers."""
+
+    def __init__(self, name, brokers, cluster):
+        self.name, self.brokers, self.cluster = name, brokers, cluster
+
+    def http(self):
+        return self.brokers[0].id
+
+    def prepare(self):
+        """A namespace for each number of copies that are waited for."""
+        def made(path, method, body, fine):
+            status, answer = ask(self.http(), path, method, body)
+            assert status in fine, (self.name, path, status, answer)
+
+        tenant = json.dumps({"allowedClusters": [self.cluster], "adminRoles": []}).encode()
+        until(f"{self.name} takes requests", lambda: ask(self.http(), "/admin/v2/tenants")[0] == 200, 120)
+        made("/admin/v2/tenants/speed", "PUT", tenant, (204, 409))
+        for ack in ACKS:
+            path = f"/admin/v2/namespaces/speed/ack{ack}"
+            made(path, "PUT", b'{"bundles": {"numBundles": 16}}', (204, 409))
+            copies = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3, "bookkeeperAckQuorum": ack,
+                "managedLedgerMaxMarkDeleteRate": 1.0}
+            made(f"{path}/persistence", "POST", json.dumps(copies).encode(), (204,))
+
+    def cpu_seconds(self):
+        ticks = 0
+        for broker in self.brokers:
+            with open(f"/proc/{broker.process.pid}/stat") as file:
+                ticks += sum(int(field) for field in file.read().rsplit(")", 1)[1].split()[11:13])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def rss_mb(self):
+        pages = 0
+        for broker in self.brokers:
+            with open(f"/proc/{broker.process.pid}/statm") as file:
+                pages += int(file.read().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure(pharos, system, case, form, run):
+    """One run of the load program; what it printed, and what the brokers used for it."""
+    topic = f"persistent://speed/ack{case['ack']}/{system.name.lower()}-{case['number']}-{run}"
+    rate = RATE if run == "paced" else 0
+    command = [pharos, "bench", "produce", "--url", system.brokers[0].url, "--topic", topic, "--topics", str(case["topics"]),
+        "--size", case["size"], "--rate", str(rate), "--warmup", form["warmup"], "--duration", form["duration"], "--output", "json"]
+    began = system.cpu_seconds()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        return {"error": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+    said = json.loads(done.stdout)
+    used = system.cpu_seconds() - began
+    return {
+        "rate": said["averagePublishRate"], "p50": said["aggregatedPublishLatency50pct"], "p99": said["aggregatedPublishLatency99pct"],
+        "cpu": used, "rss": system.rss_mb(),
+    }
+
+
+def cases(wanted):
+    number = 0
+    for synced in (True, False):
+        for ack, (size, size_name), topics in itertools.product(ACKS, SIZES, TOPICS):
+            number += 1
+            level = f"{ack} of 3 copies, {'synced' if synced else 'not synced'}"
+            name = f"{size_name}, {topics} topic{'s' if topics > 1 else ''}, {level}"
+            if wanted in name:
+                yield {"number": number, "synced": synced, "ack": ack, "size": size, "topics": topics, "name": name}
+
+
+def start_pulsar(cluster, jars, brokers, is_first):
+    if is_first:
+        command = [*PULSAR_JVM[:2], "-Xmx256m", *PULSAR_JVM[5:], "-cp", f"{jars}/lib/*", "org.apache.pulsar.PulsarClusterMetadataSetup",
+            "--cluster", "speed", "--metadata-store", f"zk:{cluster.zk}/pulsar",
+            "--configuration-metadata-store", f"zk:{cluster.zk}/pulsar",
+            "--existing-bk-metadata-service-uri", f"zk+hierarchical://{cluster.zk}/ledgers",
+            "--web-service-url", f"http://{brokers[0].id}", "--broker-service-url", brokers[0].url]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for broker in brokers:
+        broker.start()
+
+
+def wait_for_bookies(cluster):
+    """Brokers know of three bookies that take writes."""
+    listed = lambda: len(json.loads(ask(cluster.brokers[0].id, "/admin/v2/bookies/all")[1])["bookies"])
+    until("all bookies take writes", lambda: listed() == 3, 120)
+
+
+def run_all(options, folder, say):
+    form = {"warmup": "500ms", "duration": "2s"} if options.quick else {"warmup": "3s", "duration": "12s"}
+    hosts = Hosts(options.pharos)
+    hosts.settings = ["--bookkeeper-ensemble-size=3", "--bookkeeper-write-quorum=3", "--bookkeeper-ack-quorum=3",
+        "--bookkeeper-placement=bookies"]
+    hosts.balance = "true"
+    results, pulsars, is_first = [], [], True
+    all_cases = list(cases(options.cases))
+    # The journal syncs or not: that is a setting of the bookies, which are started again for it.
+    hosts.of_bookies = [*BOOKIES, "journalSyncData=true"]
+    cluster = Cluster(hosts, options.jars, folder)
+    try:
+        cluster.zookeeper.start()
+        cluster.shell("initnewcluster")
+        for synced, group in itertools.groupby(all_cases, lambda case: case["synced"]):
+            for number in (1, 2, 3):
+                path = os.path.join(folder, f"bookie{number}.conf")
+                with open(path) as file:
+                    text = file.read()
+                with open(path, "w") as file:
+                    file.write(text.replace("journalSyncData=true", f"journalSyncData={str(synced).lower()}"))
+            for bookie in cluster.bookies:
+                bookie.start()
+            for broker in cluster.brokers:
+                broker.start()
+            wait_for_bookies(cluster)
+            if not pulsars:
+                ports = free_ports(4)
+                pulsars = [PulsarBroker(n, folder, options.pulsar, cluster.zk, ports[2 * n - 2:2 * n]) for n in (1, 2)]
+            start_pulsar(cluster, options.pulsar, pulsars, is_first)
+            is_first = False
+            systems = [System("Pharos", cluster.brokers, "standalone"), System("Pulsar", pulsars, "speed")]
+            for system in systems:
+                system.prepare()
+            for case in group:
+                turn = systems if case["number"] % 2 else systems[::-1]
+                found = {}
+                for run in ("paced", "full"):
+                    for system in turn:
+                        found[system.name, run] = measure(options.pharos, system, case, form, run)
+                        say(f"{case['name']}: {system.name} {run}: {found[system.name, run]}")
+                results.append((case, found))
+            for server in [*pulsars, *cluster.brokers, *cluster.bookies]:
+                server.stop(90)
+    finally:
+        for server in [*pulsars, *cluster.brokers, *cluster.bookies, cluster.zookeeper]:
+            if server.process is not None:
+                server.process.kill()
+                server.process.wait()
+    return results, form
+
+
+def figures(results):
+    """Rows of the page: what was measured, and how much better the one is."""
+    for case, found in results:
+        yield case["name"], [found[name, run] for name in ("Pharos", "Pulsar") for run in ("paced", "full")]
+
+
+def number(value, digits=1):
+    return f"{value:,.{digits}f}"
+
+
+def page(results, form, options, began, seconds):
+    def cell(one, key, digits):
+        return number(one[key], digits) if "error" not in one else "failed"
+
+    version = subprocess.run([options.pharos, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[0]
+    with open(os.path.join(options.pulsar, "version")) as file:
+        pulsar_version = file.read().strip()
+    with open("/proc/meminfo") as file:
+        memory = int(file.readline().split()[1]) / 2**20
+    with open("/proc/cpuinfo") as file:
+        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    lines = [
+        "# A cluster beside Apache Pulsar's", "",
+        "Two brokers of Pharos and two of Apache Pulsar on the same three bookies and the same ZooKeeper, in turn, on one machine, with one",
+        "load program. Written by `tests/cluster/speed.sh`, not by hand.", "",
+        f"- machine: {os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}, load average before {began[1]:.2f}",
+        f"- {version}; {pulsar_version}; Apache BookKeeper and ZooKeeper as in `tests/cluster/pom.xml`; {java}",
+        f"- form: {'quick, which shows that it works and no more' if options.quick else 'long'}; warm-up {form['warmup']}, measured "
+        f"{form['duration']}; began {began[0]}, took {seconds / 60:.1f} minutes",
+        f"- command: `tests/cluster/speed.sh PHAROS PEERS{' --quick' if options.quick else ''}`", "",
+        "Each message has three copies. *3 of 3* waits for all of them, *2 of 3* for two. *Synced*: a bookie acknowledges after a sync of its",
+        "journal (`journalSyncData=true`); *not synced*: what its operating system has. Bookies, brokers and load share the machine, so a system",
+        "that uses less of its processors leaves more to the bookies.", "",
+        f"## At {RATE:,} messages a second", "",
+        "| case | p50 ms, Pharos | Pulsar | p99 ms, Pharos | Pulsar | brokers' CPU s, Pharos | Pulsar | memory MB, Pharos | Pulsar |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, (ours, _, theirs, _) in figures(results):
+        cells = [cell(one, key, digits) for key, digits in (("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0)) for one in (ours, theirs)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += ["", "## As fast as it goes", "",
+        "| case | messages/s, Pharos | Pulsar | p50 ms, Pharos | Pulsar | p99 ms, Pharos | Pulsar | brokers' CPU s, Pharos | Pulsar | memory MB, Pharos | Pulsar |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, (_, ours, _, theirs) in figures(results):
+        keys = (("rate", 0), ("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0))
+        cells = [cell(one, key, digits) for key, digits in keys for one in (ours, theirs)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    failed = [f"- {case['name']}, {who}, {run}: {one['error']}" for case, found in results for (who, run), one in found.items() if "error" in one]
+    if failed:
+        lines += ["", "## What failed", "", *failed]
+    settings = PULSAR_SETTINGS.format(zk="ZOOKEEPER", port="PORT", http="PORT").strip()
+    lines += ["", "## Settings", "",
+        "Pharos: `engine = bookkeeper`, two shards for each broker, three copies as the namespaces say; what is not named has its default.", "",
+        "Pulsar, each broker:", "", "```", " ".join(PULSAR_JVM[:11]), settings, "```", "",
+        "Bookies, beside what `tests/cluster/servers.py` says:", "", "```", *BOOKIES, "journalSyncData=true or false", "```", ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pharos")
+    parser.add_argument("jars")
+    parser.add_argument("pulsar")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--page", default="docs/results/cluster-speed.md")
+    parser.add_argument("--dir")
+    parser.add_argument("--cases", default="")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(dir=options.dir, prefix="cluster-speed-")
+    say = lambda line: print(line, file=sys.stderr, flush=True)
+    started, began = time.monotonic(), (time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), os.getloadavg()[0])
+    try:
+        results, form = run_all(options, folder, say)
+    except BaseException:
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".log"):
+                with open(os.path.join(folder, name), errors="replace") as file:
+                    say(f"---- {name}\n{''.join(file.readlines()[-15:])}")
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    text = page(results, form, options, began, time.monotonic() - started)
+    with open(options.page, "w") as file:
+        file.write(text)
+    print(text)
+
+
+main()
