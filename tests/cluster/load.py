@@ -68,11 +68,11 @@ class Publisher:
 class Subscriber:
     """Receives and acknowledges everything, and remembers the numbers that it saw for the first time."""
 
-    def __init__(self, client, topic, kind):
+    def __init__(self, client, topic, kind, name="s"):
         self.topic, self.kind = topic, kind
         self.seen, self.order, self.duplicates = set(), [], 0
         self.consumer = client.subscribe(
-            topic, "s", consumer_type=kind, initial_position=pulsar.InitialPosition.Earliest
+            topic, name, consumer_type=kind, initial_position=pulsar.InitialPosition.Earliest
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::convert::identity;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use futures_util::FutureExt as _;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -15,9 +15,10 @@ use pharos_admin_api::query::{
 };
 use pharos_admin_api::routes::topics as routes;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
+use pharos_auth::{Action, Principal, Resource};
 use pharos_broker::properties::Holder;
 use pharos_broker_admin::{AdminError, LastMessage};
-use pharos_catalog::ListMode;
+use pharos_catalog::{ListMode, SHADOW_SOURCE, Shadows};
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};
 
@@ -59,8 +60,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::COMPACTION_STATUS, compaction_status),
         on(&routes::COMPACT, compact),
         on(&routes::SHADOWS, shadow_topics),
-        on(&routes::SET_SHADOWS, no_shadows),
-        on(&routes::REMOVE_SHADOWS, no_shadows),
+        on(&routes::SET_SHADOWS, set_shadow_topics),
+        on(&routes::REMOVE_SHADOWS, remove_shadow_topics),
     ]
 }
 
@@ -102,11 +103,13 @@ type Properties = BTreeMap<String, String>;
 
 async fn create(
     State(admin): State<Admin>,
+    Extension(who): Extension<Principal>,
     TopicPath(topic): TopicPath,
     OptionalJson(properties): OptionalJson<Properties>,
 ) -> ApiResult<StatusCode> {
     let properties = properties.unwrap_or_default();
     check_topic_properties(&properties)?;
+    may_shadow(&admin, &who, &properties)?;
     admin.topics.create_topic(topic, properties).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -144,6 +147,7 @@ async fn partition_count(
 /// The body is a number, or an object with properties as well.
 async fn create_partitioned(
     State(admin): State<Admin>,
+    Extension(who): Extension<Principal>,
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<CreatePartitionedQuery>,
     RequiredJson(body): RequiredJson<Value>,
@@ -163,6 +167,7 @@ async fn create_partitioned(
     };
     let count = partition_number(count)?;
     check_topic_properties(&properties)?;
+    may_shadow(&admin, &who, &properties)?;
     admin
         .topics
         .create_partitioned(topic, count, properties, query.create_local_topic_only)
@@ -335,6 +340,7 @@ async fn set_properties(
     RequiredJson(properties): RequiredJson<Properties>,
 ) -> ApiResult<StatusCode> {
     check_topic_properties(&properties)?;
+    not_of_shadows(properties.keys())?;
     admin
         .catalog
         .update_topic_properties(&topic, properties, &[])
@@ -347,6 +353,7 @@ async fn remove_property(
     TopicPath(topic): TopicPath,
     QueryOf(query): QueryOf<PropertyQuery>,
 ) -> ApiResult<StatusCode> {
+    not_of_shadows([&query.key].into_iter())?;
     admin
         .catalog
         .update_topic_properties(&topic, Properties::new(), &[query.key])
@@ -371,33 +378,82 @@ async fn compact(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> Api
     ))
 }
 
-/// No topic has shadows.
 async fn shadow_topics(
     State(admin): State<Admin>,
     TopicPath(topic): TopicPath,
-) -> ApiResult<Json<[String; 0]>> {
+) -> ApiResult<Json<Vec<String>>> {
     known(&admin, &topic)?;
-    Ok(Json([]))
+    Ok(names(&Shadows::of(&admin.catalog).topics_of(&topic)))
 }
 
-async fn no_shadows(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
-    known(&admin, &topic)?;
-    Err(no_shadow())
-}
-
-fn no_shadow() -> ApiError {
-    ApiError::not_implemented("shadow topics are not available in this release")
-}
-
-/// The property by which tools make a topic the shadow of another.
-const SHADOW_SOURCE: &str = "PULSAR.SHADOW_SOURCE";
-
-/// Refuses properties that the broker acts on and does not understand, or would have to act on and does not.
-fn check_topic_properties(properties: &Properties) -> ApiResult<()> {
-    if properties.contains_key(SHADOW_SOURCE) {
-        return Err(no_shadow());
+async fn set_shadow_topics(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+    RequiredJson(shadows): RequiredJson<Vec<String>>,
+) -> ApiResult<StatusCode> {
+    source_only(&admin, &topic)?;
+    if shadows.is_empty() {
+        let reason = "Cannot specify empty shadow topics, please use remove command instead.";
+        return Err(ApiError::precondition(reason));
     }
+    let parsed = shadows.iter().map(|name| name.parse::<TopicName>());
+    let shadows: Result<Vec<_>, _> = parsed.collect();
+    let shadows = shadows.map_err(|error| ApiError::precondition(error.to_string()))?;
+    admin.topics.set_shadow_topics(&topic, &shadows).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove_shadow_topics(
+    State(admin): State<Admin>,
+    TopicPath(topic): TopicPath,
+) -> ApiResult<StatusCode> {
+    source_only(&admin, &topic)?;
+    admin.topics.set_shadow_topics(&topic, &[]).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Refuses a topic that can have no shadows.
+fn source_only(admin: &Admin, topic: &TopicName) -> ApiResult<()> {
+    known(admin, topic)?;
+    if topic.domain() == Domain::NonPersistent {
+        return Err(ApiError::precondition(
+            "Only persistent topic can be set with shadow topics",
+        ));
+    }
+    if admin.catalog.partitioned().get(&topic.base()).is_some() && topic.partition().is_some() {
+        let reason = "shadow topics are set for the partitioned topic as a whole";
+        return Err(ApiError::precondition(reason));
+    }
+    Ok(())
+}
+
+/// Refuses to make a shadow of a topic that the caller may not know.
+fn may_shadow(admin: &Admin, who: &Principal, properties: &Properties) -> ApiResult<()> {
+    let source = properties.get(SHADOW_SOURCE);
+    // What is no name is refused when the topic is made.
+    if let Some(source) = source.and_then(|name| name.parse::<TopicName>().ok()) {
+        let asked = admin
+            .options
+            .access
+            .check(who, Action::ReadTopic, Resource::Topic(&source));
+        asked.map_err(|denied| ApiError::denied(&denied))?;
+    }
+    Ok(())
+}
+
+/// Refuses properties that the broker acts on and does not understand.
+fn check_topic_properties(properties: &Properties) -> ApiResult<()> {
     check_properties(Holder::Topic, properties)
+}
+
+/// Refuses to make a topic a shadow, or none, once it is there.
+fn not_of_shadows<'a>(mut properties: impl Iterator<Item = &'a String>) -> ApiResult<()> {
+    match properties.any(|name| name == SHADOW_SOURCE) {
+        true => Err(ApiError::precondition(format!(
+            "{SHADOW_SOURCE} is said when a topic is made and does not change"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a topic that does not exist, partitioned or not.

@@ -16,6 +16,18 @@ use crate::homes::{Homes, check_stored};
 use pharos_broker::iso_time;
 use pharos_broker::topic::{LogFigures, SubscriptionFigures, TopicFigures, Wanted, storage_name};
 
+/// What is stored of a log.
+async fn stored_info(homes: &Homes, name: &str) -> Result<Option<stored::ManagedLedgerInfo>, AdminError> {
+    let internal = |error: &dyn std::fmt::Display| AdminError::Internal(error.to_string());
+    let key = format!("{}{name}", stored::INFO_PREFIX);
+    let read = homes.broker.shared.metadata.get(&key).await;
+    let Some(item) = read.map_err(|error| internal(&error))? else {
+        return Ok(None);
+    };
+    let parsed = stored::ManagedLedgerInfo::parse(name, &item.value);
+    parsed.map(Some).map_err(|error| internal(&error))
+}
+
 /// Ledgers and cursors of a topic, which is loaded; `metadata`: with the engine's own description of each ledger.
 pub(crate) async fn stats(
     homes: &Homes,
@@ -52,19 +64,18 @@ pub(crate) async fn info(homes: &Homes, name: TopicName) -> Result<ManagedLedger
     let home = homes.home(&name).await?;
     homes.check_exists(&name)?;
     let log_name = storage_name(&name);
-    let key = format!("{}{log_name}", stored::INFO_PREFIX);
-    let read = homes.broker.shared.metadata.get(&key).await;
-    let item = read.map_err(|error| AdminError::Internal(error.to_string()))?;
-    let Some(item) = item else {
+    let Some(info) = stored_info(homes, &log_name).await? else {
         return Err(AdminError::NotFound(format!("Topic {name} has no ledgers yet")));
     };
-    let info = stored::ManagedLedgerInfo::parse(&log_name, &item.value)
-        .map_err(|error| AdminError::Internal(error.to_string()))?;
     let wanted = Wanted {
         details: true,
         ..Wanted::default()
     };
     let is_loaded = homes.broker.is_loaded(home, name.clone());
+    let info = match &info.shadow {
+        Some(shadow) => stored_info(homes, &shadow.source).await?.unwrap_or_default(),
+        None => info,
+    };
     let mut shown = info_of(&info);
     if is_loaded.await? {
         let (figures, live) = homes.gather(name, wanted).await?;

@@ -30,6 +30,7 @@ impl OffloadAdmin {
                 OffloadAskError::NoTarget => AdminError::Precondition(format!(
                     "{error}: neither the node (offload.driver) nor a policy of the topic or its namespace names one"
                 )),
+                OffloadAskError::Shadow => AdminError::NotAllowed(error.to_string()),
                 OffloadAskError::Target(cause) => AdminError::Precondition(cause.to_string()),
             })
         });

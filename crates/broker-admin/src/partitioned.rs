@@ -11,7 +11,7 @@ use crate::topics::TopicAdmin;
 use pharos_broker::error::{CursorError, TopicError};
 use pharos_broker::manage::DeleteTurn;
 use pharos_broker::topic::{DurableSubscription, StartAt};
-use pharos_catalog::PartitionedTopicError;
+use pharos_catalog::{PartitionedTopicError, Shadows};
 
 impl TopicAdmin {
     /// Creates a partitioned topic and, unless `metadata_only`, its partitions.
@@ -25,6 +25,7 @@ impl TopicAdmin {
         properties: BTreeMap<String, String>,
         metadata_only: bool,
     ) -> Result<(), AdminError> {
+        self.check_shadow(&name, partitions, &properties)?;
         Ok(self
             .homes
             .catalog()
@@ -45,6 +46,15 @@ impl TopicAdmin {
         let Some(before) = self.homes.catalog().partitioned().get(&name) else {
             return Err(AdminError::Conflict("Topic is not partitioned topic".to_owned()));
         };
+        // Its shadow may not get ahead of a source.
+        if let Some(source) = Shadows::of(self.homes.catalog()).source_of(&name) {
+            let of_source = self.homes.catalog().partitioned().get(&source);
+            let most = of_source.map_or(0, |whole| whole.partitions);
+            if partitions > most {
+                let text = format!("{source} has {most} partitions; its shadow topics have as many");
+                return Err(AdminError::Precondition(text));
+            }
+        }
         let (wishes, bare) = self.subscriptions_of(&name, before.partitions).await?;
         self.homes.catalog().partitioned().grow(&name, partitions).await?;
         if name.domain() == Domain::NonPersistent {
@@ -134,6 +144,7 @@ impl TopicAdmin {
         let Some(whole) = self.homes.catalog().partitioned().get(&name) else {
             return Err(PartitionedTopicError::NotPartitioned(name).into());
         };
+        self.check_no_shadows(&name, force)?;
         let partitions = (0..whole.partitions).map(|index| name.with_partition(index));
         let mut held = Vec::new();
         let hold = |partition| self.hold_for_delete(partition, force);

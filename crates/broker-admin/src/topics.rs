@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pharos_broker::manage::DeleteTurn;
+use pharos_broker::manage::{DeleteTurn, TopicHandle};
 use pharos_broker::placement::Placed;
+use pharos_catalog::{Shadows, TopicError};
 use pharos_cluster::BrokerAddresses;
 use pharos_types::{Position, TopicName};
 
@@ -84,6 +85,7 @@ impl TopicAdmin {
         properties: BTreeMap<String, String>,
     ) -> Result<(), AdminError> {
         self.homes.home(&topic).await?;
+        self.check_shadow(&topic, 0, &properties)?;
         self.homes.catalog().create_topic(&topic, properties).await?;
         // Its log is opened at once, so that a broken store is heard of here rather than by the first client.
         self.homes.at_any_home(topic, |_| async { Ok(()) }).await
@@ -95,11 +97,48 @@ impl TopicAdmin {
     /// `NotFound`; `Precondition` when there are producers or subscriptions in use and not `force`.
     pub async fn delete_topic(&self, topic: TopicName, force: bool) -> Result<(), AdminError> {
         let home = self.homes.home(&topic).await?;
+        self.check_no_shadows(&topic, force)?;
         // One whose deletion was begun and failed is gone on with.
         if !self.homes.catalog().has_record(&topic) {
             self.homes.check_exists(&topic)?;
         }
         Ok(self.homes.broker.delete_topic(home, topic, force).await?)
+    }
+
+    /// Whether properties make a new topic a shadow that cannot be.
+    pub(crate) fn check_shadow(
+        &self,
+        topic: &TopicName,
+        partitions: u32,
+        properties: &BTreeMap<String, String>,
+    ) -> Result<(), AdminError> {
+        let checked = Shadows::of(self.homes.catalog()).check_new(topic, partitions, properties);
+        checked.map_err(|error| AdminError::Precondition(error.to_string()))?;
+        Ok(())
+    }
+
+    /// Whether a topic may be deleted, as far as its shadows go: they end with it.
+    pub(crate) fn check_no_shadows(&self, topic: &TopicName, force: bool) -> Result<(), AdminError> {
+        let is_source = !Shadows::of(self.homes.catalog()).topics_of(topic).is_empty();
+        if is_source && !force {
+            return Err(AdminError::Precondition("Topic has shadow topics".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Names the shadows of a topic, instead of those it had.
+    ///
+    /// # Errors
+    /// `Precondition`: one of them is none of its shadows, or the topic is a partition. `Internal`.
+    pub async fn set_shadow_topics(
+        &self,
+        topic: &TopicName,
+        shadows: &[TopicName],
+    ) -> Result<(), AdminError> {
+        match Shadows::of(self.homes.catalog()).set(topic, shadows).await {
+            Err(TopicError::NotAllowed(reason)) => Err(AdminError::Precondition(reason)),
+            outcome => Ok(outcome?),
+        }
     }
 
     /// Holds a topic for its deletion, if no client is on it or `force` is set.
@@ -118,6 +157,7 @@ impl TopicAdmin {
     /// `NotAllowed` on a non-persistent topic; `NotFound`.
     pub async fn terminate(&self, topic: TopicName) -> Result<LastMessage, AdminError> {
         let terminated = self.homes.at_home(topic, |topic| async move {
+            own_log(&topic)?;
             let last = topic.terminate().await.map_err(AdminError::Internal)?;
             Ok(LastMessage::whole(last))
         });
@@ -140,6 +180,7 @@ impl TopicAdmin {
     /// `NotAllowed` on a non-persistent topic; `NotFound`.
     pub async fn trim(&self, topic: TopicName) -> Result<(), AdminError> {
         let trimmed = self.homes.at_home(topic, |topic| async move {
+            own_log(&topic)?;
             topic.trim();
             Ok(())
         });
@@ -151,9 +192,20 @@ impl TopicAdmin {
     /// # Errors
     /// `NotAllowed` on a non-persistent topic; `NotFound`.
     pub async fn truncate(&self, topic: TopicName) -> Result<(), AdminError> {
-        let truncated = self
-            .homes
-            .at_home(topic, |topic| async move { Ok(topic.truncate().await?) });
+        let truncated = self.homes.at_home(topic, |topic| async move {
+            own_log(&topic)?;
+            Ok(topic.truncate().await?)
+        });
         truncated.await
+    }
+}
+
+/// Refuses what changes a log, where the log is another topic's.
+fn own_log(topic: &TopicHandle) -> Result<(), AdminError> {
+    match topic.is_shadow() {
+        true => Err(AdminError::NotAllowed(
+            "a shadow topic stores nothing: ask that of its source".to_owned(),
+        )),
+        false => Ok(()),
     }
 }

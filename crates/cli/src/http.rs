@@ -154,6 +154,14 @@ pub(crate) fn topic_path(text: &str) -> Result<String, CliError> {
     ))
 }
 
+/// The full name of a topic as typed on the command line.
+pub(crate) fn topic_name(text: &str) -> Result<String, CliError> {
+    let topic: TopicName = text
+        .parse()
+        .map_err(|error| CliError::Usage(format!("{error}")))?;
+    Ok(topic.to_string())
+}
+
 /// A namespace as typed on the command line.
 pub(crate) fn namespace(text: &str) -> Result<NamespaceName, CliError> {
     text.parse()

@@ -2,9 +2,10 @@
 
 use clap::Subcommand;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata, PartitionedTopicStats, TopicStats};
+use serde_json::json;
 
 use crate::error::CliError;
-use crate::http::{AdminClient, namespace, topic_path};
+use crate::http::{AdminClient, namespace, topic_name, topic_path};
 use crate::output;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -25,6 +26,21 @@ pub(crate) enum TopicsCommand {
         /// Make it a partitioned topic
         #[arg(long, value_name = "COUNT")]
         partitions: Option<u32>,
+        /// Make it a shadow of this topic, with as many partitions: it shows what is published there, once set-shadows names it
+        #[arg(long, value_name = "SOURCE", conflicts_with = "partitions")]
+        shadow_of: Option<String>,
+    },
+    /// List the shadow topics of a topic
+    Shadows {
+        /// The topic that is published to
+        topic: String,
+    },
+    /// Say which shadow topics show what is published to a topic, in place of those it had
+    SetShadows {
+        /// The topic that is published to
+        topic: String,
+        /// Topics that were made with create --shadow-of; none: it has no shadows any more
+        shadows: Vec<String>,
     },
     /// Give a partitioned topic more partitions
     Grow {
@@ -85,11 +101,32 @@ pub(crate) fn run(client: &AdminClient, command: TopicsCommand) -> Result<String
             namespace: name,
             partitioned,
         } => list(client, &name, partitioned),
-        TopicsCommand::Create { topic, partitions } => {
+        TopicsCommand::Create {
+            topic,
+            partitions,
+            shadow_of,
+        } => {
             let path = topic_path(&topic)?;
-            match partitions {
-                Some(count) => client.put(&format!("{path}/partitions"), &count)?,
-                None => client.put_empty(&path)?,
+            match (partitions, shadow_of) {
+                (_, Some(source)) => create_shadow(client, &path, &source)?,
+                (Some(count), None) => client.put(&format!("{path}/partitions"), &count)?,
+                (None, None) => client.put_empty(&path)?,
+            };
+            Ok(String::new())
+        }
+        TopicsCommand::Shadows { topic } => {
+            let items: Vec<String> = client.get(&format!("{}/shadowTopics", topic_path(&topic)?))?;
+            output::list(client, &items)
+        }
+        TopicsCommand::SetShadows { topic, shadows } => {
+            let path = format!("{}/shadowTopics", topic_path(&topic)?);
+            let shadows: Vec<String> = shadows
+                .iter()
+                .map(|name| topic_name(name))
+                .collect::<Result<_, _>>()?;
+            match shadows.is_empty() {
+                true => client.delete(&path)?,
+                false => client.put(&path, &shadows)?,
             };
             Ok(String::new())
         }
@@ -128,6 +165,19 @@ pub(crate) fn run(client: &AdminClient, command: TopicsCommand) -> Result<String
                 cause: error.to_string(),
             })?;
             message_id(client, &last)
+        }
+    }
+}
+
+/// Makes a topic the shadow of another, divided as that is.
+fn create_shadow(client: &AdminClient, path: &str, source: &str) -> Result<String, CliError> {
+    let properties = json!({ "PULSAR.SHADOW_SOURCE": topic_name(source)? });
+    let of_source = format!("{}/partitions", topic_path(source)?);
+    match client.get::<PartitionedTopicMetadata>(&of_source)?.partitions {
+        0 => client.put(path, &properties),
+        count => {
+            let body = json!({ "partitions": count, "properties": properties });
+            client.put(&format!("{path}/partitions"), &body)
         }
     }
 }

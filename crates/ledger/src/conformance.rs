@@ -16,6 +16,10 @@ use crate::{
     LedgerWriter, OpenError, ReadError, Sealed, Tail,
 };
 
+mod follow;
+
+pub use follow::followers_hear_of_what_is_durable;
+
 /// How long a check waits for a tail to move before it calls the engine stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,6 +59,7 @@ pub fn run_all<S: Subject>(fresh: impl Fn() -> S) {
     block_on(reads_are_bounded(&fresh()));
     block_on(acknowledged_entries_survive_a_crash(&mut fresh()));
     block_on(many_ledgers_keep_apart(&mut fresh()));
+    block_on(followers_hear_of_what_is_durable(&fresh()));
     block_on(fenced_writer_cannot_acknowledge(&fresh()));
     block_on(recovery_is_final(&mut fresh()));
     block_on(closed_ledger_takes_nothing_more(&mut fresh()));

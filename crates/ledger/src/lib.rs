@@ -70,6 +70,9 @@ pub struct CreateOptions {
     pub replication: Option<Replication>,
     /// Which machines take its entries; `None`: any.
     pub affinity: Option<Affinity>,
+    /// Readers in other processes follow it ([`LedgerEngine::follow`]) and are to hear of its last entry at once, not with the next
+    /// one. That costs an engine of many machines a further message to each of them whenever the writer pauses.
+    pub is_followed: bool,
     /// What is to be found with the ledger in the metadata of a cluster, for people and for other programs. An engine of one machine
     /// has no such place and leaves it out.
     pub custom: BTreeMap<String, Bytes>,
@@ -174,6 +177,15 @@ pub struct Sealed {
     pub bytes: u64,
 }
 
+/// How much of a ledger can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readable {
+    /// Entries `0..entries`. No recovery takes one of them back, but of a ledger of [`Durability::Bypass`] a crash may.
+    pub entries: u64,
+    /// The ledger is sealed: there will never be more.
+    pub is_sealed: bool,
+}
+
 /// A store of ledgers.
 pub trait LedgerEngine: Send + Sync {
     /// Creates a ledger under a new id, higher than all given out before, and opens its writer.
@@ -210,6 +222,18 @@ pub trait LedgerEngine: Send + Sync {
         entries_max: usize,
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>>;
+
+    /// How much of a ledger can be read: now, or with `beyond` as soon as it is more than so many entries. Reads, and fences no writer,
+    /// as [`read`](Self::read) does, and sees as far.
+    ///
+    /// With `beyond` it comes back without more when the ledger is sealed, when nothing can be heard of its writer any more, and
+    /// otherwise now and then.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    ///
+    /// Cancel safety: dropping the future is fine.
+    fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>>;
 
     /// Deletes a ledger for good; durable when the future resolves. Deleting one that is gone is fine.
     ///

@@ -17,7 +17,7 @@ use pharos_types::{EntryId, LedgerId};
 
 use crate::{
     AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
-    NewEntry, OpenError, ReadEntry, ReadError, Sealed, StorageFault, Tail,
+    NewEntry, OpenError, ReadEntry, ReadError, Readable, Sealed, StorageFault, Tail,
 };
 
 /// The largest entry taken, in bytes.
@@ -166,7 +166,7 @@ impl MemoryEngine {
             }
             // Also what a test holds back is there, as it could be on a disk: the old writer may be told so.
             ledger.make_durable();
-            ledger.status = Status::Fenced;
+            ledger.seal_as(Status::Fenced);
         }
         Ok(ledger.sealed())
     }
@@ -207,6 +207,33 @@ impl MemoryEngine {
         Ok(found)
     }
 
+    /// How much can be read, and the tail where there may be more.
+    fn readable(&self, id: LedgerId) -> Result<(Readable, Option<watch::Receiver<Tail>>), ReadError> {
+        let world = self.lock();
+        let ledger = world.ledgers.get(&id).ok_or(ReadError::NoSuchLedger(id))?;
+        let is_sealed = ledger.status != Status::Open;
+        let readable = Readable {
+            entries: ledger.durable,
+            is_sealed,
+        };
+        Ok((readable, (!is_sealed).then(|| ledger.tail.subscribe())))
+    }
+
+    async fn follow_to(&self, id: LedgerId, beyond: Option<u64>) -> Result<Readable, ReadError> {
+        loop {
+            let (readable, tail) = self.readable(id)?;
+            let (Some(beyond), Some(mut tail)) = (beyond, tail) else {
+                return Ok(readable);
+            };
+            if readable.entries > beyond || tail.borrow().failed.is_some() {
+                return Ok(readable);
+            }
+            if tail.changed().await.is_err() {
+                return self.readable(id).map(|(readable, _)| readable);
+            }
+        }
+    }
+
     fn delete_now(&self, id: LedgerId) -> Result<(), DeleteError> {
         let mut world = self.lock();
         if !world.ledgers.contains_key(&id) {
@@ -238,6 +265,12 @@ impl Ledger {
             self.durable = end;
             self.tail.send_modify(|tail| tail.durable = end);
         }
+    }
+
+    /// Nothing follows; who follows it hears of that.
+    fn seal_as(&mut self, status: Status) {
+        self.status = status;
+        self.tail.send_modify(|_| ());
     }
 
     fn payload(&self, entry: u64) -> Bytes {
@@ -284,6 +317,10 @@ impl LedgerEngine for MemoryEngine {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
         async move { self.read_now(ledger, first, entries_max, bytes_max) }.boxed()
+    }
+
+    fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
+        async move { self.follow_to(ledger, beyond).await }.boxed()
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {
@@ -370,7 +407,7 @@ impl LedgerWriter for Writer {
                 let sealed = self.while_open(|ledger, _| {
                     let all = ledger.durable == ledger.entries.len() as u64;
                     if all {
-                        ledger.status = Status::Closed;
+                        ledger.seal_as(Status::Closed);
                     }
                     all
                 });

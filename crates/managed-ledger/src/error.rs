@@ -16,6 +16,20 @@ pub enum OpenError {
     /// Others kept changing its info meanwhile; one of us should not own it.
     #[error("managed ledger {0} is being opened elsewhere")]
     Contended(String),
+    /// It is a shadow, and was to be opened as what it is not; or the other way round.
+    #[error("managed ledger {name} is {what}")]
+    NotSuch {
+        /// The managed ledger.
+        name: String,
+        /// What it is.
+        what: String,
+    },
+    /// The source of a shadow was deleted, or deleted and made anew.
+    #[error("{0}, whose shadow this is, was deleted; delete the shadow, too")]
+    SourceGone(String),
+    /// A ledger of the source cannot be looked at.
+    #[error("cannot follow the source")]
+    Follow(#[source] pharos_ledger::ReadError),
     /// Its info cannot be read or written.
     #[error("cannot open the managed ledger's info")]
     Info(#[from] InfoError),
@@ -53,6 +67,9 @@ pub enum AppendError {
     /// It was terminated: it takes no more entries for ever.
     #[error("managed ledger is terminated")]
     Terminated,
+    /// It is a shadow: entries are appended to its source.
+    #[error("managed ledger is the shadow of another")]
+    Shadow,
     /// The entry is empty or too large.
     #[error("entry of {bytes} bytes; 1 to {bytes_max} are taken")]
     BadSize {
@@ -87,7 +104,7 @@ impl AppendError {
             Self::Fenced => FaultKind::Fenced,
             Self::NoSpace | Self::Overloaded => FaultKind::Transient,
             Self::Failed(fault) => fault.kind(),
-            Self::Terminated | Self::BadSize { .. } => FaultKind::Lasting,
+            Self::Terminated | Self::Shadow | Self::BadSize { .. } => FaultKind::Lasting,
         }
     }
 }

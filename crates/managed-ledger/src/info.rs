@@ -25,6 +25,8 @@ pub const INFO_PREFIX: &str = "managed-ledgers/";
 const FORMAT_PLAIN: u32 = 1;
 /// The layout of infos with offloaded ledgers: releases that do not know them must not write the value back.
 const FORMAT_OFFLOADS: u32 = 2;
+/// The layout of infos of shadows: a release that does not know them would give the topic ledgers of its own.
+const FORMAT_SHADOW: u32 = 3;
 /// No topic counts this far, neither entries nor bytes; what is added to a number below it does not overflow.
 const COUNT_MAX: u64 = 1 << 56;
 
@@ -64,6 +66,20 @@ pub struct ManagedLedgerInfo {
     /// Ledgers that were given up and may still be in the engine.
     #[prost(uint64, repeated, tag = "11")]
     pub deleting: Vec<u64>,
+    /// It shows the entries of another managed ledger and has none of its own.
+    #[prost(message, optional, tag = "12")]
+    pub shadow: Option<ShadowInfo>,
+}
+
+/// Whose shadow a managed ledger is.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ShadowInfo {
+    /// The name of its source.
+    #[prost(string, tag = "1")]
+    pub source: String,
+    /// When that was created; 0 until it was first found. Cursors count the entries of this one: another one of the same name has others.
+    #[prost(uint64, tag = "2")]
+    pub source_created_ms: u64,
 }
 
 /// One ledger of the chain.
@@ -128,11 +144,14 @@ impl ManagedLedgerInfo {
             cause,
         };
         let info = Self::decode(value).map_err(|error| malformed(error.to_string()))?;
-        if !matches!(info.format, FORMAT_PLAIN | FORMAT_OFFLOADS) {
+        if !matches!(info.format, FORMAT_PLAIN | FORMAT_OFFLOADS | FORMAT_SHADOW) {
             return Err(malformed(format!(
-                "format {} where {FORMAT_PLAIN} and {FORMAT_OFFLOADS} are known",
+                "format {} where {FORMAT_PLAIN} to {FORMAT_SHADOW} are known",
                 info.format
             )));
+        }
+        if info.shadow.is_some() && !info.ledgers.is_empty() {
+            return Err(malformed("a shadow with ledgers of its own".to_owned()));
         }
         if !info.has_all_targets() {
             return Err(malformed("an offloaded ledger without a target".to_owned()));
@@ -191,9 +210,10 @@ impl ManagedLedgerInfo {
 
     /// Writes the layout number that fits the content. To be called before it is stored.
     pub(crate) fn settle_format(&mut self) {
-        self.format = match self.offloads.is_empty() {
-            true => FORMAT_PLAIN,
-            false => FORMAT_OFFLOADS,
+        self.format = match (&self.shadow, self.offloads.is_empty()) {
+            (Some(_), _) => FORMAT_SHADOW,
+            (None, true) => FORMAT_PLAIN,
+            (None, false) => FORMAT_OFFLOADS,
         };
     }
 

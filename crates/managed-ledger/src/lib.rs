@@ -52,11 +52,11 @@ pub use durable::DurableWatch;
 pub use error::{
     AppendError, CloseError, CommitError, DeleteError, DurableError, InfoError, OpenError, ReadError,
 };
-pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo};
+pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo};
 pub use ledger::{
-    Appended, Entry, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError, MaintenanceEvent,
-    ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, delete, exists,
-    forget_cursors,
+    Appended, Entry, FollowError, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError,
+    MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, Shadow,
+    SourceFollower, SourceNews, delete, exists, forget_cursors, open_shadow,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, noted_objects, sweep};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use pharos_ledger::{
     BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError, ReadEntry,
-    Sealed,
+    Readable, Sealed,
 };
 use pharos_metadata::{Expect, Fault, Item, MetadataStore, Version, Versioned, Watch, WriteError};
 use pharos_types::{EntryId, LedgerId};
@@ -198,6 +198,14 @@ impl LedgerEngine for MortalEngine {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, pharos_ledger::ReadError>> {
         self.0.read(ledger, first, entries_max, bytes_max)
+    }
+
+    fn follow(
+        &self,
+        ledger: LedgerId,
+        beyond: Option<u64>,
+    ) -> BoxFuture<'_, Result<Readable, pharos_ledger::ReadError>> {
+        self.0.follow(ledger, beyond)
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {

@@ -40,6 +40,8 @@ pub struct Options {
     pub replication: Option<Replication>,
     /// Which machines keep entries, those of the cursors too; `None`: any. Default `None`.
     pub affinity: Option<Arc<Affinity>>,
+    /// Shadows of this managed ledger follow its ledgers, maybe from other processes. Default false.
+    pub is_followed: bool,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
     pub condemned_from: LedgerId,
@@ -61,6 +63,7 @@ impl Default for Options {
             durability: Durability::Sync,
             replication: None,
             affinity: None,
+            is_followed: false,
             condemned_from: LedgerId(0),
         }
     }
@@ -72,6 +75,7 @@ pub(crate) struct Keeping {
     pub(crate) durability: Durability,
     pub(crate) replication: Option<Replication>,
     pub(crate) affinity: Option<Arc<Affinity>>,
+    pub(crate) is_followed: bool,
 }
 
 impl Options {
@@ -80,6 +84,7 @@ impl Options {
             durability: self.durability,
             replication: self.replication,
             affinity: self.affinity.clone(),
+            is_followed: self.is_followed,
         }
     }
 }
@@ -91,6 +96,7 @@ impl Keeping {
             durability: self.durability,
             replication: self.replication,
             affinity: self.affinity.as_deref().cloned(),
+            is_followed: self.is_followed,
             ..CreateOptions::default()
         }
     }

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::{
     Affinity, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
-    OpenError, ReadEntry, ReadError, Replication, Sealed,
+    OpenError, ReadEntry, ReadError, Readable, Replication, Sealed,
 };
 use pharos_managed_ledger::cursor_log::{CursorLogOptions, Record, SubscriptionId};
 use pharos_managed_ledger::{AckState, CursorLog, ManagedLedger, OpenMode, Options};
@@ -89,6 +89,10 @@ impl LedgerEngine for Engine {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
         self.memory.read(ledger, first, entries_max, bytes_max)
+    }
+
+    fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
+        self.memory.follow(ledger, beyond)
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {

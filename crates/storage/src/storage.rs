@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use pharos_ledger::{
     BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError, ReadEntry,
-    ReadError, Sealed, StorageFault,
+    ReadError, Readable, Sealed, StorageFault, Tail,
 };
 use pharos_runtime::fs::{Fs, RealFs};
 use pharos_runtime::sync::Mutex;
@@ -219,6 +219,33 @@ impl Storage {
         }
     }
 
+    /// How much can be read, and the tail where there may be more.
+    fn readable(&self, id: LedgerId) -> Result<(Readable, Option<watch::Receiver<Tail>>), ReadError> {
+        let ledger = self.find(id).ok_or(ReadError::NoSuchLedger(id))?;
+        let state = ledger.lock();
+        let readable = Readable {
+            entries: state.end,
+            is_sealed: state.sealed.is_some(),
+        };
+        let tail = state.tail.as_ref().filter(|_| !readable.is_sealed);
+        Ok((readable, tail.map(watch::Sender::subscribe)))
+    }
+
+    async fn follow_to(&self, id: LedgerId, beyond: Option<u64>) -> Result<Readable, ReadError> {
+        loop {
+            let (readable, tail) = self.readable(id)?;
+            let (Some(beyond), Some(mut tail)) = (beyond, tail) else {
+                return Ok(readable);
+            };
+            if readable.entries > beyond || tail.borrow().failed.is_some() {
+                return Ok(readable);
+            }
+            if tail.changed().await.is_err() {
+                return self.readable(id).map(|(readable, _)| readable);
+            }
+        }
+    }
+
     async fn read_cold(&self, dir: u16, mut job: Box<ReadJob>) -> read::Answer {
         if self.inline {
             return read::run_inline(&self.shared, *job);
@@ -309,6 +336,10 @@ impl LedgerEngine for Storage {
         bytes_max: usize,
     ) -> BoxFuture<'_, Result<Vec<ReadEntry>, ReadError>> {
         self.read_entries(ledger, first, entries_max, bytes_max).boxed()
+    }
+
+    fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
+        self.follow_to(ledger, beyond).boxed()
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {

@@ -94,10 +94,10 @@ table! { Resource::Topics;
     COMPACTION_STATUS = Route::get(at!("/compaction"), "compactionStatus", Action::ReadStats).json::<BTreeMap<String, Value>>().fails(&[404, 405]);
     "Answers 501: topics are not compacted."
     COMPACT = Route::put(at!("/compaction"), "compact", Action::Compact).fails(&[404, 405, 501]);
-    "The shadow topics of a topic; there are none."
+    "The shadow topics of a topic: those that show what is published to it."
     SHADOWS = Route::get(at!("/shadowTopics"), "shadows", Action::ReadTopic).json::<Vec<String>>().fails(&[404]);
-    "Answers 501: there are no shadow topics."
-    SET_SHADOWS = Route::put(at!("/shadowTopics"), "setShadows", Action::UpdateTopic).fails(&[404, 501]);
-    "Answers 501: there are no shadow topics."
-    REMOVE_SHADOWS = Route::delete(at!("/shadowTopics"), "removeShadows", Action::UpdateTopic).fails(&[404, 501]);
+    "Names the shadow topics of a topic, in place of those it had; each was made with the property `PULSAR.SHADOW_SOURCE`. 412 for one that was not."
+    SET_SHADOWS = Route::put(at!("/shadowTopics"), "setShadows", Action::UpdateTopic).takes::<Vec<String>>().fails(&[400, 404, 412]);
+    "Names no shadow topics any more: those there are get nothing new."
+    REMOVE_SHADOWS = Route::delete(at!("/shadowTopics"), "removeShadows", Action::UpdateTopic).fails(&[404, 412]);
 }

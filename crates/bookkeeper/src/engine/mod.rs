@@ -10,6 +10,7 @@
 //! acknowledge it from memory or the page cache whatever their settings, and sync it each [`force_interval`](Options::force_interval)
 //! and before the ledger is sealed. Such a ledger does not change its ensemble: where an ack quorum cannot be had it is given up.
 
+mod follow;
 mod following;
 mod meters;
 mod options;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use pharos_ledger::{
     BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter, OpenError,
-    ReadEntry, ReadError, Sealed, StorageFault,
+    ReadEntry, ReadError, Readable, Sealed, StorageFault,
 };
 use pharos_metadata::{MetadataStore, Version, WriteError};
 use pharos_runtime::{ShardThread, clock, spawn_local, spawn_shard};
@@ -39,6 +40,7 @@ use crate::metadata::{BookieId, LedgerMetadata, LedgerStore, Segment, State, Sto
 use crate::net::{Connection, Limits, Mailbox, Reply};
 use crate::quorum::Quorum;
 use crate::wire::Request;
+use follow::Followed;
 use meters::Meters;
 use writing::{Handle, Writing};
 
@@ -79,6 +81,8 @@ struct Inner {
     writers: Mutex<HashMap<LedgerId, Weak<Writing>>>,
     /// Metadata that does not change any more, but for bookies that auto-recovery exchanges.
     closed: Mutex<HashMap<LedgerId, Arc<LedgerMetadata>>>,
+    /// Ledgers of other writers that are followed here.
+    followed: Mutex<HashMap<LedgerId, Followed>>,
     /// Payload bytes that wait for their ack quorum.
     pending_bytes: AtomicUsize,
     meters: Meters,
@@ -115,6 +119,7 @@ impl BookKeeper {
             work: Mailbox::default(),
             writers: Mutex::default(),
             closed: Mutex::default(),
+            followed: Mutex::default(),
             pending_bytes: AtomicUsize::new(0),
             meters: Meters::default(),
             ended: Mutex::default(),
@@ -316,7 +321,14 @@ impl Inner {
             Durability::Async | Durability::Bypass => Writer::deferring(digester.clone(), metadata, version),
         };
         let is_deferring = writer.is_deferring();
-        let writing = Writing::new(ledger, Arc::clone(&self), digester, writer, create.affinity);
+        let writing = Writing::new(
+            ledger,
+            Arc::clone(&self),
+            digester,
+            writer,
+            create.affinity,
+            create.is_followed,
+        );
         let mut writers = lock(&self.writers);
         writers.retain(|_, writer| writer.strong_count() > 0);
         writers.insert(ledger, Arc::downgrade(&writing));
@@ -337,6 +349,7 @@ impl Inner {
             writer.fence();
         }
         lock(&self.closed).remove(&ledger);
+        lock(&self.followed).remove(&ledger);
         match self.store.delete(ledger).await {
             Ok(_) => Ok(()),
             Err(error) => Err(DeleteError::Poisoned(StorageFault::transient(
@@ -398,6 +411,19 @@ impl LedgerEngine for BookKeeper {
                 )
                 .await;
             read.unwrap_or_else(|| Err(ReadError::Fault(shut_down())))
+        }
+        .boxed()
+    }
+
+    fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
+        async move {
+            let followed = self
+                .run(
+                    Operation::Read,
+                    follow::follow(Arc::clone(&self.inner), ledger, beyond),
+                )
+                .await;
+            followed.unwrap_or_else(|| Err(ReadError::Fault(shut_down())))
         }
         .boxed()
     }

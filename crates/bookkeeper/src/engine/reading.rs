@@ -41,6 +41,13 @@ pub(super) async fn read(
     ledger: LedgerId,
     bounds: Bounds,
 ) -> Result<Vec<ReadEntry>, ReadError> {
+    if let Some(known) = inner.known_of(ledger).filter(|known| bounds.first < known.end) {
+        // Another writer's, whose bookies may have changed since.
+        match read_batches(&inner, ledger, &known.metadata, known.end, bounds).await {
+            Err(ReadError::Fault(_)) => drop(lock(&inner.followed).remove(&ledger)),
+            other => return other,
+        }
+    }
     let (metadata, end) = look_up(&inner, ledger).await?;
     match read_batches(&inner, ledger, &metadata, end, bounds).await {
         // Auto-recovery may have moved the entries since the metadata was remembered.
@@ -53,7 +60,10 @@ pub(super) async fn read(
 }
 
 /// Where a ledger's entries are, and where those end that may be read.
-async fn look_up(inner: &Arc<Inner>, ledger: LedgerId) -> Result<(Arc<LedgerMetadata>, EntryId), ReadError> {
+pub(super) async fn look_up(
+    inner: &Arc<Inner>,
+    ledger: LedgerId,
+) -> Result<(Arc<LedgerMetadata>, EntryId), ReadError> {
     if let Some(closed) = lock(&inner.closed).get(&ledger).cloned() {
         let count = sealed(&closed).map_or(0, |sealed| sealed.entry_count);
         return Ok((closed, EntryId(count)));

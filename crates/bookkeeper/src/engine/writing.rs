@@ -31,6 +31,8 @@ pub(super) struct Writing {
     affinity: Option<Affinity>,
     quorum: Quorum,
     is_deferring: bool,
+    /// Bookies are told of what is confirmed whenever nothing is under way that would tell them.
+    is_followed: bool,
     machine: Mutex<Machine>,
     tail: watch::Sender<Tail>,
     /// How it ended, once it has.
@@ -54,12 +56,14 @@ impl Writing {
         digester: Digester,
         writer: Writer,
         affinity: Option<Affinity>,
+        is_followed: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             ledger,
             digester,
             inner,
             affinity,
+            is_followed,
             quorum: writer.metadata().quorum,
             is_deferring: writer.is_deferring(),
             machine: Mutex::new(Machine {
@@ -123,7 +127,25 @@ impl Writing {
         for effect in out {
             self.apply(&mut machine, effect);
         }
+        if self.is_followed && machine.writer.is_idle() {
+            let mut out = Vec::new();
+            machine.writer.tell_confirmed(&mut out);
+            for effect in out {
+                self.apply(&mut machine, effect);
+            }
+        }
         result
+    }
+
+    /// Waits until more than so many entries are confirmed, or no more will be.
+    pub(super) async fn passes(&self, beyond: u64) {
+        let mut tail = self.tail.subscribe();
+        let mut end = self.end.subscribe();
+        // Their senders are ours.
+        tokio::select! {
+            _ = tail.wait_for(|tail| tail.durable > beyond || tail.failed.is_some()) => {}
+            _ = end.wait_for(Option::is_some) => {}
+        }
     }
 
     fn apply(self: &Arc<Self>, machine: &mut Machine, effect: WriterEffect) {

@@ -114,6 +114,12 @@ impl Writer {
         }
     }
 
+    /// Whether everything that was appended is confirmed.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.adds.is_idle()
+    }
+
     /// The metadata as the writer knows it.
     #[must_use]
     pub fn metadata(&self) -> &LedgerMetadata {

@@ -17,6 +17,7 @@ use pharos_bookkeeper::wire::bookie_side::{decode_request, encode_answer};
 use pharos_bookkeeper::wire::{ReadTarget, Request, Response, Status, next_frame};
 use pharos_bookkeeper::{BookKeeper, BookieId, MasterKey, Options};
 use pharos_metadata::{Expect, Memory, MetadataStore};
+use pharos_types::EntryId;
 
 /// A bookie.
 pub(crate) struct Bookie {
@@ -194,6 +195,7 @@ fn serve(mut stream: impl Read + Write, state: &Mutex<State>) {
         received.extend_from_slice(&buffer[..bytes]);
         while let Some(body) = next_frame(&mut received, 64 << 20).unwrap() {
             let (txn, request) = decode_request(body).unwrap();
+            wait_for_more(state, &request);
             let mut state = state.lock().unwrap();
             state.reads += usize::from(matches!(request, Request::Read(_)));
             let (status, response) = match state.mood {
@@ -209,6 +211,24 @@ fn serve(mut stream: impl Read + Write, state: &Mutex<State>) {
             {
                 return;
             }
+        }
+    }
+}
+
+/// A read that waits for something to be confirmed waits; not for long, because others wait behind it here.
+fn wait_for_more(state: &Mutex<State>, request: &Request) {
+    let Request::Read(read) = request else { return };
+    let Some(poll) = read.long_poll else { return };
+    for _ in 0..20 {
+        let lac = state
+            .lock()
+            .unwrap()
+            .ledgers
+            .get(&read.ledger.0)
+            .map(Ledger::known);
+        match lac {
+            Some(lac) if lac <= poll.previous_lac => std::thread::sleep(Duration::from_millis(1)),
+            _ => return,
         }
     }
 }
@@ -249,6 +269,23 @@ impl State {
                 let Some(ledger) = self.ledgers.get(&read.ledger.0) else {
                     return (Status::NoLedger, Response::Empty);
                 };
+                if let Some(poll) = read.long_poll {
+                    let max_lac = ledger.known();
+                    let next = poll.previous_lac.map_or(0, |lac| lac.0 + 1);
+                    if max_lac <= poll.previous_lac {
+                        return (Status::Ok, Response::Read { body: None, max_lac });
+                    }
+                    return match ledger.entries.get(&next).cloned() {
+                        Some(body) => (
+                            Status::Ok,
+                            Response::Read {
+                                body: Some(body),
+                                max_lac,
+                            },
+                        ),
+                        None => (Status::NoEntry, Response::Empty),
+                    };
+                }
                 let body = match read.target {
                     ReadTarget::Entry(entry) => ledger.entries.get(&entry.0),
                     ReadTarget::Newest => ledger.entries.last_key_value().map(|(_, body)| body),
@@ -290,6 +327,20 @@ impl State {
 }
 
 impl Ledger {
+    /// What it knows to be confirmed, from its newest entry or without one.
+    fn known(&self) -> Option<EntryId> {
+        let number = |body: &Bytes, at: usize| {
+            let bytes = body.get(at..at + 8)?.try_into().unwrap();
+            u64::try_from(i64::from_be_bytes(bytes)).ok()
+        };
+        let newest = self
+            .entries
+            .last_key_value()
+            .and_then(|(_, body)| number(body, 16));
+        let told = self.lac.as_ref().and_then(|body| number(body, 8));
+        newest.max(told).map(EntryId)
+    }
+
     fn new(key: MasterKey) -> Self {
         Self {
             key,

@@ -256,6 +256,46 @@ fn a_writer_that_pauses_tells_how_far_it_got() {
 }
 
 #[test]
+fn another_engine_follows_a_ledger_to_its_last_entry() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        // No interval: what is told of the last entry is told because the ledger is followed.
+        let (one, two) = (cluster.engine(options()).await, cluster.engine(options()).await);
+        let followed = CreateOptions {
+            is_followed: true,
+            ..CreateOptions::default()
+        };
+        let writer = one.create(followed).await.unwrap();
+        assert_eq!(two.follow(writer.id(), None).await.unwrap().entries, 0);
+        let sees_all = async |mut seen: u64, end: u64| {
+            let following = async {
+                while seen < end {
+                    let now = two.follow(writer.id(), Some(seen)).await.unwrap();
+                    assert!(
+                        !now.is_sealed && now.entries >= seen && now.entries <= end,
+                        "{now:?}"
+                    );
+                    seen = now.entries;
+                    holds(&two, writer.id(), seen).await;
+                }
+            };
+            let followed = tokio::time::timeout(PATIENCE, following).await;
+            followed.expect("the last entry is not heard of");
+        };
+        append(&*writer, 0..1);
+        sees_all(0, 1).await;
+        append(&*writer, 1..6);
+        sees_all(1, 6).await;
+        // Other bookies take over for one that has gone, also for those who follow.
+        cluster.bookies[0].set(Mood::Down);
+        append(&*writer, 6..9);
+        sees_all(6, 9).await;
+        writer.close().await.unwrap();
+        while !two.follow(writer.id(), Some(9)).await.unwrap().is_sealed {}
+    });
+}
+
+#[test]
 fn a_slow_or_damaged_copy_is_made_up_for_by_another() {
     run(async {
         let cluster = Cluster::start(3).await;

@@ -53,9 +53,9 @@ impl Home {
         self.unload_after(topic, pause);
     }
 
-    /// Closes a topic whose log another owner took.
+    /// Closes a topic whose log another owner took, or whose source is gone.
     pub(crate) fn give_up(self: &Rc<Self>, topic: Rc<Topic>, reason: &str) {
-        tracing::warn!(topic = %topic.cx.name, reason, "topic is given up: another owner took its log");
+        tracing::warn!(topic = %topic.cx.name, reason, "topic is given up");
         self.unload_after(topic, Duration::ZERO);
     }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_catalog::Shadows;
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::{Memory, MetadataStore};
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Home;
 use super::table::Joined;
 use crate::error::TopicError;
-use crate::topic::{Access, StoredTopic, Topic};
+use crate::topic::{Access, ShadowOf, StoredTopic, Topic};
 
 /// Topics of a shard that a clean stop closes at a time.
 const CLOSING_MAX: usize = 256;
@@ -70,15 +71,22 @@ impl Home {
             .ensure_topic(name, access == Access::Create)
             .await?;
         let (engine, metadata) = self.stores_of(name);
-        let policies = self.cx.shared.catalog.effective_policies(name);
+        let catalog = &self.cx.shared.catalog;
+        let policies = catalog.effective_policies(name);
+        let shadows = Shadows::of(catalog);
+        let shadow_of = shadows.source_of(name).map(|source| ShadowOf {
+            is_shown: shadows.is_shown_by(name, &source),
+            source,
+        });
         let options = pharos_managed_ledger::Options {
             durability: policies.durability,
             replication: policies.persistence.replication,
             affinity: policies.bookie_affinity,
+            is_followed: !shadows.topics_of(name).is_empty(),
             ..self.cx.shared.options.managed_ledger.clone()
         };
         self.cx.shared.placement.confirm(name).await?;
-        let stored = StoredTopic::open(name, options, engine, metadata).await?;
+        let stored = StoredTopic::open(name, shadow_of, options, engine, metadata).await?;
         // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
         // another broker, find it there, or came before.
         if !self.cx.is_home_of(name) {

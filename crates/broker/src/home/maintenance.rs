@@ -58,7 +58,7 @@ impl Home {
                 Err(RecvError::Lagged(_)) => None,
                 Err(RecvError::Closed) => return,
             };
-            let meant = |topic: &Rc<Topic>| event.as_ref().is_none_or(|event| topic.cx.is_meant(event));
+            let meant = |topic: &Rc<Topic>| event.as_ref().is_none_or(|event| topic.is_meant(event));
             for topic in self.topics.all().iter().filter(|topic| meant(topic)) {
                 topic.on_policies_changed();
             }

@@ -111,6 +111,12 @@ impl TopicHandle {
         self.0.last_message(None, None).await
     }
 
+    /// Whether it shows what is published to another topic, and stores nothing of its own.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.0.state.borrow().stored.log.ledger.is_shadow()
+    }
+
     /// Refuses appends from now on; says the last position.
     ///
     /// # Errors

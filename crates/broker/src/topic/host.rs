@@ -18,6 +18,6 @@ pub(crate) trait TopicHost {
     /// Closes a topic that takes no writes for now, after a pause; the next request loads it.
     fn come_back(&self, topic: Rc<Topic>, reason: &str);
 
-    /// Closes a topic whose log another owner took.
+    /// Closes a topic whose log another owner took, or whose source is gone.
     fn give_up(&self, topic: Rc<Topic>, reason: &str);
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::TopicContext;
 use super::damage::Damage;
 use super::request::StartAt;
+use super::shadow::Following;
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::chain;
 use crate::feed::FeedSeed;
@@ -30,6 +31,10 @@ pub(crate) struct TopicLog {
     pub(crate) terminated: bool,
     /// Who waits for that.
     terminating: Vec<oneshot::Sender<Option<Position>>>,
+    /// How it follows the topic whose shadow it is.
+    pub(super) following: Option<Following>,
+    /// Its policies name shadows.
+    is_followed: bool,
 }
 
 impl TopicLog {
@@ -41,7 +46,20 @@ impl TopicLog {
             damage: Damage::default(),
             comes_again: false,
             terminating: Vec::new(),
+            following: None,
+            is_followed: false,
         }
+    }
+
+    /// Whether shadows follow it from now on.
+    pub(super) fn set_followed(&mut self, is_followed: bool) {
+        self.is_followed = is_followed;
+        self.ledger.set_followed(is_followed);
+    }
+
+    /// Whether shadows follow it.
+    pub(super) fn is_followed(&self) -> bool {
+        self.is_followed
     }
 
     /// What a shard must know before its first stream consumer.

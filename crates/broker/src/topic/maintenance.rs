@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{State, Stored, Topic, TopicContext};
-use pharos_catalog::PolicyEvent;
 use pharos_catalog::policy::EffectivePolicies;
+use pharos_catalog::{PolicyEvent, Shadows};
 
 /// No look is taken more often.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -81,6 +81,20 @@ impl State {
     }
 }
 
+impl State {
+    /// What is said of shadows: of its own, and of it by its source.
+    fn follow_policies(&mut self, cx: &TopicContext, is_followed: bool) {
+        let log = &mut self.stored.log;
+        if let Some(following) = &mut log.following {
+            following.on_policies_changed(cx);
+        }
+        if log.is_followed() != is_followed {
+            log.set_followed(is_followed);
+            log.maintain(cx);
+        }
+    }
+}
+
 impl Stored {
     /// It is not closed after all. Changes of the policies passed it by meanwhile.
     pub(crate) fn reopen(&mut self) {
@@ -96,6 +110,18 @@ impl TopicContext {
             PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
             PolicyEvent::Topic(name) => self.name == *name || self.name.base() == *name,
         }
+    }
+}
+
+impl Topic {
+    /// Whether a change of policies may be about this topic, or about the one whose shadow it is.
+    pub(crate) fn is_meant(&self, event: &PolicyEvent) -> bool {
+        let is_of_source = |name| {
+            let state = self.state.borrow();
+            let following = state.stored.log.following.as_ref();
+            following.is_some_and(|following| following.is_of(name))
+        };
+        self.cx.is_meant(event) || matches!(event, PolicyEvent::Topic(name) if is_of_source(name))
     }
 }
 
@@ -123,6 +149,8 @@ impl Topic {
         let catalog = &self.cx.shard.shared.catalog;
         let version = catalog.policy_version();
         let policies = catalog.effective_policies(&self.cx.name);
+        let is_followed = !Shadows::of(catalog).topics_of(&self.cx.name).is_empty();
+        self.state.borrow_mut().follow_policies(&self.cx, is_followed);
         self.state.borrow_mut().set_policies(&self.cx, policies, version);
     }
 

@@ -5,14 +5,16 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_catalog::Shadows;
 use pharos_ledger::LedgerEngine;
-use pharos_managed_ledger::{CursorLog, ManagedLedger, OpenError, OpenMode, Options};
+use pharos_managed_ledger::{CursorLog, ManagedLedger, OpenError, OpenMode, Options, open_shadow};
 use pharos_metadata::MetadataStore;
 use pharos_runtime::clock;
 use pharos_types::TopicName;
 
 use super::durable_cursors::DurableCursors;
 use super::host::TopicHost;
+use super::shadow::Following;
 use super::{Attached, Links, Publishing, State, Stored, Topic, TopicContext, TopicLog, cursor_store};
 use crate::error::{TopicError, chain};
 use crate::ids::TopicId;
@@ -28,10 +30,19 @@ pub enum Access {
     Create,
 }
 
+/// Whose shadow a topic is.
+pub(crate) struct ShadowOf {
+    pub(crate) source: TopicName,
+    /// The source names it as its shadow.
+    pub(crate) is_shown: bool,
+}
+
 /// What is stored of a topic, opened.
 pub(crate) struct StoredTopic {
     ledger: ManagedLedger,
     cursors: CursorLog,
+    /// Whose shadow it is.
+    source: Option<TopicName>,
 }
 
 impl StoredTopic {
@@ -41,23 +52,28 @@ impl StoredTopic {
     /// `Storage`.
     pub(crate) async fn open(
         name: &TopicName,
+        shadow_of: Option<ShadowOf>,
         options: Options,
         engine: Arc<dyn LedgerEngine>,
         metadata: Arc<dyn MetadataStore>,
     ) -> Result<Self, TopicError> {
         let name = storage_name(name);
-        let opened = ManagedLedger::open(
-            &name,
-            engine,
-            metadata,
-            options,
-            OpenMode::Create,
-            clock::wall_ms(),
-        );
-        let ledger = opened.await.map_err(|error| open_error(&error))?;
+        let now_ms = clock::wall_ms();
+        let opened = match &shadow_of {
+            None => ManagedLedger::open(&name, engine, metadata, options, OpenMode::Create, now_ms).await,
+            Some(of) => {
+                let source = storage_name(&of.source);
+                open_shadow((&name, &source), engine, metadata, options, of.is_shown, now_ms).await
+            }
+        };
+        let ledger = opened.map_err(|error| open_error(&error))?;
         let cursors = cursor_store::open(&ledger).await;
         let cursors = cursors.map_err(|error| open_error(&error))?;
-        Ok(Self { ledger, cursors })
+        Ok(Self {
+            ledger,
+            cursors,
+            source: shadow_of.map(|of| of.source),
+        })
     }
 
     /// The topic over it, on its home shard, with the policies of now.
@@ -108,7 +124,11 @@ impl StoredTopic {
         };
         cursor_store::restore(&mut state);
         state.set_dispatch_rates();
-        Rc::new_cyclic(|me| Topic {
+        state
+            .stored
+            .log
+            .set_followed(!Shadows::of(catalog).topics_of(name).is_empty());
+        let topic = Rc::new_cyclic(|me| Topic {
             cx: TopicContext {
                 id,
                 name: name.clone(),
@@ -119,7 +139,11 @@ impl StoredTopic {
             },
             used_ms: Cell::new(now_ms),
             state: RefCell::new(state),
-        })
+        });
+        if let Some(source) = self.source {
+            Following::begin(&topic, source);
+        }
+        topic
     }
 }
 

@@ -388,6 +388,10 @@ impl Stored {
         if let Some(fault) = &self.publishing.fault {
             return Err(ProducerError::Storage(fault.clone()));
         }
+        if self.log.ledger.is_shadow() {
+            let text = format!("{} is a shadow topic: publish to its source", cx.name);
+            return Err(crate::error::TopicError::NotAllowed(text).into());
+        }
         if self.log.ledger.is_terminated() {
             return Err(ProducerError::Terminated(cx.name.to_string()));
         }

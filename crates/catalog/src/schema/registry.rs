@@ -15,6 +15,7 @@ use super::compat::{Incompatible, SchemaCompatibilityStrategy};
 use super::history::{History, SchemaEntry};
 use super::types::{SchemaInfo, SchemaType, SchemaVersion};
 use super::validate::{InvalidSchema, check_size};
+use crate::shadows::Shadows;
 use crate::store::{StoreError, TRIES};
 use crate::{Catalog, keys};
 
@@ -59,16 +60,19 @@ pub struct Schemas<'a> {
 }
 
 impl Schemas<'_> {
-    /// The schema id of a topic and all its partitions, which is also `Schema.name` on the wire.
+    /// The schema id of a topic and all its partitions, which is also `Schema.name` on the wire. A shadow has its source's schema.
     #[must_use]
     pub fn id(self, topic: &TopicName) -> String {
-        keys::schema_id(topic)
+        match Shadows::of(self.catalog).source_of(topic) {
+            Some(source) => keys::schema_id(&source),
+            None => keys::schema_id(topic),
+        }
     }
 
     /// All versions of a topic's schema, as of now. Cheap.
     #[must_use]
     pub fn history(self, topic: &TopicName) -> Arc<History> {
-        self.catalog.inner.schemas.of(&keys::schema_id(topic))
+        self.catalog.inner.schemas.of(&self.id(topic))
     }
 
     /// The schema of a topic; `None` when it has none.
@@ -198,7 +202,7 @@ impl Schemas<'_> {
         Ok(strategy)
     }
 
-    /// Deletes the schema of a topic: a tombstone follows the versions so far, and they can no longer be fetched. Answers
+    /// Deletes the schema of a topic, of a shadow not its source's: a tombstone follows the versions so far, and they can no longer be fetched. Answers
     /// the tombstone's version, or `None` when there is nothing to delete.
     ///
     /// # Errors
@@ -206,7 +210,7 @@ impl Schemas<'_> {
     pub async fn delete(self, topic: &TopicName, user: &str) -> Result<Option<SchemaVersion>, StoreError> {
         let id = keys::schema_id(topic);
         let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
-        let history = self.history(topic);
+        let history = self.catalog.inner.schemas.of(&id);
         if history.latest().is_none() {
             return Ok(None);
         }
@@ -225,7 +229,8 @@ impl Schemas<'_> {
         let id = keys::schema_id(topic);
         let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
         // Newest first, so that a crash in between leaves a history without holes.
-        let versions: Vec<SchemaVersion> = self.history(topic).versions().collect();
+        let own = self.catalog.inner.schemas.of(&id);
+        let versions: Vec<SchemaVersion> = own.versions().collect();
         for version in versions.into_iter().rev() {
             self.catalog
                 .inner
@@ -254,7 +259,7 @@ impl Schemas<'_> {
         if let Some(version) = self.look_up(Arc::clone(&before), &schema).await? {
             return Ok(same(version));
         }
-        let id = keys::schema_id(topic);
+        let id = self.id(topic);
         let _guard = self.catalog.inner.facts.names.take(keys::schemas(&id)).await;
         if self.catalog.is_deleting(topic) {
             // It would be taken away with the topic, or be left to a later one of the name.

@@ -41,6 +41,8 @@ struct Handover {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Endless,
+    /// Others append, to its source; this shows what is durable there.
+    Shadow,
     /// Appends are refused; the last ledger is yet to be closed.
     Asked,
     /// Its close was handed out.
@@ -76,6 +78,28 @@ impl Appending {
         }
     }
 
+    /// Of a shadow that shows what lies before `end`.
+    pub(super) fn shadow(end: Ordinal) -> Self {
+        let mut appending = Self::new(None, end);
+        appending.end = End::Shadow;
+        appending
+    }
+
+    /// The shadow shows what lies before `end`.
+    pub(super) fn show(&mut self, end: Ordinal) {
+        self.active
+            .send_modify(|active| active.first = active.first.max(end));
+    }
+
+    /// The source was terminated. Says whether that is new.
+    pub(super) fn end_shadow(&mut self) -> bool {
+        let is_new = self.end == End::Shadow;
+        if is_new {
+            self.end = End::Terminated;
+        }
+        is_new
+    }
+
     pub(super) fn durable_end(&self) -> Ordinal {
         self.active.borrow().state().0
     }
@@ -86,7 +110,7 @@ impl Appending {
 
     /// Whether no entry can ever be appended again.
     pub(super) fn is_terminated(&self) -> bool {
-        self.end != End::Endless
+        !matches!(self.end, End::Endless | End::Shadow)
     }
 
     /// Whether there is a ledger that takes entries.
@@ -115,10 +139,10 @@ impl Appending {
             Some(Failure::Fault(fault)) => return Err(AppendError::Failed(fault.clone())),
             None => {}
         }
-        if self.end == End::Endless {
-            Ok(())
-        } else {
-            Err(AppendError::Terminated)
+        match self.end {
+            End::Endless => Ok(()),
+            End::Shadow => Err(AppendError::Shadow),
+            End::Asked | End::Closing | End::Terminated => Err(AppendError::Terminated),
         }
     }
 

@@ -136,6 +136,19 @@ impl Chain {
         gone
     }
 
+    /// Takes over the ledgers of a shadow's source as they are now.
+    pub(super) fn replace(&mut self, rows: Vec<LedgerRow>, first: Ordinal, is_open: bool) {
+        let is_new = (is_open, first) != (self.is_open, self.first)
+            || rows
+                .iter()
+                .map(|row| row.id)
+                .ne(self.rows.iter().map(|row| row.id));
+        (self.rows, self.first, self.is_open) = (rows, first, is_open);
+        if is_new {
+            self.rebuild_table();
+        }
+    }
+
     fn rebuild_table(&mut self) {
         let version = self.table.version() + 1;
         self.table = LedgerTable::new(&self.rows, self.first, self.is_open, version);

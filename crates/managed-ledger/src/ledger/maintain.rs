@@ -102,7 +102,7 @@ impl ManagedLedger {
     pub fn take_maintenance(&mut self, now_ms: u64) -> Option<BoxFuture<'static, MaintenanceDone>> {
         self.now_ms = self.now_ms.max(now_ms);
         self.cache.on_tick(self.now_ms, self.options.cache_age_ms);
-        if self.appending.has_failed() {
+        if self.appending.has_failed() || self.is_shadow() {
             return None;
         }
         self.appending.flush_waiting();

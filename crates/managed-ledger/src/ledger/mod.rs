@@ -35,6 +35,7 @@ mod offload_view;
 mod open;
 mod read;
 mod rollover;
+mod shadow;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
 pub use open::OpenMode;
 pub use read::{Entry, LedgerReader, ReadTo};
+pub use shadow::{FollowError, Shadow, SourceFollower, SourceNews, open_shadow};
 
 use crate::cache::EntryCache;
 use crate::durable::DurableWatch;
@@ -77,6 +79,8 @@ pub struct ManagedLedger {
     now_ms: u64,
     /// Copies of closed ledgers in object stores.
     offload: offload::Offloading,
+    /// What is known of its source, if it is a shadow: then it appends, trims and offloads nothing.
+    shadow: Option<shadow::Shown>,
 }
 
 /// Figures of a managed ledger at one moment.
@@ -180,6 +184,11 @@ impl ManagedLedger {
     pub fn set_copies(&mut self, replication: Option<Replication>, affinity: Option<Arc<Affinity>>) {
         self.options.replication = replication;
         self.options.affinity = affinity;
+    }
+
+    /// Whether shadows follow it; begins a ledger as [`set_durability`](Self::set_durability) does.
+    pub fn set_followed(&mut self, is_followed: bool) {
+        self.options.is_followed = is_followed;
     }
 
     /// On how many machines entries are to be kept.

@@ -58,6 +58,9 @@ pub enum OffloadAskError {
     /// An earlier call is not done.
     #[error("an offload of this topic is under way")]
     Running,
+    /// Its ledgers are those of another managed ledger.
+    #[error("a shadow topic has no ledgers of its own")]
+    Shadow,
     /// Neither the node nor a policy says where to.
     #[error("no offload driver is set")]
     NoTarget,
@@ -97,6 +100,9 @@ impl ManagedLedger {
     ///
     /// Cost: grows with the ledgers of the chain; next to nothing where nothing is, was or shall be offloaded.
     pub fn plan_offload(&mut self, policy: &OffloadPolicy, now_ms: u64) {
+        if self.is_shadow() {
+            return;
+        }
         let (ground, offload) = self.ground(now_ms);
         offload.plan(policy, ground);
     }
@@ -112,6 +118,9 @@ impl ManagedLedger {
         policy: &OffloadPolicy,
         now_ms: u64,
     ) -> Result<(), OffloadAskError> {
+        if self.is_shadow() {
+            return Err(OffloadAskError::Shadow);
+        }
         let (ground, offload) = self.ground(now_ms);
         offload.ask(before.ledger, policy, ground)
     }
@@ -433,6 +442,14 @@ impl Offloading {
     }
 
     /// Tells readers what is where. A ledger that was trimmed is nowhere, although its objects may still be there.
+    /// Shows the copies that a shadow's source has.
+    pub(super) fn show(&mut self, source: &ManagedLedgerInfo, chain: &[LedgerRow]) {
+        if self.has_rows || !source.offloads.is_empty() {
+            let read_first = self.view.get().read_first();
+            self.refresh(source, chain, read_first);
+        }
+    }
+
     fn refresh(&mut self, info: &ManagedLedgerInfo, chain: &[LedgerRow], read_first: ReadFirst) {
         self.has_rows = !info.offloads.is_empty();
         let mut view = OffloadView::new(self.offloader.clone(), info, read_first);

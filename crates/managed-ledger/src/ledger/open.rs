@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::table::LedgerRow;
 
 /// Races lost before giving up.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 /// What to do when there is no such managed ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,11 @@ impl ManagedLedger {
     ) -> Result<Self, OpenError> {
         for _ in 0..TRIES {
             let recovered = match info::load(&*metadata, name).await? {
+                Some((info, _)) if info.shadow.is_some() => {
+                    let what = "the shadow of another".to_owned();
+                    let name = name.to_owned();
+                    return Err(OpenError::NotSuch { name, what });
+                }
                 Some((info, version)) => recover(&*engine, info, version, now_ms).await?,
                 None if mode == OpenMode::Create => Recovered {
                     info: ManagedLedgerInfo::new(now_ms),
@@ -123,6 +128,7 @@ impl ManagedLedger {
             options,
             steps: Steps::default(),
             now_ms,
+            shadow: None,
         }
     }
 }
@@ -228,7 +234,7 @@ async fn recover(
     })
 }
 
-fn rows_of(info: &ManagedLedgerInfo) -> Vec<LedgerRow> {
+pub(super) fn rows_of(info: &ManagedLedgerInfo) -> Vec<LedgerRow> {
     let mut first = Ordinal(info.first_ordinal);
     let row = |ledger: &LedgerInfo| {
         let row = LedgerRow {

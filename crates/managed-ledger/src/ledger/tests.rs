@@ -11,9 +11,9 @@ use super::*;
 use crate::error::{AppendError, DurableError, OpenError, ReadError};
 use crate::options::Retention;
 use crate::{Lookup, orphans};
-
 mod handover;
 mod model;
+mod shadow;
 
 const NAME: &str = "public/default/persistent/t";
 

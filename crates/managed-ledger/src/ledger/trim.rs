@@ -19,6 +19,9 @@ impl ManagedLedger {
     ///
     /// `acked_below`: the lowest `acked_to` of all durable cursors, or [`end`](Self::end) when there is none.
     pub fn trim(&mut self, acked_below: Ordinal, retention: Retention, now_ms: u64) -> Vec<LedgerId> {
+        if self.is_shadow() {
+            return Vec::new(); // They are the source's.
+        }
         let delete = self.chain.trim(acked_below, retention, now_ms);
         if let (Some(row), false) = (self.ledgers().first(), delete.is_empty()) {
             let (keep, first) = (row.id, row.first);
