@@ -16,7 +16,7 @@ use pharos_auth::{Access, Action, Principal, Resource};
 
 use crate::error::ApiError;
 use crate::identify::identify;
-use crate::owners::Asked;
+use crate::owners::OriginalRequest;
 use crate::paths::PathParams;
 use crate::redirect;
 use crate::state::Admin;
@@ -54,7 +54,7 @@ async fn enter(route: &'static Route, mut request: Request, next: Next) -> Respo
     match permit(route, &request) {
         Ok(params) => {
             let (uri, subject) = (request.uri().clone(), params.subject());
-            let (encrypted, asked) = (request.extensions().get().copied(), Asked::of(&request));
+            let (encrypted, asked) = (request.extensions().get().copied(), OriginalRequest::of(&request));
             request.extensions_mut().insert(params);
             let answer = asked.scope(next.run(request)).await;
             redirect::follow(answer, &uri, &subject, encrypted)

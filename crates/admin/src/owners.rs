@@ -44,11 +44,11 @@ const DOMAIN_PART: usize = 3;
 
 tokio::task_local! {
     /// The request that is being answered.
-    static ASKED: Arc<Asked>;
+    static ASKED: Arc<OriginalRequest>;
 }
 
 /// What is needed of a request to ask the same of an owner. Not to be shown: it has what the caller has shown.
-pub(crate) struct Asked {
+pub(crate) struct OriginalRequest {
     method: Method,
     path: String,
     query: String,
@@ -56,7 +56,7 @@ pub(crate) struct Asked {
     is_encrypted: bool,
 }
 
-impl Asked {
+impl OriginalRequest {
     pub(crate) fn of(request: &Request) -> Arc<Self> {
         Arc::new(Self {
             method: request.method().clone(),
@@ -158,7 +158,7 @@ fn failure(status: StatusCode, of: &str, body: &[u8]) -> AdminError {
 }
 
 async fn ask(
-    asked: &Asked,
+    asked: &OriginalRequest,
     addresses: &BrokerAddresses,
     path: &str,
     body: Option<&Value>,
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn asked(path: &str, query: &str) -> Option<String> {
-        let asked = Asked {
+        let asked = OriginalRequest {
             method: Method::GET,
             path: path.to_owned(),
             query: query.to_owned(),

@@ -84,46 +84,7 @@ impl BundleOwnership {
         if self.owner_of_key(key) != Owner::Unowned {
             return Ok(None);
         }
-        self.least_for(key)
-    }
-
-    /// The other broker that should have a bundle by what all of them carry; `None`: this one.
-    pub(crate) fn least_for(&self, key: &str) -> Result<Option<String>, OwnershipError> {
-        let Some(us) = self.id() else {
-            return Ok(None);
-        };
-        let mut brokers: Vec<String> = self.lock().brokers.iter().cloned().collect();
-        if !brokers.iter().any(|broker| broker == us) {
-            brokers.push(us.to_owned());
-        }
-        let allowed = self.allowed(key.strip_prefix(PREFIX).unwrap_or(key), &brokers);
-        let options = self.lock().loads.options;
-        if !options.enabled && allowed.iter().any(|broker| broker == us) {
-            return Ok(None);
-        }
-        let state = self.lock();
-        let mut bundles: HashMap<&str, usize> = [(us, state.ours.len())].into();
-        for other in state.others.values() {
-            *bundles.entry(other.broker_id()).or_default() += 1;
-        }
-        // Those that are on their way count as there.
-        for (key, assigned) in &state.assigned {
-            if !state.others.contains_key(key) {
-                *bundles.entry(&assigned.to).or_default() += 1;
-            }
-        }
-        let mut candidates = Vec::new();
-        for id in &allowed {
-            candidates.push(LoadedBroker {
-                id,
-                bundles: bundles.get(id.as_str()).copied().unwrap_or_default(),
-                report: state.loads.reports.get(id),
-            });
-        }
-        let least = least_loaded(&candidates, us, &options);
-        let none = OwnershipError::NotReady("no broker is there that may have the bundle");
-        let least = least.ok_or(none)?;
-        Ok((least != us).then(|| least.to_owned()))
+        least_for(self, key)
     }
 }
 
@@ -185,6 +146,45 @@ fn is_part_of(key: &str, whole: &str) -> bool {
         (Some((low, high)), Some((from, to))) => of == namespace && from <= low && high <= to,
         _ => false,
     }
+}
+
+/// The other broker that should have a bundle by what all of them carry; `None`: this one.
+pub(crate) fn least_for(ownership: &BundleOwnership, key: &str) -> Result<Option<String>, OwnershipError> {
+    let Some(us) = ownership.id() else {
+        return Ok(None);
+    };
+    let mut brokers: Vec<String> = ownership.lock().brokers.iter().cloned().collect();
+    if !brokers.iter().any(|broker| broker == us) {
+        brokers.push(us.to_owned());
+    }
+    let allowed = ownership.allowed(key.strip_prefix(PREFIX).unwrap_or(key), &brokers);
+    let options = ownership.lock().loads.options;
+    if !options.enabled && allowed.iter().any(|broker| broker == us) {
+        return Ok(None);
+    }
+    let state = ownership.lock();
+    let mut bundles: HashMap<&str, usize> = [(us, state.ours.len())].into();
+    for other in state.others.values() {
+        *bundles.entry(other.broker_id()).or_default() += 1;
+    }
+    // Those that are on their way count as there.
+    for (key, assigned) in &state.assigned {
+        if !state.others.contains_key(key) {
+            *bundles.entry(&assigned.to).or_default() += 1;
+        }
+    }
+    let mut candidates = Vec::new();
+    for id in &allowed {
+        candidates.push(LoadedBroker {
+            id,
+            bundles: bundles.get(id.as_str()).copied().unwrap_or_default(),
+            report: state.loads.reports.get(id),
+        });
+    }
+    let least = least_loaded(&candidates, us, &options);
+    let none = OwnershipError::NotReady("no broker is there that may have the bundle");
+    let least = least.ok_or(none)?;
+    Ok((least != us).then(|| least.to_owned()))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use pharos_metadata::Expect;
 use pharos_runtime::clock::{self, Nanos};
 
+use crate::assign::least_for;
 use crate::balance::{self, BalanceOptions};
 use crate::bundles::PREFIX;
 use crate::keeping::REGISTRY;
@@ -146,7 +147,7 @@ impl Balancer {
     /// The other broker that should have a bundle `<tenant>/<namespace>/<range>` by what all carry; `None`: it stays here.
     #[must_use]
     pub fn better_place(&self, bundle: &str) -> Option<String> {
-        let found = self.ownership.least_for(&format!("{PREFIX}{bundle}"));
+        let found = least_for(&self.ownership, &format!("{PREFIX}{bundle}"));
         found.ok().flatten()
     }
 

@@ -53,7 +53,7 @@ pub use embedded::fuzzing;
 pub use embedded::{Beside, Embedded, Flaw, Look, Manual, MatchesLedgers, Options, Part, decode};
 pub use error::{Fault, Mismatch, OpenError, ReadError, SessionError, SessionWriteError, WriteError};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use measured::{Asked, Measured};
+pub use measured::{Measured, StoreOperation};
 pub use memory::Memory;
 pub use session::{Session, SessionEnd, SessionId};
 pub use watch::{Event, Watch, Watchers};

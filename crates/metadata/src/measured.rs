@@ -15,14 +15,14 @@ use crate::{
 
 /// One kind of request, and whether it was answered. A conflict is an answer that Pulsar counts as a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct StoreOperation {
     /// `get`, `put` or `del`, in Pulsar's words.
     pub kind: &'static str,
     /// Whether it did what was asked.
     pub is_ok: bool,
 }
 
-const ASKED: [Asked; 6] = [
+const ASKED: [StoreOperation; 6] = [
     asked("get", true),
     asked("get", false),
     asked("put", true),
@@ -31,8 +31,8 @@ const ASKED: [Asked; 6] = [
     asked("del", false),
 ];
 
-const fn asked(kind: &'static str, is_ok: bool) -> Asked {
-    Asked { kind, is_ok }
+const fn asked(kind: &'static str, is_ok: bool) -> StoreOperation {
+    StoreOperation { kind, is_ok }
 }
 
 /// Wraps a store. Requests for single keys are measured, as Pulsar measures them; what goes through a session, a listing or a watch is
@@ -56,8 +56,8 @@ impl Measured {
 
     /// How long each kind of request took.
     #[must_use]
-    pub fn latencies(&self) -> Vec<(Asked, Histogram)> {
-        let of = |(asked, slot): (Asked, &Mutex<Histogram>)| {
+    pub fn latencies(&self) -> Vec<(StoreOperation, Histogram)> {
+        let of = |(asked, slot): (StoreOperation, &Mutex<Histogram>)| {
             let latency = slot.lock().unwrap_or_else(PoisonError::into_inner);
             (asked, latency.clone())
         };

@@ -7,6 +7,7 @@ use pharos_wire::answer;
 
 use crate::connection::Connection;
 use crate::consumer::ConsumerSlot;
+use crate::listeners;
 use crate::producer::{Producer, ProducerSlot};
 
 impl Connection {
@@ -20,7 +21,10 @@ impl Connection {
         };
         self.forget_refused(&producer);
         if self.protocol_version() >= 5 {
-            self.send(&answer::close_producer(of.id, self.urls_of_next(next)));
+            self.send(&answer::close_producer(
+                of.id,
+                listeners::urls_of_next(self, next),
+            ));
         } else {
             self.close();
         }
@@ -43,7 +47,10 @@ impl Connection {
         self.before_a_consumer_goes();
         let slot = self.consumers.borrow_mut().remove(&consumer_id);
         if let Some(ConsumerSlot::Ready(consumer)) = slot {
-            self.send(&answer::close_consumer(consumer_id, self.urls_of_next(next)));
+            self.send(&answer::close_consumer(
+                consumer_id,
+                listeners::urls_of_next(self, next),
+            ));
             self.detach(consumer);
         }
     }

@@ -53,14 +53,12 @@ pub(crate) fn urls_at(other: &BrokerAddresses, listener: Option<&str>) -> Option
     }
 }
 
-impl Connection {
-    /// What a client is told of the broker that serves its topic now. One that came by a door of no listener may be of any, where there
-    /// are some: it looks up, with the name that it has.
-    pub(crate) fn urls_of_next(&self, next: Option<&BrokerAddresses>) -> BrokerUrls {
-        let listener = self.listener.as_deref();
-        if listener.is_none() && !self.server.listeners.is_empty() {
-            return BrokerUrls::default();
-        }
-        next.and_then(|next| urls_at(next, listener)).unwrap_or_default()
+/// What the client of `connection` is told of the broker that serves its topic now. One that came by a door of no listener may be of any,
+/// where there are some: it looks up, with the name that it has.
+pub(crate) fn urls_of_next(connection: &Connection, next: Option<&BrokerAddresses>) -> BrokerUrls {
+    let listener = connection.listener.as_deref();
+    if listener.is_none() && !connection.server.listeners.is_empty() {
+        return BrokerUrls::default();
     }
+    next.and_then(|next| urls_at(next, listener)).unwrap_or_default()
 }
