@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_ledger::offload::LedgerOffloader;
 use pharos_ledger::{Affinity, CreateOptions, Durability, Replication};
+use pharos_metadata::MetadataLayout;
 use pharos_types::LedgerId;
 
 use crate::cache::CacheBudget;
@@ -40,6 +41,8 @@ pub struct Options {
     pub replication: Option<Replication>,
     /// Which machines keep entries, those of the cursors too; `None`: any. Default `None`.
     pub affinity: Option<Arc<Affinity>>,
+    /// Whose names and bytes infos and cursors are kept under. Default: Pharos's own.
+    pub layout: MetadataLayout,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
     pub condemned_from: LedgerId,
@@ -61,6 +64,7 @@ impl Default for Options {
             durability: Durability::Sync,
             replication: None,
             affinity: None,
+            layout: MetadataLayout::Pharos,
             condemned_from: LedgerId(0),
         }
     }

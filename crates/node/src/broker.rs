@@ -378,6 +378,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             ledger_idle_ms_max: not_zero(ledger.inactive_rollover_time).map(millis),
             cache_budget: CacheBudget::new(bytes(ledger.cache_size) / 2),
             durability: policies.broker.durability,
+            layout: settings.cluster.metadata_layout,
             ..pharos_managed_ledger::Options::default()
         },
     }
