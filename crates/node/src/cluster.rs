@@ -52,6 +52,27 @@ impl Cluster {
     /// # Errors
     /// They cannot be reached, or the metadata is not Pharos's.
     pub(crate) async fn open(settings: &ClusterSettings, address: &str) -> anyhow::Result<Arc<Self>> {
+        let cluster = Self::connect(settings, address, true).await?;
+        let bookies = cluster.ledgers.bookies();
+        if bookies < cluster.ensemble {
+            tracing::warn!(
+                bookies,
+                wanted = cluster.ensemble,
+                "too few bookies take writes; no ledger is made until there are enough"
+            );
+        }
+        Ok(Arc::new(cluster))
+    }
+
+    /// The same to look at, without asking whose metadata it is; nothing is changed.
+    ///
+    /// # Errors
+    /// They cannot be reached.
+    pub(crate) async fn look(settings: &ClusterSettings, address: &str) -> anyhow::Result<Self> {
+        Self::connect(settings, address, false).await
+    }
+
+    async fn connect(settings: &ClusterSettings, address: &str, is_to_serve: bool) -> anyhow::Result<Self> {
         let connect = async |address: &str| {
             let tls = settings.zookeeper_tls.files();
             let store = ZooKeeper::connect(address, settings.session_timeout, tls).await?;
@@ -59,6 +80,7 @@ impl Cluster {
         };
         let metadata = connect(address).await?;
         match settings.metadata_layout {
+            _ if !is_to_serve => {}
             MetadataLayout::Pharos => take_over(&*metadata, address).await?,
             MetadataLayout::Pulsar => stand_in(&*metadata, address).await?,
         }
@@ -85,21 +107,12 @@ impl Cluster {
         let ledgers = BookKeeper::start(options, ledgers_in, root)
             .await
             .context("cannot ask for bookies")?;
-        let cluster = Self {
+        Ok(Self {
             ledgers: Arc::new(ledgers),
             metadata,
             of_bookies,
             ensemble: quorum.ensemble(),
-        };
-        let bookies = cluster.ledgers.bookies();
-        if bookies < cluster.ensemble {
-            tracing::warn!(
-                bookies,
-                wanted = cluster.ensemble,
-                "too few bookies take writes; no ledger is made until there are enough"
-            );
-        }
-        Ok(Arc::new(cluster))
+        })
     }
 
     /// The bookies, and where it is written down where they stand.
