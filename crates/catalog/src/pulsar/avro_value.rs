@@ -10,13 +10,13 @@ const DEPTH_MAX: usize = 64;
 const ITEMS_MAX: usize = 1 << 16;
 
 /// Reads values of one schema.
-pub(super) struct Reader {
+pub(super) struct AvroReader {
     schema: Value,
     /// The types that have a name, by their full name.
     named: HashMap<String, Value>,
 }
 
-impl Reader {
+impl AvroReader {
     /// What is wrong with the schema otherwise.
     pub(super) fn new(schema: &[u8]) -> Result<Self, String> {
         let schema = serde_json::from_slice(schema).map_err(|error| error.to_string())?;
@@ -268,7 +268,7 @@ mod tests {
             {"name":"n","type":"long"},{"name":"e","type":["null",{"type":"enum","name":"E","symbols":["x","y"]}]},
             {"name":"again","type":"a.b.E"},{"name":"l","type":{"type":"array","items":"string"}},
             {"name":"m","type":{"type":"map","values":"boolean"}},{"name":"d","type":"double"}]}"#;
-        let reader = Reader::new(schema).unwrap();
+        let reader = AvroReader::new(schema).unwrap();
         let mut bytes = vec![
             0x03, 0x02, 0x02, 0x00, 0x04, 0x02, b'p', 0x02, b'q', 0x00, 0x02, 0x02, b'k', 0x01, 0x00,
         ];
@@ -279,8 +279,8 @@ mod tests {
             assert!(reader.read(bytes.get(..end).unwrap()).is_err(), "{end}");
         }
         // A long list of nothing ends.
-        let nulls = Reader::new(br#"{"type":"array","items":"null"}"#).unwrap();
+        let nulls = AvroReader::new(br#"{"type":"array","items":"null"}"#).unwrap();
         assert!(nulls.read(&[0xff, 0xff, 0xff, 0xff, 0x7f, 0x02]).is_err());
-        assert!(Reader::new(br#"{"type":"no"#).is_err());
+        assert!(AvroReader::new(br#"{"type":"no"#).is_err());
     }
 }

@@ -77,16 +77,16 @@ pub(crate) struct SchemaInfo {
 
 /// What the catalog wants to know of a managed ledger's info.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct ManagedLedgerInfo {
+pub(crate) struct StoredManagedLedger {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) ledgers: Vec<LedgerInfo>,
+    pub(crate) ledgers: Vec<StoredLedger>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) properties: Vec<KeyValue>,
 }
 
 /// One of its ledgers.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct LedgerInfo {
+pub(crate) struct StoredLedger {
     #[prost(int64, required, tag = "1")]
     pub(crate) ledger_id: i64,
     /// Set where the ledger is, or is to be, in an object store.

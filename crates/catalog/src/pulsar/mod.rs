@@ -57,7 +57,7 @@ pub struct PulsarFacts {
 }
 
 /// What a key of the catalog is about, where that stands elsewhere.
-enum Place<'a> {
+enum PlaceOfFact<'a> {
     /// A namespace: `<tenant>/<namespace>`.
     Namespace(&'a str),
     /// A topic: `<tenant>/<namespace>/persistent/<local>`.
@@ -70,7 +70,7 @@ enum Place<'a> {
     Same,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PlaceOfFact<'a> {
     fn of(key: &'a str) -> Self {
         if let Some(path) = key.strip_prefix(keys::POLICIES) {
             return match path.split('/').count() {
@@ -114,7 +114,7 @@ impl PulsarFacts {
             ];
             !item.value.is_empty()
                 && !elsewhere.iter().any(|prefix| item.key.starts_with(prefix))
-                && matches!(Place::of(&item.key), Place::Same)
+                && matches!(PlaceOfFact::of(&item.key), PlaceOfFact::Same)
         };
         Ok(found.into_iter().filter(is_same).collect())
     }
@@ -144,12 +144,12 @@ impl MetadataStore for PulsarFacts {
     fn get(&self, key: &str) -> BoxFuture<'_, Result<Option<Versioned>, ReadError>> {
         let key = key.to_owned();
         Box::pin(async move {
-            match Place::of(&key) {
-                Place::Namespace(path) => self.namespace(path).await,
-                Place::Topic(path) => self.topic(path).await,
-                Place::TopicPolicies(path) => self.topic_policies(path).await,
-                Place::Schema(id, version) => self.schema(id, version).await,
-                Place::Same => {
+            match PlaceOfFact::of(&key) {
+                PlaceOfFact::Namespace(path) => self.namespace(path).await,
+                PlaceOfFact::Topic(path) => self.topic(path).await,
+                PlaceOfFact::TopicPolicies(path) => self.topic_policies(path).await,
+                PlaceOfFact::Schema(id, version) => self.schema(id, version).await,
+                PlaceOfFact::Same => {
                     let found = self.store.get(&key).await?;
                     Ok(found.filter(|found| !found.value.is_empty()))
                 }
@@ -160,12 +160,12 @@ impl MetadataStore for PulsarFacts {
     fn put(&self, key: &str, value: Bytes, expect: Expect) -> BoxFuture<'_, Result<Version, WriteError>> {
         let key = key.to_owned();
         Box::pin(async move {
-            match Place::of(&key) {
-                Place::Namespace(path) => self.put_namespace(path, &value, expect).await,
-                Place::Topic(path) => self.put_topic(path, value.clone(), expect).await,
-                Place::TopicPolicies(path) => self.put_topic_policies(path, &value, expect).await,
-                Place::Schema(id, version) => self.put_schema(id, version, &value, expect).await,
-                Place::Same => self.store.put(&key, value, expect).await,
+            match PlaceOfFact::of(&key) {
+                PlaceOfFact::Namespace(path) => self.put_namespace(path, &value, expect).await,
+                PlaceOfFact::Topic(path) => self.put_topic(path, value.clone(), expect).await,
+                PlaceOfFact::TopicPolicies(path) => self.put_topic_policies(path, &value, expect).await,
+                PlaceOfFact::Schema(id, version) => self.put_schema(id, version, &value, expect).await,
+                PlaceOfFact::Same => self.store.put(&key, value, expect).await,
             }
         })
     }
@@ -173,12 +173,12 @@ impl MetadataStore for PulsarFacts {
     fn delete(&self, key: &str, expect: Expect) -> BoxFuture<'_, Result<bool, WriteError>> {
         let key = key.to_owned();
         Box::pin(async move {
-            match Place::of(&key) {
-                Place::Namespace(path) => self.delete_namespace(path, expect).await,
-                Place::Topic(path) => self.delete_topic(path, expect).await,
-                Place::TopicPolicies(path) => self.delete_topic_policies(path, expect).await,
-                Place::Schema(id, version) => self.delete_schema(id, version, expect).await,
-                Place::Same => self.store.delete(&key, expect).await,
+            match PlaceOfFact::of(&key) {
+                PlaceOfFact::Namespace(path) => self.delete_namespace(path, expect).await,
+                PlaceOfFact::Topic(path) => self.delete_topic(path, expect).await,
+                PlaceOfFact::TopicPolicies(path) => self.delete_topic_policies(path, expect).await,
+                PlaceOfFact::Schema(id, version) => self.delete_schema(id, version, expect).await,
+                PlaceOfFact::Same => self.store.delete(&key, expect).await,
             }
         })
     }

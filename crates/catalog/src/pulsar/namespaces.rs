@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use super::{PulsarFacts, as_found, check, conflict, unread};
 use crate::keys;
 
-type Members = Map<String, Value>;
+type PolicyMembers = Map<String, Value>;
 
-/// Members of the policies that stand among the local ones: their names here, and there.
+/// PolicyMembers of the policies that stand among the local ones: their names here, and there.
 const LOCAL: [(&str, &str); 2] = [
     ("anti_affinity_group", "namespaceAntiAffinityGroup"),
     ("bookieAffinityGroup", "bookieAffinityGroup"),
@@ -18,12 +18,12 @@ const LOCAL: [(&str, &str); 2] = [
 const BUNDLES: &str = "bundles";
 
 /// Both values of a namespace.
-struct Stored {
+struct StoredNamespace {
     policies: Option<Versioned>,
     local: Option<Versioned>,
 }
 
-impl Stored {
+impl StoredNamespace {
     /// `None` when there is no such namespace.
     fn version(&self) -> Option<Version> {
         let policies = self.policies.as_ref()?.version;
@@ -36,7 +36,7 @@ impl Stored {
 }
 
 /// The members of a value; one that is no object is left to the catalog, which says what is wrong with it.
-fn members(value: &Bytes) -> Option<Members> {
+fn members(value: &Bytes) -> Option<PolicyMembers> {
     serde_json::from_slice(value).ok()
 }
 
@@ -59,7 +59,7 @@ pub(super) fn merged(policies: &Bytes, local: Option<&Bytes>) -> Bytes {
 }
 
 /// The reverse: the policies without what is local, and the local ones with it.
-fn split(mut all: Members, mut local: Members) -> (Members, Members) {
+fn split(mut all: PolicyMembers, mut local: PolicyMembers) -> (PolicyMembers, PolicyMembers) {
     for (here, there) in LOCAL {
         match all.remove(here) {
             Some(value) if !value.is_null() => _ = local.insert(there.to_owned(), value),
@@ -73,7 +73,7 @@ fn split(mut all: Members, mut local: Members) -> (Members, Members) {
     (all, local)
 }
 
-fn encode(key: &str, members: &Members) -> Result<Bytes, WriteError> {
+fn encode(key: &str, members: &PolicyMembers) -> Result<Bytes, WriteError> {
     let bytes = serde_json::to_vec(members).map_err(|error| not_an_object(key, &error))?;
     Ok(bytes.into())
 }
@@ -84,12 +84,12 @@ fn not_an_object(key: &str, cause: &impl ToString) -> WriteError {
 }
 
 impl PulsarFacts {
-    async fn stored(&self, path: &str) -> Result<Stored, ReadError> {
+    async fn stored(&self, path: &str) -> Result<StoredNamespace, ReadError> {
         let get = async |tree: &str| {
             let found = self.store.get(&format!("{tree}{path}")).await?;
             Ok::<_, ReadError>(found.filter(|found| !found.value.is_empty()))
         };
-        Ok(Stored {
+        Ok(StoredNamespace {
             policies: get(keys::POLICIES).await?,
             local: get(keys::PULSAR_LOCAL_POLICIES).await?,
         })
@@ -98,7 +98,7 @@ impl PulsarFacts {
     pub(super) async fn namespace(&self, path: &str) -> Result<Option<Versioned>, ReadError> {
         let stored = self.stored(path).await?;
         let version = stored.version();
-        let Stored { policies, local } = stored;
+        let StoredNamespace { policies, local } = stored;
         Ok(policies.zip(version).map(|(policies, version)| Versioned {
             value: merged(&policies.value, local.as_ref().map(|local| &local.value)),
             version,

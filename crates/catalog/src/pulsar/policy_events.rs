@@ -14,8 +14,8 @@ use pharos_types::{EntryId, LedgerId, TopicName};
 use prost::Message;
 use serde_json::{Map, Value};
 
-use super::avro_value::Reader;
-use super::bytes_of::{CursorInfo, CursorPosition, ManagedLedgerInfo, MessageIdData, MessageMetadata};
+use super::avro_value::AvroReader;
+use super::bytes_of::{CursorInfo, CursorPosition, MessageIdData, MessageMetadata, StoredManagedLedger};
 use super::{PulsarFacts, policy_names};
 use crate::keys;
 
@@ -55,7 +55,7 @@ impl Said {
 pub(super) type AllSaid = BTreeMap<String, Said>;
 
 /// One event: the topic, whether it is for all clusters, and the policies in their bytes; `None`: they are removed.
-struct Event {
+struct SaidEvent {
     topic: TopicName,
     is_everywhere: bool,
     schema: Option<u64>,
@@ -63,7 +63,7 @@ struct Event {
 }
 
 /// What is wrong with it otherwise.
-fn event(mut entry: Bytes) -> Result<Option<Event>, String> {
+fn event(mut entry: Bytes) -> Result<Option<SaidEvent>, String> {
     let short = || "it ends early".to_owned();
     let magic = |entry: &mut Bytes, wanted: u16| {
         let is_it = entry.get(..2).is_some_and(|start| start == wanted.to_be_bytes());
@@ -99,7 +99,7 @@ fn event(mut entry: Bytes) -> Result<Option<Event>, String> {
     let version = metadata
         .schema_version
         .and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
-    Ok(Some(Event {
+    Ok(Some(SaidEvent {
         topic,
         is_everywhere: name.is_some(),
         schema: version,
@@ -139,16 +139,16 @@ fn policies_in(event: Value) -> Option<Map<String, Value>> {
 }
 
 /// Reads the events of all namespaces.
-pub(super) struct Log<'a> {
+pub(super) struct EventsLog<'a> {
     facts: &'a PulsarFacts,
     /// Whether what a writer left open is recovered, so that all of it is read. Otherwise nothing is changed.
     may_recover: bool,
     /// By schema and version.
-    schemas: BTreeMap<(String, Option<u64>), Reader>,
+    schemas: BTreeMap<(String, Option<u64>), AvroReader>,
     said: AllSaid,
 }
 
-impl<'a> Log<'a> {
+impl<'a> EventsLog<'a> {
     pub(super) fn new(facts: &'a PulsarFacts, may_recover: bool) -> Self {
         Self {
             facts,
@@ -179,7 +179,7 @@ impl<'a> Log<'a> {
             .await?
             .map(|found| found.value)
             .unwrap_or_default();
-        let info = ManagedLedgerInfo::decode(info).map_err(|error| unreadable(topic, &error))?;
+        let info = StoredManagedLedger::decode(info).map_err(|error| unreadable(topic, &error))?;
         if let Some(ledger) = self.compacted_ledger(topic, key).await? {
             for (_, entry) in self.entries(topic, ledger, false).await? {
                 let (at, message) =
@@ -286,12 +286,12 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    async fn reader(&mut self, topic: &TopicName, version: Option<u64>) -> Result<&Reader, ReadError> {
+    async fn reader(&mut self, topic: &TopicName, version: Option<u64>) -> Result<&AvroReader, ReadError> {
         let key = (keys::schema_id(topic), version);
         if !self.schemas.contains_key(&key) {
             let data = self.facts.definition(&key.0, version).await?;
             let data = data.ok_or_else(|| unreadable(topic, &"its schema is lost"))?;
-            let reader = Reader::new(&data).map_err(|error| unreadable(topic, &error))?;
+            let reader = AvroReader::new(&data).map_err(|error| unreadable(topic, &error))?;
             self.schemas.insert(key.clone(), reader);
         }
         self.schemas

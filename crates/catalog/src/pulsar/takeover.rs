@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::PulsarFacts;
-use super::bytes_of::{ManagedLedgerInfo, SchemaLocator};
+use super::bytes_of::{SchemaLocator, StoredManagedLedger};
 use super::namespaces::merged;
-use super::policy_events::Log;
+use super::policy_events::EventsLog;
 use crate::keys;
 use crate::policy::{self, BrokerPolicies, Level};
 use crate::{GLOBAL, Policies};
@@ -88,7 +88,7 @@ impl PulsarFacts {
     /// The store cannot be read.
     pub async fn examine(&self, cluster: &str, broker: &BrokerPolicies) -> Result<Takeover, ReadError> {
         let mut found = examine(&*self.store, cluster, broker).await?;
-        match Log::new(self, false).read().await {
+        match EventsLog::new(self, false).read().await {
             Ok(said) => {
                 for (path, said) in said {
                     topic_policies(&path, &said.policies(), cluster, broker, &mut found);
@@ -311,7 +311,7 @@ async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<(), R
 
 fn of_topic(topic: &TopicName, info: &[u8], found: &mut Takeover) {
     let local = topic.local();
-    match ManagedLedgerInfo::decode(info) {
+    match StoredManagedLedger::decode(info) {
         Err(_) => found.refuse(
             topic,
             "its info is compressed, or damaged: managedLedgerInfoCompressionType must be NONE",

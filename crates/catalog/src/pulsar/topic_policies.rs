@@ -8,7 +8,7 @@ use pharos_metadata::{Expect, Fault, Item, ReadError, Version, Versioned, WriteE
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::policy_events::{AllSaid, Log, Said};
+use super::policy_events::{AllSaid, EventsLog, Said};
 use super::topics::UNMARKED;
 use super::{PulsarFacts, as_found, check, conflict, unread};
 use crate::keys;
@@ -24,7 +24,7 @@ struct Change {
 }
 
 /// What is known of a topic.
-struct Stored<'a> {
+struct StoredPolicies<'a> {
     said: Option<&'a Said>,
     /// The change, if nothing was said later.
     change: Option<Change>,
@@ -32,7 +32,7 @@ struct Stored<'a> {
     node: Option<Version>,
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredPolicies<'a> {
     fn new(said: Option<&'a Said>, node: Option<Versioned>) -> Self {
         let last = said.map_or((0, 0), |said| said.at);
         let change = node
@@ -63,7 +63,9 @@ impl<'a> Stored<'a> {
 impl PulsarFacts {
     /// What was said in events. Read once: nothing but brokers of Pulsar writes them.
     async fn all_said(&self) -> Result<&AllSaid, ReadError> {
-        self.said.get_or_try_init(|| Log::new(self, true).read()).await
+        self.said
+            .get_or_try_init(|| EventsLog::new(self, true).read())
+            .await
     }
 
     pub(super) async fn topic_policies(&self, path: &str) -> Result<Option<Versioned>, ReadError> {
@@ -72,7 +74,7 @@ impl PulsarFacts {
             .get(&format!("{}{path}", keys::PULSAR_TOPIC_POLICIES))
             .await?;
         let said = self.all_said().await?.get(path);
-        Ok(Stored::new(said, node).to_versioned())
+        Ok(StoredPolicies::new(said, node).to_versioned())
     }
 
     pub(super) async fn scan_topic_policies(&self) -> Result<Vec<Item>, ReadError> {
@@ -130,7 +132,7 @@ impl PulsarFacts {
         let node_key = format!("{}{path}", keys::PULSAR_TOPIC_POLICIES);
         let node = self.store.get(&node_key).await.map_err(unread)?;
         let said = self.all_said().await.map_err(unread)?.get(path);
-        let stored = Stored::new(said, node);
+        let stored = StoredPolicies::new(said, node);
         let current = stored.to_versioned().map(|found| found.version);
         check(&key, expect, current)?;
         let expect = as_found(stored.node);

@@ -12,7 +12,7 @@ use prost::Message;
 use prost::encoding::{WireType, decode_key, skip_field};
 use serde::{Deserialize, Serialize};
 
-use super::bytes_of::{KeyValue, ManagedLedgerInfo};
+use super::bytes_of::{KeyValue, StoredManagedLedger};
 use super::{AT_ONCE, PulsarFacts, as_found, check, unread};
 use crate::keys;
 use crate::topics::TopicRecord;
@@ -26,13 +26,13 @@ const PROPERTIES: u32 = 3;
 /// What is kept of a topic that is being deleted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Mark {
+struct DeletingMark {
     /// The newest ledger it had; `-1` for none.
     newest_ledger: i64,
 }
 
 /// A topic as it is stored.
-struct Stored {
+struct StoredTopic {
     info: Option<Versioned>,
     /// That it is being deleted, if that is about this very topic.
     mark: Option<Version>,
@@ -40,11 +40,11 @@ struct Stored {
     mark_node: Option<Version>,
 }
 
-impl Stored {
+impl StoredTopic {
     fn new(info: Option<Versioned>, mark: Option<Versioned>) -> Self {
         let said = mark
             .as_ref()
-            .and_then(|mark| serde_json::from_slice::<Mark>(&mark.value).ok());
+            .and_then(|mark| serde_json::from_slice::<DeletingMark>(&mark.value).ok());
         let newest = info.as_ref().map_or(-1, |info| newest_ledger(&info.value));
         let holds = said.is_some_and(|said| newest <= said.newest_ledger);
         let mark_node = mark.map(|mark| mark.version);
@@ -80,8 +80,8 @@ impl Stored {
 }
 
 /// An info that cannot be read has no properties for the catalog; that it is damaged, the managed ledger says.
-fn info(value: &[u8]) -> ManagedLedgerInfo {
-    ManagedLedgerInfo::decode(value).unwrap_or_default()
+fn info(value: &[u8]) -> StoredManagedLedger {
+    StoredManagedLedger::decode(value).unwrap_or_default()
 }
 
 fn newest_ledger(value: &[u8]) -> i64 {
@@ -106,7 +106,7 @@ fn with_properties(value: &Bytes, properties: &BTreeMap<String, String>) -> Opti
             out.extend_from_slice(field.get(..field.len() - rest.len())?);
         }
     }
-    let properties = ManagedLedgerInfo {
+    let properties = StoredManagedLedger {
         ledgers: Vec::new(),
         properties: properties
             .iter()
@@ -121,10 +121,10 @@ fn with_properties(value: &Bytes, properties: &BTreeMap<String, String>) -> Opti
 }
 
 impl PulsarFacts {
-    async fn stored_topic(&self, path: &str) -> Result<Stored, ReadError> {
+    async fn stored_topic(&self, path: &str) -> Result<StoredTopic, ReadError> {
         let info = self.store.get(&format!("{}{path}", keys::PULSAR_TOPICS)).await?;
         let mark = self.store.get(&format!("{}{path}", keys::PULSAR_MARKS)).await?;
-        Ok(Stored::new(info, mark))
+        Ok(StoredTopic::new(info, mark))
     }
 
     pub(super) async fn topic(&self, path: &str) -> Result<Option<Versioned>, ReadError> {
@@ -198,7 +198,7 @@ impl PulsarFacts {
         let expect = as_found(stored.mark_node);
         match (record.deleting, stored.mark_node) {
             (true, _) => {
-                let mark = Mark {
+                let mark = DeletingMark {
                     newest_ledger: known.map_or(-1, |info| newest_ledger(&info)),
                 };
                 let mark = serde_json::to_vec(&mark).unwrap_or_default();
