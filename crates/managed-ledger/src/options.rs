@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_ledger::offload::LedgerOffloader;
 use pharos_ledger::{Affinity, CreateOptions, Durability, Replication};
+use pharos_metadata::MetadataLayout;
 use pharos_types::LedgerId;
 
 use crate::cache::CacheBudget;
@@ -42,6 +43,8 @@ pub struct Options {
     pub affinity: Option<Arc<Affinity>>,
     /// Shadows of this managed ledger follow its ledgers, maybe from other processes. Default false.
     pub is_followed: bool,
+    /// Whose names and bytes infos and cursors are kept under. Default: Pharos's own.
+    pub layout: MetadataLayout,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
     pub condemned_from: LedgerId,
@@ -64,6 +67,7 @@ impl Default for Options {
             replication: None,
             affinity: None,
             is_followed: false,
+            layout: MetadataLayout::Pharos,
             condemned_from: LedgerId(0),
         }
     }
