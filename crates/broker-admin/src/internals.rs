@@ -27,6 +27,7 @@ pub(crate) async fn stats(
         ..Wanted::default()
     };
     let (figures, live) = homes.gather(name, wanted).await?;
+    let layout = homes.broker.shared.options.managed_ledger.layout;
     let mut stats = log_stats(&figures.log);
     stats.entries_added_counter = figures.counters.entries_in;
     if metadata {
@@ -34,7 +35,7 @@ pub(crate) async fn stats(
             ledger.metadata = Some(format!(
                 "ledger {} of {}",
                 ledger.ledger_id,
-                storage_name(&figures.name)
+                storage_name(&figures.name, layout)
             ));
         }
     }
@@ -51,14 +52,15 @@ pub(crate) async fn info(homes: &Homes, name: TopicName) -> Result<ManagedLedger
     check_stored(&name)?;
     let home = homes.home(&name).await?;
     homes.check_exists(&name)?;
-    let log_name = storage_name(&name);
+    let layout = homes.broker.shared.options.managed_ledger.layout;
+    let log_name = storage_name(&name, layout);
     let key = format!("{}{log_name}", stored::INFO_PREFIX);
     let read = homes.broker.shared.metadata.get(&key).await;
     let item = read.map_err(|error| AdminError::Internal(error.to_string()))?;
     let Some(item) = item else {
         return Err(AdminError::NotFound(format!("Topic {name} has no ledgers yet")));
     };
-    let info = stored::ManagedLedgerInfo::parse(&log_name, &item.value)
+    let info = stored::ManagedLedgerInfo::parse_as(layout, &log_name, &item.value)
         .map_err(|error| AdminError::Internal(error.to_string()))?;
     let wanted = Wanted {
         details: true,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::{Memory, MetadataStore};
+use pharos_metadata::{Memory, MetadataLayout, MetadataStore};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
@@ -76,6 +76,14 @@ impl Home {
             replication: policies.persistence.replication,
             affinity: policies.bookie_affinity,
             ..self.cx.shared.options.managed_ledger.clone()
+        };
+        let options = match name.domain() {
+            Domain::Persistent => options,
+            // It has a store of its own.
+            Domain::NonPersistent => pharos_managed_ledger::Options {
+                layout: MetadataLayout::Pharos,
+                ..options
+            },
         };
         self.cx.shared.placement.confirm(name).await?;
         let stored = StoredTopic::open(name, options, engine, metadata).await?;

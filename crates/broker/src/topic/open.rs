@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pharos_ledger::LedgerEngine;
 use pharos_managed_ledger::{CursorLog, ManagedLedger, OpenError, OpenMode, Options};
-use pharos_metadata::MetadataStore;
+use pharos_metadata::{MetadataLayout, MetadataStore};
 use pharos_runtime::clock;
 use pharos_types::TopicName;
 
@@ -45,7 +45,7 @@ impl StoredTopic {
         engine: Arc<dyn LedgerEngine>,
         metadata: Arc<dyn MetadataStore>,
     ) -> Result<Self, TopicError> {
-        let name = storage_name(name);
+        let name = storage_name(name, options.layout);
         let opened = ManagedLedger::open(
             &name,
             engine,
@@ -139,17 +139,26 @@ impl Publishing {
     }
 }
 
-/// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded.
+/// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded, as the layout has
+/// it.
 #[must_use]
-pub fn storage_name(name: &TopicName) -> String {
-    let mut local = String::new();
-    for byte in name.local().bytes() {
+pub fn storage_name(name: &TopicName, layout: MetadataLayout) -> String {
+    let local = match layout {
+        MetadataLayout::Pharos => percent_encoded(name.local()),
+        MetadataLayout::Pulsar => pharos_managed_ledger::encoded_name(name.local()),
+    };
+    format!("{}/{}/{local}", name.namespace(), name.domain().as_str())
+}
+
+fn percent_encoded(name: &str) -> String {
+    let mut encoded = String::new();
+    for byte in name.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => local.push(char::from(byte)),
-            other => local.push_str(&format!("%{other:02X}")),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => encoded.push(char::from(byte)),
+            other => encoded.push_str(&format!("%{other:02X}")),
         }
     }
-    format!("{}/{}/{local}", name.namespace(), name.domain().as_str())
+    encoded
 }
 
 fn open_error(error: &OpenError) -> TopicError {
