@@ -77,7 +77,7 @@ fn measure(order: &Order, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
     threads.watch(watch("warming up, s", load.warmup_s), |_| false)?;
     threads.next_part();
     let sample = || (sample_process(order.pid), process_cpu_ns());
-    let before = sample();
+    let (before, stages_before) = (sample(), door.stages());
     let opened_ns = wall_ns(monotonic_ns());
     threads.open_backlog();
     let mut rows = Vec::new();
@@ -94,7 +94,7 @@ fn measure(order: &Order, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
     let measured_s = threads.watch(measured, |threads| {
         stored > 0 && threads.all().of(Side::Backlog).backlog_messages >= stored
     })?;
-    let after = sample();
+    let (after, stages_after) = (sample(), door.stages());
     threads.next_part();
     threads.end_publishing()?;
     let sent: u64 = threads.sent.values().sum();
@@ -107,6 +107,9 @@ fn measure(order: &Order, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
         attach_s,
         ..LoadResult::default()
     };
+    if let Some((after, before)) = stages_after.zip(stages_before) {
+        result.stages = after.since(&before).into_iter().map(Into::into).collect();
+    }
     result.take_counts(&threads, &rows);
     result.take_usage(before, after);
     result.take_checks(&threads, expected, stored, sent);

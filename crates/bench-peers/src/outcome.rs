@@ -1,6 +1,6 @@
 //! What one load against one contestant found. Comes from the load's process as JSON.
 
-use pharos_bench::load::{Latencies, Row, curve};
+use pharos_bench::load::{Latencies, Row, StageTimes, curve};
 use serde::{Deserialize, Serialize};
 
 /// Percentiles that are kept.
@@ -84,6 +84,30 @@ impl Second {
     }
 }
 
+/// What a stage of a message's way through the broker took in the measured part, as the broker timed it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Stage {
+    /// Its name.
+    pub(crate) name: String,
+    /// Median, milliseconds.
+    pub(crate) p50_ms: f64,
+    /// The same at 99 %.
+    pub(crate) p99_ms: f64,
+    /// Points of the curve "time by percentile".
+    pub(crate) curve: Vec<(f64, f64)>,
+}
+
+impl From<StageTimes> for Stage {
+    fn from(times: StageTimes) -> Self {
+        Self {
+            name: times.stage,
+            p50_ms: times.p50_ms,
+            p99_ms: times.p99_ms,
+            curve: times.curve,
+        }
+    }
+}
+
 /// What a load found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -140,6 +164,8 @@ pub(crate) struct LoadResult {
     pub(crate) idle_cpu_ms_s: Option<f64>,
     /// Its programs and libraries.
     pub(crate) install_mb: Option<f64>,
+    /// The stages of a message, of a broker that times them.
+    pub(crate) stages: Vec<Stage>,
 }
 
 impl LoadResult {

@@ -36,6 +36,7 @@ mod proto;
 mod scenario;
 mod session;
 mod signals;
+mod stage_times;
 mod target;
 mod units;
 
@@ -68,6 +69,7 @@ pub mod load {
     pub use crate::scenario::report::date;
     pub use crate::session::{find_brokers, full_topic, resolve};
     pub use crate::signals::stop_flag;
+    pub use crate::stage_times::{StageBuckets, StageTimes};
     pub use crate::units::{parse_bytes, parse_duration, show_bytes};
 }
 

@@ -93,6 +93,12 @@ pub(crate) fn value(samples: &[Sample], name: &str) -> Option<f64> {
 
 /// The stages of the page in their order, from quantiles, or from histogram buckets where there are only those.
 pub(crate) fn stages(samples: &[Sample]) -> Vec<Stage> {
+    let names = stage_names(samples).into_iter();
+    names.map(|name| stage(samples, name)).collect()
+}
+
+/// The names of the stages in the order of the page.
+fn stage_names(samples: &[Sample]) -> Vec<&str> {
     let mut order: Vec<&str> = Vec::new();
     for sample in samples.iter().filter(|sample| sample.name.starts_with(STAGES)) {
         if let Some(stage) = sample.labels.get("stage")
@@ -101,7 +107,37 @@ pub(crate) fn stages(samples: &[Sample]) -> Vec<Stage> {
             order.push(stage);
         }
     }
-    order.into_iter().map(|name| stage(samples, name)).collect()
+    order
+}
+
+/// The cumulative buckets of each stage in the order of the page: upper bound in seconds, and count; one row for each bound.
+pub(crate) fn stage_buckets(samples: &[Sample]) -> Vec<(String, Vec<(f64, f64)>)> {
+    let names = stage_names(samples).into_iter();
+    let of = |name: &str| (name.to_owned(), summed(&buckets_of(samples, name)));
+    names.map(of).collect()
+}
+
+fn buckets_of(samples: &[Sample], stage: &str) -> Vec<(f64, f64)> {
+    let name = format!("{STAGES}_bucket");
+    let own = samples
+        .iter()
+        .filter(|sample| sample.name == name)
+        .filter(|sample| sample.labels.get("stage").is_some_and(|own| own == stage));
+    own.filter_map(|sample| Some((parse_bound(sample.labels.get("le")?)?, sample.value)))
+        .collect()
+}
+
+/// Buckets of several series added up, the lowest bound first.
+fn summed(buckets: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut sums: Vec<(f64, f64)> = Vec::new();
+    for (bound, count) in buckets {
+        match sums.iter_mut().find(|(known, _)| known == bound) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((*bound, *count)),
+        }
+    }
+    sums.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sums
 }
 
 fn stage(samples: &[Sample], name: &str) -> Stage {
@@ -136,9 +172,7 @@ fn stage(samples: &[Sample], name: &str) -> Stage {
         found.avg_ms = Some(total / count * 1e3);
     }
     if found.quantiles_ms.is_empty() {
-        let buckets: Vec<(f64, f64)> = of_stage("_bucket")
-            .filter_map(|sample| Some((parse_bound(sample.labels.get("le")?)?, sample.value)))
-            .collect();
+        let buckets = buckets_of(samples, name);
         for (label, quantile) in [("0.5", 0.5), ("0.99", 0.99), ("0.999", 0.999)] {
             if let Some(seconds) = bucket_quantile(&buckets, quantile) {
                 found.quantiles_ms.insert(label.to_owned(), seconds * 1e3);
@@ -158,15 +192,8 @@ fn parse_bound(text: &str) -> Option<f64> {
 
 /// Where the quantile lies in the bucket that holds it, if durations are spread evenly there; cumulative buckets of several series are
 /// added up. Beyond the largest bound that is finite it is that.
-fn bucket_quantile(buckets: &[(f64, f64)], quantile: f64) -> Option<f64> {
-    let mut sums: Vec<(f64, f64)> = Vec::new();
-    for (bound, count) in buckets {
-        match sums.iter_mut().find(|(known, _)| known == bound) {
-            Some((_, sum)) => *sum += count,
-            None => sums.push((*bound, *count)),
-        }
-    }
-    sums.sort_by(|a, b| a.0.total_cmp(&b.0));
+pub(crate) fn bucket_quantile(buckets: &[(f64, f64)], quantile: f64) -> Option<f64> {
+    let sums = summed(buckets);
     let total = sums
         .last()
         .map(|(_, count)| *count)

@@ -29,6 +29,7 @@
 //!   admin/topics/<tenant>/<ns>/persistent/<t>             TopicRecord: the topic exists
 //!   admin/schemas/<tenant>/<ns>/<t>/<version>             one schema version
 //! ```
+//! In the metadata of Apache Pulsar the same facts have other names and bytes: `pulsar` presents them under these keys.
 
 #![forbid(unsafe_code)]
 
@@ -55,6 +56,7 @@ mod options;
 mod partitions;
 mod policies;
 pub mod policy;
+mod pulsar;
 pub mod schema;
 mod store;
 mod store_error;
@@ -77,6 +79,7 @@ pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::CatalogOptions;
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
 pub use policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of};
+pub use pulsar::{Finding, PulsarFacts, Takeover};
 pub use store::StoreError;
 pub use tenants::{TenantError, Tenants};
 pub use topics::{TopicError, TopicRecord};

@@ -56,7 +56,7 @@ pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use layout::MetadataLayout;
 pub use memory::Memory;
 pub use session::{Session, SessionEnd, SessionId};
-pub use watch::{Event, Watch, Watchers};
+pub use watch::{Event, Translate, Watch, Watchers};
 
 /// A future that backends hand out through `dyn` traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -8,7 +8,7 @@ pub(crate) mod pulsar;
 use std::net::SocketAddr;
 
 use anyhow::ensure;
-use pharos_bench::load::{Control, Teller};
+use pharos_bench::load::{Control, StageBuckets, Teller};
 use serde::{Deserialize, Serialize};
 
 use crate::share::{PublishShare, ReceiveShare};
@@ -45,6 +45,14 @@ impl Door {
                 ensure!(load.backlog_bytes == 0, "MQTT has no backlog to read");
                 Ok(())
             }
+        }
+    }
+
+    /// How long the stages of messages have taken so far; nothing from a peer that does not time them.
+    pub(crate) fn stages(&self) -> Option<StageBuckets> {
+        match self {
+            Self::Pulsar(door) if door.times_stages => StageBuckets::fetch(&door.http_url).ok(),
+            Self::Pulsar(_) | Self::Kafka(_) | Self::Nats(_) | Self::Mqtt(_) => None,
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct PulsarDoor {
     pub(crate) http_url: String,
     /// All consumers of a topic on one broadcast subscription (a Pharos broker).
     pub(crate) broadcast: bool,
+    /// Its metrics page has the stages of messages (a Pharos broker).
+    pub(crate) times_stages: bool,
 }
 
 /// The name of a topic.

@@ -246,5 +246,22 @@ impl CaseReport {
                 &curves(&|result| result.attach.curve.clone()),
             );
         }
+        for (contestant, result) in &rounds {
+            let stages = result.stages.iter().enumerate().map(|(number, stage)| Curve {
+                color: number,
+                name: stage.name.clone(),
+                points: stage.curve.clone(),
+            });
+            plot(
+                out,
+                &title(&format!(
+                    "{}: stages of a message by percentile, ms",
+                    contestant.title
+                )),
+                "percentile",
+                by_percentile,
+                &stages.collect::<Vec<_>>(),
+            );
+        }
     }
 }

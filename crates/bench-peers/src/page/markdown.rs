@@ -226,6 +226,7 @@ impl WorkloadReport {
                 let _ = writeln!(out, "{}", attempt.row());
             }
             out.push('\n');
+            case.stages(out);
         }
     }
 }
@@ -259,6 +260,37 @@ impl Attempt {
 }
 
 impl CaseReport {
+    /// The stages of a message in each round, of those who time them.
+    fn stages(&self, out: &mut String) {
+        let timed = |attempt: &&Attempt| {
+            attempt
+                .result
+                .as_ref()
+                .is_ok_and(|result| !result.stages.is_empty())
+        };
+        let mut attempts = self.attempts.iter().filter(timed).peekable();
+        if attempts.peek().is_none() {
+            return;
+        }
+        out.push_str("Stages of a message as the broker timed them, p50 and p99 in ms; producing and acknowledgement contain the way to and from it.\n\n");
+        for attempt in attempts {
+            let stages = attempt.result.iter().flat_map(|result| &result.stages);
+            let words = stages.map(|stage| {
+                let [p50, p99] = [stage.p50_ms, stage.p99_ms].map(|ms| figure(Some(ms)));
+                format!("{} {p50}, {p99}", stage.name)
+            });
+            let words: Vec<String> = words.collect();
+            let _ = writeln!(
+                out,
+                "- {}, round {}: {}",
+                attempt.contestant.title,
+                attempt.round,
+                words.join("; ")
+            );
+        }
+        out.push('\n');
+    }
+
     pub(super) fn cell(&self, contestant: Contestant, of: &Figure) -> String {
         if !self.case.contestants.contains(&contestant) {
             return String::new();

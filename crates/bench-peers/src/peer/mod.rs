@@ -344,6 +344,7 @@ fn door(contestant: Contestant, ports: Ports) -> Door {
             url: format!("pulsar://127.0.0.1:{}", ports.main),
             http_url: format!("http://127.0.0.1:{}", ports.other),
             broadcast: contestant.word == "pharos-broadcast",
+            times_stages: contestant.is_ours(),
         }),
         Peer::Kafka => Door::Kafka(local(ports.main)),
         Peer::Mosquitto => Door::Mqtt(local(ports.main)),
