@@ -117,7 +117,14 @@ pub(crate) async fn start_broker(
 ) -> anyhow::Result<RunningBroker> {
     let authentication = crate::identity::authentication(settings)?;
     let stores = crate::stores::open(settings).await?;
-    let catalog = Catalog::open(stores.metadata.clone(), catalog_options(settings, front))
+    let facts: std::sync::Arc<dyn pharos_metadata::MetadataStore> = match settings.cluster.metadata_layout {
+        MetadataLayout::Pharos => stores.metadata.clone(),
+        MetadataLayout::Pulsar => std::sync::Arc::new(pharos_catalog::PulsarFacts::new(
+            stores.metadata.clone(),
+            stores.ledgers.clone(),
+        )),
+    };
+    let catalog = Catalog::open(facts, catalog_options(settings, front))
         .await
         .context("cannot load tenants, namespaces and topics")?;
     let mut tasks = JoinSet::new();
