@@ -243,9 +243,9 @@ pub(crate) async fn load(
     Ok(Some((info, found.version)))
 }
 
-fn read(layout: MetadataLayout, name: &str, value: &[u8]) -> Result<pulsar::info::Read, InfoError> {
+fn read(layout: MetadataLayout, name: &str, value: &[u8]) -> Result<pulsar::info::InfoRead, InfoError> {
     match layout {
-        MetadataLayout::Pharos => Ok(pulsar::info::Read {
+        MetadataLayout::Pharos => Ok(pulsar::info::InfoRead {
             info: ManagedLedgerInfo::parse(name, value)?,
             is_foreign: false,
         }),

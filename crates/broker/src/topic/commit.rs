@@ -7,7 +7,7 @@ use pharos_runtime::spawn_local;
 use pharos_types::Ordinal;
 use tokio::sync::{Notify, oneshot};
 
-use super::{Stored, Topic, TopicContext};
+use super::{Stored, Topic, TopicContext, nodes};
 use crate::error::{CursorError, chain};
 use crate::ids::ConsumerKey;
 
@@ -126,7 +126,7 @@ impl Topic {
                 {
                     state.stored.commits.running = false;
                     drop(state);
-                    me.write_nodes_soon();
+                    nodes::write_nodes_soon(&me);
                     return;
                 }
             }

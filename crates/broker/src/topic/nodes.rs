@@ -59,55 +59,55 @@ impl Topic {
             return outcome.map_err(|error| chain(&error));
         }
     }
+}
 
-    /// Sees to it that cursors which moved are written, about once a second, while there are any.
-    pub(super) fn write_nodes_soon(&self) {
-        let Some(me) = self.cx.me() else { return };
-        {
-            let mut state = self.state.borrow_mut();
-            let is_due = state.stored.cursors.log().is_node_due(NodeScope::Moved);
-            if !is_due || std::mem::replace(&mut state.stored.commits.writes_nodes_soon, true) {
-                return;
-            }
+/// Sees to it that cursors which moved are written, about once a second, while there are any.
+pub(super) fn write_nodes_soon(topic: &Topic) {
+    let Some(me) = topic.cx.me() else { return };
+    {
+        let mut state = topic.state.borrow_mut();
+        let is_due = state.stored.cursors.log().is_node_due(NodeScope::Moved);
+        if !is_due || std::mem::replace(&mut state.stored.commits.writes_nodes_soon, true) {
+            return;
         }
-        let me = Rc::downgrade(&me);
-        spawn_local(async move {
-            loop {
-                tokio::time::sleep(INTERVAL).await;
-                let Some(me) = me.upgrade() else { return };
-                if let Err(reason) = me.write_nodes(NodeScope::Moved).await {
-                    tracing::debug!(topic = %me.cx.name, reason, "positions are written for Pulsar later");
-                }
-                let mut state = me.state.borrow_mut();
-                if state.stored.closing || !state.stored.cursors.log().is_node_due(NodeScope::Moved) {
-                    state.stored.commits.writes_nodes_soon = false;
-                    return;
-                }
-            }
-        });
     }
-
-    /// Writes everything, for a topic that closes and whose last commit is durable.
-    pub(super) async fn write_all_nodes(&self) {
-        for tried in 1..=CLOSING_TRIES {
-            let Err(reason) = self.write_nodes(NodeScope::All).await else {
-                break;
-            };
-            let has_failed = self.state.borrow().stored.publishing.fault.is_some();
-            if has_failed || tried == CLOSING_TRIES {
-                tracing::error!(
-                    topic = %self.cx.name,
-                    reason,
-                    "closed before its subscriptions' positions were written for Pulsar"
-                );
+    let me = Rc::downgrade(&me);
+    spawn_local(async move {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let Some(me) = me.upgrade() else { return };
+            if let Err(reason) = me.write_nodes(NodeScope::Moved).await {
+                tracing::debug!(topic = %me.cx.name, reason, "positions are written for Pulsar later");
+            }
+            let mut state = me.state.borrow_mut();
+            if state.stored.closing || !state.stored.cursors.log().is_node_due(NodeScope::Moved) {
+                state.stored.commits.writes_nodes_soon = false;
                 return;
             }
-            tokio::time::sleep(CLOSING_PAUSE).await;
         }
-        // Which version each node has: without it the nodes are read at the next opening, and say the same.
-        let ticket = self.state.borrow_mut().stored.cursors.log_mut().commit();
-        if let Err(error) = ticket.durable().await {
-            tracing::debug!(topic = %self.cx.name, error = chain(&error), "versions of nodes are not noted");
+    });
+}
+
+/// Writes everything, for a topic that closes and whose last commit is durable.
+pub(super) async fn write_all_nodes(topic: &Topic) {
+    for tried in 1..=CLOSING_TRIES {
+        let Err(reason) = topic.write_nodes(NodeScope::All).await else {
+            break;
+        };
+        let has_failed = topic.state.borrow().stored.publishing.fault.is_some();
+        if has_failed || tried == CLOSING_TRIES {
+            tracing::error!(
+                topic = %topic.cx.name,
+                reason,
+                "closed before its subscriptions' positions were written for Pulsar"
+            );
+            return;
         }
+        tokio::time::sleep(CLOSING_PAUSE).await;
+    }
+    // Which version each node has: without it the nodes are read at the next opening, and say the same.
+    let ticket = topic.state.borrow_mut().stored.cursors.log_mut().commit();
+    if let Err(error) = ticket.durable().await {
+        tracing::debug!(topic = %topic.cx.name, error = chain(&error), "versions of nodes are not noted");
     }
 }

@@ -7,7 +7,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
-use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
+use super::{Attached, Publishing, State, Stored, Topic, TopicContext, nodes};
 use crate::error::chain;
 use crate::time::millis;
 
@@ -156,7 +156,7 @@ impl Topic {
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.cx.name, error, "cursors could not be stored at close");
         }
-        self.write_all_nodes().await;
+        nodes::write_all_nodes(self).await;
         // The log itself is simply let go: the next opening finds its end.
         let drained = self.state.borrow_mut().stored.publishing.drained();
         if let Some(drained) = drained

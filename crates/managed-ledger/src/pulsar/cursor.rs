@@ -2,7 +2,7 @@
 
 use pharos_types::{EntryId, LedgerId, Ordinal};
 
-use super::proto::{BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, PositionInfo};
+use super::proto::{BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, StoredPosition};
 use crate::cursor::AckState;
 use crate::table::{LedgerTable, MarkDelete};
 
@@ -15,14 +15,14 @@ const BITS: u64 = 64;
 
 /// What a cursor has acknowledged, wherever Pulsar wrote it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct State {
+pub(crate) struct CursorState {
     pub(crate) mark_delete: (i64, i64),
     pub(crate) ranges: Vec<MessageRange>,
     pub(crate) sets: Vec<EntrySet>,
     pub(crate) batches: Vec<BatchIndexes>,
 }
 
-impl From<&ManagedCursorInfo> for State {
+impl From<&ManagedCursorInfo> for CursorState {
     fn from(info: &ManagedCursorInfo) -> Self {
         let ledger = info.mark_delete_ledger_id.unwrap_or(-1);
         Self {
@@ -34,7 +34,7 @@ impl From<&ManagedCursorInfo> for State {
     }
 }
 
-impl From<CursorEntry> for State {
+impl From<CursorEntry> for CursorState {
     fn from(entry: CursorEntry) -> Self {
         Self {
             mark_delete: (entry.ledger_id, entry.entry_id),
@@ -45,14 +45,14 @@ impl From<CursorEntry> for State {
     }
 }
 
-impl State {
+impl CursorState {
     /// The state in a log that ends before `end`. What is no entry of the log says nothing.
     pub(crate) fn acks(&self, table: &LedgerTable, end: Ordinal) -> AckState {
         let after = |(ledger, entry): (i64, i64)| match mark(ledger, entry) {
             Some(mark) => table.acked_to(mark, end),
             None => table.first(),
         };
-        let of = |position: &PositionInfo| after((position.ledger_id, position.entry_id));
+        let of = |position: &StoredPosition| after((position.ledger_id, position.entry_id));
         let mut acks = AckState::new(after(self.mark_delete).max(table.first()));
         for range in &self.ranges {
             acks.ack_range(of(&range.lower), of(&range.upper));
@@ -65,7 +65,7 @@ impl State {
             }
         }
         for batch in &self.batches {
-            let PositionInfo { ledger_id, entry_id } = batch.position;
+            let StoredPosition { ledger_id, entry_id } = batch.position;
             let before = after((ledger_id, entry_id.saturating_sub(1)));
             // Otherwise there is no such entry.
             if before.next() == of(&batch.position) && before < end {
@@ -129,7 +129,7 @@ pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCur
             }
             let entry = |ordinal: Ordinal| signed(row.first.count_to(ordinal));
             let ledger_id = signed(row.id.0);
-            let at = |entry_id| PositionInfo { ledger_id, entry_id };
+            let at = |entry_id| StoredPosition { ledger_id, entry_id };
             info.ranges.push(MessageRange {
                 lower: at(entry(start) - 1),
                 upper: at(entry(to) - 1),
@@ -144,7 +144,7 @@ pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCur
             break;
         };
         info.batches.push(BatchIndexes {
-            position: PositionInfo {
+            position: StoredPosition {
                 ledger_id: signed(position.ledger.0),
                 entry_id: signed(position.entry.0),
             },

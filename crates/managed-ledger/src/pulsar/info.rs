@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::proto::{self, Carried, KeyValue, PositionInfo};
+use super::proto::{self, Carried, KeyValue, StoredPosition};
 use crate::info::{InfoError, LedgerInfo, ManagedLedgerInfo};
 
 /// Beginning of the properties that are Pharos's.
@@ -31,7 +31,7 @@ const COMPRESSED: [u8; 2] = [0x47, 0x78];
 const BEYOND_A_LEDGER: u64 = 1 << 32;
 
 /// An info as it was read.
-pub(crate) struct Read {
+pub(crate) struct InfoRead {
     pub(crate) info: ManagedLedgerInfo,
     /// Whether another than Pharos changed its ledgers last.
     pub(crate) is_foreign: bool,
@@ -69,7 +69,7 @@ pub(crate) fn encode(info: &ManagedLedgerInfo) -> Bytes {
     if !ahead.is_empty() {
         set("ahead", list(ahead.iter().map(|row| &row.ledger_id)));
     }
-    let stored = proto::ManagedLedgerInfo {
+    let stored = proto::StoredInfo {
         ledgers: listed.iter().map(|row| ledger(info, row)).collect(),
         terminated: info.terminated.then(|| last_position(listed)),
         properties: properties
@@ -80,11 +80,11 @@ pub(crate) fn encode(info: &ManagedLedgerInfo) -> Bytes {
     Bytes::from(stored.encode_to_vec())
 }
 
-fn ledger(info: &ManagedLedgerInfo, row: &LedgerInfo) -> proto::LedgerInfo {
+fn ledger(info: &ManagedLedgerInfo, row: &LedgerInfo) -> proto::StoredLedger {
     let carried = info.carried.get(&row.ledger_id);
     let carried = carried.and_then(|bytes| Carried::decode(&**bytes).ok());
     let is_closed = row.closed_at_ms.is_some();
-    proto::LedgerInfo {
+    proto::StoredLedger {
         ledger_id: signed(row.ledger_id),
         entries: is_closed.then(|| signed(row.entries)),
         size: is_closed.then(|| signed(row.bytes)),
@@ -95,14 +95,14 @@ fn ledger(info: &ManagedLedgerInfo, row: &LedgerInfo) -> proto::LedgerInfo {
 }
 
 /// Of the last entry that there is.
-fn last_position(rows: &[LedgerInfo]) -> PositionInfo {
+fn last_position(rows: &[LedgerInfo]) -> StoredPosition {
     let row = rows.iter().rev().find(|row| row.entries > 0).or(rows.last());
     row.map_or(
-        PositionInfo {
+        StoredPosition {
             ledger_id: -1,
             entry_id: -1,
         },
-        |row| PositionInfo {
+        |row| StoredPosition {
             ledger_id: signed(row.ledger_id),
             entry_id: signed(row.entries) - 1,
         },
@@ -122,7 +122,7 @@ fn signed(number: u64) -> i64 {
 ///
 /// # Errors
 /// `Malformed`, also for what Pulsar may have and Pharos does not read.
-pub(crate) fn parse(name: &str, value: &[u8]) -> Result<Read, InfoError> {
+pub(crate) fn parse(name: &str, value: &[u8]) -> Result<InfoRead, InfoError> {
     let malformed = |cause: &str| InfoError::Malformed {
         name: name.to_owned(),
         cause: cause.to_owned(),
@@ -132,8 +132,8 @@ pub(crate) fn parse(name: &str, value: &[u8]) -> Result<Read, InfoError> {
             "it is compressed: let Pulsar's brokers write it with managedLedgerInfoCompressionType=NONE first",
         ));
     }
-    let stored = proto::ManagedLedgerInfo::decode(value).map_err(|error| malformed(&error.to_string()))?;
-    let is_offloaded = |row: &proto::LedgerInfo| {
+    let stored = proto::StoredInfo::decode(value).map_err(|error| malformed(&error.to_string()))?;
+    let is_offloaded = |row: &proto::StoredLedger| {
         let context = row.offload.unwrap_or_default();
         context.complete.is_some() || context.uid_msb.is_some()
     };
@@ -186,14 +186,14 @@ pub(crate) fn parse(name: &str, value: &[u8]) -> Result<Read, InfoError> {
             ..LedgerInfo::default()
         }));
     }
-    Ok(Read {
+    Ok(InfoRead {
         info: info.checked(name)?,
         is_foreign,
     })
 }
 
 /// A row, and what is carried along with it.
-fn row_of(row: proto::LedgerInfo) -> Option<(LedgerInfo, Option<Vec<u8>>)> {
+fn row_of(row: proto::StoredLedger) -> Option<(LedgerInfo, Option<Vec<u8>>)> {
     let number = |number: Option<i64>| u64::try_from(number.unwrap_or_default()).ok();
     let closed_at_ms = number(row.timestamp)?;
     let is_closed = closed_at_ms != 0 && row.entries.is_some();

@@ -12,7 +12,7 @@ use pharos_metadata::{Item, MetadataStore};
 use pharos_types::{EntryId, LedgerId, Ordinal};
 use prost::Message;
 
-use super::cursor::State;
+use super::cursor::CursorState;
 use super::name;
 use super::proto::{CursorEntry, KeyValue, LongProperty, ManagedCursorInfo};
 use crate::cursor_log::{Record, SubscriptionId};
@@ -92,7 +92,7 @@ pub(crate) struct TakenCursor {
     pub(crate) id: Option<SubscriptionId>,
     pub(crate) properties: BTreeMap<String, String>,
     pub(crate) facts: NodeFacts,
-    pub(crate) state: State,
+    pub(crate) state: CursorState,
 }
 
 /// Compares the nodes of a managed ledger that was just opened with what the log knows.
@@ -167,7 +167,7 @@ async fn read(
     }
     let info = ManagedCursorInfo::decode(&*item.value).map_err(|error| malformed(error.to_string()))?;
     let ledger = u64::try_from(info.cursors_ledger_id).ok();
-    let mut state = State::from(&info);
+    let mut state = CursorState::from(&info);
     let mut properties = info.properties;
     if let Some(ledger) = ledger
         && let Some(entry) = last_entry(engine, LedgerId(ledger)).await?
@@ -175,7 +175,7 @@ async fn read(
         let entry = CursorEntry::decode(&*entry)
             .map_err(|error| malformed(format!("entry of ledger {ledger}: {error}")))?;
         properties = entry.properties.clone();
-        state = State::from(entry);
+        state = CursorState::from(entry);
     }
     let of_subscription = info.cursor_properties.into_iter();
     Ok(TakenCursor {

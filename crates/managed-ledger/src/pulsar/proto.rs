@@ -4,19 +4,19 @@ use prost::Message;
 
 /// Value of a topic's node.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct ManagedLedgerInfo {
+pub(crate) struct StoredInfo {
     #[prost(message, repeated, tag = "1")]
-    pub(crate) ledgers: Vec<LedgerInfo>,
+    pub(crate) ledgers: Vec<StoredLedger>,
     /// Of the last entry, once there will be no more.
     #[prost(message, optional, tag = "2")]
-    pub(crate) terminated: Option<PositionInfo>,
+    pub(crate) terminated: Option<StoredPosition>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) properties: Vec<KeyValue>,
 }
 
 /// One ledger. The one that is written has a timestamp of 0 and no counts.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct LedgerInfo {
+pub(crate) struct StoredLedger {
     #[prost(int64, required, tag = "1")]
     pub(crate) ledger_id: i64,
     #[prost(int64, optional, tag = "2")]
@@ -65,7 +65,7 @@ pub(crate) struct LongProperty {
 
 /// `NestedPositionInfo` there. An entry of -1 is before the first.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(crate) struct PositionInfo {
+pub(crate) struct StoredPosition {
     #[prost(int64, required, tag = "1")]
     pub(crate) ledger_id: i64,
     #[prost(int64, required, tag = "2")]
@@ -76,16 +76,16 @@ pub(crate) struct PositionInfo {
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct MessageRange {
     #[prost(message, required, tag = "1")]
-    pub(crate) lower: PositionInfo,
+    pub(crate) lower: StoredPosition,
     #[prost(message, required, tag = "2")]
-    pub(crate) upper: PositionInfo,
+    pub(crate) upper: StoredPosition,
 }
 
 /// A batch that is acknowledged in part: set bits remain.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct BatchIndexes {
     #[prost(message, required, tag = "1")]
-    pub(crate) position: PositionInfo,
+    pub(crate) position: StoredPosition,
     #[prost(int64, repeated, packed = "false", tag = "2")]
     pub(crate) words: Vec<i64>,
 }

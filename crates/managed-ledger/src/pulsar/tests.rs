@@ -11,9 +11,9 @@ use pharos_metadata::{Expect, Memory, MetadataLayout, MetadataStore};
 use pharos_types::{LedgerId, Ordinal};
 use prost::Message as _;
 
-use super::cursor::{State, node_of};
+use super::cursor::{CursorState, node_of};
 use super::proto::{
-    self, BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, PositionInfo,
+    self, BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, StoredPosition,
 };
 use super::{info, name};
 use crate::cursor_log::{CursorLogOptions, NodeScope, Record, Slot, SubscriptionId};
@@ -78,8 +78,8 @@ fn row(id: u64, first: u64, entries: u64) -> LedgerRow {
     }
 }
 
-fn at(ledger_id: i64, entry_id: i64) -> PositionInfo {
-    PositionInfo { ledger_id, entry_id }
+fn at(ledger_id: i64, entry_id: i64) -> StoredPosition {
+    StoredPosition { ledger_id, entry_id }
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_state_is_the_same_in_each_of_its_forms() {
         ]
     );
     assert_eq!(node.batches[0].position, at(20, 8));
-    assert_eq!(State::from(&node).acks(&table, end), acks);
+    assert_eq!(CursorState::from(&node).acks(&table, end), acks);
     let entry = CursorEntry {
         ledger_id: 12,
         entry_id: 0,
@@ -131,13 +131,13 @@ fn a_state_is_the_same_in_each_of_its_forms() {
         batches: node.batches.clone(),
         ..CursorEntry::default()
     };
-    assert_eq!(State::from(entry).acks(&table, end), acks);
+    assert_eq!(CursorState::from(entry).acks(&table, end), acks);
 }
 
 #[test]
 fn positions_that_are_no_entries_acknowledge_nothing() {
     let table = LedgerTable::new(&[row(12, 100, 4)], Ordinal(100), true, 1);
-    let state = State {
+    let state = CursorState {
         mark_delete: (3, 7),
         ranges: vec![MessageRange {
             lower: at(1, 0),
@@ -196,9 +196,9 @@ impl World {
         Topic { ledger, cursors }
     }
 
-    fn stored(&self) -> proto::ManagedLedgerInfo {
+    fn stored(&self) -> proto::StoredInfo {
         let found = run(self.metadata.get(&key_of(NAME))).unwrap().unwrap();
-        proto::ManagedLedgerInfo::decode(&*found.value).unwrap()
+        proto::StoredInfo::decode(&*found.value).unwrap()
     }
 
     fn node(&self, cursor: &str) -> Option<ManagedCursorInfo> {
@@ -215,7 +215,7 @@ impl World {
     }
 
     /// What a broker of Pulsar does that opens the topic: the last ledger is recovered, a new one is begun, and `count` entries go there.
-    fn java(&mut self, count: u64, change: impl FnOnce(&mut proto::ManagedLedgerInfo)) -> i64 {
+    fn java(&mut self, count: u64, change: impl FnOnce(&mut proto::StoredInfo)) -> i64 {
         let mut stored = self.stored();
         if let Some(last) = stored.ledgers.last_mut() {
             let sealed = run(self
@@ -232,10 +232,10 @@ impl World {
             writer.append(Bytes::from("java")).unwrap();
         }
         let ledger_id = i64::try_from(writer.id().0).unwrap();
-        stored.ledgers.push(proto::LedgerInfo {
+        stored.ledgers.push(proto::StoredLedger {
             ledger_id,
             timestamp: Some(0),
-            ..proto::LedgerInfo::default()
+            ..proto::StoredLedger::default()
         });
         change(&mut stored);
         let value = Bytes::from(stored.encode_to_vec());
