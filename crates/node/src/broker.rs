@@ -19,7 +19,7 @@ use pharos_cluster::Balancer;
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
-use pharos_metadata::{Beside as BesideLedgers, Embedded};
+use pharos_metadata::{Beside as BesideLedgers, Embedded, MetadataLayout};
 use pharos_pulsar::{Door, ListenerOptions, Server};
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
@@ -130,7 +130,9 @@ pub(crate) async fn start_broker(
     if let Some(audit) = &audit {
         options.access = options.access.told_to(audit.clone());
     }
-    options.managed_ledger.offloader = Some(offloader.clone());
+    // Pulsar's form of what was offloaded is another one.
+    let offloads = settings.cluster.metadata_layout == MetadataLayout::Pharos;
+    options.managed_ledger.offloader = offloads.then(|| offloader.clone() as _);
     options.managed_ledger.condemned_from = stores.condemned_from();
     let access = options.access.clone();
     let (broker, threads) = pharos_broker::start_among(

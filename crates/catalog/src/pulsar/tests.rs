@@ -249,7 +249,7 @@ async fn policies_are_changed_and_the_rest_is_kept() {
     assert_eq!(cluster.json("admin/local-policies/acme/cars").await, local);
     // A bundle is cut in both places, and the local one counts.
     let range = crate::BundleRange::parse("0x40000000_0x60000000").unwrap();
-    range.cut(&catalog, &cars(), &[0x5000_0000]).await.unwrap();
+    range.cut(&catalog, &cars(), &[0x5000_0000], 128).await.unwrap();
     for key in ["admin/policies/acme/cars", "admin/local-policies/acme/cars"] {
         assert_eq!(cluster.json(key).await["bundles"]["numBundles"], 10, "{key}");
     }

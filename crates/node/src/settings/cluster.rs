@@ -199,6 +199,12 @@ impl ClusterSettings {
                 faults.push("engine = bookkeeper needs metadata = zk:host:port/path".to_owned());
             }
         }
+        if self.metadata_layout == MetadataLayout::Pulsar && !settings.offload.driver.is_empty() {
+            faults.push(
+                "offload.driver cannot be set with metadata_layout = pulsar: Pulsar's brokers do not read what Pharos offloads"
+                    .to_owned(),
+            );
+        }
         if self.session_timeout < Duration::from_secs(1) {
             faults.push("metadata_session_timeout must be at least 1s".to_owned());
         }
