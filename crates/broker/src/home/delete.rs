@@ -126,7 +126,8 @@ impl Home {
         }
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
-            pharos_managed_ledger::delete(&storage_name(&name), engine, &*metadata)
+            let layout = self.cx.shared.options.managed_ledger.layout;
+            pharos_managed_ledger::delete_as(layout, &storage_name(&name, layout), engine, &*metadata)
                 .await
                 .map(drop)
                 .map_err(|error| TopicError::Storage(chain(&error)))?;

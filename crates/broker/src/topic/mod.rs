@@ -47,6 +47,7 @@ mod log;
 mod lookup;
 mod maintenance;
 mod manage;
+mod nodes;
 mod non_persistent;
 mod offload;
 mod open;
