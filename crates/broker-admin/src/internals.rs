@@ -24,8 +24,7 @@ async fn stored_info(homes: &Homes, name: &str) -> Result<Option<stored::Managed
     let Some(item) = read.map_err(|error| internal(&error))? else {
         return Ok(None);
     };
-    let layout = homes.broker.shared.options.managed_ledger.layout;
-    let parsed = stored::ManagedLedgerInfo::parse_as(layout, name, &item.value);
+    let parsed = stored::ManagedLedgerInfo::parse(name, &item.value);
     parsed.map(Some).map_err(|error| internal(&error))
 }
 
@@ -40,7 +39,6 @@ pub(crate) async fn stats(
         ..Wanted::default()
     };
     let (figures, live) = homes.gather(name, wanted).await?;
-    let layout = homes.broker.shared.options.managed_ledger.layout;
     let mut stats = log_stats(&figures.log);
     stats.entries_added_counter = figures.counters.entries_in;
     if metadata {
@@ -48,7 +46,7 @@ pub(crate) async fn stats(
             ledger.metadata = Some(format!(
                 "ledger {} of {}",
                 ledger.ledger_id,
-                storage_name(&figures.name, layout)
+                storage_name(&figures.name)
             ));
         }
     }
@@ -65,8 +63,7 @@ pub(crate) async fn info(homes: &Homes, name: TopicName) -> Result<ManagedLedger
     check_stored(&name)?;
     let home = homes.home(&name).await?;
     homes.check_exists(&name)?;
-    let layout = homes.broker.shared.options.managed_ledger.layout;
-    let log_name = storage_name(&name, layout);
+    let log_name = storage_name(&name);
     let Some(info) = stored_info(homes, &log_name).await? else {
         return Err(AdminError::NotFound(format!("Topic {name} has no ledgers yet")));
     };

@@ -29,7 +29,6 @@
 //!   admin/topics/<tenant>/<ns>/persistent/<t>             TopicRecord: the topic exists
 //!   admin/schemas/<tenant>/<ns>/<t>/<version>             one schema version
 //! ```
-//! In the metadata of Apache Pulsar the same facts have other names and bytes: `pulsar` presents them under these keys.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +56,6 @@ mod options;
 mod partitions;
 mod policies;
 pub mod policy;
-mod pulsar;
 pub mod schema;
 mod shadows;
 mod store;
@@ -82,7 +80,6 @@ pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::CatalogOptions;
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
 pub use policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of};
-pub use pulsar::{Finding, PulsarFacts, Takeover};
 pub use shadows::{SHADOW_SOURCE, ShadowError, Shadows};
 pub use store::StoreError;
 pub use tenants::{TenantError, Tenants};

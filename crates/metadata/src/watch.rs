@@ -31,16 +31,12 @@ pub enum Event {
     Lagged,
 }
 
-/// What a change is called where the keys have other names; `None`: it is none there.
-pub type Translate = fn(Event) -> Option<Event>;
-
 /// A stream of changes; see [`crate::MetadataStore::watch`].
 #[derive(Debug)]
 pub struct Watch {
     prefix: String,
     /// `None` once the store has ended.
     events: Option<broadcast::Receiver<Event>>,
-    translate: Option<Translate>,
 }
 
 impl Watch {
@@ -57,23 +53,9 @@ impl Watch {
                     return None;
                 }
             };
-            let event = match self.translate {
-                Some(translate) => translate(event),
-                None => Some(event),
-            };
-            if let Some(event) = event.filter(|event| self.concerns(event)) {
+            if self.concerns(&event) {
                 return Some(event);
             }
-        }
-    }
-
-    /// A watch of the same store by other names: each change as `translate` says it, of keys that begin with `prefix` there.
-    #[must_use]
-    pub fn translated(self, prefix: &str, translate: Translate) -> Self {
-        Self {
-            prefix: prefix.to_owned(),
-            translate: Some(translate),
-            ..self
         }
     }
 
@@ -121,7 +103,6 @@ impl Watchers {
         Watch {
             prefix: prefix.to_owned(),
             events: ring.as_ref().map(broadcast::Sender::subscribe),
-            translate: None,
         }
     }
 

@@ -126,8 +126,7 @@ impl Home {
         }
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
-            let layout = self.cx.shared.options.managed_ledger.layout;
-            pharos_managed_ledger::delete_as(layout, &storage_name(&name, layout), engine, &*metadata)
+            pharos_managed_ledger::delete(&storage_name(&name), engine, &*metadata)
                 .await
                 .map(drop)
                 .map_err(|error| TopicError::Storage(chain(&error)))?;

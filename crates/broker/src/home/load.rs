@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pharos_catalog::Shadows;
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::{Memory, MetadataLayout, MetadataStore};
+use pharos_metadata::{Memory, MetadataStore};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
@@ -84,14 +84,6 @@ impl Home {
             affinity: policies.bookie_affinity,
             is_followed: !shadows.topics_of(name).is_empty(),
             ..self.cx.shared.options.managed_ledger.clone()
-        };
-        let options = match name.domain() {
-            Domain::Persistent => options,
-            // It has a store of its own.
-            Domain::NonPersistent => pharos_managed_ledger::Options {
-                layout: MetadataLayout::Pharos,
-                ..options
-            },
         };
         self.cx.shared.placement.confirm(name).await?;
         let stored = StoredTopic::open(name, shadow_of, options, engine, metadata).await?;

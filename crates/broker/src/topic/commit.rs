@@ -1,13 +1,10 @@
 //! Waiting for the cursor log, many together: a caller that comes while one commit is on its way shares the next.
 
-use std::rc::Rc;
-
-use pharos_managed_ledger::cursor_log::NodeScope;
 use pharos_runtime::spawn_local;
 use pharos_types::Ordinal;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use super::{Stored, Topic, TopicContext, nodes};
+use super::{Stored, Topic, TopicContext};
 use crate::error::{CursorError, chain};
 use crate::ids::ConsumerKey;
 
@@ -20,10 +17,6 @@ pub(super) struct Commits {
     queued: bool,
     /// A task will look at the cursor log again.
     pub(super) comes_again: bool,
-    /// A task will write what cursors moved to the nodes that Pulsar has of them.
-    pub(super) writes_nodes_soon: bool,
-    /// Told when such a write is over.
-    pub(super) nodes_written: Rc<Notify>,
 }
 
 impl Topic {
@@ -103,11 +96,6 @@ impl Topic {
                     }
                     reason
                 });
-                // What was made or deleted is told once a broker of Pulsar would know it too.
-                let outcome = match outcome {
-                    Ok(()) => me.write_nodes(NodeScope::Made).await,
-                    Err(reason) => Err(reason),
-                };
                 for waiter in waiting {
                     // A waiter that left does not mind.
                     let _ = waiter.send(outcome.clone());
@@ -125,8 +113,6 @@ impl Topic {
                     && (outcome.is_err() || !state.stored.commits.queued)
                 {
                     state.stored.commits.running = false;
-                    drop(state);
-                    nodes::write_nodes_soon(&me);
                     return;
                 }
             }

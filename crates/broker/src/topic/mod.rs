@@ -47,7 +47,6 @@ mod log;
 mod lookup;
 mod maintenance;
 mod manage;
-mod nodes;
 mod non_persistent;
 mod offload;
 mod open;

@@ -7,7 +7,7 @@ use pharos_runtime::clock;
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
-use super::{Attached, Publishing, State, Stored, Topic, TopicContext, nodes};
+use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
 use crate::error::chain;
 use crate::time::millis;
 
@@ -17,11 +17,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 impl Stored {
     /// Everything before this is acknowledged by every durable cursor.
     pub(super) fn acked_below(&self) -> Ordinal {
-        let lowest = self.cursors.lowest();
-        let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
-        // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
-        let held = self.cursors.log().held();
-        held.map_or(acked, |held| held.min(acked))
+        self.cursors
+            .lowest()
+            .unwrap_or_else(|| self.log.ledger.durable_end())
     }
 
     /// Gives up closed ledgers that are not needed; they are deleted off the path.
@@ -156,7 +154,6 @@ impl Topic {
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.cx.name, error, "cursors could not be stored at close");
         }
-        nodes::write_all_nodes(self).await;
         // The log itself is simply let go: the next opening finds its end.
         let drained = self.state.borrow_mut().stored.publishing.drained();
         if let Some(drained) = drained

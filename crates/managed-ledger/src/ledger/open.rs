@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pharos_ledger::{LedgerEngine, LedgerWriter};
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use pharos_types::{LedgerId, Ordinal};
+use prost::Message;
 
 use super::ManagedLedger;
 use super::appending::Appending;
@@ -71,7 +73,7 @@ impl ManagedLedger {
         now_ms: u64,
     ) -> Result<Self, OpenError> {
         for _ in 0..TRIES {
-            let recovered = match info::load(&*metadata, name, options.layout).await? {
+            let recovered = match info::load(&*metadata, name).await? {
                 Some((info, _)) if info.shadow.is_some() => {
                     let what = "the shadow of another".to_owned();
                     let name = name.to_owned();
@@ -89,13 +91,7 @@ impl ManagedLedger {
             let Some(taken) = taken else {
                 continue;
             };
-            let info = Arc::new(InfoHandle::new(
-                metadata,
-                name,
-                options.layout,
-                taken.info,
-                taken.version,
-            ));
+            let info = Arc::new(InfoHandle::new(metadata, name, taken.info, taken.version));
             // Nothing names them any more. What cannot be deleted now, the next opening or start does.
             for ledger in taken.given_up {
                 if engine.delete(ledger).await.is_ok() {
@@ -173,7 +169,7 @@ async fn take_over(
     info.writer_epoch += 1;
     let writer = match info.terminated {
         true => None,
-        false => Some(engine.create(options.create_options(name)).await?),
+        false => Some(engine.create(options.keeping().create_options()).await?),
     };
     if let (Some(writer), Expect::Absent) = (&writer, &expect) {
         info.writer_epoch = first_epoch(writer.id());
@@ -191,7 +187,7 @@ async fn take_over(
         });
     }
     info.settle_format();
-    let value = info::encode(&info, options.layout);
+    let value = Bytes::from(info.encode_to_vec());
     match metadata.put(&info::key_of(name), value, expect).await {
         Ok(version) => Ok(Some(Taken {
             info,
