@@ -154,19 +154,30 @@ impl BookKeeper {
         self.inner.meters.figures(pending)
     }
 
-    /// Runs an operation on the engine's thread; `None` when the engine ended meanwhile.
+    /// Runs an operation on the engine's thread, and measures it; `None` when the engine ended meanwhile.
     async fn run<T: Send + 'static, E: Send + 'static>(
         &self,
         operation: Operation,
         work: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> Option<Result<T, E>> {
-        let (tell, told) = oneshot::channel();
         let (inner, began) = (Arc::clone(&self.inner), clock::now());
-        self.inner.spawn(async move {
+        let measured = async move {
             let outcome = work.await;
             inner.meters.record(operation, began, outcome.is_ok());
+            outcome
+        };
+        self.run_unmeasured(measured).await
+    }
+
+    /// Runs what may wait for others, so that its time says nothing of bookies; `None` when the engine ended meanwhile.
+    async fn run_unmeasured<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (tell, told) = oneshot::channel();
+        self.inner.spawn(async move {
             // The caller may not wait any more.
-            let _ = tell.send(outcome);
+            let _ = tell.send(work.await);
         });
         told.await.ok()
     }
@@ -418,10 +429,7 @@ impl LedgerEngine for BookKeeper {
     fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
         async move {
             let followed = self
-                .run(
-                    Operation::Read,
-                    follow::follow(Arc::clone(&self.inner), ledger, beyond),
-                )
+                .run_unmeasured(follow::follow(Arc::clone(&self.inner), ledger, beyond))
                 .await;
             followed.unwrap_or_else(|| Err(ReadError::Fault(shut_down())))
         }
