@@ -186,6 +186,31 @@ pub struct Readable {
     pub is_sealed: bool,
 }
 
+/// As [`LedgerEngine::follow`], for an engine whose writers are all in this process. `readable` says how much can be read, with the tail of
+/// the writer where there may be more.
+///
+/// # Errors
+/// Those of `readable`.
+///
+/// Cancel safety: dropping the future is fine.
+pub async fn follow_tail(
+    beyond: Option<u64>,
+    readable: impl Fn() -> Result<(Readable, Option<watch::Receiver<Tail>>), ReadError>,
+) -> Result<Readable, ReadError> {
+    loop {
+        let (now, tail) = readable()?;
+        let (Some(beyond), Some(mut tail)) = (beyond, tail) else {
+            return Ok(now);
+        };
+        if now.entries > beyond || tail.borrow().failed.is_some() {
+            return Ok(now);
+        }
+        if tail.changed().await.is_err() {
+            return readable().map(|(now, _)| now);
+        }
+    }
+}
+
 /// A store of ledgers.
 pub trait LedgerEngine: Send + Sync {
     /// Creates a ledger under a new id, higher than all given out before, and opens its writer.

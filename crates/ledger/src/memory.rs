@@ -17,7 +17,7 @@ use pharos_types::{EntryId, LedgerId};
 
 use crate::{
     AppendError, BoxFuture, CreateError, CreateOptions, DeleteError, Durability, LedgerEngine, LedgerWriter,
-    NewEntry, OpenError, ReadEntry, ReadError, Readable, Sealed, StorageFault, Tail,
+    NewEntry, OpenError, ReadEntry, ReadError, Readable, Sealed, StorageFault, Tail, follow_tail,
 };
 
 /// The largest entry taken, in bytes.
@@ -219,21 +219,6 @@ impl MemoryEngine {
         Ok((readable, (!is_sealed).then(|| ledger.tail.subscribe())))
     }
 
-    async fn follow_to(&self, id: LedgerId, beyond: Option<u64>) -> Result<Readable, ReadError> {
-        loop {
-            let (readable, tail) = self.readable(id)?;
-            let (Some(beyond), Some(mut tail)) = (beyond, tail) else {
-                return Ok(readable);
-            };
-            if readable.entries > beyond || tail.borrow().failed.is_some() {
-                return Ok(readable);
-            }
-            if tail.changed().await.is_err() {
-                return self.readable(id).map(|(readable, _)| readable);
-            }
-        }
-    }
-
     fn delete_now(&self, id: LedgerId) -> Result<(), DeleteError> {
         let mut world = self.lock();
         if !world.ledgers.contains_key(&id) {
@@ -320,7 +305,7 @@ impl LedgerEngine for MemoryEngine {
     }
 
     fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
-        async move { self.follow_to(ledger, beyond).await }.boxed()
+        follow_tail(beyond, move || self.readable(ledger)).boxed()
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use pharos_ledger::{
     BoxFuture, CreateError, CreateOptions, DeleteError, LedgerEngine, LedgerWriter, OpenError, ReadEntry,
-    ReadError, Readable, Sealed, StorageFault, Tail,
+    ReadError, Readable, Sealed, StorageFault, Tail, follow_tail,
 };
 use pharos_runtime::fs::{Fs, RealFs};
 use pharos_runtime::sync::Mutex;
@@ -231,21 +231,6 @@ impl Storage {
         Ok((readable, tail.map(watch::Sender::subscribe)))
     }
 
-    async fn follow_to(&self, id: LedgerId, beyond: Option<u64>) -> Result<Readable, ReadError> {
-        loop {
-            let (readable, tail) = self.readable(id)?;
-            let (Some(beyond), Some(mut tail)) = (beyond, tail) else {
-                return Ok(readable);
-            };
-            if readable.entries > beyond || tail.borrow().failed.is_some() {
-                return Ok(readable);
-            }
-            if tail.changed().await.is_err() {
-                return self.readable(id).map(|(readable, _)| readable);
-            }
-        }
-    }
-
     async fn read_cold(&self, dir: u16, mut job: Box<ReadJob>) -> read::Answer {
         if self.inline {
             return read::run_inline(&self.shared, *job);
@@ -339,7 +324,7 @@ impl LedgerEngine for Storage {
     }
 
     fn follow(&self, ledger: LedgerId, beyond: Option<u64>) -> BoxFuture<'_, Result<Readable, ReadError>> {
-        self.follow_to(ledger, beyond).boxed()
+        follow_tail(beyond, move || self.readable(ledger)).boxed()
     }
 
     fn delete(&self, ledger: LedgerId) -> BoxFuture<'_, Result<(), DeleteError>> {
