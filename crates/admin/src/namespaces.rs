@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use pharos_admin_api::query::{ForceQuery, NamespaceTopicsQuery};
 use pharos_admin_api::routes::namespaces as routes;
-use pharos_broker::properties::{self, BROADCAST_SUBSCRIPTIONS, Holder};
+use pharos_catalog::properties::{self, BROADCAST_SUBSCRIPTIONS, Holder};
 use pharos_catalog::{ListMode, Policies};
 use pharos_types::{NamespaceName, TopicName};
 

@@ -13,8 +13,8 @@ use serde_json::Value;
 use pharos_admin_api::query::{self, CreateSubscriptionQuery, ForceQuery};
 use pharos_admin_api::routes::subscriptions as routes;
 use pharos_admin_api::{AnalyzeBacklogResult, BroadcastDetails, ResetCursorData};
-use pharos_broker::properties::Holder;
 use pharos_broker_admin::{AdminError, BroadcastQuery, Place};
+use pharos_catalog::properties::Holder;
 use pharos_runtime::many;
 use pharos_types::{Position, SubscriptionName, TopicName};
 

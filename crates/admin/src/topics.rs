@@ -16,8 +16,8 @@ use pharos_admin_api::query::{
 use pharos_admin_api::routes::topics as routes;
 use pharos_admin_api::{MessageIdJson, PartitionedTopicMetadata};
 use pharos_auth::{Action, Principal, Resource};
-use pharos_broker::properties::Holder;
 use pharos_broker_admin::{AdminError, LastMessage};
+use pharos_catalog::properties::Holder;
 use pharos_catalog::{ListMode, SHADOW_SOURCE, Shadows};
 use pharos_runtime::many;
 use pharos_types::{Domain, TopicName};

@@ -24,7 +24,6 @@ pub mod manage;
 mod mesh;
 pub mod options;
 pub mod placement;
-pub mod properties;
 pub mod shard;
 mod shard_context;
 pub mod shared;

@@ -56,6 +56,7 @@ mod options;
 mod partitions;
 mod policies;
 pub mod policy;
+pub mod properties;
 pub mod schema;
 mod shadows;
 mod store;

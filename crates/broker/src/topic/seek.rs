@@ -13,7 +13,7 @@ use super::subscription::Body;
 use super::{Attached, Stored, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError, chain};
 use crate::ids::ConsumerKey;
-use crate::properties::asks_for_broadcast;
+use pharos_catalog::properties::asks_for_broadcast;
 
 /// Where to move a cursor.
 #[derive(Clone, Debug)]

@@ -420,7 +420,7 @@ pub static OTHERS: &[Row] = &[
     Row::named("bundles", "Into how many hash ranges a namespace is cut, and where.", "BundlesData", any)
         .namespace("", "bundles").acts("catalog/src/namespaces.rs"),
     Row::named("properties", "Texts by name; those that begin with `pharos.` are the broker's.", "texts by name", any)
-        .namespace("", "properties").unset_member(|_| json!({})).acts("broker/src/properties.rs"),
+        .namespace("", "properties").unset_member(|_| json!({})).acts("catalog/src/properties.rs"),
     Row::named("broadcast_subscriptions", "Names and patterns of the subscriptions that are broadcast.", "list of names", any)
         .namespace("", BROADCAST_SUBSCRIPTIONS).property(BROADCAST_SUBSCRIPTIONS)
         .acts("catalog/src/policies.rs"),

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pharos_broker::properties::{Holder, asks_for_broadcast};
 use pharos_broker::shard::{Consume, Refused};
 use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
+use pharos_catalog::properties::{Holder, asks_for_broadcast};
 use pharos_dispatch::{HashRange, KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_types::{Position, SubscriptionName, TopicName};

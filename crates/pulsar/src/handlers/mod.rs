@@ -11,7 +11,7 @@ mod seek;
 
 use std::rc::Rc;
 
-use pharos_broker::properties::{self, Holder};
+use pharos_catalog::properties::{self, Holder};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::proto::{KeyValue, ServerError};
 use pharos_wire::{Command, Frame};

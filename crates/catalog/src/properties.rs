@@ -3,8 +3,8 @@
 //! All other names are their owner's business. One that begins so and means nothing where it stands is refused, and so is
 //! a value that is not understood: a misspelt wish must not silently be no wish.
 
+pub use crate::policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, durability_of};
 pub use pharos_auth::CONSUMER_NAMES;
-pub use pharos_catalog::{BROADCAST_SUBSCRIPTIONS, DURABILITY, durability_of};
 
 /// Every name that begins with this is the broker's.
 const PREFIX: &str = "pharos.";
