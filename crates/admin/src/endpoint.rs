@@ -15,10 +15,10 @@ use pharos_admin_api::routes::{DOMAIN, Method, Route};
 use pharos_auth::{Access, Action, Principal, Resource};
 
 use crate::error::ApiError;
-use crate::identify::identify;
 use crate::owners::OriginalRequest;
 use crate::paths::PathParams;
 use crate::redirect;
+use crate::request_rate::admit;
 use crate::state::Admin;
 
 /// What the two kinds of topics are called in paths.
@@ -50,8 +50,8 @@ where
 
 /// The way of every request to its handler: the one place where it is asked whether the caller may do it.
 async fn enter(route: &'static Route, mut request: Request, next: Next) -> Response {
-    identify(&mut request).await;
-    match permit(route, &request) {
+    let permitted = admit(&mut request).await.and_then(|()| permit(route, &request));
+    match permitted {
         Ok(params) => {
             let (uri, subject) = (request.uri().clone(), params.subject());
             let (encrypted, asked) = (request.extensions().get().copied(), OriginalRequest::of(&request));

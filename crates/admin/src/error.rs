@@ -84,6 +84,11 @@ impl IntoResponse for ApiError {
             );
         }
         let mut answer = (self.status, Json(ErrorData { reason: self.reason })).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            answer
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             let ways = HeaderValue::from_static("Bearer, Basic realm=\"pharos\"");
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, ways);

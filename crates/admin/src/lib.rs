@@ -32,6 +32,7 @@ mod partitions;
 mod paths;
 mod permissions;
 mod redirect;
+mod request_rate;
 mod router;
 mod schemas;
 mod server;

@@ -13,8 +13,8 @@ use pharos_types::NamespaceName;
 use crate::body::BODY_BYTES_MAX;
 use crate::endpoint::{Endpoint, may};
 use crate::error::ApiError;
-use crate::identify::identify;
 use crate::origin::{AllowedHosts, guard};
+use crate::request_rate::{RequestRate, admit};
 use crate::state::Admin;
 use crate::{
     bookies, brokers, bundles, clusters, isolation, lookup, messages, metrics, namespace_policies,
@@ -25,6 +25,7 @@ use crate::{
 pub fn router(admin: Admin) -> Router {
     let access = admin.options.access.clone();
     let authentication = admin.options.authentication.clone();
+    let request_rate = RequestRate::new(admin.options.request_rate);
     let allowed_hosts = AllowedHosts(admin.options.allowed_hosts.clone().into());
     endpoints()
         .into_iter()
@@ -36,6 +37,7 @@ pub fn router(admin: Admin) -> Router {
         .layer(from_fn(guard))
         .layer(Extension(access))
         .layer(Extension(authentication))
+        .layer(Extension(request_rate))
         .layer(Extension(allowed_hosts))
         .with_state(admin)
 }
@@ -68,7 +70,9 @@ fn endpoints() -> Vec<Endpoint> {
 
 /// Functions, connectors, packages and transactions are other programs' or later releases' business.
 async fn no_functions(mut request: Request) -> ApiError {
-    identify(&mut request).await;
+    if let Err(refused) = admit(&mut request).await {
+        return refused;
+    }
     let (action, namespace) = of_functions(request.uri().path());
     let resource = namespace.as_ref().map_or(Resource::Cluster, Resource::Namespace);
     if let Err(denied) = may(&request, action, resource) {
@@ -101,7 +105,9 @@ fn of_functions(path: &str) -> (Action, Option<NamespaceName>) {
 }
 
 async fn unknown(mut request: Request) -> ApiError {
-    identify(&mut request).await;
+    if let Err(refused) = admit(&mut request).await {
+        return refused;
+    }
     if let Err(denied) = may(&request, Action::AskUnknown, Resource::Cluster) {
         return denied;
     }
@@ -109,7 +115,9 @@ async fn unknown(mut request: Request) -> ApiError {
 }
 
 async fn wrong_method(mut request: Request) -> ApiError {
-    identify(&mut request).await;
+    if let Err(refused) = admit(&mut request).await {
+        return refused;
+    }
     if let Err(denied) = may(&request, Action::AskUnknown, Resource::Cluster) {
         return denied;
     }

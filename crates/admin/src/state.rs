@@ -18,6 +18,8 @@ pub struct AdminOptions {
     pub access: Access,
     /// What says who a caller is.
     pub authentication: Authentication,
+    /// HTTP requests a second of a role, or of an address where clients have none; 0 is no limit.
+    pub request_rate: u32,
     /// Whether roles are told apart, so that something can be granted to them.
     pub authorization: bool,
     /// Names by which this machine may be asked over loopback, besides its own.

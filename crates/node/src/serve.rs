@@ -143,6 +143,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
     let options = AdminOptions {
         access: broker.access.clone(),
         authentication: broker.authentication.clone(),
+        request_rate: settings.limits.max_http_request_rate_per_role,
         authorization: settings.authorization.enabled,
         allowed_hosts: allowed_hosts(settings, &front.host),
         cluster_name: settings.cluster_name.clone(),

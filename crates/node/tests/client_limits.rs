@@ -281,3 +281,23 @@ async fn requests_of_an_address_beyond_its_rate_wait_for_their_turn_and_are_answ
     assert!(took >= 500_000_000, "{took}");
     node.stop();
 }
+
+#[tokio::test]
+async fn one_that_asks_the_http_door_too_fast_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--limits-max-http-request-rate-per-role=1"]);
+    let path = "/admin/v2/tenants/fast";
+    let mut refused = None;
+    for _ in 0..1000 {
+        let (status, answer) = node.call("PUT", path, "{}");
+        if status == 429 {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let why = refused.expect("a thousand requests were let in");
+    assert!(why.contains("limits.max_http_request_rate_per_role"), "{why}");
+    // Clients of the other door are not touched.
+    support::produce_on(&mut node.rogue().await, "p", 1).await;
+    node.stop();
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pharos_auth::Principal;
-use pharos_transport::{Quota, QuotaHold, QuotaLimits, network_of};
+use pharos_transport::{Quota, QuotaHold, QuotaLimits, Requester, network_of};
 use pharos_types::TopicName;
 use pharos_wire::answer::Refusal;
 use pharos_wire::proto::ServerError;
@@ -57,13 +57,6 @@ impl Default for ClientLimits {
 
 /// One more of what a role or a tenant has; counted until it is dropped.
 pub(crate) type LimitHold = QuotaHold<Arc<str>>;
-
-/// Whose requests count together.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Requester {
-    Role(Arc<str>),
-    Address(IpAddr),
-}
 
 /// The bounds, and what is counted for them.
 pub(crate) struct Limiter {
@@ -116,7 +109,7 @@ impl Limiter {
         }
         let requester = match who.original().or(who.role()) {
             Some(role) => Some(Requester::Role(role.clone())),
-            None => network_of_client(address).map(Requester::Address),
+            None => network_of_client(address).map(Requester::Network),
         };
         requester.map_or(Duration::ZERO, |requester| self.requests.turn(requester))
     }

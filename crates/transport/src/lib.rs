@@ -38,7 +38,7 @@ pub use listener::{Acceptor, Listener};
 pub use outbound::{FrameBytes, Outbound};
 pub use partial::{FrameRoom, PartialFrames, SMALL_FRAME_BYTES};
 pub use proxy_protocol::ProxyProtocol;
-pub use quota::{BURST_SECONDS, Quota, QuotaError, QuotaHold, QuotaLimits, network_of};
+pub use quota::{BURST_SECONDS, Quota, QuotaError, QuotaHold, QuotaLimits, Requester, network_of};
 pub use read_buffer::{Filled, Read, ReadBuffer};
 pub use stream::{Detached, Incoming, ReadHalf, Stream, WriteHalf};
 pub use tls::{

@@ -31,6 +31,15 @@ pub fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Whose requests count together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Requester {
+    /// All clients of a role.
+    Role(Arc<str>),
+    /// Clients without a role, by [`network_of`] their address.
+    Network(IpAddr),
+}
+
 /// What each holder may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaLimits {

@@ -104,6 +104,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
     AdminOptions {
         access,
         authentication: Authentication::off(),
+        request_rate: 0,
         authorization: false,
         allowed_hosts: Vec::new(),
         cluster_name: "standalone".into(),

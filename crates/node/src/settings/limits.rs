@@ -17,6 +17,8 @@ pub struct LimitSettings {
     pub max_connection_rate_per_role: u32,
     /// Requests of one role, a second.
     pub max_request_rate_per_role: u32,
+    /// HTTP requests of one role, a second.
+    pub max_http_request_rate_per_role: u32,
     /// Producers of one connection.
     pub max_producers_per_connection: u32,
     /// Consumers of one connection.
@@ -45,6 +47,7 @@ impl Default for LimitSettings {
             max_connections_per_role: 1_000_000,
             max_connection_rate_per_role: 10_000,
             max_request_rate_per_role: 100_000,
+            max_http_request_rate_per_role: 5000,
             max_producers_per_connection: 100_000,
             max_consumers_per_connection: 100_000,
             max_watchers_per_connection: 1000,

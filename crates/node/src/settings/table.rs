@@ -303,6 +303,8 @@ pub static SETTINGS: &[Setting] = &[
         "New Pulsar connections of one role a second; after a quiet time it may open those of 20 seconds at once. 0 is no limit."),
     setting!("Limits", "limits.max_request_rate_per_role", "", limits.max_request_rate_per_role,
         "Requests of one role a second on all its Pulsar connections: lookups, lists, schemas, producers, consumers, seeks; not sends, acknowledgements and permits. After a quiet time it may make those of 20 seconds at once; more wait, and their connections are not read meanwhile. Clients without a role count by address. 0 is no limit."),
+    setting!("Limits", "limits.max_http_request_rate_per_role", "", limits.max_http_request_rate_per_role,
+        "HTTP requests of one role a second; after a quiet time it may make those of 20 seconds at once; more are refused with 429. Clients without a role count by address. 0 is no limit."),
     setting!("Limits", "limits.max_producers_per_connection", "", limits.max_producers_per_connection,
         "Producers of one connection; 0 is no limit."),
     setting!("Limits", "limits.max_consumers_per_connection", "", limits.max_consumers_per_connection,

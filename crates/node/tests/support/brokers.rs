@@ -127,6 +127,7 @@ impl Broker {
         let about = AdminOptions {
             access: Access::everyone(),
             authentication: Authentication::off(),
+            request_rate: 0,
             authorization: false,
             allowed_hosts: Vec::new(),
             cluster_name: "standalone".to_owned(),
