@@ -1,6 +1,6 @@
 //! `pharos token …`: keys and tokens, interchangeable with those of `pulsar tokens`.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use pharos_identity::sign::{self, Algorithm, Claims};
-use pharos_identity::{TokenOptions, TokenVerifier, read_key};
+use pharos_identity::{TokenOptions, TokenVerifier, line_of_role, line_of_token, read_key};
 
 use crate::error::CliError;
 
@@ -19,6 +19,8 @@ pub(crate) enum TokenCommand {
     Create(Create),
     /// Show what a token says; with a key also whether it is good
     Inspect(Inspect),
+    /// Add a token, or those of a role until now, to a broker's list of revoked tokens
+    Revoke(Revoke),
     /// Make a secret key
     CreateSecretKey {
         /// Where to write it; the file must not exist. Without it the key is printed, in base64
@@ -83,10 +85,24 @@ pub(crate) struct Inspect {
     algorithm: String,
 }
 
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Revoke {
+    /// The list: the file of the broker's setting authentication.revoked_tokens_file. It is made if it is not there
+    #[arg(long)]
+    list: PathBuf,
+    /// File with the token; without it, and without --role, standard input
+    #[arg(long, conflicts_with = "role")]
+    token_file: Option<PathBuf>,
+    /// Instead of one token, all of this role that do not say they were issued (iat) later than now
+    #[arg(long)]
+    role: Option<String>,
+}
+
 pub(crate) fn run(command: TokenCommand) -> Result<String, CliError> {
     match command {
         TokenCommand::Create(wish) => create(&wish),
         TokenCommand::Inspect(wish) => inspect(&wish),
+        TokenCommand::Revoke(wish) => revoke(&wish),
         TokenCommand::CreateSecretKey {
             output,
             base64,
@@ -114,7 +130,7 @@ pub(crate) fn run(command: TokenCommand) -> Result<String, CliError> {
 }
 
 fn create(wish: &Create) -> Result<String, CliError> {
-    let mut claims = Claims::of(&wish.subject);
+    let mut claims = Claims::of(&wish.subject).with("iat", now());
     if let Some(time) = &wish.expiry_time {
         let time = seconds_of(time).ok_or_else(|| {
             CliError::Usage(format!(
@@ -138,13 +154,8 @@ fn create(wish: &Create) -> Result<String, CliError> {
 }
 
 fn inspect(wish: &Inspect) -> Result<String, CliError> {
-    let mut token = String::new();
-    match &wish.token_file {
-        Some(path) => token = std::fs::read_to_string(path)?,
-        None => _ = std::io::stdin().read_to_string(&mut token)?,
-    }
-    let token = token.trim();
-    let (header, claims) = sign::read(token).ok_or_else(|| CliError::Usage("this is no token".to_owned()))?;
+    let token = token_of(wish.token_file.as_deref())?;
+    let (header, claims) = sign::read(&token).ok_or_else(no_token)?;
     let shown = format!("{header}\n{claims}\n");
     let options = TokenOptions {
         secret_key: wish
@@ -170,6 +181,53 @@ fn inspect(wish: &Inspect) -> Result<String, CliError> {
         Ok(identity) => Ok(format!("{shown}good: role {}\n", identity.role)),
         Err(reason) => Err(CliError::Local(std::io::Error::other(reason))),
     }
+}
+
+fn revoke(wish: &Revoke) -> Result<String, CliError> {
+    let line = if let Some(role) = &wish.role {
+        let no_role = || CliError::Usage(format!("'{role}' is no role that a line of the list can name"));
+        line_of_role(role, now()).ok_or_else(no_role)?
+    } else {
+        let token = token_of(wish.token_file.as_deref())?;
+        sign::read(&token).ok_or_else(no_token)?;
+        line_of_token(&token)
+    };
+    let failed = |error| CliError::Local(std::io::Error::other(format!("{}: {error}", wish.list.display())));
+    append(&wish.list, &line).map_err(failed)?;
+    Ok(format!("{line}\n"))
+}
+
+/// Adds a line that is on the disk when this returns. It goes out in one piece: the broker reads no half of it.
+fn append(path: &Path, line: &str) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)?;
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    let end = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{end}{line}\n").as_bytes())?;
+    file.sync_all()
+}
+
+/// The token of a file, or of standard input.
+fn token_of(file: Option<&Path>) -> Result<String, CliError> {
+    let mut token = String::new();
+    match file {
+        Some(path) => token = std::fs::read_to_string(path)?,
+        None => _ = std::io::stdin().read_to_string(&mut token)?,
+    }
+    Ok(token.trim().to_owned())
+}
+
+fn no_token() -> CliError {
+    CliError::Usage("this is no token".to_owned())
 }
 
 fn usage(error: impl std::fmt::Display) -> CliError {

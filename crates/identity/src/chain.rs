@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Credentials, Identity, OpenIdVerifier, Passwords, TokenVerifier};
+use crate::{Credentials, Identity, OpenIdVerifier, Passwords, RevokedTokens, TokenVerifier};
 
 /// One way to prove who one is.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub struct Chain {
     pub strict_method: bool,
     /// Whether what a proxy hands on of its client is checked here as well.
     pub checks_original: bool,
+    /// Tokens that are refused although their signature is right.
+    pub revoked: Option<Arc<RevokedTokens>>,
 }
 
 /// Why a peer was not let in. For the log: the peer hears only that it failed.
@@ -111,6 +113,24 @@ impl Authentication {
         self.0.as_ref().is_some_and(|chain| chain.checks_original)
     }
 
+    /// The list of revoked tokens, where there is one.
+    #[must_use]
+    pub fn revoked(&self) -> Option<&Arc<RevokedTokens>> {
+        self.0.as_ref().and_then(|chain| chain.revoked.as_ref())
+    }
+
+    /// Which list of revoked tokens is in force: another number after each change.
+    #[must_use]
+    pub fn revoked_revision(&self) -> u64 {
+        self.revoked().map_or(0, |revoked| revoked.revision())
+    }
+
+    /// Whether the token of one that was let in is revoked by now.
+    #[must_use]
+    pub fn has_revoked(&self, identity: &Identity) -> bool {
+        self.0.as_ref().is_some_and(|chain| chain.has_revoked(identity))
+    }
+
     /// Who shows this. While authentication is off no peer has a role.
     ///
     /// Cancel safety: nothing is kept.
@@ -135,10 +155,18 @@ impl fmt::Debug for Authentication {
 const METHOD_CHARS_MAX: usize = 32;
 
 impl Chain {
+    fn has_revoked(&self, identity: &Identity) -> bool {
+        self.revoked.as_ref().is_some_and(|revoked| revoked.has(identity))
+    }
+
     async fn authenticate(&self, shown: Credentials) -> Result<Identity, Failure> {
         let mut refused: Option<Failure> = None;
         for provider in self.providers.iter().filter(|it| it.method() == shown.method) {
             match provider.authenticate(&shown).await {
+                Ok(identity) if self.has_revoked(&identity) => {
+                    let (method, reason) = (provider.method(), "the token is revoked".to_owned());
+                    return Err(Failure::Refused { method, reason });
+                }
                 Ok(identity) => return Ok(identity),
                 Err(reason) => {
                     let method = provider.method();
@@ -215,6 +243,7 @@ mod tests {
                 anonymous_role: anonymous.map(Into::into),
                 strict_method,
                 checks_original: false,
+                revoked: None,
             })
         };
         let none = Credentials::default;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::TokenMark;
+
 /// What a peer shows to say who it is. Its debug form hides the secret.
 #[derive(Clone, Default)]
 pub struct Credentials {
@@ -70,6 +72,8 @@ pub struct Identity {
     pub role: Arc<str>,
     /// When what it showed expires, in milliseconds since 1970; `None`: never.
     pub expires_at_ms: Option<u64>,
+    /// The token that proved it, if one did.
+    pub token: Option<Arc<TokenMark>>,
 }
 
 impl Identity {
@@ -78,6 +82,7 @@ impl Identity {
         Self {
             role: role.into(),
             expires_at_ms: None,
+            token: None,
         }
     }
 }

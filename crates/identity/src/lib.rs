@@ -31,6 +31,7 @@ mod guesses;
 mod keys;
 mod openid;
 mod passwords;
+mod revoked;
 pub mod sign;
 #[cfg(feature = "test-util")]
 pub mod test_issuer;
@@ -42,4 +43,5 @@ pub use guesses::GuessLimits;
 pub use keys::{KeyError, read_key};
 pub use openid::{OpenIdError, OpenIdOptions, OpenIdVerifier};
 pub use passwords::{Passwords, PasswordsError};
+pub use revoked::{RevokedError, RevokedTokens, TokenMark, line_of_role, line_of_token};
 pub use token::{TokenError, TokenOptions, TokenVerifier};

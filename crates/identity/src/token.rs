@@ -4,13 +4,14 @@
 //! ones, an elliptic curve its own. What the token's header says only chooses among these; `none` is none of them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 use serde_json::{Map, Value};
 
 use crate::keys::to_pem;
-use crate::{Identity, sign};
+use crate::{Identity, TokenMark, sign};
 
 /// The longest token that is looked at, in bytes.
 pub(crate) const TOKEN_BYTES_MAX: usize = 16 << 10;
@@ -141,6 +142,7 @@ impl TokenVerifier {
         Ok(Identity {
             role: role_of(&claims, &self.role_claim)?.into(),
             expires_at_ms: expires_at_ms(&claims, &self.validation),
+            token: Some(Arc::new(TokenMark::of(token, &claims))),
         })
     }
 

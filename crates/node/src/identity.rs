@@ -7,14 +7,17 @@ use anyhow::Context as _;
 use pharos_auth::{Access, Facts, RuleOptions, Rules, StoredPolicies};
 use pharos_catalog::Catalog;
 use pharos_identity::{
-    Authentication, Chain, GuessLimits, OpenIdOptions, OpenIdVerifier, Passwords, Provider, TokenOptions,
-    TokenVerifier, read_key,
+    Authentication, Chain, GuessLimits, OpenIdOptions, OpenIdVerifier, Passwords, Provider, RevokedTokens,
+    TokenOptions, TokenVerifier, read_key,
 };
 use pharos_types::NamespaceName;
 
 use crate::settings::{AuthenticationSettings, OpenIdSettings, ProviderKind, Secret, Settings};
 
-/// Reads keys and passwords; no client is let in when one of them cannot be read.
+/// How often the list of revoked tokens is read again.
+const REVOKED_READ_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Reads keys, passwords and revoked tokens; no client is let in when one of them cannot be read.
 pub(crate) fn authentication(settings: &Settings) -> anyhow::Result<Authentication> {
     let (all, settings) = (settings, &settings.authentication);
     if !settings.enabled {
@@ -22,12 +25,48 @@ pub(crate) fn authentication(settings: &Settings) -> anyhow::Result<Authenticati
     }
     let providers = settings.kinds().into_iter().map(|kind| provider(kind, all));
     let anonymous = &settings.anonymous_user_role;
+    let revoked = settings
+        .revoked_tokens_file
+        .as_deref()
+        .map(RevokedTokens::load)
+        .transpose()
+        .context("authentication.revoked_tokens_file")?;
     Ok(Authentication::by(Chain {
+        revoked,
         providers: providers.collect::<anyhow::Result<_>>()?,
         anonymous_role: (!anonymous.is_empty()).then(|| anonymous.as_str().into()),
         strict_method: settings.strict_auth_method,
         checks_original: settings.authenticate_original_auth_data,
     }))
+}
+
+/// Reads the list of revoked tokens again from time to time, for ever.
+///
+/// Cancel safety: what is in force stays in force.
+pub(crate) async fn keep_revoked_fresh(authentication: Authentication) {
+    let Some(revoked) = authentication.revoked().cloned() else {
+        return std::future::pending().await;
+    };
+    let mut told = None;
+    loop {
+        tokio::time::sleep(REVOKED_READ_INTERVAL).await;
+        let reading = revoked.clone();
+        let read =
+            tokio::task::spawn_blocking(move || reading.reload().map_err(|error| error.to_string())).await;
+        match read.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(None) => told = None,
+            Ok(Some(lines)) => tracing::info!(lines, "a changed list of revoked tokens is in force"),
+            // Once, until it is right again.
+            Err(error) if told.as_ref() != Some(&error) => {
+                tracing::warn!(
+                    error,
+                    "the list of revoked tokens cannot be used; the former one stays in force"
+                );
+                told = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 fn provider(kind: ProviderKind, settings: &Settings) -> anyhow::Result<Provider> {

@@ -102,6 +102,7 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     // Ends with the process.
     let mut upkeep = JoinSet::new();
     upkeep.spawn(front.entrances.clone().keep_fresh());
+    upkeep.spawn(crate::identity::keep_revoked_fresh(broker.authentication.clone()));
     upkeep.spawn(crate::memory::give_back_when_quiet());
     announce(settings, &broker, &front)?;
 

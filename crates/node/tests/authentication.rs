@@ -340,3 +340,48 @@ fn settings_that_would_let_every_client_in_are_refused() {
         assert!(!said.contains("s3cret"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_open_connections_and_opens_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("revoked");
+    std::fs::write(&list, "# none yet\n").unwrap();
+    let setting = format!("--authentication-revoked-tokens-file={}", list.display());
+    let node = node(dir.path(), &[&setting]);
+    let (stolen, kept) = (
+        token(&Claims::of("car").with("iat", now() - 10)),
+        token(&Claims::of("van").with("iat", now() - 10)),
+    );
+    let (answer, mut open) = try_connect(&node, connect("token", &stolen)).await;
+    assert!(matches!(answer, Command::Connected(_)), "{answer:?}");
+    let (answer, mut other) = try_connect(&node, connect("token", &kept)).await;
+    assert!(matches!(answer, Command::Connected(_)), "{answer:?}");
+
+    let revoke = |arguments: &[&str]| {
+        let revoking = Process::new(env!("CARGO_BIN_EXE_pharos"))
+            .args(["token", "revoke", "--list"])
+            .arg(&list)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(revoking.status.success(), "{revoking:?}");
+    };
+    let file = dir.path().join("stolen");
+    std::fs::write(&file, &stolen).unwrap();
+    revoke(&["--token-file", file.to_str().unwrap()]);
+    is_closed(&mut open).await;
+    assert!(!is_let_in(&node, connect("token", &stolen)).await);
+    assert_eq!(status(&node, &header(&format!("Bearer {stolen}")), TENANTS), 401);
+    let newer = token(&Claims::of("car").with("iat", now() - 5));
+    assert!(
+        is_let_in(&node, connect("token", &newer)).await,
+        "another token of the role"
+    );
+
+    revoke(&["--role", "van"]);
+    is_closed(&mut other).await;
+    assert!(!is_let_in(&node, connect("token", &kept)).await);
+    let later = token(&Claims::of("van").with("iat", now() + 5));
+    assert!(is_let_in(&node, connect("token", &later)).await);
+    node.stop();
+}

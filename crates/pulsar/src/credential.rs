@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use pharos_identity::Identity;
 use pharos_runtime::{Nanos, clock};
 use pharos_wire::answer;
 
@@ -22,6 +23,10 @@ pub(crate) struct Credential {
     /// When it was last looked at.
     looked_at: Nanos,
     asked: Asked,
+    /// What it proved with it; of a proxy also what its client did.
+    proved: Vec<Identity>,
+    /// Of the list of revoked tokens by which that was let in.
+    revision: u64,
 }
 
 /// How far asking for new credentials has come.
@@ -56,7 +61,26 @@ impl Credential {
             may_refresh,
             looked_at: clock::now(),
             asked: Asked::No,
+            proved: Vec::new(),
+            revision: 0,
         }
+    }
+
+    /// The same, having proved this when the list of revoked tokens was at `revision`.
+    pub(crate) fn proving(self, proved: Vec<Identity>, revision: u64) -> Self {
+        Self {
+            proved,
+            revision,
+            ..self
+        }
+    }
+
+    /// What must be looked for in a list of revoked tokens that has changed since the last look.
+    fn look_for_revoked(&mut self, revision: u64) -> &[Identity] {
+        if std::mem::replace(&mut self.revision, revision) == revision {
+            return &[];
+        }
+        &self.proved
     }
 
     /// Looks whether it has expired, once in each interval. Who cannot show new ones, or has not since the last look, is closed.
@@ -88,15 +112,34 @@ impl Credential {
     }
 
     /// New ones were shown, for the same role.
-    pub(crate) fn refreshed(&mut self, expires_at_ms: Option<u64>) {
-        self.expires_at_ms = expires_at_ms;
+    pub(crate) fn refreshed(&mut self, identity: Identity, revision: u64) {
+        self.expires_at_ms = identity.expires_at_ms;
         self.asked = Asked::No;
+        self.revision = revision;
+        match self.proved.first_mut() {
+            Some(proved) => *proved = identity,
+            None => self.proved.push(identity),
+        }
     }
 }
 
 impl Connection {
-    /// Looks whether what the client showed has expired, and asks for it again.
+    /// Looks whether what the client showed has expired, and asks for it again; or has been revoked.
     pub(crate) fn check_credential(&self) {
+        let authentication = &self.server.authentication;
+        let is_revoked = self.peer.borrow_mut().as_mut().is_some_and(|peer| {
+            let changed = peer
+                .credential
+                .look_for_revoked(authentication.revoked_revision());
+            changed
+                .iter()
+                .any(|identity| authentication.has_revoked(identity))
+        });
+        if is_revoked {
+            tracing::info!(peer = %self.address, "closing a connection whose token was revoked");
+            self.close_after_writing();
+            return;
+        }
         let due = match self.peer.borrow_mut().as_mut() {
             Some(peer) => {
                 let interval = self.server.credential_check_interval;
@@ -140,7 +183,12 @@ mod tests {
         assert_eq!(at(&mut credential, 1, 2000), Due::Close);
         assert!(answered.begin_refresh());
         assert!(!answered.begin_refresh(), "one answer for one challenge");
-        answered.refreshed(Some(9000));
+        let renewed = Identity {
+            role: "car".into(),
+            expires_at_ms: Some(9000),
+            token: None,
+        };
+        answered.refreshed(renewed, 0);
         assert_eq!(at(&mut answered, 1, 8000), Due::Nothing);
         assert_eq!(at(&mut answered, 1, 9000), Due::Challenge("token".into()));
         assert!(!Credential::new("token", Some(1000), true).begin_refresh());

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use pharos_runtime::Pool;
 
 use crate::token::{Refused, TOKEN_BYTES_MAX, expires_at_ms, names, or_sub, role_of, validation, why};
-use crate::{Identity, sign};
+use crate::{Identity, TokenMark, sign};
 
 use fetch::Fetcher;
 use issuer::{Issuer, Timing};
@@ -194,6 +194,7 @@ impl OpenIdVerifier {
         Ok(Identity {
             role: role_of(&claims, &self.role_claim)?.into(),
             expires_at_ms: expires_at_ms(&claims, &wanted),
+            token: Some(Arc::new(TokenMark::of(token, &claims))),
         })
     }
 

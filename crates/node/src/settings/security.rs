@@ -1,5 +1,6 @@
 //! Settings of who may connect and who may do what, under Pulsar's names.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Names, Secret};
@@ -35,6 +36,8 @@ pub struct AuthenticationSettings {
     pub token_audience: String,
     /// By how much clocks may differ.
     pub token_allowed_clock_skew: Duration,
+    /// The list of revoked tokens.
+    pub revoked_tokens_file: Option<PathBuf>,
     /// The file of names and passwords.
     pub basic_auth_conf: Secret,
     /// Wrong passwords of one address in the time below.
@@ -75,6 +78,7 @@ impl Default for AuthenticationSettings {
             token_audience_claim: String::new(),
             token_audience: String::new(),
             token_allowed_clock_skew: Duration::ZERO,
+            revoked_tokens_file: None,
             basic_auth_conf: Secret::default(),
             max_password_failures: 30,
             password_failure_period: Duration::from_secs(60),
@@ -160,6 +164,10 @@ impl AuthenticationSettings {
         expect(
             !has(ProviderKind::Token) || keys.iter().any(|key| !key.is_empty()),
             "the provider token needs authentication.token_secret_key or authentication.token_public_key",
+        );
+        expect(
+            self.revoked_tokens_file.is_none() || has(ProviderKind::Token) || has(ProviderKind::OpenId),
+            "authentication.revoked_tokens_file does nothing without the provider token or openid",
         );
         expect(
             !has(ProviderKind::Basic) || !self.basic_auth_conf.is_empty(),

@@ -253,6 +253,8 @@ pub static SETTINGS: &[Setting] = &[
         "The audience that tokens must be for."),
     setting!("Authentication", "authentication.token_allowed_clock_skew", "tokenAllowedClockSkewSeconds", authentication.token_allowed_clock_skew,
         "By how much the clock of those who sign tokens may be wrong."),
+    setting!("Authentication", "authentication.revoked_tokens_file", "", authentication.revoked_tokens_file,
+        "The list of tokens that are refused although they are good, as pharos token revoke writes it. It is read again when it changes, and open connections of what is on it are closed."),
     setting!("Authentication", "authentication.basic_auth_conf", "basicAuthConf", authentication.basic_auth_conf,
         "The file of names and passwords, as htpasswd -B writes it (bcrypt; SHA-crypt as well): file:///PATH, data:;base64,TEXT or a path."),
     setting!("Authentication", "authentication.max_password_failures", "", authentication.max_password_failures,

@@ -85,8 +85,9 @@ async fn prove(
         certificate_role: connection.certificate_role(),
         from: network_of_client(&connection.address),
     };
+    let revision = server.authentication.revoked_revision();
     let identity = server.authentication.authenticate(shown).await?;
-    let original = original_of(connection, connect).await?;
+    let (original, proved_original) = original_of(connection, connect).await?;
     let principal = Principal::anonymous(connection.address.clone())
         .by(Door::Pulsar)
         .with_role(identity.role.clone())
@@ -96,10 +97,11 @@ async fn prove(
     }
     let flags = connect.feature_flags.as_ref();
     server.access.note_authentication(&principal, None);
+    let proved = std::iter::once(identity.clone()).chain(proved_original).collect();
     let may_refresh = flags.is_some_and(|flags| flags.supports_auth_refresh.unwrap_or(false));
     Ok((
         principal,
-        Credential::new(&method, identity.expires_at_ms, may_refresh),
+        Credential::new(&method, identity.expires_at_ms, may_refresh).proving(proved, revision),
     ))
 }
 
@@ -117,8 +119,11 @@ fn method_of(connect: &CommandConnect) -> String {
     named.unwrap_or_else(|| legacy().to_owned())
 }
 
-/// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked.
-async fn original_of(connection: &Connection, connect: &CommandConnect) -> Result<Option<Arc<str>>, Refused> {
+/// For whom a proxy asks: as it says, or as its client's own credentials say where those are checked, and then what they prove.
+async fn original_of(
+    connection: &Connection,
+    connect: &CommandConnect,
+) -> Result<(Option<Arc<str>>, Option<Identity>), Refused> {
     let authentication = &connection.server.authentication;
     let said = connect.original_principal.as_deref().map(Arc::from);
     let Some(data) = connect
@@ -126,7 +131,7 @@ async fn original_of(connection: &Connection, connect: &CommandConnect) -> Resul
         .as_ref()
         .filter(|_| authentication.checks_original())
     else {
-        return Ok(said);
+        return Ok((said, None));
     };
     let shown = Credentials {
         method: connect.original_auth_method.clone().unwrap_or_default(),
@@ -139,7 +144,7 @@ async fn original_of(connection: &Connection, connect: &CommandConnect) -> Resul
         .authenticate(shown)
         .await
         .map_err(Refused::Original)?;
-    Ok(Some(identity.role))
+    Ok((Some(identity.role.clone()), Some(identity)))
 }
 
 fn welcome(
@@ -217,6 +222,7 @@ pub(super) fn handle_auth_response(connection: &Rc<Connection>, response: Comman
     };
     let connection = connection.clone();
     spawn_local(async move {
+        let revision = connection.server.authentication.revoked_revision();
         let proved = connection.server.authentication.authenticate(shown).await;
         if connection.is_closed() {
             return;
@@ -226,7 +232,7 @@ pub(super) fn handle_auth_response(connection: &Rc<Connection>, response: Comman
                 let mut peer = connection.peer.borrow_mut();
                 match peer.as_mut() {
                     Some(peer) if peer.principal.role() == Some(&identity.role) => {
-                        peer.credential.refreshed(identity.expires_at_ms);
+                        peer.credential.refreshed(identity, revision);
                         return;
                     }
                     _ => Refused::Roles(identity.role),
