@@ -20,7 +20,7 @@ use pharos_transport::{PeerCertificate, network_of};
 use crate::origin::CameFrom;
 
 /// By which a proxy names its client.
-const ORIGINAL_PRINCIPAL: &str = "x-original-principal";
+pub(crate) const ORIGINAL_PRINCIPAL: &str = "x-original-principal";
 
 /// Finds out who sends a request, and puts the [`Principal`] in the place of the one without a role.
 pub(crate) async fn identify(request: &mut Request) {

@@ -27,6 +27,7 @@ mod namespace_policies;
 mod namespaces;
 mod offload;
 mod origin;
+mod owner_link;
 mod owners;
 mod partitions;
 mod paths;
@@ -43,6 +44,7 @@ mod topic_policies;
 mod topic_stats;
 mod topics;
 
+pub use owner_link::BrokerClient;
 pub use router::router;
 pub use server::{CONNECTIONS_MAX, serve};
 pub use state::{Admin, AdminOptions};

@@ -6,35 +6,27 @@
 //! ```
 //! The owner decides for itself whether the caller may: no broker has rights that its caller has not, and there are no credentials of
 //! brokers to keep. What a caller has shown goes to a broker of this cluster only, which is where a 307 would have sent the caller with it,
-//! and never over a connection that is less protected than that on which it came. So there is none for a call that came over TLS, nor for
-//! a caller that is known by a certificate: both are answered 503, with the reason, as before.
+//! and never over a connection that is less protected than that on which it came. A caller that is known by a certificate is named to
+//! the owner, to whom this broker shows its own, as a proxy does. Where there is no such way, the call is answered 503, with the reason.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
-use bytes::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use pharos_admin_api::ErrorData;
 use pharos_admin_api::paths::encode_part;
 use pharos_broker_admin::AdminError;
-use pharos_cluster::BrokerAddresses;
 use pharos_types::TopicName;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::net::TcpStream;
 
-use crate::redirect::Encrypted;
+use crate::owner_link::Shown;
 
 /// How long an owner may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-
-/// Largest answer of an owner.
-const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// Where the topic stands in `/admin/v2/persistent/tenant/namespace/topic/…`, parts counted from the empty one before the first slash.
 const TOPIC_PART: usize = 6;
@@ -52,8 +44,7 @@ pub(crate) struct OriginalRequest {
     method: Method,
     path: String,
     query: String,
-    authorization: Option<HeaderValue>,
-    is_encrypted: bool,
+    shown: Option<Shown>,
 }
 
 impl OriginalRequest {
@@ -62,8 +53,7 @@ impl OriginalRequest {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
-            authorization: request.headers().get(header::AUTHORIZATION).cloned(),
-            is_encrypted: request.extensions().get::<Encrypted>().is_some(),
+            shown: Shown::of(request),
         })
     }
 
@@ -119,10 +109,19 @@ pub(crate) async fn at_owner<T: DeserializeOwned>(
     let Ok(asked) = ASKED.try_with(Arc::clone) else {
         return elsewhere(topic, addresses);
     };
-    let Some(path) = asked.for_partition(&topic).filter(|_| !asked.is_encrypted) else {
+    let way = asked
+        .shown
+        .as_ref()
+        .and_then(|shown| Some((shown, shown.way_to(&addresses)?)));
+    let (Some((shown, way)), Some(path)) = (way, asked.for_partition(&topic)) else {
         return elsewhere(topic, addresses);
     };
-    let answered = tokio::time::timeout(ANSWER_MAX, ask(&asked, &addresses, &path, body)).await;
+    let asking = async {
+        let mut request = request_of(&asked.method, &path, body)?;
+        shown.put_on(request.headers_mut());
+        way.send(request).await
+    };
+    let answered = tokio::time::timeout(ANSWER_MAX, asking).await;
     let answered = answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let of = || format!("{topic} at {}", addresses.broker_id());
     match answered {
@@ -151,56 +150,26 @@ fn failure(status: StatusCode, of: &str, body: &[u8]) -> AdminError {
         StatusCode::UNPROCESSABLE_ENTITY => AdminError::Unprocessable(reason),
         StatusCode::NOT_IMPLEMENTED => AdminError::NotImplemented(reason),
         StatusCode::UNAUTHORIZED => AdminError::Unavailable(format!(
-            "{of}: {reason}; partitions of other brokers are asked with a token or a password only"
+            "{of}: {reason}; it does not know what this broker shows: of callers with a certificate, its own, whose role must be among the proxy roles"
         )),
         _ => AdminError::Unavailable(format!("{of}: {reason}")),
     }
 }
 
-async fn ask(
-    asked: &OriginalRequest,
-    addresses: &BrokerAddresses,
-    path: &str,
-    body: Option<&Value>,
-) -> io::Result<(StatusCode, Bytes)> {
-    let plain = addresses.http_url.strip_prefix("http://");
-    let host = plain.ok_or_else(|| io::Error::other("it has no address without TLS"))?;
-    let host = host.trim_end_matches('/');
-    let mut request = Request::builder()
-        .method(asked.method.clone())
-        .uri(path)
-        .header(header::HOST, host);
-    if let Some(shown) = &asked.authorization {
-        request = request.header(header::AUTHORIZATION, shown);
-    }
+fn request_of(method: &Method, path: &str, body: Option<&Value>) -> io::Result<Request> {
+    let mut request = Request::builder().method(method.clone()).uri(path);
     if body.is_some() {
-        request = request.header(header::CONTENT_TYPE, "application/json");
+        let json = HeaderValue::from_static("application/json");
+        request = request.header(header::CONTENT_TYPE, json);
     }
     let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-    let request = request.body(body).map_err(io::Error::other)?;
-    let stream = TcpStream::connect(host).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
-    let answering = async {
-        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
-        let status = answer.status();
-        let body = to_bytes(Body::new(answer.into_body()), ANSWER_BYTES_MAX).await;
-        Ok((status, body.map_err(io::Error::other)?))
-    };
-    // The connection has to be polled as long as the answer is read; the reader sees its end.
-    let carrying = async {
-        let _ = connection.await;
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        answer = answering => answer,
-        () = carrying => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+    request.body(body).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
+    use pharos_cluster::BrokerAddresses;
+
     use super::*;
 
     fn asked(path: &str, query: &str) -> Option<String> {
@@ -208,8 +177,7 @@ mod tests {
             method: Method::GET,
             path: path.to_owned(),
             query: query.to_owned(),
-            authorization: None,
-            is_encrypted: false,
+            shown: None,
         };
         let partition: TopicName = "persistent://t/n/a b-partition-1".parse().ok()?;
         asked.for_partition(&partition)

@@ -25,6 +25,7 @@ use crate::{
 pub fn router(admin: Admin) -> Router {
     let access = admin.options.access.clone();
     let authentication = admin.options.authentication.clone();
+    let broker_client = admin.options.broker_client.clone();
     let request_rate = RequestRate::new(admin.options.request_rate);
     let allowed_hosts = AllowedHosts(admin.options.allowed_hosts.clone().into());
     endpoints()
@@ -38,6 +39,7 @@ pub fn router(admin: Admin) -> Router {
         .layer(Extension(access))
         .layer(Extension(authentication))
         .layer(Extension(request_rate))
+        .layer(Extension(broker_client))
         .layer(Extension(allowed_hosts))
         .with_state(admin)
 }

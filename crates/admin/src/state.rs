@@ -11,6 +11,8 @@ use pharos_catalog::{BundleDivision, Catalog};
 use pharos_cluster::Listeners;
 use pharos_identity::Authentication;
 
+use crate::owner_link::BrokerClient;
+
 /// What the door says about itself.
 #[derive(Clone, Debug)]
 pub struct AdminOptions {
@@ -22,6 +24,8 @@ pub struct AdminOptions {
     pub request_rate: u32,
     /// Whether roles are told apart, so that something can be granted to them.
     pub authorization: bool,
+    /// How partitions at other brokers are asked about over TLS.
+    pub broker_client: Option<BrokerClient>,
     /// Names by which this machine may be asked over loopback, besides its own.
     pub allowed_hosts: Vec<String>,
     /// Name of this cluster.

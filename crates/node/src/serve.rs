@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use pharos_admin::{Admin, AdminOptions, router};
+use pharos_admin::{Admin, AdminOptions, BrokerClient, router};
 use pharos_runtime::{Awake, Shutdown};
 use pharos_transport::{Listener, Quota};
 use rustix::fs::Mode;
@@ -91,7 +91,7 @@ async fn run(effective: &Effective, files: Files) -> anyhow::Result<()> {
     };
     let shutdown = Shutdown::default();
     let mut http = JoinSet::new();
-    let router = router(admin(effective, &broker, &front));
+    let router = router(admin(effective, &broker, &front)?);
     let acceptors: std::io::Result<Vec<_>> = listeners.into_iter().map(Listener::start).collect();
     http.spawn(pharos_admin::serve(
         acceptors.context("cannot accept HTTP connections")?,
@@ -139,13 +139,14 @@ fn http_listeners(settings: &Settings, entrances: &Entrances) -> anyhow::Result<
     Ok(counted.collect())
 }
 
-fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin {
+fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> anyhow::Result<Admin> {
     let settings = &effective.settings;
     let options = AdminOptions {
         access: broker.access.clone(),
         authentication: broker.authentication.clone(),
         request_rate: settings.limits.max_http_request_rate_per_role,
         authorization: settings.authorization.enabled,
+        broker_client: broker_client(settings)?,
         allowed_hosts: allowed_hosts(settings, &front.host),
         cluster_name: settings.cluster_name.clone(),
         broker_url: broker.pulsar.service_url.clone(),
@@ -164,7 +165,18 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> Admin 
         force_delete_tenant: settings.topics.force_delete_tenant_allowed,
         bundle_division: settings.cluster.load_balancer.split_algorithm.0,
     };
-    Admin::new(broker.admin.clone(), options)
+    Ok(Admin::new(broker.admin.clone(), options))
+}
+
+/// How other brokers are asked over TLS.
+fn broker_client(settings: &Settings) -> anyhow::Result<Option<BrokerClient>> {
+    let Some(options) = settings.cluster.broker_tls.options() else {
+        return Ok(None);
+    };
+    options.client_config().context("broker_client.tls")?;
+    let shows_certificate = options.certificate_file.is_some();
+    let config = move || options.client_config().map_err(std::io::Error::other);
+    Ok(Some(BrokerClient::new(config, shows_certificate)))
 }
 
 /// Names by which this machine may be asked over loopback.

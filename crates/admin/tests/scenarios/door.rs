@@ -106,6 +106,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
         authentication: Authentication::off(),
         request_rate: 0,
         authorization: false,
+        broker_client: None,
         allowed_hosts: Vec::new(),
         cluster_name: "standalone".into(),
         broker_url: "pulsar://127.0.0.1:6650".into(),

@@ -46,6 +46,8 @@ pub struct ClusterSettings {
     pub tls: ServerTls,
     /// TLS to ZooKeeper.
     pub zookeeper_tls: ServerTls,
+    /// To the admin API of other brokers.
+    pub broker_tls: ServerTls,
     /// How brokers share bundles.
     pub load_balancer: LoadBalancerSettings,
 }
@@ -74,7 +76,7 @@ impl ServerTls {
         })
     }
 
-    /// What connections to bookies need, if they are encrypted.
+    /// What connections to bookies or other brokers need, if they are encrypted.
     pub(crate) fn options(&self) -> Option<TlsOptions> {
         self.enabled.then(|| TlsOptions {
             trust_certs_file: self.trust_certs_file.clone(),
@@ -120,6 +122,7 @@ impl Default for ClusterSettings {
             max_frame_size: ByteSize(5 << 20),
             tls: ServerTls::default(),
             zookeeper_tls: ServerTls::default(),
+            broker_tls: ServerTls::default(),
             load_balancer: LoadBalancerSettings::default(),
         }
     }
@@ -129,6 +132,7 @@ impl Default for ClusterSettings {
 pub(super) fn is_of_a_cluster(key: &str) -> bool {
     key.starts_with("bookkeeper.")
         || key.starts_with("zookeeper.")
+        || key.starts_with("broker_client.")
         || key.starts_with("load_balancer.")
         || matches!(key, "metadata_session_timeout" | "metadata_outage_max")
 }
@@ -220,6 +224,7 @@ impl ClusterSettings {
         }
         faults.extend(self.tls.faults("bookkeeper"));
         faults.extend(self.zookeeper_tls.faults("zookeeper"));
+        faults.extend(self.broker_tls.faults("broker_client"));
         if self.zookeeper_tls.enabled && self.zookeeper_tls.trust_certs_file.is_none() {
             faults.push("zookeeper.tls needs zookeeper.tls_trust_certs_file".to_owned());
         }

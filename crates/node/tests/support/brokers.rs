@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pharos_admin::{Admin, AdminOptions};
+use pharos_admin::{Admin, AdminOptions, BrokerClient};
 use pharos_auth::Access;
 use pharos_broker::Threads;
 use pharos_broker_admin::Resources;
@@ -43,6 +43,10 @@ pub(crate) struct Stores {
     pub(crate) ledgers: MemoryEngine,
     /// Of all doors for HTTPS.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// How they ask each other over it.
+    pub(crate) client: Option<BrokerClient>,
+    /// Who may do what at the doors for HTTP; otherwise everyone everything.
+    pub(crate) rules: Option<(Access, Authentication)>,
 }
 
 pub(crate) struct Broker {
@@ -124,11 +128,14 @@ impl Broker {
             Listener::bind(any).unwrap().through(entrance)
         });
         let https = encrypted.as_ref().map(Listener::local_address);
+        let open = || (Access::everyone(), Authentication::off());
+        let (access, authentication) = stores.rules.clone().unwrap_or_else(open);
         let about = AdminOptions {
-            access: Access::everyone(),
-            authentication: Authentication::off(),
+            access,
+            authentication,
             request_rate: 0,
             authorization: false,
+            broker_client: stores.client.clone(),
             allowed_hosts: Vec::new(),
             cluster_name: "standalone".to_owned(),
             broker_url: service_url.clone(),
