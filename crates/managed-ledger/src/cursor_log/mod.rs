@@ -37,6 +37,8 @@ use tokio::sync::{oneshot, watch};
 
 mod commit;
 mod mirror;
+mod node_task;
+mod nodes;
 mod open;
 mod record;
 mod roll;
@@ -45,6 +47,8 @@ mod tests;
 
 pub use commit::CommitTicket;
 pub use mirror::{Cursor, Subscription};
+pub use node_task::{NodeOwner, NodeTurns, write_all_nodes, write_nodes, write_nodes_soon};
+pub use nodes::{NodeScope, NodesWritten};
 pub use record::{Record, Slot, SubscriptionId};
 pub use roll::{RollDone, RollEvent};
 
@@ -72,6 +76,8 @@ pub struct CursorLogOptions {
     pub replication: Option<Replication>,
     /// Which machines keep its next ledger; `None`: any. Default `None`.
     pub affinity: Option<Arc<Affinity>>,
+    /// The kind of subscriptions that Pulsar has too; they have nodes of their own in its layout. Default 0.
+    pub node_kind: u8,
 }
 
 impl Default for CursorLogOptions {
@@ -83,6 +89,7 @@ impl Default for CursorLogOptions {
             queue_bytes_max: 64 << 20,
             replication: None,
             affinity: None,
+            node_kind: 0,
         }
     }
 }
@@ -157,6 +164,8 @@ pub struct CursorLog {
     snapshot_bytes: u64,
     /// A roll that could not begin waits until then.
     retry_at_ms: u64,
+    /// What Pulsar's nodes lack; in its layout only.
+    nodes: Option<nodes::Nodes>,
     /// The first failure, final; tickets watch it.
     failure: watch::Sender<Option<CommitError>>,
 }
@@ -172,12 +181,19 @@ impl CursorLog {
     ///
     /// # Errors
     /// [`QueueError`]; nothing changed.
-    pub fn queue(&mut self, record: Record) -> Result<(), QueueError> {
+    pub fn queue(&mut self, mut record: Record) -> Result<(), QueueError> {
+        self.mirror.check(&record)?;
+        if let Some(nodes) = &mut self.nodes {
+            nodes.note(&mut record, &self.mirror);
+        }
+        self.queue_record(record)
+    }
+
+    fn queue_record(&mut self, record: Record) -> Result<(), QueueError> {
         if let Some(failure) = &*self.failure.borrow() {
             let fault = StorageFault::of(failure.kind(), "cursor log", failure);
             return Err(QueueError::Failed(fault));
         }
-        self.mirror.check(&record)?;
         if self.queued_bytes() > self.options.queue_bytes_max {
             // The engine takes nothing at the moment. Memory holds what all changes from here on come to, and a new ledger's
             // snapshot will.

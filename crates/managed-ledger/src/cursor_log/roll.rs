@@ -8,9 +8,13 @@ use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, FaultKind
 use super::CursorLog;
 use super::commit::Target;
 use crate::error::{CommitError, InfoError};
+use crate::options::custom;
 
 /// A step that failed is tried again after this.
 const RETRY_MS: u64 = 1_000;
+
+/// The cursor of which the ledger is said to be, where Pulsar's tools look.
+const CURSOR_LOG: &str = "pharos.cursors";
 
 /// How far a roll has come.
 pub(super) enum Roll {
@@ -91,6 +95,7 @@ impl CursorLog {
                     is_background: true,
                     replication: self.options.replication,
                     affinity: self.options.affinity.as_deref().cloned(),
+                    custom: custom(self.info.layout(), self.info.name(), Some(CURSOR_LOG)),
                     ..CreateOptions::default()
                 };
                 Some(Box::pin(async move {
