@@ -356,6 +356,7 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
         broker_service_url: url("pulsar", settings.pulsar_listen.port()),
         broker_service_url_tls: pulsar_tls.map_or_else(String::new, |(at, _)| url("pulsar+ssl", at.port())),
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
+        layout: settings.cluster.metadata_layout,
         policies: policies(settings),
         max_num_partitions: settings.policies.max_partitions_per_topic,
         max_topics_per_tenant: settings.limits.max_topics_per_tenant,

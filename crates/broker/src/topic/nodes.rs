@@ -3,8 +3,9 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-use pharos_managed_ledger::cursor_log::{NodeOwner, NodeTurns};
-use pharos_managed_ledger::{CursorLog, InfoError, LedgerTable};
+use pharos_ledger::FaultKind;
+use pharos_managed_ledger::cursor_log::{NodeError, NodeOwner, NodeTurns};
+use pharos_managed_ledger::{CursorLog, LedgerTable};
 use pharos_runtime::clock;
 
 use super::Topic;
@@ -24,8 +25,8 @@ impl<T: Deref<Target = Topic>> NodeOwner for NodesOf<T> {
         run(state.stored.cursors.log_mut(), table, clock::wall_ms())
     }
 
-    fn on_fenced(&self, error: &InfoError) {
+    fn on_fenced(&self, error: &NodeError) {
         let publishing = &mut self.0.state.borrow_mut().stored.publishing;
-        publishing.fail(&self.0.cx, &chain(error), error.kind());
+        publishing.fail(&self.0.cx, &chain(error), FaultKind::Fenced);
     }
 }

@@ -4,7 +4,7 @@
 //!  what the catalog asks for            where it stands
 //!  admin/policies/<t>/<ns>              the same, and admin/local-policies/<t>/<ns>: bundles, groups of bookies and brokers
 //!  admin/topics/<t>/<ns>/persistent/x   managed-ledgers/<t>/<ns>/persistent/x is there; pharos-deleting/… while it is being deleted
-//!  admin/topic-policies/<t>/<ns>/<d>/x  events of the topic __change_events, and pharos-topic-policies/… once they were changed
+//!  admin/topic-policies/<t>/<ns>/<d>/x  events of the topic __change_events, and pharos-topic-policies/… once the topic was deleted
 //!  admin/schemas/<id>/<version>         schemas/<id>: a locator; each version an entry of a ledger of its own
 //!  everything else of it                the same: tenants, clusters, isolation policies, partitioned topics
 //! ```
@@ -163,7 +163,7 @@ impl MetadataStore for PulsarFacts {
             match PlaceOfFact::of(&key) {
                 PlaceOfFact::Namespace(path) => self.put_namespace(path, &value, expect).await,
                 PlaceOfFact::Topic(path) => self.put_topic(path, value.clone(), expect).await,
-                PlaceOfFact::TopicPolicies(path) => self.put_topic_policies(path, &value, expect).await,
+                PlaceOfFact::TopicPolicies(path) => Err(Self::put_topic_policies(path)),
                 PlaceOfFact::Schema(id, version) => self.put_schema(id, version, &value, expect).await,
                 PlaceOfFact::Same => self.store.put(&key, value, expect).await,
             }

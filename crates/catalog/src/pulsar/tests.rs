@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::{CreateOptions, LedgerEngine};
-use pharos_metadata::{Expect, Memory, MetadataStore};
+use pharos_metadata::{Expect, Memory, MetadataLayout, MetadataStore};
 use pharos_types::{EntryId, LedgerId, NamespaceName, TopicName};
 use prost::Message;
 use serde_json::{Value, json};
@@ -93,6 +93,7 @@ impl Cluster {
     async fn catalog(&self) -> Catalog {
         let options = CatalogOptions {
             cluster_name: "pc".into(),
+            layout: MetadataLayout::Pulsar,
             ..CatalogOptions::default()
         };
         Catalog::open(Arc::new(self.facts()), options).await.unwrap()
@@ -408,29 +409,27 @@ async fn what_was_compacted_counts_where_its_events_are_gone() {
 }
 
 #[tokio::test]
-async fn a_change_of_a_topic_s_policies_holds_until_pulsar_says_otherwise() {
+async fn policies_of_topics_are_not_changed_and_those_of_deleted_ones_are_forgotten() {
     let cluster = Cluster::recorded().await;
     let catalog = cluster.catalog().await;
     let (plain, parts) = (
         topic("persistent://acme/cars/plain"),
         topic("persistent://acme/cars/parts"),
     );
-    catalog
-        .set_topic_policy(&plain, "messageTTL", json!(44))
-        .await
-        .unwrap();
-    catalog
-        .set_topic_policy(&plain, "maxMessageSize", json!(1024))
-        .await
-        .unwrap();
-    let again = cluster.catalog().await;
-    let policies = again.topic_policies(&plain);
-    assert_eq!(policies.get("messageTTL"), Some(&json!(44)));
-    assert_eq!(policies.get("maxMessageSize"), Some(&json!(1024)));
-    assert_eq!(
-        policies.get("retention"),
-        catalog.topic_policies(&plain).get("retention")
+    for value in [json!(44), Value::Null] {
+        let refused = catalog.set_topic_policy(&plain, "messageTTL", value).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("cannot be changed"), "{refused}");
+    }
+    let put = cluster.facts();
+    let put = put.put(
+        "admin/topic-policies/acme/cars/persistent/plain",
+        Bytes::from_static(b"{}"),
+        Expect::Any,
     );
+    assert!(put.await.is_err());
+    let again = cluster.catalog().await;
+    assert_eq!(again.topic_policies(&plain).get("messageTTL"), Some(&json!(33)));
     again.partitioned().begin_delete(&parts).await.unwrap();
     again.partitioned().delete(&parts).await.unwrap();
     assert!(cluster.catalog().await.topic_policies(&parts).0.is_empty());

@@ -1,33 +1,30 @@
-//! Policies of single topics: what Pulsar's brokers said of them in events, and what was changed since.
+//! Policies of single topics: what Pulsar's brokers said of them in events. They are read and never changed: Pulsar's brokers would not
+//! hear of it.
 //!
-//! A change is kept beside the events, with the place of the last one that was there: when a broker of Pulsar says something later, that
-//! counts.
+//! Those of a topic that is deleted are forgotten: that is noted beside the events, with the place of the last one that was there. When a
+//! broker of Pulsar says something later, that counts.
 
-use bytes::Bytes;
 use pharos_metadata::{Expect, Fault, Item, ReadError, Version, Versioned, WriteError};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::policy_events::{AllSaid, EventsLog, Said};
 use super::topics::UNMARKED;
 use super::{PulsarFacts, as_found, check, conflict, unread};
 use crate::keys;
+use crate::topic_policies::FIXED;
 
-/// What was changed.
+/// That policies were forgotten.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Change {
+struct Forgotten {
     /// The last event that was there: ledger and entry.
     after: (u64, u64),
-    /// All policies of the topic; `None`: there are none.
-    policies: Option<Map<String, Value>>,
 }
 
 /// What is known of a topic.
 struct StoredPolicies<'a> {
+    /// What was said, if it is not forgotten.
     said: Option<&'a Said>,
-    /// The change, if nothing was said later.
-    change: Option<Change>,
     /// The version of its node, whatever it says.
     node: Option<Version>,
 }
@@ -35,27 +32,20 @@ struct StoredPolicies<'a> {
 impl<'a> StoredPolicies<'a> {
     fn new(said: Option<&'a Said>, node: Option<Versioned>) -> Self {
         let last = said.map_or((0, 0), |said| said.at);
-        let change = node
+        let forgotten = node
             .as_ref()
-            .and_then(|node| serde_json::from_slice::<Change>(&node.value).ok());
+            .and_then(|node| serde_json::from_slice::<Forgotten>(&node.value).ok());
         Self {
-            said,
-            change: change.filter(|change| last <= change.after),
+            said: said.filter(|_| forgotten.is_none_or(|forgotten| forgotten.after < last)),
             node: node.map(|node| node.version),
         }
     }
 
     fn to_versioned(&self) -> Option<Versioned> {
-        let (policies, version) = match &self.change {
-            Some(change) => (change.policies.clone()?, self.node?),
-            None => (self.said?.policies(), UNMARKED),
-        };
-        if policies.is_empty() && self.change.is_none() {
-            return None;
-        }
-        Some(Versioned {
+        let policies = self.said?.policies();
+        (!policies.is_empty()).then(|| Versioned {
             value: serde_json::to_vec(&policies).unwrap_or_default().into(),
-            version,
+            version: UNMARKED,
         })
     }
 }
@@ -79,15 +69,8 @@ impl PulsarFacts {
 
     pub(super) async fn scan_topic_policies(&self) -> Result<Vec<Item>, ReadError> {
         let said = self.all_said().await?;
-        let nodes = self.store.list(keys::PULSAR_TOPIC_POLICIES).await?;
-        let changed = nodes
-            .iter()
-            .filter_map(|key| key.strip_prefix(keys::PULSAR_TOPIC_POLICIES));
-        let mut paths: Vec<&str> = said.keys().map(String::as_str).chain(changed).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        let mut items = Vec::with_capacity(paths.len());
-        for path in paths {
+        let mut items = Vec::with_capacity(said.len());
+        for path in said.keys() {
             let key = format!("{}{path}", keys::TOPIC_POLICIES);
             // What was said of topics of a namespace that is gone is nothing.
             if keys::topic_of(keys::TOPIC_POLICIES, &key).is_none() {
@@ -102,32 +85,15 @@ impl PulsarFacts {
         Ok(items)
     }
 
-    pub(super) async fn put_topic_policies(
-        &self,
-        path: &str,
-        value: &Bytes,
-        expect: Expect,
-    ) -> Result<Version, WriteError> {
-        let policies = serde_json::from_slice(value);
-        let policies =
-            policies.map_err(|error| WriteError::Fault(Fault::new("write policies of a topic", error)))?;
-        self.change(path, Some(policies), expect)
-            .await
-            .map(|(version, _)| version)
+    /// The catalog asks for no change.
+    pub(super) fn put_topic_policies(path: &str) -> WriteError {
+        WriteError::Fault(Fault::new(
+            "write policies of a topic",
+            format!("{path}: {FIXED}"),
+        ))
     }
 
     pub(super) async fn delete_topic_policies(&self, path: &str, expect: Expect) -> Result<bool, WriteError> {
-        self.change(path, None, expect)
-            .await
-            .map(|(_, was_there)| was_there)
-    }
-
-    async fn change(
-        &self,
-        path: &str,
-        policies: Option<Map<String, Value>>,
-        expect: Expect,
-    ) -> Result<(Version, bool), WriteError> {
         let key = format!("{}{path}", keys::TOPIC_POLICIES);
         let node_key = format!("{}{path}", keys::PULSAR_TOPIC_POLICIES);
         let node = self.store.get(&node_key).await.map_err(unread)?;
@@ -135,23 +101,15 @@ impl PulsarFacts {
         let stored = StoredPolicies::new(said, node);
         let current = stored.to_versioned().map(|found| found.version);
         check(&key, expect, current)?;
-        let expect = as_found(stored.node);
-        let written = if policies.is_none() && said.is_none() {
-            match stored.node {
-                Some(_) => self.store.delete(&node_key, expect).await.map(|_| UNMARKED),
-                None => Ok(UNMARKED),
-            }
-        } else {
-            let change = Change {
-                after: said.map_or((0, 0), |said| said.at),
-                policies,
-            };
-            let change = serde_json::to_vec(&change).unwrap_or_default();
-            self.store.put(&node_key, change.into(), expect).await
-        };
-        match written {
+        let Some(said) = stored.said else { return Ok(false) };
+        let forgotten = serde_json::to_vec(&Forgotten { after: said.at }).unwrap_or_default();
+        match self
+            .store
+            .put(&node_key, forgotten.into(), as_found(stored.node))
+            .await
+        {
             Err(WriteError::Conflict { .. }) => Err(conflict(&key, None)),
-            written => Ok((written?, current.is_some())),
+            written => Ok(written.map(|_| current.is_some())?),
         }
     }
 }

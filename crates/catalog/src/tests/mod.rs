@@ -18,6 +18,9 @@ mod places;
 mod schemas;
 mod topics;
 
+/// Whether policies of single topics can be changed.
+const CHANGES_TOPIC_POLICIES: bool = true;
+
 /// A catalog on a store that outlives it.
 struct Bench {
     store: Arc<Memory>,
@@ -72,6 +75,8 @@ mod in_pulsar_layout {
     mod lists;
     mod schemas;
     mod topics;
+
+    const CHANGES_TOPIC_POLICIES: bool = false;
 
     /// As the other [`Bench`](super::Bench).
     struct Bench {

@@ -31,13 +31,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{Affinity, FaultKind, LedgerEngine, Replication, StorageFault};
+use pharos_ledger::{
+    Affinity, CreateOptions, Durability, FaultKind, LedgerEngine, Replication, StorageFault,
+};
 use pharos_types::LedgerId;
 use tokio::sync::{oneshot, watch};
 
 mod commit;
 mod mirror;
+mod node_ledger;
 mod node_task;
+mod node_write;
 mod nodes;
 mod open;
 mod record;
@@ -48,13 +52,15 @@ mod tests;
 pub use commit::CommitTicket;
 pub use mirror::{Cursor, Subscription};
 pub use node_task::{NodeOwner, NodeTurns, write_all_nodes, write_nodes, write_nodes_soon};
-pub use nodes::{NodeScope, NodesWritten};
+pub use node_write::{NodeError, NodesWritten};
+pub use nodes::NodeScope;
 pub use record::{Record, Slot, SubscriptionId};
 pub use roll::{RollDone, RollEvent};
 
 use crate::cursor::AckState;
 use crate::error::CommitError;
 use crate::info::InfoHandle;
+use crate::options::custom;
 use commit::{DurableAt, Target};
 use mirror::Mirror;
 use record::{CHANGES, encode};
@@ -90,6 +96,22 @@ impl Default for CursorLogOptions {
             replication: None,
             affinity: None,
             node_kind: 0,
+        }
+    }
+}
+
+impl CursorLogOptions {
+    /// How a ledger for cursors is made. Synced whatever the topic is: the info or a node names it, and a name must not outlive what it
+    /// stands for. Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for the
+    /// readers whose positions they are.
+    fn create_options(&self, info: &InfoHandle, cursor: &str) -> CreateOptions {
+        CreateOptions {
+            durability: Durability::Sync,
+            is_background: true,
+            replication: self.replication,
+            affinity: self.affinity.as_deref().cloned(),
+            custom: custom(info.layout(), info.name(), Some(cursor)),
+            ..CreateOptions::default()
         }
     }
 }

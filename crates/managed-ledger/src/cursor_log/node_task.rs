@@ -9,12 +9,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pharos_ledger::FaultKind;
 use tokio::sync::Notify;
 
 use super::CursorLog;
+use super::node_write::NodeError;
 use super::nodes::NodeScope;
-use crate::info::InfoError;
 use crate::table::LedgerTable;
 
 /// How often cursors that moved are written.
@@ -39,14 +38,14 @@ pub trait NodeOwner {
     /// Lends the log, with the table of the managed ledger as it is now and the milliseconds since 1970.
     fn with_log<T>(&self, run: impl FnOnce(&mut CursorLog, LedgerTable, u64) -> T) -> T;
     /// Another has the topic: the log is not to be written any more.
-    fn on_fenced(&self, error: &InfoError);
+    fn on_fenced(&self, error: &NodeError);
 }
 
 /// Writes what the nodes lack, after a write that is under way.
 ///
 /// # Errors
 /// The store's reason; what was not written is written later.
-pub async fn write_nodes(owner: &impl NodeOwner, scope: NodeScope) -> Result<(), InfoError> {
+pub async fn write_nodes(owner: &impl NodeOwner, scope: NodeScope) -> Result<(), NodeError> {
     let turns = owner.turns();
     loop {
         let over = turns.over.notified();
@@ -62,7 +61,7 @@ pub async fn write_nodes(owner: &impl NodeOwner, scope: NodeScope) -> Result<(),
         let done = write.await;
         let outcome = owner.with_log(|log, _, _| log.on_nodes_written(done));
         if let Err(error) = &outcome
-            && error.kind() == FaultKind::Fenced
+            && error.is_fenced()
         {
             owner.on_fenced(error);
         }
@@ -86,7 +85,10 @@ pub fn write_nodes_soon<O: NodeOwner>(
             tokio::time::sleep(INTERVAL).await;
             let Some(owner) = owner() else { return };
             if let Err(error) = write_nodes(&owner, NodeScope::Moved).await {
-                tracing::debug!(%error, "positions are written for Pulsar later");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "positions are written for Pulsar later"
+                );
             }
             if !owner.with_log(|log, _, _| log.is_node_due(NodeScope::Moved)) {
                 owner.turns().comes_soon.set(false);
@@ -101,8 +103,11 @@ pub async fn write_all_nodes(owner: &impl NodeOwner) {
     let mut tries_left = CLOSING_TRIES;
     while let Err(error) = write_nodes(owner, NodeScope::All).await {
         tries_left -= 1;
-        if tries_left == 0 || error.kind() == FaultKind::Fenced {
-            tracing::error!(%error, "a topic is closed before its positions were written for Pulsar");
+        if tries_left == 0 || error.is_fenced() {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a topic is closed before its positions were written for Pulsar"
+            );
             return;
         }
         tokio::time::sleep(CLOSING_PAUSE).await;

@@ -1,34 +1,33 @@
 //! Writing subscriptions to Pulsar's nodes, some time after the log knows: what was made or deleted before that is answered, what
 //! was acknowledged about once a second, and all of it before a topic closes.
 //!
+//! What a node has no room for, and parts of batches, go to a ledger that the node names; while that is open, what follows goes there too.
+//!
 //! Always true: of one log one write is under way at most, so no older state follows a newer one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{BoxFuture, LedgerEngine};
-use pharos_metadata::{Expect, MetadataLayout, MetadataStore, Version, WriteError};
-use pharos_types::{LedgerId, Ordinal};
+use pharos_ledger::{BoxFuture, CreateOptions, LedgerEngine};
+use pharos_metadata::{Expect, MetadataLayout, Version};
+use pharos_types::Ordinal;
 use prost::Message as _;
-use tokio::sync::Semaphore;
 
 use super::mirror::Mirror;
+use super::node_ledger::NodeLedger;
+use super::node_write::{NodeError, NodesWritten, Write, WriteTask};
 use super::record::{Record, Slot, SubscriptionId};
 use super::{CursorLog, QueueError};
 use crate::cursor::AckState;
-use crate::info::{InfoError, InfoHandle};
-use crate::pulsar::cursor::node_of;
+use crate::info::InfoHandle;
+use crate::pulsar::cursor::state_of;
 use crate::pulsar::nodes::{self, KnownSubscription, NodeFacts, Taken};
 use crate::table::LedgerTable;
 
-/// Topics whose nodes are written at a time, so that a stop does not send all at once.
-static WRITERS: Semaphore = Semaphore::const_new(64);
 /// A state of more bytes is written seldom while the topic is open.
 const LARGE_BYTES: usize = 64 << 10;
-const LARGE_PAUSE_MS: u64 = 30_000;
-/// Times that a node is found to be another than was written last, before that is given up.
-const TRIES: usize = 3;
+const LARGE_PAUSE_MS: u64 = 5_000;
 
 /// Which subscriptions are to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,27 +51,12 @@ pub(super) struct Nodes {
     is_writing: bool,
     /// When large states were written last.
     large_at_ms: BTreeMap<SubscriptionId, u64>,
+    /// Those that are written.
+    ledgers: BTreeMap<SubscriptionId, NodeLedger>,
+    /// Ledgers that no node will name any more.
+    useless: Vec<u64>,
     /// The lowest place that cursors of Pulsar hold which are no subscriptions.
     held: Option<Ordinal>,
-}
-
-/// One subscription to be written.
-struct Write {
-    id: SubscriptionId,
-    is_made: bool,
-    key: String,
-    value: Bytes,
-    facts: NodeFacts,
-    expect: Expect,
-}
-
-/// What a write came to; give it to [`CursorLog::on_nodes_written`] unseen.
-pub struct NodesWritten {
-    written: Vec<(SubscriptionId, NodeFacts)>,
-    /// What is to be tried again.
-    left: Vec<(SubscriptionId, bool)>,
-    left_removed: BTreeMap<String, Option<u64>>,
-    outcome: Result<(), InfoError>,
 }
 
 impl Nodes {
@@ -85,6 +69,8 @@ impl Nodes {
             removed: BTreeMap::new(),
             is_writing: false,
             large_at_ms: BTreeMap::new(),
+            ledgers: BTreeMap::new(),
+            useless: Vec::new(),
             held,
         }
     }
@@ -116,6 +102,8 @@ impl Nodes {
                 self.made.remove(subscription);
                 self.moved.remove(subscription);
                 self.large_at_ms.remove(subscription);
+                self.useless
+                    .extend(self.ledgers.remove(subscription).map(|ledger| ledger.id()));
                 if let Some(known) = mirror.subscriptions.get(subscription) {
                     let ledger = NodeFacts::of(&known.facts).and_then(|facts| facts.ledger);
                     self.removed.insert(known.name.to_string(), ledger);
@@ -135,6 +123,7 @@ impl Nodes {
         !self.made.is_empty()
             || !self.removed.is_empty()
             || (scope > NodeScope::Made && !self.moved.is_empty())
+            || (scope == NodeScope::All && !self.ledgers.is_empty())
     }
 }
 
@@ -181,28 +170,52 @@ impl CursorLog {
         let mut writes = Vec::new();
         for (id, is_made) in due {
             nodes.moved.remove(&id);
-            let Some(write) = write_of(&self.mirror, self.info.name(), id, is_made, table, now_ms) else {
+            let ledger = nodes.ledgers.remove(&id);
+            let Some(mut write) = write_of(&self.mirror, self.info.name(), id, table) else {
                 continue;
             };
-            if write.value.len() > LARGE_BYTES {
+            let goes_on = ledger.is_some() && scope < NodeScope::All;
+            if goes_on || !write.state.fits_node() {
+                let entry = write.state.entry(write.facts.properties.clone());
+                write.entry = Some(Bytes::from(entry.encode_to_vec()));
+                write.ledger = ledger;
+            }
+            if write
+                .entry
+                .as_ref()
+                .is_some_and(|entry| entry.len() > LARGE_BYTES)
+            {
                 let last = nodes.large_at_ms.entry(id).or_default();
                 if !is_made && scope < NodeScope::All && now_ms < last.saturating_add(LARGE_PAUSE_MS) {
                     nodes.moved.insert(id);
+                    nodes.ledgers.extend(write.ledger.map(|ledger| (id, ledger)));
                     continue;
                 }
                 *last = now_ms;
             }
+            (write.is_made, write.now_ms) = (is_made, now_ms);
+            write.options = self.options.create_options(&self.info, name_of(&self.mirror, id));
             writes.push(write);
         }
-        let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
-        Some(Box::pin(run(engine, info, removed, writes)))
+        let task = WriteTask {
+            engine: Arc::clone(&self.engine),
+            info: Arc::clone(&self.info),
+            is_last: scope == NodeScope::All,
+            useless: std::mem::take(&mut nodes.useless),
+            // They have what there is.
+            closing: match scope {
+                NodeScope::All => std::mem::take(&mut nodes.ledgers).into_values().collect(),
+                NodeScope::Made | NodeScope::Moved => Vec::new(),
+            },
+        };
+        Some(Box::pin(task.run(removed, writes)))
     }
 
     /// Takes what a write came to. What was not written is written with the next one.
     ///
     /// # Errors
-    /// The first failure. When its kind is `Fenced` the log is not ours any more: reopen the topic.
-    pub fn on_nodes_written(&mut self, done: NodesWritten) -> Result<(), InfoError> {
+    /// The first failure. When it [is fenced](NodeError::is_fenced) the log is not ours any more: reopen the topic.
+    pub fn on_nodes_written(&mut self, done: NodesWritten) -> Result<(), NodeError> {
         if let Some(nodes) = &mut self.nodes {
             nodes.is_writing = false;
             for (name, ledger) in done.left_removed {
@@ -216,6 +229,13 @@ impl CursorLog {
                         &mut nodes.moved
                     };
                     set.insert(id);
+                }
+            }
+            for (id, ledger) in done.ledgers {
+                if self.mirror.subscriptions.contains_key(&id) {
+                    nodes.ledgers.insert(id, ledger);
+                } else {
+                    nodes.useless.push(ledger.id());
                 }
             }
         }
@@ -241,122 +261,33 @@ impl CursorLog {
     }
 }
 
-fn write_of(
-    mirror: &Mirror,
-    managed_ledger: &str,
-    id: SubscriptionId,
-    is_made: bool,
-    table: &LedgerTable,
-    now_ms: u64,
-) -> Option<Write> {
+fn name_of(mirror: &Mirror, id: SubscriptionId) -> &str {
+    mirror.subscriptions.get(&id).map_or("", |known| &known.name)
+}
+
+fn write_of(mirror: &Mirror, managed_ledger: &str, id: SubscriptionId, table: &LedgerTable) -> Option<Write> {
     let known = mirror.subscriptions.get(&id)?;
     let cursor = known.slots.iter().find_map(|slot| mirror.cursors.get(slot));
     let first = AckState::new(table.first());
-    let mut info = node_of(cursor.map_or(&first, |cursor| &cursor.acks), table)?;
+    let state = state_of(cursor.map_or(&first, |cursor| &cursor.acks), table)?;
     let facts = NodeFacts::of(&known.facts);
     let expect = match &facts {
         Some(facts) => Expect::Version(Version(facts.version)),
         None => Expect::Absent,
     };
-    let facts = facts.unwrap_or_default();
-    info.last_active = i64::try_from(now_ms).ok();
-    info.properties.clone_from(&facts.properties);
-    info.cursor_properties = nodes::properties_of(&known.properties);
     Some(Write {
         id,
-        is_made,
+        is_made: false,
         key: nodes::key(managed_ledger, &known.name),
-        value: Bytes::from(info.encode_to_vec()),
-        facts,
+        state,
+        properties: nodes::properties_of(&known.properties),
+        now_ms: 0,
+        facts: facts.unwrap_or_default(),
         expect,
+        entry: None,
+        ledger: None,
+        options: CreateOptions::default(),
     })
-}
-
-async fn run(
-    engine: Arc<dyn LedgerEngine>,
-    info: Arc<InfoHandle>,
-    mut removed: BTreeMap<String, Option<u64>>,
-    writes: Vec<Write>,
-) -> NodesWritten {
-    // Never closed.
-    let _turn = WRITERS.acquire().await;
-    let mut written = Vec::new();
-    let mut useless = Vec::new();
-    let mut outcome = Ok(());
-    while let Some((name, ledger)) = removed.pop_first() {
-        let gone = info
-            .store()
-            .delete(&nodes::key(info.name(), &name), Expect::Any)
-            .await;
-        if let Err(error) = gone {
-            outcome = Err(InfoError::Write(error));
-            removed.insert(name, ledger);
-            break;
-        }
-        useless.extend(ledger);
-    }
-    let mut writes = writes.into_iter();
-    let mut left = Vec::new();
-    if outcome.is_ok() {
-        for mut write in writes.by_ref() {
-            match put(&info, &write).await {
-                Ok(version) => {
-                    useless.extend(write.facts.ledger.take());
-                    write.facts.version = version.0;
-                    written.push((write.id, write.facts));
-                }
-                Err(error) => {
-                    outcome = Err(error);
-                    left.push((write.id, write.is_made));
-                    break;
-                }
-            }
-        }
-    }
-    left.extend(writes.map(|write| (write.id, write.is_made)));
-    if !useless.is_empty() {
-        give_up(&*engine, &info, &useless).await;
-    }
-    NodesWritten {
-        written,
-        left,
-        left_removed: removed,
-        outcome,
-    }
-}
-
-/// Puts a node. One that is another than was written last is either a write whose outcome was not told, or the topic is not ours.
-async fn put(info: &InfoHandle, write: &Write) -> Result<Version, InfoError> {
-    let store: &dyn MetadataStore = &**info.store();
-    let mut expect = write.expect;
-    for _ in 0..TRIES {
-        match store.put(&write.key, write.value.clone(), expect).await {
-            Ok(version) => return Ok(version),
-            Err(WriteError::Conflict { .. }) => {
-                info.reload().await?;
-                expect = match store.get(&write.key).await? {
-                    Some(found) if found.value == write.value => return Ok(found.version),
-                    Some(found) => Expect::Version(found.version),
-                    None => Expect::Absent,
-                };
-            }
-            Err(error) => return Err(InfoError::Write(error)),
-        }
-    }
-    Err(InfoError::Fenced(info.name().to_owned()))
-}
-
-/// Deletes ledgers of Pulsar's cursors that no node names any more: noted first, so that what fails now is done by the next opening.
-async fn give_up(engine: &dyn LedgerEngine, info: &InfoHandle, ledgers: &[u64]) {
-    let note =
-        |info: &mut crate::info::ManagedLedgerInfo| ledgers.iter().for_each(|ledger| info.give_up(*ledger));
-    if info.update(note).await.is_ok() {
-        for ledger in ledgers.iter().copied().map(LedgerId) {
-            if engine.delete(ledger).await.is_ok() {
-                info.note_deleted(ledger);
-            }
-        }
-    }
 }
 
 /// Takes over what Pulsar's nodes say of the cursors of a managed ledger that was just opened. Says whether the mirror changed.

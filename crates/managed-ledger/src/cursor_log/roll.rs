@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, FaultKind, LedgerWriter};
+use pharos_ledger::{BoxFuture, CreateError, FaultKind, LedgerWriter};
 
 use super::CursorLog;
 use super::commit::Target;
 use crate::error::{CommitError, InfoError};
-use crate::options::custom;
 
 /// A step that failed is tried again after this.
 const RETRY_MS: u64 = 1_000;
@@ -87,17 +86,7 @@ impl CursorLog {
             Roll::Idle if is_due => {
                 self.roll = Roll::Creating;
                 let engine = Arc::clone(&self.engine);
-                // Synced whatever the topic is: the info names this ledger, and a name must not outlive what it stands for.
-                // Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for
-                // the readers whose positions they are.
-                let options = CreateOptions {
-                    durability: Durability::Sync,
-                    is_background: true,
-                    replication: self.options.replication,
-                    affinity: self.options.affinity.as_deref().cloned(),
-                    custom: custom(self.info.layout(), self.info.name(), Some(CURSOR_LOG)),
-                    ..CreateOptions::default()
-                };
+                let options = self.options.create_options(&self.info, CURSOR_LOG);
                 Some(Box::pin(async move {
                     RollDone(Done::Created(engine.create(options).await))
                 }))

@@ -2,14 +2,18 @@
 
 use pharos_types::{EntryId, LedgerId, Ordinal};
 
-use super::proto::{BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, StoredPosition};
+use super::proto::{
+    BatchIndexes, CursorEntry, EntrySet, LongProperty, ManagedCursorInfo, MessageRange, StoredPosition,
+};
 use crate::cursor::AckState;
 use crate::table::{LedgerTable, MarkDelete};
 
-/// Runs that are written; what lies beyond is delivered again. As many as Pulsar keeps.
-const RANGES_MAX: usize = 10_000;
-/// Bytes of batches that are written; what lies beyond is delivered again.
-const BATCH_BYTES_MAX: usize = 256 << 10;
+/// Runs that are written; what lies beyond is delivered again. Pulsar's brokers write a sixth of that.
+const RANGES_MAX: usize = 60_000;
+/// Bytes of batches that are written; what lies beyond is delivered again. With the runs it fits into an entry of 5 MiB.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Runs for which a node has room, as Pulsar has it (`managedLedgerMaxUnackedRangesToPersistInMetadataStore`).
+const RANGES_IN_NODE: usize = 1_000;
 /// Bits of a word of a set.
 const BITS: u64 = 64;
 
@@ -46,6 +50,38 @@ impl From<CursorEntry> for CursorState {
 }
 
 impl CursorState {
+    /// Whether a node has room for it, in which Pulsar's brokers read no parts of batches.
+    pub(crate) fn fits_node(&self) -> bool {
+        self.batches.is_empty() && self.ranges.len() <= RANGES_IN_NODE
+    }
+
+    /// The node: with all of it, or with the ledger whose last entry has it.
+    pub(crate) fn node(&self, ledger: Option<u64>) -> ManagedCursorInfo {
+        let ledger = ledger.and_then(|ledger| i64::try_from(ledger).ok());
+        ManagedCursorInfo {
+            cursors_ledger_id: ledger.unwrap_or(-1),
+            mark_delete_ledger_id: Some(self.mark_delete.0),
+            mark_delete_entry_id: Some(self.mark_delete.1),
+            ranges: match ledger {
+                Some(_) => Vec::new(),
+                None => self.ranges.clone(),
+            },
+            ..ManagedCursorInfo::default()
+        }
+    }
+
+    /// The entry of a cursor's ledger.
+    pub(crate) fn entry(&self, properties: Vec<LongProperty>) -> CursorEntry {
+        CursorEntry {
+            ledger_id: self.mark_delete.0,
+            entry_id: self.mark_delete.1,
+            ranges: self.ranges.clone(),
+            properties,
+            batches: self.batches.clone(),
+            sets: self.sets.clone(),
+        }
+    }
+
     /// The state in a log that ends before `end`. What is no entry of the log says nothing.
     pub(crate) fn acks(&self, table: &LedgerTable, end: Ordinal) -> AckState {
         let after = |(ledger, entry): (i64, i64)| match mark(ledger, entry) {
@@ -99,15 +135,16 @@ fn runs(words: &[i64]) -> Vec<(u64, u64)> {
     runs
 }
 
-/// The state as a cursor's node has it. `None` when there is no ledger that a position could name.
-pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCursorInfo> {
+/// The state in Pulsar's form. `None` when there is no ledger that a position could name.
+pub(crate) fn state_of(acks: &AckState, table: &LedgerTable) -> Option<CursorState> {
     let mark = table.mark_delete(acks.acked_to())?;
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut info = ManagedCursorInfo {
-        cursors_ledger_id: -1,
-        mark_delete_ledger_id: Some(signed(mark.ledger.0)),
-        mark_delete_entry_id: Some(mark.entry.map_or(-1, |entry| signed(entry.0))),
-        ..ManagedCursorInfo::default()
+    let mut state = CursorState {
+        mark_delete: (
+            signed(mark.ledger.0),
+            mark.entry.map_or(-1, |entry| signed(entry.0)),
+        ),
+        ..CursorState::default()
     };
     'runs: for (start, end) in acks.acked_ranges() {
         let mut start = start;
@@ -115,7 +152,7 @@ pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCur
             let Some((index, row)) = table.row_of(start) else {
                 break 'runs;
             };
-            if info.ranges.len() == RANGES_MAX {
+            if state.ranges.len() == RANGES_MAX {
                 break 'runs;
             }
             // The last row of an open log was counted some time ago.
@@ -130,7 +167,7 @@ pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCur
             let entry = |ordinal: Ordinal| signed(row.first.count_to(ordinal));
             let ledger_id = signed(row.id.0);
             let at = |entry_id| StoredPosition { ledger_id, entry_id };
-            info.ranges.push(MessageRange {
+            state.ranges.push(MessageRange {
                 lower: at(entry(start) - 1),
                 upper: at(entry(to) - 1),
             });
@@ -143,7 +180,7 @@ pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCur
         let Some(position) = table.position_of(ordinal).filter(|_| bytes <= BATCH_BYTES_MAX) else {
             break;
         };
-        info.batches.push(BatchIndexes {
+        state.batches.push(BatchIndexes {
             position: StoredPosition {
                 ledger_id: signed(position.ledger.0),
                 entry_id: signed(position.entry.0),
@@ -151,5 +188,5 @@ pub(crate) fn node_of(acks: &AckState, table: &LedgerTable) -> Option<ManagedCur
             words: words.to_vec(),
         });
     }
-    Some(info)
+    Some(state)
 }

@@ -8,10 +8,10 @@ use futures_util::FutureExt;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_ledger::{CreateOptions, LedgerEngine};
 use pharos_metadata::{Expect, Memory, MetadataLayout, MetadataStore};
-use pharos_types::{LedgerId, Ordinal};
+use pharos_types::{EntryId, LedgerId, Ordinal};
 use prost::Message as _;
 
-use super::cursor::{CursorState, node_of};
+use super::cursor::{CursorState, state_of};
 use super::proto::{
     self, BatchIndexes, CursorEntry, EntrySet, ManagedCursorInfo, MessageRange, StoredPosition,
 };
@@ -95,22 +95,31 @@ fn a_state_is_the_same_in_each_of_its_forms() {
     acks.ack_range(Ordinal(102), Ordinal(105));
     acks.ack_range(Ordinal(109), Ordinal(112));
     acks.ack_batch(Ordinal(115), &[0b101]);
-    let node = node_of(&acks, &table).unwrap();
-    assert_eq!(
-        (node.mark_delete_ledger_id, node.mark_delete_entry_id),
-        (Some(12), Some(0))
-    );
+    let state = state_of(&acks, &table).unwrap();
+    assert_eq!(state.mark_delete, (12, 0));
     let range = |lower, upper| MessageRange { lower, upper };
     assert_eq!(
-        node.ranges,
+        state.ranges,
         [
             range(at(12, 1), at(12, 3)),
             range(at(17, -1), at(17, 0)),
             range(at(20, 1), at(20, 4))
         ]
     );
-    assert_eq!(node.batches[0].position, at(20, 8));
-    assert_eq!(CursorState::from(&node).acks(&table, end), acks);
+    assert_eq!(state.batches[0].position, at(20, 8));
+    assert_eq!(CursorState::from(state.entry(Vec::new())).acks(&table, end), acks);
+    assert!(
+        !state.fits_node(),
+        "Pulsar's brokers read no parts of batches there"
+    );
+    let mut whole = acks.clone();
+    whole.ack(Ordinal(115));
+    let state_whole = state_of(&whole, &table).unwrap();
+    assert!(state_whole.fits_node());
+    assert_eq!(
+        CursorState::from(&state_whole.node(None)).acks(&table, end),
+        whole
+    );
     let entry = CursorEntry {
         ledger_id: 12,
         entry_id: 0,
@@ -128,7 +137,7 @@ fn a_state_is_the_same_in_each_of_its_forms() {
                 words: vec![0b11100],
             },
         ],
-        batches: node.batches.clone(),
+        batches: state.batches.clone(),
         ..CursorEntry::default()
     };
     assert_eq!(CursorState::from(entry).acks(&table, end), acks);
@@ -214,6 +223,19 @@ impl World {
         .unwrap();
     }
 
+    /// Entries of a cursor's ledger, and the last one; does not fence it.
+    fn last_entry(&self, ledger: i64) -> (u64, CursorEntry) {
+        let ledger = LedgerId(u64::try_from(ledger).unwrap());
+        let entries = run(self.engine.read(ledger, EntryId(0), 100, usize::MAX)).unwrap();
+        let last = entries.last().unwrap();
+        (last.id.0 + 1, CursorEntry::decode(&*last.payload).unwrap())
+    }
+
+    fn is_gone(&self, ledger: i64) -> bool {
+        let ledger = LedgerId(u64::try_from(ledger).unwrap());
+        run(self.engine.read(ledger, EntryId(0), 1, usize::MAX)).is_err()
+    }
+
     /// What a broker of Pulsar does that opens the topic: the last ledger is recovered, a new one is begun, and `count` entries go there.
     fn java(&mut self, count: u64, change: impl FnOnce(&mut proto::StoredInfo)) -> i64 {
         let mut stored = self.stored();
@@ -272,7 +294,7 @@ impl Topic {
         slot
     }
 
-    fn acknowledge(&mut self, slot: Slot, change: impl FnOnce(&mut AckState)) {
+    fn acknowledge<T>(&mut self, slot: Slot, change: impl FnOnce(&mut AckState) -> T) {
         let mut acks = self.cursors.acks(slot).unwrap().clone();
         change(&mut acks);
         self.cursors.queue(Record::CursorMoved { slot, acks }).unwrap();
@@ -298,12 +320,15 @@ impl Topic {
     }
 
     fn acks(&self, name: &str) -> Option<AckState> {
-        let found = self
-            .cursors
-            .subscriptions()
-            .values()
-            .find(|found| &*found.name == name)?;
+        let all = self.cursors.subscriptions().values();
+        let found = all.into_iter().find(|found| &*found.name == name)?;
         self.cursors.acks(*found.slots.first()?).cloned()
+    }
+
+    fn slot(&self, name: &str) -> Slot {
+        let mut all = self.cursors.subscriptions().values();
+        let found = all.find(|found| &*found.name == name).unwrap();
+        *found.slots.first().unwrap()
     }
 
     fn maintain(&mut self, now_ms: u64) {
@@ -412,6 +437,87 @@ fn positions_go_to_nodes_and_come_back_as_a_broker_of_pulsar_left_them() {
     );
     assert!(run(world.metadata.scan(&key_of(NAME))).unwrap().is_empty());
     assert!(run(world.engine.recover(LedgerId(u64::try_from(ledger_id).unwrap()))).is_err());
+}
+
+#[test]
+fn parts_of_batches_and_many_holes_go_to_a_ledger_that_the_node_names() {
+    let mut world = World::new();
+    let mut topic = world.open();
+    topic.append(4_000);
+    let slot = topic.subscribe("s", 0, Ordinal(0));
+    topic.write(NodeScope::Made, 0);
+    assert_eq!(world.node("s").unwrap().cursors_ledger_id, -1);
+    topic.acknowledge(slot, |acks| acks.ack_batch(Ordinal(3), &[0b101]));
+    topic.write(NodeScope::Moved, 0);
+    let ledger = world.node("s").unwrap().cursors_ledger_id;
+    let (_, entry) = world.last_entry(ledger);
+    assert_eq!(entry.batches[0].words, [0b101]);
+    // What follows goes there too, and the node stays as it is.
+    topic.acknowledge(slot, |acks| acks.ack_cumulative(Ordinal(3)));
+    topic.write(NodeScope::Moved, 0);
+    assert_eq!(world.node("s").unwrap().cursors_ledger_id, ledger);
+    let (count, entry) = world.last_entry(ledger);
+    assert_eq!((count, entry.entry_id, entry.batches.len()), (2, 3, 0));
+    drop(topic);
+    // After a crash that ledger is another owner's to read, so the next state goes to another.
+    let mut topic = world.open();
+    let slot = topic.slot("s");
+    assert_eq!(topic.acks("s").unwrap().acked_to(), Ordinal(4));
+    topic.acknowledge(slot, |acks| {
+        (0..1_500).for_each(|n| assert!(acks.ack(Ordinal(10 + 2 * n)).changed()));
+    });
+    topic.write(NodeScope::All, 0);
+    let next = world.node("s").unwrap().cursors_ledger_id;
+    assert_ne!(next, ledger);
+    assert!(world.is_gone(ledger));
+    assert_eq!(world.last_entry(next).1.ranges.len(), 1_500);
+    drop(topic);
+    // As a broker of Pulsar reads it.
+    let mut node = world.node("s").unwrap();
+    node.last_active = None;
+    world.put_node("s", &node);
+    let mut topic = world.open();
+    let slot = topic.slot("s");
+    assert_eq!(topic.acks("s").unwrap().acked_ranges().count(), 1_500);
+    topic.acknowledge(slot, |acks| acks.ack_cumulative(Ordinal(3_900)));
+    topic.write(NodeScope::All, 0);
+    assert_eq!(world.node("s").unwrap().cursors_ledger_id, -1);
+    assert!(world.is_gone(next));
+    // One that is deleted takes its ledger with it.
+    topic.acknowledge(slot, |acks| acks.ack_batch(Ordinal(3_950), &[1]));
+    topic.write(NodeScope::Moved, 0);
+    let last = world.node("s").unwrap().cursors_ledger_id;
+    assert!(last >= 0);
+    let subscription = SubscriptionId(0);
+    topic
+        .cursors
+        .queue(Record::SubscriptionRemoved { subscription })
+        .unwrap();
+    topic.write(NodeScope::Made, 0);
+    assert!(world.node("s").is_none());
+    assert!(world.is_gone(last));
+}
+
+#[test]
+fn a_ledger_of_a_cursor_that_another_fenced_is_followed_by_another_one() {
+    let mut world = World::new();
+    let mut topic = world.open();
+    topic.append(10);
+    let slot = topic.subscribe("s", 0, Ordinal(0));
+    topic.acknowledge(slot, |acks| acks.ack_batch(Ordinal(3), &[0b101]));
+    topic.write(NodeScope::Moved, 0);
+    let ledger = world.node("s").unwrap().cursors_ledger_id;
+    run(world.engine.recover(LedgerId(u64::try_from(ledger).unwrap()))).unwrap();
+    topic.acknowledge(slot, |acks| acks.ack_batch(Ordinal(4), &[0b1]));
+    let table = topic.ledger.table();
+    let done = run(topic.cursors.write_nodes(NodeScope::Moved, &table, 0).unwrap());
+    let refused = topic.cursors.on_nodes_written(done).unwrap_err();
+    assert!(!refused.is_fenced(), "{refused:?}");
+    topic.write(NodeScope::Moved, 0);
+    let next = world.node("s").unwrap().cursors_ledger_id;
+    assert_ne!(next, ledger);
+    assert_eq!(world.last_entry(next).1.batches.len(), 2);
+    assert!(world.is_gone(ledger));
 }
 
 #[test]
