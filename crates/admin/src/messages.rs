@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use pharos_admin_api::query::ExamineQuery;
 use pharos_admin_api::routes::messages as routes;
-use pharos_broker::iso_time;
 use pharos_broker_admin::{ExamineFrom, StoredEntry};
+use pharos_runtime::iso_time;
 use pharos_types::Position;
 use pharos_wire::message::{decode_metadata, split};
 use pharos_wire::proto::MessageMetadata;

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
 use pharos_broker::feed::Activity;
 use pharos_broker::ids::ConsumerKey;
-use pharos_broker::iso_time;
 use pharos_broker::topic::{
     AccessMode, ConsumerFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType, TopicFigures,
 };
 use pharos_runtime::clock;
+use pharos_runtime::iso_time;
 use pharos_types::Domain;
 
 use crate::broadcast::{lowest, slowest, summary};

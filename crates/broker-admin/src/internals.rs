@@ -13,8 +13,8 @@ use crate::broadcast::lowest;
 use crate::error::AdminError;
 use crate::gather::Live;
 use crate::homes::{Homes, check_stored};
-use pharos_broker::iso_time;
-use pharos_broker::topic::{LogFigures, SubscriptionFigures, TopicFigures, Wanted, storage_name};
+use pharos_broker::topic::{LogFigures, SubscriptionFigures, TopicFigures, Wanted};
+use pharos_runtime::iso_time;
 
 /// What is stored of a log.
 async fn stored_info(homes: &Homes, name: &str) -> Result<Option<stored::ManagedLedgerInfo>, AdminError> {
@@ -24,7 +24,8 @@ async fn stored_info(homes: &Homes, name: &str) -> Result<Option<stored::Managed
     let Some(item) = read.map_err(|error| internal(&error))? else {
         return Ok(None);
     };
-    let parsed = stored::ManagedLedgerInfo::parse(name, &item.value);
+    let layout = homes.broker.shared.options.managed_ledger.layout;
+    let parsed = stored::ManagedLedgerInfo::parse_as(layout, name, &item.value);
     parsed.map(Some).map_err(|error| internal(&error))
 }
 
@@ -39,6 +40,7 @@ pub(crate) async fn stats(
         ..Wanted::default()
     };
     let (figures, live) = homes.gather(name, wanted).await?;
+    let layout = homes.broker.shared.options.managed_ledger.layout;
     let mut stats = log_stats(&figures.log);
     stats.entries_added_counter = figures.counters.entries_in;
     if metadata {
@@ -46,7 +48,7 @@ pub(crate) async fn stats(
             ledger.metadata = Some(format!(
                 "ledger {} of {}",
                 ledger.ledger_id,
-                storage_name(&figures.name)
+                stored::storage_name(&figures.name, layout)
             ));
         }
     }
@@ -63,7 +65,8 @@ pub(crate) async fn info(homes: &Homes, name: TopicName) -> Result<ManagedLedger
     check_stored(&name)?;
     let home = homes.home(&name).await?;
     homes.check_exists(&name)?;
-    let log_name = storage_name(&name);
+    let layout = homes.broker.shared.options.managed_ledger.layout;
+    let log_name = stored::storage_name(&name, layout);
     let Some(info) = stored_info(homes, &log_name).await? else {
         return Err(AdminError::NotFound(format!("Topic {name} has no ledgers yet")));
     };

@@ -31,7 +31,6 @@ mod tally;
 mod tenants;
 #[cfg(test)]
 mod tests;
-mod time;
 pub mod topic;
 pub mod unwritten;
 
@@ -40,4 +39,3 @@ pub use options::{OffloadLimits, Options};
 pub use pharos_feed as feed;
 pub use pharos_feed::{entry, ids};
 pub use tenants::TenantLimits;
-pub use time::iso_time;

@@ -16,6 +16,13 @@ pub(super) const PARTITIONED: &str = "admin/partitioned-topics/";
 pub(super) const TOPIC_POLICIES: &str = "admin/topic-policies/";
 pub(super) const TOPICS: &str = "admin/topics/";
 pub(super) const SCHEMAS: &str = "admin/schemas/";
+/// Where Pulsar's own brokers have what Pharos keeps elsewhere, or nowhere; see `pulsar`.
+pub(super) const PULSAR_LOCAL_POLICIES: &str = "admin/local-policies/";
+pub(super) const PULSAR_TOPICS: &str = "managed-ledgers/";
+pub(super) const PULSAR_SCHEMAS: &str = "schemas/";
+/// What Pharos keeps beside them and they do not look at.
+pub(super) const PULSAR_MARKS: &str = "pharos-deleting/";
+pub(super) const PULSAR_TOPIC_POLICIES: &str = "pharos-topic-policies/";
 
 pub(super) fn cluster(name: &str) -> String {
     format!("{CLUSTERS}{name}")
@@ -150,6 +157,11 @@ pub(super) fn decode(text: &str) -> Option<String> {
         });
     }
     String::from_utf8(out).ok()
+}
+
+/// The same thing in another tree: what is behind `from` stands behind `to`.
+pub(super) fn moved(key: &str, from: &str, to: &str) -> Option<String> {
+    Some(format!("{to}{}", key.strip_prefix(from)?))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@
 //!   admin/topics/<tenant>/<ns>/persistent/<t>             TopicRecord: the topic exists
 //!   admin/schemas/<tenant>/<ns>/<t>/<version>             one schema version
 //! ```
+//! In the metadata of Apache Pulsar the same facts have other names and bytes: `pulsar` presents them under these keys.
 
 #![forbid(unsafe_code)]
 
@@ -57,6 +58,7 @@ mod partitions;
 mod policies;
 pub mod policy;
 pub mod properties;
+mod pulsar;
 pub mod schema;
 mod shadows;
 mod store;
@@ -81,6 +83,7 @@ pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::CatalogOptions;
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
 pub use policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of};
+pub use pulsar::{Finding, PulsarFacts, Takeover};
 pub use shadows::{SHADOW_SOURCE, ShadowError, Shadows};
 pub use store::StoreError;
 pub use tenants::{TenantError, Tenants};

@@ -1,5 +1,6 @@
 //! What the catalog is told at start; the broker's level of the policies is among it.
 
+use pharos_metadata::MetadataLayout;
 use pharos_types::NamespaceName;
 
 use super::policy::BrokerPolicies;
@@ -17,6 +18,9 @@ pub struct CatalogOptions {
     pub broker_service_url: String,
     /// `brokerServiceUrlTls` of the same, such as `pulsar+ssl://127.0.0.1:6651`; empty when there is none.
     pub broker_service_url_tls: String,
+    /// Whose names and bytes the facts are kept under. Where they are Pulsar's, policies of single topics stay as its brokers left them.
+    /// Default: Pharos's own.
+    pub layout: MetadataLayout,
     /// What holds of each policy where neither a topic nor its namespace says anything.
     pub policies: BrokerPolicies,
     /// `maxNumPartitionsPerPartitionedTopic`; 0 is no limit. Default 0.
@@ -49,6 +53,7 @@ impl Default for CatalogOptions {
             web_service_url_tls: String::new(),
             broker_service_url: String::new(),
             broker_service_url_tls: String::new(),
+            layout: MetadataLayout::Pharos,
             policies: BrokerPolicies::default(),
             max_num_partitions: 0,
             max_topics_per_tenant: 0,

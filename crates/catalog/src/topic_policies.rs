@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use pharos_metadata::MetadataLayout;
 use pharos_types::TopicName;
 use serde_json::Value;
 
 use super::store::{Created, StoreError};
 use super::topics::TopicError;
 use super::{Catalog, PolicyEvent, TopicPolicies, keys};
+
+/// Why they are not changed where Pulsar's brokers keep them.
+pub(super) const FIXED: &str = "with metadata_layout = pulsar policies of single topics cannot be changed, as Pulsar's brokers would not see it when \
+     they come back: set the policy on the namespace, or change it at a broker of Pulsar";
 
 impl Catalog {
     /// The policies set on a topic; those of a partition are its partitioned topic's. Empty when there are none.
@@ -25,13 +30,16 @@ impl Catalog {
     /// Sets one policy of a topic; null removes it. The topic need not exist.
     ///
     /// # Errors
-    /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
+    /// `TenantNotFound`, `NamespaceNotFound`, `Store`; `NotAllowed` in Pulsar's layout.
     pub async fn set_topic_policy(
         &self,
         name: &TopicName,
         policy: &str,
         value: Value,
     ) -> Result<(), TopicError> {
+        if self.inner.options.layout == MetadataLayout::Pulsar {
+            return Err(TopicError::NotAllowed(FIXED.to_owned()));
+        }
         let base = name.base();
         let key = keys::topic_policies(&base);
         let _guard = self.inner.facts.names.take(key.clone()).await;

@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use pharos_ledger::FaultKind;
-use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
+use pharos_metadata::{Expect, MetadataLayout, MetadataStore, Version, WriteError};
 use pharos_types::LedgerId;
 use prost::Message;
 
 use crate::offload_info::{OffloadInfo, OffloadTargetInfo};
+use crate::pulsar;
 
 /// Where all infos are.
 pub const INFO_PREFIX: &str = "managed-ledgers/";
@@ -69,6 +70,9 @@ pub struct ManagedLedgerInfo {
     /// It shows the entries of another managed ledger and has none of its own.
     #[prost(message, optional, tag = "12")]
     pub shadow: Option<ShadowInfo>,
+    /// What brokers of Pulsar keep of ledgers and Pharos does not read, by ledger; in their layout only.
+    #[prost(btree_map = "uint64, bytes", tag = "13")]
+    pub carried: BTreeMap<u64, Vec<u8>>,
 }
 
 /// Whose shadow a managed ledger is.
@@ -144,6 +148,24 @@ impl ManagedLedgerInfo {
             cause,
         };
         let info = Self::decode(value).map_err(|error| malformed(error.to_string()))?;
+        info.checked(name)
+    }
+
+    /// Reads a stored value of either layout.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse); also for what Pulsar may have and Pharos does not read.
+    pub fn parse_as(layout: MetadataLayout, name: &str, value: &[u8]) -> Result<Self, InfoError> {
+        Ok(read(layout, name, value)?.info)
+    }
+
+    /// Refuses what cannot be.
+    pub(crate) fn checked(self, name: &str) -> Result<Self, InfoError> {
+        let info = self;
+        let malformed = |cause: String| InfoError::Malformed {
+            name: name.to_owned(),
+            cause,
+        };
         if !matches!(info.format, FORMAT_PLAIN | FORMAT_OFFLOADS | FORMAT_SHADOW) {
             return Err(malformed(format!(
                 "format {} where {FORMAT_PLAIN} to {FORMAT_SHADOW} are known",
@@ -232,20 +254,38 @@ pub(crate) fn key_of(name: &str) -> String {
 pub(crate) async fn load(
     store: &dyn MetadataStore,
     name: &str,
+    layout: MetadataLayout,
 ) -> Result<Option<(ManagedLedgerInfo, Version)>, InfoError> {
     let Some(found) = store.get(&key_of(name)).await? else {
         return Ok(None);
     };
-    Ok(Some((
-        ManagedLedgerInfo::parse(name, &found.value)?,
-        found.version,
-    )))
+    let info = ManagedLedgerInfo::parse_as(layout, name, &found.value)?;
+    Ok(Some((info, found.version)))
+}
+
+fn read(layout: MetadataLayout, name: &str, value: &[u8]) -> Result<pulsar::info::InfoRead, InfoError> {
+    match layout {
+        MetadataLayout::Pharos => Ok(pulsar::info::InfoRead {
+            info: ManagedLedgerInfo::parse(name, value)?,
+            is_foreign: false,
+        }),
+        MetadataLayout::Pulsar => pulsar::info::parse(name, value),
+    }
+}
+
+/// The value to be stored.
+pub(crate) fn encode(info: &ManagedLedgerInfo, layout: MetadataLayout) -> Bytes {
+    match layout {
+        MetadataLayout::Pharos => Bytes::from(info.encode_to_vec()),
+        MetadataLayout::Pulsar => pulsar::info::encode(info),
+    }
 }
 
 /// The info of an open managed ledger, shared by it and its cursor log.
 pub(crate) struct InfoHandle {
     store: Arc<dyn MetadataStore>,
     name: String,
+    layout: MetadataLayout,
     /// Ours; another one in the store means that we are no longer the owner.
     writer_epoch: u64,
     /// The newest that was read or written. Locked for a copy only, never over an await.
@@ -258,12 +298,14 @@ impl InfoHandle {
     pub(crate) fn new(
         store: Arc<dyn MetadataStore>,
         name: &str,
+        layout: MetadataLayout,
         info: ManagedLedgerInfo,
         version: Version,
     ) -> Self {
         Self {
             store,
             name: name.to_owned(),
+            layout,
             writer_epoch: info.writer_epoch,
             seen: Mutex::new((info, version)),
             deleted: Mutex::default(),
@@ -306,7 +348,7 @@ impl InfoHandle {
             }
             self.forget_deleted(&mut info);
             info.settle_format();
-            let value = Bytes::from(info.encode_to_vec());
+            let value = encode(&info, self.layout);
             match self
                 .store
                 .put(&key_of(&self.name), value, Expect::Version(version))
@@ -323,15 +365,32 @@ impl InfoHandle {
         }
     }
 
-    async fn reload(&self) -> Result<(), InfoError> {
-        let Some((info, version)) = load(&*self.store, &self.name).await? else {
+    /// Reads it again.
+    ///
+    /// # Errors
+    /// [`InfoError`]; `Fenced` and `Gone` when it is not ours any more.
+    pub(crate) async fn reload(&self) -> Result<(), InfoError> {
+        let Some(found) = self.store.get(&key_of(&self.name)).await? else {
             return Err(InfoError::Gone(self.name.clone()));
         };
-        if info.writer_epoch != self.writer_epoch {
+        let read = read(self.layout, &self.name, &found.value)?;
+        if read.is_foreign || read.info.writer_epoch != self.writer_epoch {
             return Err(InfoError::Fenced(self.name.clone()));
         }
-        self.learn(info, version);
+        self.learn(read.info, found.version);
         Ok(())
+    }
+
+    pub(crate) fn layout(&self) -> MetadataLayout {
+        self.layout
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn MetadataStore> {
+        &self.store
     }
 
     /// Answers of concurrent changes may come in any order; versions rise, so the newest wins.

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use pharos_ledger::{DeleteError, LedgerEngine};
-use pharos_metadata::{Expect, MatchesLedgers, MetadataStore, Version, WriteError};
+use pharos_metadata::{Expect, MatchesLedgers, MetadataLayout, MetadataStore, Version, WriteError};
 use pharos_types::LedgerId;
 use prost::Message;
 
@@ -138,7 +138,7 @@ impl Leftovers {
     ) -> Result<CleanedUp, CleanUpError> {
         while let Some((key, version, garbage)) = self.notes.last().cloned() {
             // A crash before the info went leaves a note of ledgers that are in use.
-            let owner = info::load(metadata, &garbage.name).await?;
+            let owner = info::load(metadata, &garbage.name, MetadataLayout::Pharos).await?;
             let owned: BTreeSet<u64> = owner.iter().flat_map(|(info, _)| info.ledger_ids()).collect();
             let dead = garbage.ledgers.iter().filter(|ledger| !owned.contains(ledger));
             for ledger in dead.map(|ledger| LedgerId(*ledger)) {

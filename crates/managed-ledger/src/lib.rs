@@ -30,6 +30,7 @@ pub mod cursor;
 pub mod cursor_log;
 mod ledger;
 mod leftovers;
+mod pulsar;
 mod search;
 mod table;
 
@@ -56,12 +57,13 @@ pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo};
 pub use ledger::{
     Appended, Entry, FollowError, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError,
     MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, Shadow,
-    SourceFollower, SourceNews, delete, exists, forget_cursors, open_shadow,
+    SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors, open_shadow,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, noted_objects, sweep};
 pub use offload_info::{OffloadInfo, OffloadState, OffloadTargetInfo};
 pub use options::{Options, Retention};
 pub use orphans::{OrphanError, orphans};
+pub use pulsar::name::storage_name;
 pub use search::{Search, Seen};
 pub use table::{LedgerRow, LedgerTable, Lookup, MarkDelete};

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use pharos_ledger::offload::{LedgerOffloader, OffloadError, OffloadId, OffloadedLedger};
-use pharos_metadata::{Expect, MetadataStore, WriteError};
+use pharos_metadata::{Expect, MetadataLayout, MetadataStore, WriteError};
 use prost::Message;
 
 use crate::info::{self, InfoError, ManagedLedgerInfo};
@@ -90,7 +90,7 @@ pub async fn sweep(
             name: item.key.clone(),
             cause: error.to_string(),
         })?;
-        let owner = info::load(metadata, &garbage.name).await?;
+        let owner = info::load(metadata, &garbage.name, MetadataLayout::Pharos).await?;
         let owned: HashSet<OffloadId> = owner
             .iter()
             .flat_map(|(info, _)| info.offloads.iter().map(OffloadInfo::id))

@@ -1,10 +1,13 @@
 //! Settings of a managed ledger.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pharos_ledger::offload::LedgerOffloader;
 use pharos_ledger::{Affinity, CreateOptions, Durability, Replication};
-use pharos_types::LedgerId;
+use pharos_metadata::MetadataLayout;
+use pharos_types::{Domain, LedgerId};
 
 use crate::cache::CacheBudget;
 
@@ -42,6 +45,8 @@ pub struct Options {
     pub affinity: Option<Arc<Affinity>>,
     /// Shadows of this managed ledger follow its ledgers, maybe from other processes. Default false.
     pub is_followed: bool,
+    /// Whose names and bytes infos and cursors are kept under. Default: Pharos's own.
+    pub layout: MetadataLayout,
     /// Ledgers with lower ids are not deleted because an info that is opened says that they were given up: it is not known
     /// that its numbers are of this engine. Default 0.
     pub condemned_from: LedgerId,
@@ -64,6 +69,7 @@ impl Default for Options {
             replication: None,
             affinity: None,
             is_followed: false,
+            layout: MetadataLayout::Pharos,
             condemned_from: LedgerId(0),
         }
     }
@@ -79,6 +85,16 @@ pub(crate) struct Keeping {
 }
 
 impl Options {
+    /// Those of a topic of a domain. Topics that are not persistent have a metadata store of their own, in which nothing is Pulsar's.
+    #[must_use]
+    pub fn of(&self, domain: Domain) -> Self {
+        let mut options = self.clone();
+        if domain == Domain::NonPersistent {
+            options.layout = MetadataLayout::Pharos;
+        }
+        options
+    }
+
     pub(crate) fn keeping(&self) -> Keeping {
         Keeping {
             durability: self.durability,
@@ -87,19 +103,34 @@ impl Options {
             is_followed: self.is_followed,
         }
     }
-}
 
-impl Keeping {
     /// What a ledger of a topic is made with.
-    pub(crate) fn create_options(&self) -> CreateOptions {
+    pub(crate) fn create_options(&self, name: &str) -> CreateOptions {
         CreateOptions {
             durability: self.durability,
             replication: self.replication,
             affinity: self.affinity.as_deref().cloned(),
             is_followed: self.is_followed,
+            custom: custom(self.layout, name, None),
             ..CreateOptions::default()
         }
     }
+}
+
+/// What a ledger says of itself where Pulsar's tools look for it: whose it is, and of which cursor.
+pub(crate) fn custom(layout: MetadataLayout, name: &str, cursor: Option<&str>) -> BTreeMap<String, Bytes> {
+    if layout == MetadataLayout::Pharos {
+        return BTreeMap::new();
+    }
+    let words = [
+        ("component", Some("managed-ledger")),
+        ("pulsar/managed-ledger", Some(name)),
+        ("pulsar/cursor", cursor),
+    ];
+    let words = words.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    words
+        .map(|(key, value)| (key.to_owned(), Bytes::copy_from_slice(value.as_bytes())))
+        .collect()
 }
 
 /// How long acknowledged data is kept. A ledger may go when *either* is exceeded (semantics as in Pulsar).

@@ -42,6 +42,7 @@ pub mod conformance;
 mod embedded;
 mod error;
 pub mod key;
+mod layout;
 mod measured;
 mod memory;
 mod sequence;
@@ -53,10 +54,11 @@ pub use embedded::fuzzing;
 pub use embedded::{Beside, Embedded, Flaw, Look, Manual, MatchesLedgers, Options, Part, decode};
 pub use error::{Fault, Mismatch, OpenError, ReadError, SessionError, SessionWriteError, WriteError};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use layout::MetadataLayout;
 pub use measured::{Measured, StoreOperation};
 pub use memory::Memory;
 pub use session::{Session, SessionEnd, SessionId};
-pub use watch::{Event, Watch, Watchers};
+pub use watch::{Event, Translate, Watch, Watchers};
 
 /// A future that backends hand out through `dyn` traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -31,12 +31,16 @@ pub enum Event {
     Lagged,
 }
 
+/// What a change is called where the keys have other names; `None`: it is none there.
+pub type Translate = fn(Event) -> Option<Event>;
+
 /// A stream of changes; see [`crate::MetadataStore::watch`].
 #[derive(Debug)]
 pub struct Watch {
     prefix: String,
     /// `None` once the store has ended.
     events: Option<broadcast::Receiver<Event>>,
+    translate: Option<Translate>,
 }
 
 impl Watch {
@@ -53,9 +57,23 @@ impl Watch {
                     return None;
                 }
             };
-            if self.concerns(&event) {
+            let event = match self.translate {
+                Some(translate) => translate(event),
+                None => Some(event),
+            };
+            if let Some(event) = event.filter(|event| self.concerns(event)) {
                 return Some(event);
             }
+        }
+    }
+
+    /// A watch of the same store by other names: each change as `translate` says it, of keys that begin with `prefix` there.
+    #[must_use]
+    pub fn translated(self, prefix: &str, translate: Translate) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            translate: Some(translate),
+            ..self
         }
     }
 
@@ -103,6 +121,7 @@ impl Watchers {
         Watch {
             prefix: prefix.to_owned(),
             events: ring.as_ref().map(broadcast::Sender::subscribe),
+            translate: None,
         }
     }
 

@@ -19,7 +19,7 @@ use pharos_cluster::Balancer;
 use pharos_identity::Authentication;
 use pharos_ledger::LedgerEngine as _;
 use pharos_managed_ledger::CacheBudget;
-use pharos_metadata::{Beside as BesideLedgers, Embedded};
+use pharos_metadata::{Beside as BesideLedgers, Embedded, MetadataLayout};
 use pharos_pulsar::{Door, ListenerOptions, Server};
 use pharos_storage::{IoMode, Storage};
 use pharos_transport::ConnectionsMax;
@@ -117,7 +117,8 @@ pub(crate) async fn start_broker(
 ) -> anyhow::Result<RunningBroker> {
     let authentication = crate::identity::authentication(settings)?;
     let stores = crate::stores::open(settings).await?;
-    let catalog = Catalog::open(stores.metadata.clone(), catalog_options(settings, front))
+    let facts = stores.facts(settings).await?;
+    let catalog = Catalog::open(facts, catalog_options(settings, front))
         .await
         .context("cannot load tenants, namespaces and topics")?;
     let mut tasks = JoinSet::new();
@@ -129,7 +130,9 @@ pub(crate) async fn start_broker(
     if let Some(audit) = &audit {
         options.access = options.access.told_to(audit.clone());
     }
-    options.managed_ledger.offloader = Some(offloader.clone());
+    // Pulsar's form of what was offloaded is another one.
+    let offloads = settings.cluster.metadata_layout == MetadataLayout::Pharos;
+    options.managed_ledger.offloader = offloads.then(|| offloader.clone() as _);
     options.managed_ledger.condemned_from = stores.condemned_from();
     let access = options.access.clone();
     let (broker, threads) = pharos_broker::start_among(
@@ -325,6 +328,18 @@ fn rate(limit: Limit<ByteSize>) -> u64 {
     limit.as_option().map_or(0, |size| size.0.max(1))
 }
 
+/// What the broker says of each policy.
+pub(crate) fn policies(settings: &Settings) -> BrokerPolicies {
+    BrokerPolicies {
+        offload: crate::offload::policy(&settings.offload),
+        persistence: Persistence {
+            replication: settings.cluster.replication(),
+            ..settings.policies.broker.persistence
+        },
+        ..settings.policies.in_force()
+    }
+}
+
 fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
     let host = &front.host;
     let broker_id = format!("{host}:{}", front.http.port());
@@ -341,14 +356,8 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
         broker_service_url: url("pulsar", settings.pulsar_listen.port()),
         broker_service_url_tls: pulsar_tls.map_or_else(String::new, |(at, _)| url("pulsar+ssl", at.port())),
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
-        policies: BrokerPolicies {
-            offload: crate::offload::policy(&settings.offload),
-            persistence: Persistence {
-                replication: settings.cluster.replication(),
-                ..settings.policies.broker.persistence
-            },
-            ..settings.policies.in_force()
-        },
+        layout: settings.cluster.metadata_layout,
+        policies: policies(settings),
         max_num_partitions: settings.policies.max_partitions_per_topic,
         max_topics_per_tenant: settings.limits.max_topics_per_tenant,
         ..CatalogOptions::default()
@@ -399,6 +408,7 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             ledger_idle_ms_max: not_zero(ledger.inactive_rollover_time).map(millis),
             cache_budget: CacheBudget::new(bytes(ledger.cache_size) / 2),
             durability: policies.broker.durability,
+            layout: settings.cluster.metadata_layout,
             ..pharos_managed_ledger::Options::default()
         },
     }

@@ -12,7 +12,7 @@ use pharos_broker_admin::{BookieStore, MetricFamily, MetricKind};
 use pharos_catalog::Catalog;
 use pharos_cluster::{Balancer, BrokerAddresses, BundleOwnership, Ownership as _, SessionOptions};
 use pharos_ledger::LedgerEngine as _;
-use pharos_metadata::{Expect, Measured, MetadataStore, WriteError};
+use pharos_metadata::{Expect, Measured, MetadataLayout, MetadataStore, WriteError};
 use pharos_pulsar::Server;
 use pharos_zookeeper::ZooKeeper;
 
@@ -31,6 +31,12 @@ const MARK_VALUE: &[u8] = br#"{"format":1}"#;
 /// What Pulsar's metadata always has.
 const OF_PULSAR: [&str; 3] = ["admin/", "managed-ledgers/", "loadbalance/"];
 
+/// Where Pulsar's clusters are.
+const CLUSTERS_OF_PULSAR: &str = "admin/clusters/";
+
+/// Where brokers are registered, Pulsar's own and Pharos's.
+const REGISTERED: &str = "loadbalance/brokers/";
+
 /// The stores of a cluster.
 pub(crate) struct Cluster {
     pub(crate) ledgers: Arc<BookKeeper>,
@@ -47,13 +53,38 @@ impl Cluster {
     /// # Errors
     /// They cannot be reached, or the metadata is not Pharos's.
     pub(crate) async fn open(settings: &ClusterSettings, address: &str) -> anyhow::Result<Arc<Self>> {
+        let cluster = Self::connect(settings, address, true).await?;
+        let bookies = cluster.ledgers.bookies();
+        if bookies < cluster.ensemble {
+            tracing::warn!(
+                bookies,
+                wanted = cluster.ensemble,
+                "too few bookies take writes; no ledger is made until there are enough"
+            );
+        }
+        Ok(Arc::new(cluster))
+    }
+
+    /// The same to look at, without asking whose metadata it is; nothing is changed.
+    ///
+    /// # Errors
+    /// They cannot be reached.
+    pub(crate) async fn look(settings: &ClusterSettings, address: &str) -> anyhow::Result<Self> {
+        Self::connect(settings, address, false).await
+    }
+
+    async fn connect(settings: &ClusterSettings, address: &str, is_to_serve: bool) -> anyhow::Result<Self> {
         let connect = async |address: &str| {
             let tls = settings.zookeeper_tls.files();
             let store = ZooKeeper::connect(address, settings.session_timeout, tls).await?;
             anyhow::Ok(Arc::new(Measured::new(Arc::new(store))))
         };
         let metadata = connect(address).await?;
-        take_over(&*metadata, address).await?;
+        match settings.metadata_layout {
+            _ if !is_to_serve => {}
+            MetadataLayout::Pharos => take_over(&*metadata, address).await?,
+            MetadataLayout::Pulsar => stand_in(&*metadata, address).await?,
+        }
         let (of_bookies, root) = match settings.bookkeeper_uri.parts() {
             None => (None, LEDGERS),
             Some((above, root)) => (Some(connect(&above).await?), root),
@@ -70,7 +101,7 @@ impl Cluster {
                 .filter(|interval| !interval.is_zero()),
             entry_bytes_max: pharos_bookkeeper::entry_bytes_max(frame_bytes_max),
             tls,
-            custom: [("application".to_owned(), Bytes::from_static(b"pharos"))].into(),
+            custom: [("application".to_owned(), application(settings.metadata_layout))].into(),
             ..pharos_bookkeeper::Options::default()
         };
         let ledgers_in: Arc<dyn MetadataStore> = match &of_bookies {
@@ -80,21 +111,12 @@ impl Cluster {
         let ledgers = BookKeeper::start(options, ledgers_in, root)
             .await
             .context("cannot ask for bookies")?;
-        let cluster = Self {
+        Ok(Self {
             ledgers: Arc::new(ledgers),
             metadata,
             of_bookies,
             ensemble: quorum.ensemble(),
-        };
-        let bookies = cluster.ledgers.bookies();
-        if bookies < cluster.ensemble {
-            tracing::warn!(
-                bookies,
-                wanted = cluster.ensemble,
-                "too few bookies take writes; no ledger is made until there are enough"
-            );
-        }
-        Ok(Arc::new(cluster))
+        })
     }
 
     /// The bookies, and where it is written down where they stand.
@@ -226,14 +248,64 @@ async fn take_over(store: &dyn MetadataStore, address: &str) -> anyhow::Result<(
             .is_none()
         {
             bail!(
-                "zk:{address} holds metadata that Pharos did not make, such as {}: Pharos does not take over that of Pulsar's own \
-                 brokers yet. Give it a path of its own, metadata = zk:host:port/path, and say in bookkeeper.metadata_service_uri where \
-                 the bookies are registered",
+                "zk:{address} holds metadata that Pharos did not make, such as {}. Give Pharos a path of its own, metadata = \
+                 zk:host:port/path, and say in bookkeeper.metadata_service_uri where the bookies are registered; or, if it is that of \
+                 Pulsar's own brokers and they are stopped, let it stand in for them with metadata_layout = pulsar",
                 found.first().map_or("", String::as_str)
             );
         }
     }
     bail!("zk:{address} is being set up by another broker; start this one again")
+}
+
+/// How ledgers say whose they are: Pulsar's tools look for it.
+fn application(layout: MetadataLayout) -> Bytes {
+    Bytes::from_static(match layout {
+        MetadataLayout::Pharos => b"pharos",
+        MetadataLayout::Pulsar => b"pulsar",
+    })
+}
+
+/// Makes sure that the metadata is of Pulsar's layout, and that none of its own brokers is at it: the two share no bundles.
+async fn stand_in(store: &dyn MetadataStore, address: &str) -> anyhow::Result<()> {
+    if store
+        .get(MARK)
+        .await
+        .context("cannot read the metadata")?
+        .is_some()
+    {
+        bail!("zk:{address} holds metadata of Pharos's own layout: start with metadata_layout = pharos");
+    }
+    let clusters = store.list(CLUSTERS_OF_PULSAR).await;
+    if clusters.context("cannot read the metadata")?.is_empty() {
+        bail!(
+            "zk:{address} holds no metadata of Pulsar: there is no cluster below {CLUSTERS_OF_PULSAR}. metadata_layout = pulsar goes on \
+             with what Pulsar's own brokers left; say where that is, metadata = zk:host:port/path"
+        );
+    }
+    let brokers = store.scan(REGISTERED).await.context("cannot read the metadata")?;
+    let java = brokers.iter().find(|broker| !is_pharos(&broker.value));
+    if let Some(java) = java {
+        bail!(
+            "the broker {} of Pulsar runs on zk:{address}: stop all of Pulsar's own brokers first. One that was killed is registered \
+             until its session with ZooKeeper ends",
+            java.key.trim_start_matches(REGISTERED)
+        );
+    }
+    Ok(())
+}
+
+/// Whether what a broker registered with is of Pharos: what it says of its load, or, before it said anything, nothing but addresses.
+fn is_pharos(registration: &[u8]) -> bool {
+    let Ok(registration) = serde_json::from_slice::<serde_json::Value>(registration) else {
+        return false;
+    };
+    match registration.get("brokerVersionString") {
+        Some(version) => version
+            .as_str()
+            .is_some_and(|version| version.starts_with("pharos-")),
+        None => registration.get("loadReportType").is_none(),
+    }
 }
 
 #[cfg(test)]
@@ -269,5 +341,36 @@ mod tests {
             .await;
         assert!(newer.is_ok());
         assert!(take_over(&store, "a:1").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_taken_from_brokers_of_pulsar_that_run() {
+        let store = Memory::new();
+        let refusal = async || match stand_in(&store, "a:1").await {
+            Ok(()) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        assert!(refusal().await.contains("no metadata of Pulsar"));
+        let put = async |key: &str, value: &'static str| {
+            let put = store.put(key, Bytes::from(value), Expect::Any).await;
+            assert!(put.is_ok());
+        };
+        put("admin/clusters/pc", "{}").await;
+        assert_eq!(refusal().await, "");
+        put("loadbalance/brokers/a:8080", r#"{"nativeUrl":"pulsar://a:6650"}"#).await;
+        put(
+            "loadbalance/brokers/b:8080",
+            r#"{"brokerVersionString":"pharos-0.1.0","loadReportType":"LocalBrokerData"}"#,
+        )
+        .await;
+        assert_eq!(refusal().await, "");
+        put(
+            "loadbalance/brokers/c:8080",
+            r#"{"brokerVersionString":"4.2.4","loadReportType":"LocalBrokerData"}"#,
+        )
+        .await;
+        assert!(refusal().await.contains("c:8080"));
+        put(MARK, r#"{"format":1}"#).await;
+        assert!(refusal().await.contains("metadata_layout = pharos"));
     }
 }

@@ -16,7 +16,8 @@ pub fn command() -> Command {
     let command = Command::new("pharos")
         .subcommand(serve())
         .subcommand(config())
-        .subcommand(crate::offline::command());
+        .subcommand(crate::offline::command())
+        .subcommand(crate::takeover::command());
     // Sets a description of its own, so ours comes after.
     let command = pharos_cli::CliArgs::augment_args(command);
     let bench = Command::new("bench");

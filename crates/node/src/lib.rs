@@ -29,6 +29,7 @@ mod signals;
 mod start;
 mod storage_metrics;
 mod stores;
+mod takeover;
 mod tls;
 
 pub use command::command;

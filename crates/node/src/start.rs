@@ -49,6 +49,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             );
             Ok(effective)
         }),
+        Some(("cluster", matches)) => crate::takeover::run(matches, |matches| {
+            let mut sources = sources(matches)?;
+            // Which broker would be started is no question here, and nothing is written to bookies.
+            let own = [("engine", "bookkeeper"), ("bookkeeper.max_frame_size", "64MiB")];
+            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            sources.flags.extend(own);
+            Ok(Effective::load(&sources)?)
+        }),
         Some(("bench", matches)) => bench(matches),
         _ => match pharos_cli::CliArgs::from_arg_matches(&matches) {
             Ok(args) => pharos_cli::run(args),

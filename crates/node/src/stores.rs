@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use pharos_broker_admin::{BookieStore, MetricFamily};
-use pharos_catalog::Catalog;
+use pharos_catalog::{Catalog, PulsarFacts};
 use pharos_cluster::{Alone, Balancer, BundleOwnership, Ownership};
 use pharos_ledger::LedgerEngine;
-use pharos_metadata::{MatchesLedgers, MetadataStore};
+use pharos_metadata::{MatchesLedgers, MetadataLayout, MetadataStore};
 use pharos_storage::Storage;
 use pharos_transport::ConnectionsMax;
 use pharos_types::LedgerId;
@@ -77,6 +77,21 @@ pub(crate) async fn open(settings: &Settings) -> anyhow::Result<Stores> {
 }
 
 impl Stores {
+    /// Where tenants, namespaces, topics and schemas are found.
+    ///
+    /// # Errors
+    /// They are of Pulsar's brokers, and some of it cannot be taken over.
+    pub(crate) async fn facts(&self, settings: &Settings) -> anyhow::Result<Arc<dyn MetadataStore>> {
+        match settings.cluster.metadata_layout {
+            MetadataLayout::Pharos => Ok(self.metadata.clone()),
+            MetadataLayout::Pulsar => {
+                let facts = PulsarFacts::new(self.metadata.clone(), self.ledgers.clone());
+                crate::takeover::check(&facts, settings).await?;
+                Ok(Arc::new(facts))
+            }
+        }
+    }
+
     /// Begins what runs beside the broker, in `tasks`; before any topic is opened.
     ///
     /// # Errors

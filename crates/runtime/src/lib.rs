@@ -21,6 +21,7 @@ mod shutdown;
 pub mod simulated;
 pub mod sync;
 mod thread;
+mod time;
 
 pub use awake::Awake;
 pub use clock::Nanos;
@@ -31,3 +32,4 @@ pub use pool::Pool;
 pub use rate::{Buckets, Rate};
 pub use shutdown::{Shutdown, ShutdownToken};
 pub use thread::{ShardThread, run_blocking, spawn_local, spawn_shard, stand_back};
+pub use time::{iso_time, millis};

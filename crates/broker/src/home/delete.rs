@@ -19,7 +19,6 @@ use crate::error::{Gone, TopicError, chain};
 use crate::ids::TopicId;
 use crate::mesh::Ask;
 use crate::placement::Placed;
-use crate::topic::storage_name;
 use pharos_catalog::{self as catalog, PartitionedTopicError, Unfinished};
 
 /// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
@@ -126,7 +125,9 @@ impl Home {
         }
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
-            pharos_managed_ledger::delete(&storage_name(&name), engine, &*metadata)
+            let layout = self.cx.shared.options.managed_ledger.layout;
+            let log_name = pharos_managed_ledger::storage_name(&name, layout);
+            pharos_managed_ledger::delete_as(layout, &log_name, engine, &*metadata)
                 .await
                 .map(drop)
                 .map_err(|error| TopicError::Storage(chain(&error)))?;

@@ -83,7 +83,7 @@ impl Home {
             replication: policies.persistence.replication,
             affinity: policies.bookie_affinity,
             is_followed: !shadows.topics_of(name).is_empty(),
-            ..self.cx.shared.options.managed_ledger.clone()
+            ..self.cx.shared.options.managed_ledger.of(name.domain())
         };
         self.cx.shared.placement.confirm(name).await?;
         let stored = StoredTopic::open(name, shadow_of, options, engine, metadata).await?;

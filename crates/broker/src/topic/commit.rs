@@ -1,9 +1,13 @@
 //! Waiting for the cursor log, many together: a caller that comes while one commit is on its way shares the next.
 
+use std::rc::Rc;
+
+use pharos_managed_ledger::cursor_log::{NodeScope, NodeTurns, write_nodes, write_nodes_soon};
 use pharos_runtime::spawn_local;
 use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
+use super::nodes::NodesOf;
 use super::{Stored, Topic, TopicContext};
 use crate::error::{CursorError, chain};
 use crate::ids::ConsumerKey;
@@ -17,6 +21,8 @@ pub(super) struct Commits {
     queued: bool,
     /// A task will look at the cursor log again.
     pub(super) comes_again: bool,
+    /// Which tasks write the nodes that Pulsar has of the cursors.
+    pub(super) node_turns: Rc<NodeTurns>,
 }
 
 impl Topic {
@@ -96,6 +102,13 @@ impl Topic {
                     }
                     reason
                 });
+                // What was made or deleted is told once a broker of Pulsar would know it too.
+                let outcome = match outcome {
+                    Ok(()) => write_nodes(&NodesOf(&*me), NodeScope::Made)
+                        .await
+                        .map_err(|error| chain(&error)),
+                    Err(reason) => Err(reason),
+                };
                 for waiter in waiting {
                     // A waiter that left does not mind.
                     let _ = waiter.send(outcome.clone());
@@ -113,6 +126,12 @@ impl Topic {
                     && (outcome.is_err() || !state.stored.commits.queued)
                 {
                     state.stored.commits.running = false;
+                    drop(state);
+                    let topic = Rc::downgrade(&me);
+                    let owner = move || topic.upgrade().map(NodesOf);
+                    if let Some(task) = write_nodes_soon(&NodesOf(me), owner) {
+                        spawn_local(task);
+                    }
                     return;
                 }
             }

@@ -30,6 +30,7 @@ pub(super) async fn open(ledger: &ManagedLedger) -> Result<CursorLog, OpenError>
     let options = CursorLogOptions {
         replication: ledger.replication(),
         affinity: ledger.affinity(),
+        node_kind: KIND_ORDINARY,
         ..CursorLogOptions::default()
     };
     CursorLog::open(ledger, options, clock::wall_ms()).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pharos_managed_ledger::Lookup;
 use pharos_managed_ledger::cursor::AckState;
-use pharos_runtime::{clock, spawn_local};
+use pharos_runtime::{clock, millis, spawn_local};
 use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::reads::LogReads;
@@ -17,7 +17,6 @@ use crate::error::{ReadAgainError, chain};
 use crate::feed::{Moment, Sent, retry_delay};
 use crate::ids::{ConsumerKey, SlotId};
 use crate::mesh::{ConnectionEvent, Dispatched};
-use crate::time::millis;
 use pharos_dispatch::{self as dispatch, DelayOptions, Dispatcher, EntryRef, Limits, Next};
 
 /// Rounds of read and deal before others get their turn.

@@ -1,8 +1,9 @@
 //! Unused topics: told apart here, deleted by their shard.
 
-use super::State;
-use crate::time::millis;
 use pharos_catalog::policy::InactiveMode;
+use pharos_runtime::millis;
+
+use super::State;
 
 impl State {
     /// Whether producers, or consumers, are attached or wait to be.

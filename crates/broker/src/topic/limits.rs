@@ -4,14 +4,13 @@
 
 use std::collections::HashMap;
 
-use pharos_runtime::clock;
+use pharos_runtime::{clock, millis};
 
 use super::producers::{Producer, Producers};
 use super::request::{SubscribeRequest, SubscriptionType};
 use super::subscription::Body;
 use super::{Attached, ProducerRequest, Stored, TopicContext};
 use crate::error::{ProducerError, SubscribeError};
-use crate::time::millis;
 use pharos_catalog::policy::{EffectivePolicies, SubscribeRateLimit};
 
 /// Consumers whose subscribes are remembered; beyond it those whose period is over are forgotten.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use pharos_catalog::Shadows;
 use pharos_ledger::LedgerEngine;
-use pharos_managed_ledger::{CursorLog, ManagedLedger, OpenError, OpenMode, Options, open_shadow};
+use pharos_managed_ledger::{
+    CursorLog, ManagedLedger, OpenError, OpenMode, Options, open_shadow, storage_name,
+};
 use pharos_metadata::MetadataStore;
 use pharos_runtime::clock;
 use pharos_types::TopicName;
@@ -57,12 +59,12 @@ impl StoredTopic {
         engine: Arc<dyn LedgerEngine>,
         metadata: Arc<dyn MetadataStore>,
     ) -> Result<Self, TopicError> {
-        let name = storage_name(name);
+        let name = storage_name(name, options.layout);
         let now_ms = clock::wall_ms();
         let opened = match &shadow_of {
             None => ManagedLedger::open(&name, engine, metadata, options, OpenMode::Create, now_ms).await,
             Some(of) => {
-                let source = storage_name(&of.source);
+                let source = storage_name(&of.source, options.layout);
                 open_shadow((&name, &source), engine, metadata, options, of.is_shown, now_ms).await
             }
         };
@@ -161,19 +163,6 @@ impl Publishing {
             rate_in: super::RateWindow::new(now_ms),
         }
     }
-}
-
-/// The name under which a topic's log is kept: `tenant/namespace/persistent/local`, the local part percent-encoded.
-#[must_use]
-pub fn storage_name(name: &TopicName) -> String {
-    let mut local = String::new();
-    for byte in name.local().bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => local.push(char::from(byte)),
-            other => local.push_str(&format!("%{other:02X}")),
-        }
-    }
-    format!("{}/{}/{local}", name.namespace(), name.domain().as_str())
 }
 
 fn open_error(error: &OpenError) -> TopicError {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use pharos_managed_ledger::cursor_log::write_all_nodes;
 use pharos_managed_ledger::{LedgerRow, MaintenanceDone, MaintenanceEvent, Retention};
-use pharos_runtime::clock;
+use pharos_runtime::{clock, millis};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
+use super::nodes::NodesOf;
 use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
 use crate::error::chain;
-use crate::time::millis;
 
 /// How long a topic that closes waits for the engine. Longer than the engine waits for room.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
@@ -17,9 +18,11 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 impl Stored {
     /// Everything before this is acknowledged by every durable cursor.
     pub(super) fn acked_below(&self) -> Ordinal {
-        self.cursors
-            .lowest()
-            .unwrap_or_else(|| self.log.ledger.durable_end())
+        let lowest = self.cursors.lowest();
+        let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
+        // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
+        let held = self.cursors.log().held();
+        held.map_or(acked, |held| held.min(acked))
     }
 
     /// Gives up closed ledgers that are not needed; they are deleted off the path.
@@ -154,6 +157,7 @@ impl Topic {
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.cx.name, error, "cursors could not be stored at close");
         }
+        write_all_nodes(&NodesOf(self)).await;
         // The log itself is simply let go: the next opening finds its end.
         let drained = self.state.borrow_mut().stored.publishing.drained();
         if let Some(drained) = drained

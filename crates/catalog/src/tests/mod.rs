@@ -18,6 +18,9 @@ mod places;
 mod schemas;
 mod topics;
 
+/// Whether policies of single topics can be changed.
+const CHANGES_TOPIC_POLICIES: bool = true;
+
 /// A catalog on a store that outlives it.
 struct Bench {
     store: Arc<Memory>,
@@ -55,4 +58,50 @@ fn namespace(text: &str) -> NamespaceName {
 
 fn no_properties() -> BTreeMap<String, String> {
     BTreeMap::new()
+}
+
+/// The same, with the facts where Pulsar's brokers have them.
+#[path = "."]
+#[expect(clippy::duplicate_mod, reason = "the same behaviour in both layouts")]
+mod in_pulsar_layout {
+    use pharos_ledger::memory::MemoryEngine;
+
+    use super::*;
+    use crate::PulsarFacts;
+
+    mod clusters;
+    mod ensure;
+    mod follow;
+    mod lists;
+    mod schemas;
+    mod topics;
+
+    const CHANGES_TOPIC_POLICIES: bool = false;
+
+    /// As the other [`Bench`](super::Bench).
+    struct Bench {
+        store: Arc<PulsarFacts>,
+        options: CatalogOptions,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self::with(|_| {})
+        }
+
+        fn with(change: impl FnOnce(&mut CatalogOptions)) -> Self {
+            let mut options = CatalogOptions::default();
+            change(&mut options);
+            let facts = PulsarFacts::new(Arc::new(Memory::new()), Arc::new(MemoryEngine::new()));
+            Self {
+                store: Arc::new(facts),
+                options,
+            }
+        }
+
+        async fn open(&self) -> Catalog {
+            let store: Arc<dyn MetadataStore> = Arc::<PulsarFacts>::clone(&self.store);
+            Catalog::open(store, self.options.clone()).await.unwrap()
+        }
+    }
 }

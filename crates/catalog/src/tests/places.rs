@@ -234,3 +234,16 @@ async fn a_failed_write_changes_nothing() {
     assert!(!catalog.topic_exists(&topic("a")));
     assert!(catalog.ensure_topic(&topic("a"), true).await.unwrap());
 }
+
+#[tokio::test]
+async fn the_record_says_when_a_topic_was_made() {
+    let bench = Bench::new();
+    let name = topic("persistent://public/default/t");
+    bench
+        .open()
+        .await
+        .create_topic(&name, no_properties())
+        .await
+        .unwrap();
+    assert!(bench.open().await.topic(&name).unwrap().created_ms > 0);
+}

@@ -165,6 +165,24 @@ impl AckState {
         AckOutcome::Partial
     }
 
+    /// Acknowledges the entries `from..to`.
+    pub fn ack_range(&mut self, from: Ordinal, to: Ordinal) {
+        let from = from.0.max(self.acked_to);
+        if from >= to.0 {
+            return;
+        }
+        if from == self.acked_to {
+            self.advance(to.0);
+            return;
+        }
+        let beyond = self.beyond.get_or_insert_default();
+        let (start, end) = beyond.take_touching(from, to.0);
+        beyond.insert(start, end);
+        let later = beyond.batches.split_off(&to.0);
+        beyond.batches.split_off(&from);
+        beyond.batches.extend(later);
+    }
+
     /// Acknowledges every entry up to and including `ordinal`.
     pub fn ack_cumulative(&mut self, ordinal: Ordinal) -> AckOutcome {
         match ordinal.0.checked_add(1) {
@@ -294,6 +312,18 @@ impl Beyond {
             end = right_end;
         }
         self.ranges.insert(start, end);
+    }
+
+    /// Takes out the runs that `start..end` overlaps. Returns it as long as with them.
+    fn take_touching(&mut self, mut start: u64, mut end: u64) -> (u64, u64) {
+        while let Some((&run, &run_end)) = self.ranges.range(..end).next_back()
+            && run_end > start
+        {
+            self.ranges.remove(&run);
+            self.ranges_count -= run_end - run;
+            (start, end) = (start.min(run), end.max(run_end));
+        }
+        (start, end)
     }
 
     /// Drops what lies below `to` and a run that reaches or touches it. Returns the first ordinal not acknowledged.

@@ -107,6 +107,11 @@ impl DurablePlace {
 }
 
 impl DurableAt {
+    /// The place after `count` entries of a ledger.
+    pub(super) fn after(tail: watch::Receiver<Tail>, count: u64) -> Self {
+        Self { tail, count }
+    }
+
     /// Waits until the place is durable. Reads first: a ledger that has ended still says how far it came.
     pub(super) async fn reached(mut self) -> Result<(), CommitError> {
         loop {

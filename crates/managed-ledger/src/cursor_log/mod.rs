@@ -31,12 +31,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{Affinity, FaultKind, LedgerEngine, Replication, StorageFault};
+use pharos_ledger::{
+    Affinity, CreateOptions, Durability, FaultKind, LedgerEngine, Replication, StorageFault,
+};
 use pharos_types::LedgerId;
 use tokio::sync::{oneshot, watch};
 
 mod commit;
 mod mirror;
+mod node_ledger;
+mod node_task;
+mod node_write;
+mod nodes;
 mod open;
 mod record;
 mod roll;
@@ -45,12 +51,16 @@ mod tests;
 
 pub use commit::CommitTicket;
 pub use mirror::{Cursor, Subscription};
+pub use node_task::{NodeOwner, NodeTurns, write_all_nodes, write_nodes, write_nodes_soon};
+pub use node_write::{NodeError, NodesWritten};
+pub use nodes::NodeScope;
 pub use record::{Record, Slot, SubscriptionId};
 pub use roll::{RollDone, RollEvent};
 
 use crate::cursor::AckState;
 use crate::error::CommitError;
 use crate::info::InfoHandle;
+use crate::options::custom;
 use commit::{DurableAt, Target};
 use mirror::Mirror;
 use record::{CHANGES, encode};
@@ -72,6 +82,8 @@ pub struct CursorLogOptions {
     pub replication: Option<Replication>,
     /// Which machines keep its next ledger; `None`: any. Default `None`.
     pub affinity: Option<Arc<Affinity>>,
+    /// The kind of subscriptions that Pulsar has too; they have nodes of their own in its layout. Default 0.
+    pub node_kind: u8,
 }
 
 impl Default for CursorLogOptions {
@@ -83,6 +95,23 @@ impl Default for CursorLogOptions {
             queue_bytes_max: 64 << 20,
             replication: None,
             affinity: None,
+            node_kind: 0,
+        }
+    }
+}
+
+impl CursorLogOptions {
+    /// How a ledger for cursors is made. Synced whatever the topic is: the info or a node names it, and a name must not outlive what it
+    /// stands for. Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for the
+    /// readers whose positions they are.
+    fn create_options(&self, info: &InfoHandle, cursor: &str) -> CreateOptions {
+        CreateOptions {
+            durability: Durability::Sync,
+            is_background: true,
+            replication: self.replication,
+            affinity: self.affinity.as_deref().cloned(),
+            custom: custom(info.layout(), info.name(), Some(cursor)),
+            ..CreateOptions::default()
         }
     }
 }
@@ -157,6 +186,8 @@ pub struct CursorLog {
     snapshot_bytes: u64,
     /// A roll that could not begin waits until then.
     retry_at_ms: u64,
+    /// What Pulsar's nodes lack; in its layout only.
+    nodes: Option<nodes::Nodes>,
     /// The first failure, final; tickets watch it.
     failure: watch::Sender<Option<CommitError>>,
 }
@@ -172,12 +203,19 @@ impl CursorLog {
     ///
     /// # Errors
     /// [`QueueError`]; nothing changed.
-    pub fn queue(&mut self, record: Record) -> Result<(), QueueError> {
+    pub fn queue(&mut self, mut record: Record) -> Result<(), QueueError> {
+        self.mirror.check(&record)?;
+        if let Some(nodes) = &mut self.nodes {
+            nodes.note(&mut record, &self.mirror);
+        }
+        self.queue_record(record)
+    }
+
+    fn queue_record(&mut self, record: Record) -> Result<(), QueueError> {
         if let Some(failure) = &*self.failure.borrow() {
             let fault = StorageFault::of(failure.kind(), "cursor log", failure);
             return Err(QueueError::Failed(fault));
         }
-        self.mirror.check(&record)?;
         if self.queued_bytes() > self.options.queue_bytes_max {
             // The engine takes nothing at the moment. Memory holds what all changes from here on come to, and a new ledger's
             // snapshot will.

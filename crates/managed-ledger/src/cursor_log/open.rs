@@ -7,6 +7,7 @@ use pharos_types::{EntryId, LedgerId};
 use tokio::sync::watch;
 
 use super::mirror::{Mirror, Replay};
+use super::nodes;
 use super::roll::{Roll, RollEvent};
 use super::{CursorLog, CursorLogOptions};
 use crate::ManagedLedger;
@@ -32,14 +33,16 @@ impl CursorLog {
         now_ms: u64,
     ) -> BoxFuture<'static, Result<Self, OpenError>> {
         let (engine, info) = (Arc::clone(ledger.engine()), Arc::clone(ledger.info()));
-        let (first, end) = (ledger.first(), ledger.end());
+        let (first, end, table) = (ledger.first(), ledger.end(), ledger.table());
         Box::pin(async move {
             let named = info.seen().cursor_ledger.map(LedgerId);
             let mut mirror = match named {
                 Some(named) => replay(&*engine, named).await?,
                 None => Mirror::default(),
             };
-            let is_unwritten = mirror.fit_to(first, end);
+            let is_fitted = mirror.fit_to(first, end);
+            let (nodes, is_taken) =
+                nodes::take(&*engine, &info, &mut mirror, options.node_kind, (&table, end)).await?;
             let mut log = Self {
                 engine,
                 info,
@@ -50,11 +53,12 @@ impl CursorLog {
                 named,
                 roll: Roll::Idle,
                 retired: None,
-                is_unwritten,
+                is_unwritten: is_fitted || is_taken,
                 waiting: Vec::new(),
                 waiting_copy: Vec::new(),
                 snapshot_bytes: 0,
                 retry_at_ms: 0,
+                nodes,
                 failure: watch::Sender::new(None),
             };
             log.run_steps(now_ms).await?;

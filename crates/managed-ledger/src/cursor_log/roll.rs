@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_ledger::{BoxFuture, CreateError, CreateOptions, Durability, FaultKind, LedgerWriter};
+use pharos_ledger::{BoxFuture, CreateError, FaultKind, LedgerWriter};
 
 use super::CursorLog;
 use super::commit::Target;
@@ -11,6 +11,9 @@ use crate::error::{CommitError, InfoError};
 
 /// A step that failed is tried again after this.
 const RETRY_MS: u64 = 1_000;
+
+/// The cursor of which the ledger is said to be, where Pulsar's tools look.
+const CURSOR_LOG: &str = "pharos.cursors";
 
 /// How far a roll has come.
 pub(super) enum Roll {
@@ -83,16 +86,7 @@ impl CursorLog {
             Roll::Idle if is_due => {
                 self.roll = Roll::Creating;
                 let engine = Arc::clone(&self.engine);
-                // Synced whatever the topic is: the info names this ledger, and a name must not outlive what it stands for.
-                // Positions are stored after the fact, many in a moment: that is no reason to read slowly, least of all for
-                // the readers whose positions they are.
-                let options = CreateOptions {
-                    durability: Durability::Sync,
-                    is_background: true,
-                    replication: self.options.replication,
-                    affinity: self.options.affinity.as_deref().cloned(),
-                    ..CreateOptions::default()
-                };
+                let options = self.options.create_options(&self.info, CURSOR_LOG);
                 Some(Box::pin(async move {
                     RollDone(Done::Created(engine.create(options).await))
                 }))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_ledger::{BoxFuture, LedgerEngine};
-use pharos_metadata::{Expect, MetadataStore, WriteError};
+use pharos_metadata::{Expect, MetadataLayout, MetadataStore, WriteError};
 use pharos_types::LedgerId;
 use prost::Message as _;
 
@@ -14,6 +14,7 @@ use crate::error::{CloseError, DeleteError};
 use crate::info::{self, InfoError, LedgerInfo};
 use crate::leftovers;
 use crate::offload_garbage;
+use crate::pulsar::nodes;
 use crate::table::LedgerRow;
 
 impl ManagedLedger {
@@ -89,7 +90,7 @@ pub async fn exists(name: &str, metadata: &dyn MetadataStore) -> Result<bool, In
 /// [`InfoError`]; `Gone` when there is no such managed ledger.
 pub async fn forget_cursors(name: &str, metadata: &dyn MetadataStore) -> Result<Option<LedgerId>, InfoError> {
     loop {
-        let Some((mut info, version)) = info::load(metadata, name).await? else {
+        let Some((mut info, version)) = info::load(metadata, name, MetadataLayout::Pharos).await? else {
             return Err(InfoError::Gone(name.to_owned()));
         };
         let Some(forgotten) = info.cursor_ledger.take() else {
@@ -120,12 +121,38 @@ pub async fn delete(
     engine: Arc<dyn LedgerEngine>,
     metadata: &dyn MetadataStore,
 ) -> Result<bool, DeleteError> {
+    delete_as(MetadataLayout::Pharos, name, engine, metadata).await
+}
+
+/// As [`delete`], in a layout; in Pulsar's with the nodes and ledgers of all cursors.
+///
+/// # Errors
+/// [`DeleteError`].
+pub async fn delete_as(
+    layout: MetadataLayout,
+    name: &str,
+    engine: Arc<dyn LedgerEngine>,
+    metadata: &dyn MetadataStore,
+) -> Result<bool, DeleteError> {
     loop {
-        let Some((info, version)) = info::load(metadata, name).await? else {
+        let Some((mut info, version)) = info::load(metadata, name, layout).await? else {
             return Ok(false);
         };
+        let cursors = match layout {
+            MetadataLayout::Pharos => Vec::new(),
+            MetadataLayout::Pulsar => nodes::of(metadata, name).await?,
+        };
+        let ledgers = cursors.iter().filter_map(|(_, ledger)| *ledger);
+        ledgers.for_each(|ledger| info.give_up(ledger));
         offload_garbage::note(metadata, name, &info).await?;
         let note = leftovers::note(metadata, name, &info).await?;
+        // A node is not gone while it has others below it.
+        for (key, _) in cursors {
+            metadata
+                .delete(&key, Expect::Any)
+                .await
+                .map_err(InfoError::Write)?;
+        }
         match metadata
             .delete(&info::key_of(name), Expect::Version(version))
             .await

@@ -1,8 +1,10 @@
 //! The slow steps of a managed ledger, as futures that its owner runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pharos_ledger::{BoxFuture, FaultKind};
+use pharos_metadata::MetadataLayout;
 use pharos_types::{LedgerId, Position};
 
 use super::ManagedLedger;
@@ -10,15 +12,18 @@ use super::appending::Failure;
 use super::offload::OffloadDone;
 use super::rollover::NewLedger;
 use super::steps::{Job, recorded};
-use crate::info::LedgerInfo;
+use crate::info::{InfoHandle, LedgerInfo};
 use crate::table::LedgerRow;
+
+/// The pause before another try to record the end of a ledger.
+const RECORD_PAUSE: Duration = Duration::from_secs(1);
 
 /// The result of one maintenance future; give it to [`ManagedLedger::on_maintenance`] unseen.
 pub struct MaintenanceDone(Done);
 
 enum Done {
     Prepared(Result<NewLedger, MaintenanceError>),
-    Closed(Result<(), pharos_ledger::AppendError>),
+    Closed(Result<(), MaintenanceError>),
     Job(Job, Result<(), MaintenanceError>),
     Terminated(Result<(), MaintenanceError>),
     Offload(OffloadDone),
@@ -111,8 +116,13 @@ impl ManagedLedger {
             .ask_when_idle(current, end, &self.options, self.now_ms);
         self.turn_when_due();
         if let Some(full) = self.appending.take_full() {
+            let record = record_before_going_on(self.chain.rows(), &self.info, self.now_ms);
             return Some(Box::pin(async move {
-                MaintenanceDone(Done::Closed(full.close().await))
+                let closed = async {
+                    full.close().await?;
+                    record.await
+                };
+                MaintenanceDone(Done::Closed(closed.await))
             }));
         }
         let (ground, offload) = self.ground(now_ms);
@@ -150,8 +160,11 @@ impl ManagedLedger {
             }
             Done::Closed(Ok(())) => self.on_closed(),
             Done::Closed(Err(error)) => {
-                self.appending.on_not_closed(&error);
-                MaintenanceEvent::Failed(error.into())
+                match &error {
+                    MaintenanceError::Append(error) => self.appending.on_not_closed(error),
+                    _ => self.appending.fail(Failure::Fenced),
+                }
+                MaintenanceEvent::Failed(error)
             }
             Done::Job(Job::Trim { delete, .. }, Ok(())) => MaintenanceEvent::Trimmed(delete),
             Done::Job(Job::Record(_), Ok(())) => MaintenanceEvent::Nothing,
@@ -212,9 +225,10 @@ impl ManagedLedger {
     fn prepare(&self) -> BoxFuture<'static, MaintenanceDone> {
         let (engine, info) = (Arc::clone(&self.engine), Arc::clone(&self.info));
         let keeping = self.options.keeping();
+        let options = self.options.create_options(&self.name);
         Box::pin(async move {
             let prepared = async {
-                let writer = engine.create(keeping.create_options()).await?;
+                let writer = engine.create(options).await?;
                 let ledger_id = writer.id().0;
                 let name = |info: &mut crate::info::ManagedLedgerInfo| {
                     if info.row_mut(ledger_id).is_none() {
@@ -304,4 +318,33 @@ impl ManagedLedger {
         self.chain.end_for_good(self.now_ms);
         MaintenanceEvent::Terminated(self.last_position())
     }
+}
+
+/// Step 4 before the end of step 3, where the next owner may be a broker of Pulsar: it recovers the last ledger of the info only, so
+/// nothing is appended to the next one before the info says that this one is closed. A store that does not answer is waited for.
+fn record_before_going_on(
+    rows: &[LedgerRow],
+    info: &Arc<InfoHandle>,
+    now_ms: u64,
+) -> BoxFuture<'static, Result<(), MaintenanceError>> {
+    let [.., full, _] = rows else {
+        return Box::pin(async { Ok(()) });
+    };
+    let closed = recorded(&LedgerRow {
+        closed_at_ms: Some(now_ms),
+        ..*full
+    });
+    let info = Arc::clone(info);
+    Box::pin(async move {
+        while info.layout() == MetadataLayout::Pulsar {
+            match super::steps::record(&info, closed).await {
+                Err(error) if error.kind() != FaultKind::Fenced => {
+                    tracing::warn!(name = info.name(), %error, "the end of a ledger is recorded later");
+                    tokio::time::sleep(RECORD_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    })
 }

@@ -42,7 +42,7 @@ mod tests;
 mod trim;
 
 pub use append::Appended;
-pub use lifecycle::{delete, exists, forget_cursors};
+pub use lifecycle::{delete, delete_as, exists, forget_cursors};
 pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
 pub use open::OpenMode;

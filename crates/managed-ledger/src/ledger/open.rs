@@ -6,11 +6,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use pharos_ledger::{LedgerEngine, LedgerWriter};
 use pharos_metadata::{Expect, MetadataStore, Version, WriteError};
 use pharos_types::{LedgerId, Ordinal};
-use prost::Message;
 
 use super::ManagedLedger;
 use super::appending::Appending;
@@ -73,7 +71,7 @@ impl ManagedLedger {
         now_ms: u64,
     ) -> Result<Self, OpenError> {
         for _ in 0..TRIES {
-            let recovered = match info::load(&*metadata, name).await? {
+            let recovered = match info::load(&*metadata, name, options.layout).await? {
                 Some((info, _)) if info.shadow.is_some() => {
                     let what = "the shadow of another".to_owned();
                     let name = name.to_owned();
@@ -91,7 +89,13 @@ impl ManagedLedger {
             let Some(taken) = taken else {
                 continue;
             };
-            let info = Arc::new(InfoHandle::new(metadata, name, taken.info, taken.version));
+            let info = Arc::new(InfoHandle::new(
+                metadata,
+                name,
+                options.layout,
+                taken.info,
+                taken.version,
+            ));
             // Nothing names them any more. What cannot be deleted now, the next opening or start does.
             for ledger in taken.given_up {
                 if engine.delete(ledger).await.is_ok() {
@@ -169,7 +173,7 @@ async fn take_over(
     info.writer_epoch += 1;
     let writer = match info.terminated {
         true => None,
-        false => Some(engine.create(options.keeping().create_options()).await?),
+        false => Some(engine.create(options.create_options(name)).await?),
     };
     if let (Some(writer), Expect::Absent) = (&writer, &expect) {
         info.writer_epoch = first_epoch(writer.id());
@@ -187,7 +191,7 @@ async fn take_over(
         });
     }
     info.settle_format();
-    let value = Bytes::from(info.encode_to_vec());
+    let value = info::encode(&info, options.layout);
     match metadata.put(&info::key_of(name), value, expect).await {
         Ok(version) => Ok(Some(Taken {
             info,

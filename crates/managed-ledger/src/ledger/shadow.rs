@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_ledger::{LedgerEngine, ReadError, Readable};
-use pharos_metadata::{Event, Expect, MetadataStore, Version, Watch, WriteError};
+use pharos_metadata::{Event, Expect, MetadataLayout, MetadataStore, Version, Watch, WriteError};
 use pharos_types::{LedgerId, Ordinal};
 use prost::Message as _;
 
@@ -95,12 +95,19 @@ pub async fn open_shadow(
     is_shown: bool,
     now_ms: u64,
 ) -> Result<ManagedLedger, OpenError> {
+    if options.layout != MetadataLayout::Pharos {
+        let what = "a shadow, for which there is no place in Pulsar's layout of metadata".to_owned();
+        let name = name.to_owned();
+        return Err(OpenError::NotSuch { name, what });
+    }
     for _ in 0..TRIES {
-        let (mut info, expect) = match info::load(&*metadata, name).await? {
+        let (mut info, expect) = match info::load(&*metadata, name, options.layout).await? {
             Some((info, version)) => (info, Expect::Version(version)),
             None => (new_info(now_ms), Expect::Absent),
         };
-        let found = info::load(&*metadata, source).await?.map(|(info, _)| info);
+        let found = info::load(&*metadata, source, options.layout)
+            .await?
+            .map(|(info, _)| info);
         take_as_shadow(name, source, &mut info, found.as_ref())?;
         let seen = found.unwrap_or_default();
         let Some(readable) = look(&*engine, &seen).await? else {
@@ -120,7 +127,7 @@ pub async fn open_shadow(
             seen,
             readable,
         };
-        let info = Arc::new(InfoHandle::new(metadata, name, info, version));
+        let info = Arc::new(InfoHandle::new(metadata, name, options.layout, info, version));
         let (rows, is_open) = shown.rows();
         let first = Ordinal(shown.seen.first_ordinal);
         let chain = Chain::new(rows, first, is_open);
@@ -321,7 +328,7 @@ impl SourceFollower {
 
     /// Looks at the source's info; says what is new.
     async fn look_at_info(&mut self) -> Result<Option<SourceNews>, FollowError> {
-        let found = info::load(&*self.metadata, &self.source).await?;
+        let found = info::load(&*self.metadata, &self.source, MetadataLayout::Pharos).await?;
         let known = self
             .info
             .seen()

@@ -83,7 +83,7 @@ pub(super) fn recorded(row: &LedgerRow) -> LedgerInfo {
     }
 }
 
-async fn record(info: &InfoHandle, closed: LedgerInfo) -> Result<(), MaintenanceError> {
+pub(super) async fn record(info: &InfoHandle, closed: LedgerInfo) -> Result<(), MaintenanceError> {
     let change = |info: &mut crate::info::ManagedLedgerInfo| {
         // Trimmed meanwhile: nothing to record.
         if let Some(row) = info.row_mut(closed.ledger_id) {

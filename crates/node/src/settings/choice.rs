@@ -4,6 +4,7 @@ use pharos_auth::AuditLevel;
 use pharos_bookkeeper::Spread;
 use pharos_catalog::policy::{AutoTopicType, InactiveMode, QuotaAction};
 use pharos_ledger::Durability;
+use pharos_metadata::MetadataLayout;
 use pharos_transport::ProxyProtocol;
 
 use super::Value;
@@ -97,6 +98,12 @@ words!(
     "embedded or bookkeeper",
     Embedded = "embedded",
     BookKeeper = "bookkeeper"
+);
+words!(
+    MetadataLayout,
+    "pharos or pulsar",
+    Pharos = "pharos",
+    Pulsar = "pulsar"
 );
 words!(
     Spread,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pharos_bookkeeper::{PlacementOptions, Quorum, Spread};
 use pharos_client::TlsOptions;
 use pharos_ledger::Replication;
+use pharos_metadata::MetadataLayout;
 use pharos_zookeeper::TlsFiles;
 
 use super::load_balancer::LoadBalancerSettings;
@@ -18,6 +19,8 @@ pub struct ClusterSettings {
     pub engine: Engine,
     /// What keeps metadata.
     pub metadata: MetadataUrl,
+    /// Whose names and bytes it has.
+    pub metadata_layout: MetadataLayout,
     /// How long others wait for a broker that is not heard of.
     pub session_timeout: Duration,
     /// How long a broker serves on without metadata.
@@ -108,6 +111,7 @@ impl Default for ClusterSettings {
         Self {
             engine: Engine::Embedded,
             metadata: MetadataUrl::Embedded,
+            metadata_layout: MetadataLayout::Pharos,
             session_timeout: Duration::from_secs(6),
             outage_max: Limit::At(Duration::from_secs(300)),
             bookkeeper_uri: BookKeeperUri::default(),
@@ -134,7 +138,10 @@ pub(super) fn is_of_a_cluster(key: &str) -> bool {
         || key.starts_with("zookeeper.")
         || key.starts_with("broker_client.")
         || key.starts_with("load_balancer.")
-        || matches!(key, "metadata_session_timeout" | "metadata_outage_max")
+        || matches!(
+            key,
+            "metadata_session_timeout" | "metadata_outage_max" | "metadata_layout"
+        )
 }
 
 /// Whether a key is of the embedded engine.
@@ -195,6 +202,12 @@ impl ClusterSettings {
             (Engine::BookKeeper, MetadataUrl::Embedded) => {
                 faults.push("engine = bookkeeper needs metadata = zk:host:port/path".to_owned());
             }
+        }
+        if self.metadata_layout == MetadataLayout::Pulsar && !settings.offload.driver.is_empty() {
+            faults.push(
+                "offload.driver cannot be set with metadata_layout = pulsar: Pulsar's brokers do not read what Pharos offloads"
+                    .to_owned(),
+            );
         }
         if self.session_timeout < Duration::from_secs(1) {
             faults.push("metadata_session_timeout must be at least 1s".to_owned());

@@ -387,7 +387,7 @@ pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &Comma
                 unacked_messages: Some(stats.unacked_messages),
                 blocked_consumer_on_unacked_msgs: Some(stats.is_blocked),
                 address: Some(connection.address.to_string()),
-                connected_since: Some(pharos_broker::iso_time(connection.connected_since_ms)),
+                connected_since: Some(pharos_runtime::iso_time(connection.connected_since_ms)),
                 r#type: Some(format!("{:?}", consumer.kind)),
                 msg_backlog: Some(stats.backlog),
                 ..Default::default()

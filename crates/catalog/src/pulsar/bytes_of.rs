@@ -1,0 +1,147 @@
+//! The messages of Pulsar that the catalog reads and writes, by their numbers in `SchemaStorageFormat.proto`,
+//! `SchemaRegistryFormat.proto` and `MLDataFormats.proto`.
+
+use prost::Message;
+
+/// Where an entry is; `-1` for nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct PositionInfo {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) ledger_id: i64,
+    #[prost(int64, required, tag = "2")]
+    pub(crate) entry_id: i64,
+}
+
+/// A version of a schema.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct IndexEntry {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) version: i64,
+    #[prost(message, required, tag = "2")]
+    pub(crate) position: PositionInfo,
+    /// SHA-256 of the definition; empty for a deletion.
+    #[prost(bytes = "vec", required, tag = "3")]
+    pub(crate) hash: Vec<u8>,
+}
+
+/// What is under `schemas/<id>`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct SchemaLocator {
+    /// The newest version.
+    #[prost(message, required, tag = "1")]
+    pub(crate) info: IndexEntry,
+    /// All versions, oldest first.
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) index: Vec<IndexEntry>,
+}
+
+/// The entry of a schema's ledger.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct SchemaEntry {
+    /// A [`SchemaInfo`].
+    #[prost(bytes = "vec", required, tag = "2")]
+    pub(crate) schema_data: Vec<u8>,
+    /// The versions before it; before the first one, a version 0 that is nowhere.
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) index: Vec<IndexEntry>,
+}
+
+/// A name and a value.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct KeyValue {
+    #[prost(string, required, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) value: String,
+}
+
+/// A schema.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct SchemaInfo {
+    #[prost(string, required, tag = "1")]
+    pub(crate) schema_id: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) user: String,
+    /// See [`KINDS`](super::schemas).
+    #[prost(int32, required, tag = "3")]
+    pub(crate) kind: i32,
+    #[prost(bytes = "vec", required, tag = "4")]
+    pub(crate) schema: Vec<u8>,
+    #[prost(int64, required, tag = "5")]
+    pub(crate) timestamp: i64,
+    #[prost(bool, required, tag = "6")]
+    pub(crate) deleted: bool,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) props: Vec<KeyValue>,
+}
+
+/// What the catalog wants to know of a managed ledger's info.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct StoredManagedLedger {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) ledgers: Vec<StoredLedger>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) properties: Vec<KeyValue>,
+}
+
+/// One of its ledgers.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct StoredLedger {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) ledger_id: i64,
+    /// Set where the ledger is, or is to be, in an object store.
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub(crate) offload_context: Option<Vec<u8>>,
+}
+
+/// A name and a number.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct LongProperty {
+    #[prost(string, required, tag = "1")]
+    pub(crate) name: String,
+    #[prost(int64, required, tag = "2")]
+    pub(crate) value: i64,
+}
+
+/// What the catalog wants to know of a cursor.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct CursorInfo {
+    /// Where its places are; `-1` when it was closed.
+    #[prost(int64, required, tag = "1")]
+    pub(crate) cursors_ledger_id: i64,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) properties: Vec<LongProperty>,
+}
+
+/// The same of an entry of a cursor's ledger.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct CursorPosition {
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) properties: Vec<LongProperty>,
+}
+
+/// Where a message of a compacted ledger was.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct MessageIdData {
+    #[prost(uint64, required, tag = "1")]
+    pub(crate) ledger_id: u64,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) entry_id: u64,
+}
+
+/// What the catalog wants to know of a message.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct MessageMetadata {
+    #[prost(string, optional, tag = "6")]
+    pub(crate) partition_key: Option<String>,
+    #[prost(int32, tag = "8")]
+    pub(crate) compression: i32,
+    #[prost(int32, optional, tag = "11")]
+    pub(crate) num_messages_in_batch: Option<i32>,
+    #[prost(bytes = "vec", repeated, tag = "13")]
+    pub(crate) encryption_keys: Vec<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "16")]
+    pub(crate) schema_version: Option<Vec<u8>>,
+    #[prost(bool, tag = "25")]
+    pub(crate) null_value: bool,
+}

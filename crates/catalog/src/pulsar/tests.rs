@@ -1,0 +1,508 @@
+//! What Apache Pulsar 4.2.4 wrote, read and written again: `fixtures/pulsar-4.2`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pharos_ledger::memory::MemoryEngine;
+use pharos_ledger::{CreateOptions, LedgerEngine};
+use pharos_metadata::{Expect, Memory, MetadataLayout, MetadataStore};
+use pharos_types::{EntryId, LedgerId, NamespaceName, TopicName};
+use prost::Message;
+use serde_json::{Value, json};
+
+use super::PulsarFacts;
+use super::bytes_of::{SchemaEntry, SchemaInfo, SchemaLocator};
+use crate::policy::BrokerPolicies;
+use crate::schema::{SchemaInfo as Schema, SchemaType, SchemaVersion};
+use crate::{Catalog, CatalogOptions};
+
+const RECORDED: &str = include_str!("../../../../fixtures/pulsar-4.2/facts.txt");
+
+fn of_hex(text: &str) -> Bytes {
+    let digits = text.as_bytes().chunks(2);
+    let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap());
+    bytes.collect::<Vec<u8>>().into()
+}
+
+/// The values of the recorded nodes.
+fn nodes() -> BTreeMap<&'static str, Bytes> {
+    let lines = RECORDED.lines().filter_map(|line| line.strip_prefix("node "));
+    let nodes = lines.map(|line| line.split_once(' ').unwrap());
+    let with_value = nodes.filter(|(_, value)| *value != "-");
+    with_value.map(|(key, value)| (key, of_hex(value))).collect()
+}
+
+/// The recorded entries, by ledger.
+fn entries() -> BTreeMap<u64, Vec<Bytes>> {
+    let mut ledgers: BTreeMap<u64, Vec<Bytes>> = BTreeMap::new();
+    for line in RECORDED.lines().filter_map(|line| line.strip_prefix("entry ")) {
+        let parts: Vec<&str> = line.split(' ').collect();
+        ledgers
+            .entry(parts[0].parse().unwrap())
+            .or_default()
+            .push(of_hex(parts[2]));
+    }
+    ledgers
+}
+
+struct Cluster {
+    store: Arc<Memory>,
+    ledgers: Arc<MemoryEngine>,
+}
+
+impl Cluster {
+    /// What was recorded, with ledgers of the same numbers.
+    async fn recorded() -> Self {
+        let store = Arc::new(Memory::new());
+        for (key, value) in nodes() {
+            store.put(key, value, Expect::Absent).await.unwrap();
+        }
+        // What holds others and has no value is a key where it has none below it.
+        for empty in [
+            "admin/partitioned-topics/empty/ns/persistent",
+            "admin/policies/gone",
+        ] {
+            store.put(empty, Bytes::new(), Expect::Absent).await.unwrap();
+        }
+        for partition in 0..3 {
+            let key = format!("managed-ledgers/acme/cars/persistent/parts-partition-{partition}");
+            store.put(&key, Bytes::new(), Expect::Absent).await.unwrap();
+        }
+        let (ledgers, entries) = (Arc::new(MemoryEngine::new()), entries());
+        let last = entries.keys().max().copied().unwrap();
+        loop {
+            let writer = ledgers.create(CreateOptions::default()).await.unwrap();
+            let id = writer.id().0;
+            for entry in entries.get(&id).into_iter().flatten() {
+                writer.append(entry.clone()).unwrap();
+            }
+            writer.close().await.unwrap();
+            if id >= last {
+                return Self { store, ledgers };
+            }
+        }
+    }
+
+    fn facts(&self) -> PulsarFacts {
+        let store: Arc<dyn MetadataStore> = Arc::<Memory>::clone(&self.store);
+        let ledgers: Arc<dyn LedgerEngine> = Arc::<MemoryEngine>::clone(&self.ledgers);
+        PulsarFacts::new(store, ledgers)
+    }
+
+    async fn catalog(&self) -> Catalog {
+        let options = CatalogOptions {
+            cluster_name: "pc".into(),
+            layout: MetadataLayout::Pulsar,
+            ..CatalogOptions::default()
+        };
+        Catalog::open(Arc::new(self.facts()), options).await.unwrap()
+    }
+
+    async fn json(&self, key: &str) -> Value {
+        let found = self.store.get(key).await.unwrap().unwrap();
+        serde_json::from_slice(&found.value).unwrap()
+    }
+}
+
+fn topic(text: &str) -> TopicName {
+    text.parse().unwrap()
+}
+
+fn cars() -> NamespaceName {
+    "acme/cars".parse().unwrap()
+}
+
+#[tokio::test]
+async fn what_pulsar_wrote_is_known_and_left_as_it_is() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    assert_eq!(catalog.tenants().names(), ["acme", "public", "pulsar"]);
+    assert!(catalog.tenants().is_admin("acme", "smith"));
+    let policies = catalog.policies(&cars()).unwrap();
+    assert_eq!(policies.get("message_ttl_in_seconds"), Some(&json!(3600)));
+    assert_eq!(policies.get("anti_affinity_group"), Some(&json!("\"red\"")));
+    assert_eq!(policies.get("bundles").unwrap()["numBundles"], 9);
+    let plain = topic("persistent://acme/cars/plain");
+    assert!(catalog.topic_exists(&plain));
+    assert!(catalog.topic_exists(&topic("persistent://acme/cars/parts-partition-2")));
+    assert_eq!(
+        catalog
+            .partitioned()
+            .get(&topic("persistent://acme/cars/parts"))
+            .unwrap()
+            .partitions,
+        3
+    );
+    assert_eq!(
+        catalog
+            .partitioned()
+            .get(&topic("non-persistent://acme/cars/np"))
+            .unwrap()
+            .partitions,
+        2
+    );
+    assert!(topic("persistent://acme/cars/__change_events").is_system());
+    for (key, value) in nodes() {
+        let found = cluster.store.get(key).await.unwrap();
+        assert_eq!(found.map(|found| found.value), Some(value), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn all_versions_of_schemas_are_read() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let schemas = catalog.schemas();
+    let plain = topic("persistent://acme/cars/plain");
+    let first = schemas.get(&plain, SchemaVersion(0)).unwrap();
+    assert_eq!(first.schema.kind, SchemaType::Avro);
+    assert_eq!(first.schema.properties.get("who").map(String::as_str), Some("me"));
+    assert_eq!(schemas.latest(&plain).unwrap().version, SchemaVersion(1));
+    let parts = topic("persistent://acme/cars/parts-partition-1");
+    assert_eq!(schemas.latest(&parts).unwrap().schema.kind, SchemaType::Json);
+    assert_eq!(schemas.latest(&parts).unwrap().version, SchemaVersion(2));
+    assert!(schemas.get(&parts, SchemaVersion(0)).is_none(), "it was deleted");
+}
+
+#[test]
+fn schemas_and_locators_are_written_as_they_were_read() {
+    for (key, value) in nodes() {
+        if key.starts_with("schemas/") {
+            assert_eq!(
+                SchemaLocator::decode(&*value).unwrap().encode_to_vec(),
+                value,
+                "{key}"
+            );
+        }
+    }
+    for ledger in 5..10 {
+        let bytes = &entries()[&ledger][0];
+        let stored = SchemaEntry::decode(&**bytes).unwrap();
+        assert_eq!(stored.encode_to_vec(), **bytes, "{ledger}");
+        let info = SchemaInfo::decode(&*stored.schema_data).unwrap();
+        assert_eq!(info.encode_to_vec(), stored.schema_data, "{ledger}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_is_added_as_pulsar_adds_it() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let plain = topic("persistent://acme/cars/plain");
+    // The bytes of both ledgers and the locator, made anew from what was brought.
+    catalog.schemas().delete_all(&plain).await.unwrap();
+    assert!(
+        cluster
+            .store
+            .get("schemas/acme/cars/plain")
+            .await
+            .unwrap()
+            .is_none()
+    );
+    for ledger in [5, 6] {
+        let recorded = SchemaEntry::decode(&*entries()[&ledger][0]).unwrap();
+        let info = SchemaInfo::decode(&*recorded.schema_data).unwrap();
+        let mut schema = Schema::new(SchemaType::Avro, info.schema.clone());
+        schema.properties.extend(
+            info.props
+                .iter()
+                .map(|pair| (pair.key.clone(), pair.value.clone())),
+        );
+        catalog.schemas().add(&plain, schema, "").await.unwrap();
+        let locator = cluster
+            .store
+            .get("schemas/acme/cars/plain")
+            .await
+            .unwrap()
+            .unwrap();
+        let locator = SchemaLocator::decode(&*locator.value).unwrap();
+        assert_eq!(locator.info, *locator.index.last().unwrap());
+        let id = LedgerId(u64::try_from(locator.info.position.ledger_id).unwrap());
+        let entry = cluster.ledgers.read(id, EntryId(0), 2, usize::MAX).await.unwrap();
+        assert_eq!(entry.len(), 1);
+        let mut written = SchemaEntry::decode(&*entry[0].payload).unwrap();
+        let mut written_info = SchemaInfo::decode(&*written.schema_data).unwrap();
+        written_info.timestamp = info.timestamp;
+        written.schema_data = written_info.encode_to_vec();
+        // Which ledgers were before is another run's.
+        for (at, recorded) in written.index.iter_mut().zip(&recorded.index) {
+            at.position = recorded.position;
+        }
+        assert_eq!(written, recorded);
+    }
+    let again = cluster.catalog().await;
+    assert_eq!(again.schemas().latest(&plain).unwrap().version, SchemaVersion(1));
+}
+
+#[tokio::test]
+async fn policies_are_changed_and_the_rest_is_kept() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let mut before = cluster.json("admin/policies/acme/cars").await;
+    let local = cluster.json("admin/local-policies/acme/cars").await;
+    catalog
+        .set_policy(&cars(), "max_producers_per_topic", json!(3))
+        .await
+        .unwrap();
+    before["max_producers_per_topic"] = json!(3);
+    assert_eq!(cluster.json("admin/policies/acme/cars").await, before);
+    assert_eq!(cluster.json("admin/local-policies/acme/cars").await, local);
+    // A bundle is cut in both places, and the local one counts.
+    let range = crate::BundleRange::parse("0x40000000_0x60000000").unwrap();
+    range.cut(&catalog, &cars(), &[0x5000_0000], 128).await.unwrap();
+    for key in ["admin/policies/acme/cars", "admin/local-policies/acme/cars"] {
+        assert_eq!(cluster.json(key).await["bundles"]["numBundles"], 10, "{key}");
+    }
+    let kept = cluster.json("admin/local-policies/acme/cars").await;
+    assert_eq!(
+        kept["namespaceAntiAffinityGroup"],
+        local["namespaceAntiAffinityGroup"]
+    );
+    let groups = json!({"bookkeeperAffinityGroupPrimary": "a", "bookkeeperAffinityGroupSecondary": ""});
+    catalog
+        .set_policy(&cars(), "bookieAffinityGroup", groups.clone())
+        .await
+        .unwrap();
+    assert_eq!(
+        cluster.json("admin/local-policies/acme/cars").await["bookieAffinityGroup"],
+        groups
+    );
+    assert!(
+        cluster
+            .json("admin/policies/acme/cars")
+            .await
+            .get("bookieAffinityGroup")
+            .is_none()
+    );
+    let again = cluster.catalog().await;
+    assert_eq!(
+        again.policies(&cars()).unwrap().get("bookieAffinityGroup"),
+        Some(&groups)
+    );
+}
+
+#[tokio::test]
+async fn what_pulsar_writes_where_nothing_is_set_means_nothing() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let named = |text: &str| catalog.effective_policies(&topic(text));
+    let unset = format!("{:?}", named("persistent://public/default/t"));
+    let catalog_of_pharos = Catalog::open(Arc::new(Memory::new()), catalog.options().clone())
+        .await
+        .unwrap();
+    let own = catalog_of_pharos.effective_policies(&topic("persistent://public/default/t"));
+    assert_eq!(unset, format!("{own:?}"));
+}
+
+#[tokio::test]
+async fn a_topic_is_its_managed_ledger() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let (made, key) = (
+        topic("persistent://acme/cars/ü x"),
+        "managed-ledgers/acme/cars/persistent/%C3%BC+x",
+    );
+    catalog
+        .create_topic(&made, [("a".to_owned(), "b".to_owned())].into())
+        .await
+        .unwrap();
+    let info = cluster.store.get(key).await.unwrap().unwrap().value;
+    assert_eq!(&*info, b"\x1a\x06\x0a\x01a\x12\x01b");
+    // What the managed ledger wrote stays when properties change.
+    let with_ledger = [b"\x0a\x04\x08\x07\x20\x00".as_slice(), &info].concat();
+    cluster
+        .store
+        .put(key, with_ledger.into(), Expect::Any)
+        .await
+        .unwrap();
+    catalog
+        .update_topic_properties(&made, [("a".to_owned(), "c".to_owned())].into(), &[])
+        .await
+        .unwrap();
+    let info = cluster.store.get(key).await.unwrap().unwrap().value;
+    assert_eq!(&*info, b"\x0a\x04\x08\x07\x20\x00\x1a\x06\x0a\x01a\x12\x01c");
+    assert_eq!(cluster.catalog().await.topic_properties(&made).unwrap()["a"], "c");
+    let plain = topic("persistent://acme/cars/with-nothing");
+    catalog.create_topic(&plain, BTreeMap::new()).await.unwrap();
+    let node = cluster
+        .store
+        .get("managed-ledgers/acme/cars/persistent/with-nothing")
+        .await
+        .unwrap();
+    assert!(node.unwrap().value.is_empty(), "as Pulsar makes partitions");
+}
+
+#[tokio::test]
+async fn a_deletion_is_gone_on_with_unless_the_topic_was_made_again() {
+    let cluster = Cluster::recorded().await;
+    let plain = topic("persistent://acme/cars/plain");
+    cluster.catalog().await.begin_delete(&plain).await.unwrap();
+    let key = "managed-ledgers/acme/cars/persistent/plain";
+    let again = cluster.catalog().await;
+    assert!(again.is_deleting(&plain));
+    assert_eq!(
+        again.unfinished_deletes(),
+        [crate::Unfinished::Topic(plain.clone())]
+    );
+    // Its data is gone, and a crash comes before the rest.
+    cluster.store.delete(key, Expect::Any).await.unwrap();
+    let again = cluster.catalog().await;
+    assert_eq!(again.unfinished_deletes().len(), 1);
+    // A broker of Pulsar made it anew meanwhile: a ledger that the deleted one never had.
+    let info = Bytes::from_static(b"\x0a\x04\x08\x63\x20\x00");
+    cluster.store.put(key, info, Expect::Any).await.unwrap();
+    let again = cluster.catalog().await;
+    assert!(again.unfinished_deletes().is_empty());
+    assert!(again.topic_exists(&plain));
+    again.begin_delete(&plain).await.unwrap();
+    again.delete_topic(&plain).await.unwrap();
+    assert!(cluster.store.get(key).await.unwrap().is_none());
+    assert!(cluster.store.list("pharos-deleting/").await.unwrap().is_empty());
+    assert!(!cluster.catalog().await.has_record(&plain));
+}
+
+#[tokio::test]
+async fn policies_of_topics_are_read_from_events() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let policies = |name: &str| Value::Object(catalog.topic_policies(&topic(name)).0.clone());
+    let plain = "persistent://acme/cars/plain";
+    let retention = json!({"retentionSizeInMB": 9, "retentionTimeInMinutes": 7});
+    assert_eq!(policies(plain), json!({"messageTTL": 33, "retention": retention}));
+    let parts = json!({"maxConsumers": 12, "deduplicationEnabled": true});
+    assert_eq!(policies("persistent://acme/cars/parts-partition-1"), parts);
+    assert_eq!(
+        policies("persistent://acme/cars/with-properties"),
+        json!({}),
+        "it was deleted"
+    );
+    // Without what was compacted it is the same: here nothing was trimmed yet.
+    cluster
+        .store
+        .delete(
+            "managed-ledgers/acme/cars/persistent/__change_events/__compaction",
+            Expect::Any,
+        )
+        .await
+        .unwrap();
+    let again = cluster.catalog().await;
+    assert_eq!(
+        again.topic_policies(&topic(plain)),
+        catalog.topic_policies(&topic(plain))
+    );
+}
+
+#[tokio::test]
+async fn what_was_compacted_counts_where_its_events_are_gone() {
+    let cluster = Cluster::recorded().await;
+    // All ledgers of the topic were trimmed.
+    let key = "managed-ledgers/acme/cars/persistent/__change_events";
+    cluster
+        .store
+        .put(key, Bytes::from_static(b"\x0a\x04\x08\x03\x20\x00"), Expect::Any)
+        .await
+        .unwrap();
+    let catalog = cluster.catalog().await;
+    let plain = catalog.topic_policies(&topic("persistent://acme/cars/plain"));
+    assert_eq!(plain.get("messageTTL"), Some(&json!(33)));
+}
+
+#[tokio::test]
+async fn policies_of_topics_are_not_changed_and_those_of_deleted_ones_are_forgotten() {
+    let cluster = Cluster::recorded().await;
+    let catalog = cluster.catalog().await;
+    let (plain, parts) = (
+        topic("persistent://acme/cars/plain"),
+        topic("persistent://acme/cars/parts"),
+    );
+    for value in [json!(44), Value::Null] {
+        let refused = catalog.set_topic_policy(&plain, "messageTTL", value).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("cannot be changed"), "{refused}");
+    }
+    let put = cluster.facts();
+    let put = put.put(
+        "admin/topic-policies/acme/cars/persistent/plain",
+        Bytes::from_static(b"{}"),
+        Expect::Any,
+    );
+    assert!(put.await.is_err());
+    let again = cluster.catalog().await;
+    assert_eq!(again.topic_policies(&plain).get("messageTTL"), Some(&json!(33)));
+    again.partitioned().begin_delete(&parts).await.unwrap();
+    again.partitioned().delete(&parts).await.unwrap();
+    assert!(cluster.catalog().await.topic_policies(&parts).0.is_empty());
+    // A broker of Pulsar says something later of both: the same events as before, in a ledger of later.
+    let key = "managed-ledgers/acme/cars/persistent/__change_events";
+    let writer = cluster.ledgers.create(CreateOptions::default()).await.unwrap();
+    for entry in &entries()[&0] {
+        writer.append(entry.clone()).unwrap();
+    }
+    writer.close().await.unwrap();
+    let mut info = cluster.store.get(key).await.unwrap().unwrap().value.to_vec();
+    info.extend_from_slice(&[0x0a, 0x04, 0x08, u8::try_from(writer.id().0).unwrap(), 0x20, 0x00]);
+    cluster.store.put(key, info.into(), Expect::Any).await.unwrap();
+    let later = cluster.catalog().await;
+    assert_eq!(later.topic_policies(&plain).get("messageTTL"), Some(&json!(33)));
+    assert_eq!(later.topic_policies(&parts).get("maxConsumers"), Some(&json!(12)));
+}
+
+#[tokio::test]
+async fn a_check_says_what_is_there_and_what_is_in_the_way() {
+    let cluster = Cluster::recorded().await;
+    let broker = BrokerPolicies::default();
+    let registered = "loadbalance/brokers/127.0.0.1:9180";
+    cluster
+        .store
+        .put(registered, Bytes::from_static(b"{}"), Expect::Absent)
+        .await
+        .unwrap();
+    let found = cluster.facts().examine("pc", &broker).await.unwrap();
+    assert_eq!(found.brokers, ["127.0.0.1:9180"]);
+    assert_eq!(found.tenants, ["acme", "public", "pulsar"]);
+    assert_eq!(found.topics["persistent://acme/cars/plain"], ["s1"]);
+    assert_eq!(found.partitioned["persistent://acme/cars/parts"], 3);
+    assert_eq!(found.schemas["acme/cars/parts"], [0, 1, 2]);
+    assert!(!found.is_possible());
+    let what: Vec<&str> = found
+        .refused
+        .iter()
+        .map(|finding| finding.what.as_str())
+        .collect();
+    assert_eq!(
+        what,
+        ["topic persistent://acme/cars/parts, policy deduplicationEnabled"]
+    );
+    assert_eq!(
+        found.notes[0].what,
+        "namespace acme/cars, policy anti_affinity_group"
+    );
+    assert_eq!(
+        found.topic_policies,
+        ["persistent://acme/cars/parts", "persistent://acme/cars/plain"]
+    );
+    let elsewhere = cluster.facts().examine("standalone", &broker).await.unwrap();
+    assert!(elsewhere.refused[0].why.contains("pc"));
+    let mut policies = cluster.json("admin/policies/public/default").await;
+    policies["deduplicationEnabled"] = json!(true);
+    policies["replication_clusters"] = json!(["pc", "far"]);
+    let bytes = serde_json::to_vec(&policies).unwrap();
+    cluster
+        .store
+        .put("admin/policies/public/default", bytes.into(), Expect::Any)
+        .await
+        .unwrap();
+    let found = cluster.facts().examine("pc", &broker).await.unwrap();
+    let named = |policy: &str| {
+        found
+            .refused
+            .iter()
+            .any(|finding| finding.what == format!("namespace public/default, policy {policy}"))
+    };
+    assert!(
+        named("deduplicationEnabled") && named("replication_clusters"),
+        "{:?}",
+        found.refused
+    );
+}

@@ -1,0 +1,227 @@
+//! The nodes of a topic's cursors: what an opening takes from them.
+//!
+//! The cursor log notes of each subscription which version of its node it wrote last. When the node has that version, the log knows
+//! more than the node. When it has another, a broker of Pulsar moved the cursor, and the node counts. A subscription whose node is
+//! gone was deleted there, and one that the log does not know was made there.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use pharos_ledger::LedgerEngine;
+use pharos_metadata::{Item, MetadataStore};
+use pharos_types::{EntryId, LedgerId, Ordinal};
+use prost::Message;
+
+use super::cursor::CursorState;
+use super::name;
+use super::proto::{CursorEntry, KeyValue, LongProperty, ManagedCursorInfo};
+use crate::cursor_log::{Record, SubscriptionId};
+use crate::error::OpenError;
+use crate::info::{InfoError, key_of};
+use crate::table::LedgerTable;
+
+/// Cursors of Pulsar that are no subscriptions. What they hold is kept for its brokers.
+const NOT_SUBSCRIPTIONS: [&str; 2] = ["__compaction", "pulsar.dedup"];
+/// Beginning of the cursors of replicators.
+const REPLICATOR: &str = "pulsar.repl";
+/// Bytes of one entry of a cursor's ledger that are read.
+const ENTRY_BYTES_MAX: usize = 16 << 20;
+
+/// What the cursor log keeps of a subscription's node, as the facts of the subscription.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeFacts {
+    /// Version of the node that was read or written last.
+    #[prost(uint64, tag = "1")]
+    pub(crate) version: u64,
+    /// A ledger of Pulsar with the state, to be deleted once the node has it.
+    #[prost(uint64, optional, tag = "2")]
+    pub(crate) ledger: Option<u64>,
+    /// What Pulsar keeps with the position.
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) properties: Vec<LongProperty>,
+}
+
+impl NodeFacts {
+    /// Of a subscription's facts; none when its node was never written.
+    pub(crate) fn of(facts: &[u8]) -> Option<Self> {
+        Self::decode(facts).ok().filter(|_| !facts.is_empty())
+    }
+}
+
+/// The key of a cursor's node.
+pub(crate) fn key(managed_ledger: &str, cursor: &str) -> String {
+    format!("{}/{}", key_of(managed_ledger), name::encode(cursor))
+}
+
+/// The nodes of all cursors, and the ledgers they name. What cannot be read names none.
+pub(crate) async fn of(
+    store: &dyn MetadataStore,
+    managed_ledger: &str,
+) -> Result<Vec<(String, Option<u64>)>, InfoError> {
+    let items = store.scan(&format!("{}/", key_of(managed_ledger))).await?;
+    let ledger = |value: &[u8]| u64::try_from(ManagedCursorInfo::decode(value).ok()?.cursors_ledger_id).ok();
+    Ok(items
+        .into_iter()
+        .map(|item| (item.key, ledger(&item.value)))
+        .collect())
+}
+
+/// A subscription as the log knows it.
+pub(crate) struct KnownSubscription {
+    pub(crate) id: SubscriptionId,
+    /// Whether Pulsar has its kind.
+    pub(crate) is_shared: bool,
+    pub(crate) facts: Option<NodeFacts>,
+}
+
+/// What an opening takes from the nodes.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// Subscriptions that are gone.
+    pub(crate) removed: Vec<SubscriptionId>,
+    /// Subscriptions that a broker of Pulsar made or moved.
+    pub(crate) moved: Vec<TakenCursor>,
+    /// The lowest place that other cursors of Pulsar hold.
+    pub(crate) held: Option<Ordinal>,
+}
+
+/// A subscription as its node has it.
+pub(crate) struct TakenCursor {
+    pub(crate) name: String,
+    /// Its number, if the log knows it.
+    pub(crate) id: Option<SubscriptionId>,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) facts: NodeFacts,
+    pub(crate) state: CursorState,
+}
+
+/// Compares the nodes of a managed ledger that was just opened with what the log knows.
+///
+/// # Errors
+/// [`OpenError`]; also for a topic that Pulsar replicates to other clusters.
+pub(crate) async fn take(
+    store: &dyn MetadataStore,
+    engine: &dyn LedgerEngine,
+    managed_ledger: &str,
+    (table, end): (&LedgerTable, Ordinal),
+    mut known: BTreeMap<String, KnownSubscription>,
+) -> Result<Taken, OpenError> {
+    let mut taken = Taken::default();
+    let prefix = format!("{}/", key_of(managed_ledger));
+    for item in store.scan(&prefix).await.map_err(InfoError::from)? {
+        let malformed = |cause: &str| InfoError::Malformed {
+            name: item.key.clone(),
+            cause: cause.to_owned(),
+        };
+        let encoded = item.key.get(prefix.len()..).unwrap_or_default();
+        let name = name::decode(encoded).ok_or_else(|| malformed("the cursor's name is not readable"))?;
+        if name.starts_with(REPLICATOR) {
+            return Err(
+                malformed("Pulsar replicates the topic to another cluster, which Pharos does not").into(),
+            );
+        }
+        let subscription = known.remove(&name);
+        if let Some(ours) = &subscription {
+            let is_unmoved = ours
+                .facts
+                .as_ref()
+                .is_some_and(|facts| facts.version == item.version.0);
+            if is_unmoved || !ours.is_shared {
+                if !ours.is_shared {
+                    tracing::warn!(
+                        managed_ledger,
+                        subscription = name,
+                        "Pulsar has made a subscription with the name of one that is broadcast, which stays as it is"
+                    );
+                }
+                continue;
+            }
+        }
+        let cursor = read(engine, &item, &name, subscription.map(|ours| ours.id)).await?;
+        if NOT_SUBSCRIPTIONS.contains(&name.as_str()) {
+            let place = cursor.state.acks(table, end).acked_to();
+            taken.held = Some(taken.held.map_or(place, |held| held.min(place)));
+        } else {
+            taken.moved.push(cursor);
+        }
+    }
+    let gone = known.into_values().filter(|ours| ours.is_shared);
+    taken.removed = gone.map(|ours| ours.id).collect();
+    Ok(taken)
+}
+
+/// Reads the state that a node has, or that its ledger has.
+async fn read(
+    engine: &dyn LedgerEngine,
+    item: &Item,
+    name: &str,
+    id: Option<SubscriptionId>,
+) -> Result<TakenCursor, OpenError> {
+    let malformed = |cause: String| InfoError::Malformed {
+        name: item.key.clone(),
+        cause,
+    };
+    if item.value.starts_with(&[0x47, 0x79]) || item.value.starts_with(&[0x47, 0x78]) {
+        let cause = "it is compressed: let Pulsar's brokers write it with managedCursorInfoCompressionType=NONE first";
+        return Err(malformed(cause.to_owned()).into());
+    }
+    let info = ManagedCursorInfo::decode(&*item.value).map_err(|error| malformed(error.to_string()))?;
+    let ledger = u64::try_from(info.cursors_ledger_id).ok();
+    let mut state = CursorState::from(&info);
+    let mut properties = info.properties;
+    if let Some(ledger) = ledger
+        && let Some(entry) = last_entry(engine, LedgerId(ledger)).await?
+    {
+        let entry = CursorEntry::decode(&*entry)
+            .map_err(|error| malformed(format!("entry of ledger {ledger}: {error}")))?;
+        properties = entry.properties.clone();
+        state = CursorState::from(entry);
+    }
+    let of_subscription = info.cursor_properties.into_iter();
+    Ok(TakenCursor {
+        name: name.to_owned(),
+        id,
+        properties: of_subscription
+            .map(|property| (property.key, property.value))
+            .collect(),
+        facts: NodeFacts {
+            version: item.version.0,
+            ledger,
+            properties,
+        },
+        state,
+    })
+}
+
+/// The last entry of a cursor's ledger; `None` when it has none or is gone, as Pulsar has it: then the node counts.
+async fn last_entry(engine: &dyn LedgerEngine, ledger: LedgerId) -> Result<Option<Bytes>, OpenError> {
+    let count = match engine.recover(ledger).await {
+        Ok(sealed) => sealed.entry_count,
+        Err(pharos_ledger::OpenError::NoSuchLedger(_)) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(last) = count.checked_sub(1) else {
+        return Ok(None);
+    };
+    let entries = engine.read(ledger, EntryId(last), 1, ENTRY_BYTES_MAX).await?;
+    Ok(entries.into_iter().next().map(|entry| entry.payload))
+}
+
+/// The record that makes the log know what was taken of a subscription, its place apart.
+pub(crate) fn facts_record(id: SubscriptionId, kind: u8, taken: &TakenCursor) -> Record {
+    Record::SubscriptionChanged {
+        subscription: id,
+        kind,
+        properties: taken.properties.clone(),
+        facts: taken.facts.encode_to_vec(),
+    }
+}
+
+/// A subscription's properties as a node has them.
+pub(crate) fn properties_of(properties: &BTreeMap<String, String>) -> Vec<KeyValue> {
+    let property = |(key, value): (&String, &String)| KeyValue {
+        key: key.clone(),
+        value: value.clone(),
+    };
+    properties.iter().map(property).collect()
+}

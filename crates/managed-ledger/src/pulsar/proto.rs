@@ -1,0 +1,141 @@
+//! The messages, as `MLDataFormats.proto` of Pulsar 4.2 has them.
+
+use prost::Message;
+
+/// Value of a topic's node.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StoredInfo {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) ledgers: Vec<StoredLedger>,
+    /// Of the last entry, once there will be no more.
+    #[prost(message, optional, tag = "2")]
+    pub(crate) terminated: Option<StoredPosition>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) properties: Vec<KeyValue>,
+}
+
+/// One ledger. The one that is written has a timestamp of 0 and no counts.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StoredLedger {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) ledger_id: i64,
+    #[prost(int64, optional, tag = "2")]
+    pub(crate) entries: Option<i64>,
+    #[prost(int64, optional, tag = "3")]
+    pub(crate) size: Option<i64>,
+    #[prost(int64, optional, tag = "4")]
+    pub(crate) timestamp: Option<i64>,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) offload: Option<OffloadContext>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) properties: Vec<KeyValue>,
+}
+
+/// Where a ledger was offloaded to; only whether it was is looked at.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct OffloadContext {
+    #[prost(int64, optional, tag = "1")]
+    pub(crate) uid_msb: Option<i64>,
+    #[prost(bool, optional, tag = "3")]
+    pub(crate) complete: Option<bool>,
+}
+
+/// What of a ledger is kept for Pulsar, as its `LedgerInfo` has it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Carried {
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) properties: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct KeyValue {
+    #[prost(string, required, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, required, tag = "2")]
+    pub(crate) value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LongProperty {
+    #[prost(string, required, tag = "1")]
+    pub(crate) name: String,
+    #[prost(int64, required, tag = "2")]
+    pub(crate) value: i64,
+}
+
+/// `NestedPositionInfo` there. An entry of -1 is before the first.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct StoredPosition {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) ledger_id: i64,
+    #[prost(int64, required, tag = "2")]
+    pub(crate) entry_id: i64,
+}
+
+/// Acknowledged entries: after the lower one, up to and with the upper one.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct MessageRange {
+    #[prost(message, required, tag = "1")]
+    pub(crate) lower: StoredPosition,
+    #[prost(message, required, tag = "2")]
+    pub(crate) upper: StoredPosition,
+}
+
+/// A batch that is acknowledged in part: set bits remain.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct BatchIndexes {
+    #[prost(message, required, tag = "1")]
+    pub(crate) position: StoredPosition,
+    #[prost(int64, repeated, packed = "false", tag = "2")]
+    pub(crate) words: Vec<i64>,
+}
+
+/// Acknowledged entries of one ledger as a set of bits.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EntrySet {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) ledger_id: i64,
+    #[prost(int64, repeated, packed = "false", tag = "2")]
+    pub(crate) words: Vec<i64>,
+}
+
+/// Value of a cursor's node.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ManagedCursorInfo {
+    /// Whose last entry is the state; -1: the state is here.
+    #[prost(int64, required, tag = "1")]
+    pub(crate) cursors_ledger_id: i64,
+    #[prost(int64, optional, tag = "2")]
+    pub(crate) mark_delete_ledger_id: Option<i64>,
+    #[prost(int64, optional, tag = "3")]
+    pub(crate) mark_delete_entry_id: Option<i64>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) ranges: Vec<MessageRange>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) properties: Vec<LongProperty>,
+    /// Milliseconds since 1970.
+    #[prost(int64, optional, tag = "6")]
+    pub(crate) last_active: Option<i64>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) batches: Vec<BatchIndexes>,
+    /// Those of the subscription.
+    #[prost(message, repeated, tag = "8")]
+    pub(crate) cursor_properties: Vec<KeyValue>,
+}
+
+/// An entry of a cursor's ledger: `PositionInfo` there.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CursorEntry {
+    #[prost(int64, required, tag = "1")]
+    pub(crate) ledger_id: i64,
+    #[prost(int64, required, tag = "2")]
+    pub(crate) entry_id: i64,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) ranges: Vec<MessageRange>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) properties: Vec<LongProperty>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) batches: Vec<BatchIndexes>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) sets: Vec<EntrySet>,
+}

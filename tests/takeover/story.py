@@ -1,0 +1,275 @@
+"""Pulsar's broker, Pharos, Pulsar's broker again, on the same data. See run.sh."""
+
+import datetime
+import os
+import subprocess
+import sys
+import time
+
+import pulsar
+
+from java import JavaBroker
+from servers import Broker, Cluster, Hosts, free_ports, until
+
+TOPICS = "persistent://public/default/"
+EARLIEST = pulsar.InitialPosition.Earliest
+WAIT = 20_000
+# Nothing more comes within this, in milliseconds.
+QUIET = 300
+
+
+def ok(name, detail=""):
+    print(f"ok {name}{': ' + detail if detail else ''}", flush=True)
+
+
+def connect(broker):
+    log = pulsar.FileLogger(pulsar.LoggerLevel.Warn, os.path.join(sys.argv[3], "clients.log"))
+    return pulsar.Client(broker.url, operation_timeout_seconds=60, logger=log)
+
+
+class Topic:
+    """What was published to a topic, and what each subscription was told to forget: everything else is to be delivered."""
+
+    batches, count = False, 1_000
+    # Further arguments of its consumers and readers.
+    reading = {}
+
+    def __init__(self, name, **producer):
+        self.name, self.producer = TOPICS + name, {"block_if_queue_full": True, "batching_enabled": self.batches, **producer}
+        self.sent, self.acked = [], {}
+        # Sent, but not to be delivered before the story is over.
+        self.late = set()
+
+    def payloads(self):
+        first = len(self.sent)
+        return [f"{n}-{'x' * (n % 50)}".encode() for n in range(first, first + self.count)]
+
+    def options(self, _payload):
+        """Further arguments of sending a message."""
+        return {}
+
+    def publish(self, client):
+        producer = client.create_producer(self.name, **self.producer)
+        results = []
+        payloads = self.payloads()
+        for payload in payloads:
+            producer.send_async(payload, lambda result, _: results.append(result), properties={"n": "p"}, **self.options(payload))
+        producer.flush()
+        until("receipts", lambda: len(results) == len(payloads))
+        assert all(result == pulsar.Result.Ok for result in results), results[:3]
+        self.sent += payloads
+        producer.close()
+
+    def act(self, client):
+        """Publishes, and acknowledges a part of what is there."""
+        self.publish(client)
+        self.consume(client, "e-all", self.left("e-all"), lambda _: True)
+        self.consume(client, "e half", self.left("e half") // 2, lambda _: True)
+        self.consume(client, "s-holes", self.left("s-holes") // 2, lambda number: number % 3 == 0)
+        self.subscribe(client, "e-none").close()
+
+    def left(self, subscription):
+        return len(self.sent) - len(self.late) - len(self.acked.get(subscription, ()))
+
+    def subscribe(self, client, subscription):
+        self.acked.setdefault(subscription, set())
+        return client.subscribe(
+            self.name, subscription, kind_of(subscription), initial_position=EARLIEST, receiver_queue_size=1000,
+            batch_index_ack_enabled=True, negative_ack_redelivery_delay_ms=600_000, **self.reading,
+        )
+
+    def consume(self, client, subscription, count, acks):
+        """Takes messages, and acknowledges those for which `acks` says so."""
+        consumer = self.subscribe(client, subscription)
+        for number in range(count):
+            message = consumer.receive(WAIT)
+            if acks(number):
+                consumer.acknowledge(message)
+                self.acked[subscription].add(message.data())
+        # Acknowledgements are sent before it is gone.
+        consumer.close()
+
+    def check(self, client):
+        """Every message is there for a reader, in order; each subscription gets what it has not acknowledged, and nothing else."""
+        reader = client.create_reader(self.name, pulsar.MessageId.earliest, **self.reading)
+        seen = [reader.read_next(WAIT).data() for _ in self.sent]
+        assert seen == self.sent, (self.name, len(seen), len(self.sent))
+        assert not reader.has_message_available(), self.name
+        reader.close()
+        for subscription, acked in self.acked.items():
+            consumer = self.subscribe(client, subscription)
+            wanted = [payload for payload in self.sent if payload not in acked and payload not in self.late]
+            got = [consumer.receive(WAIT).data() for _ in wanted]
+            assert sorted(got) == sorted(wanted), (self.name, subscription, len(got), len(wanted))
+            try:
+                extra = consumer.receive(QUIET)
+                raise AssertionError(f"{self.name} {subscription} gets {extra.data()[:80]} again")
+            except pulsar.Timeout:
+                pass
+            consumer.close()
+
+
+class Batches(Topic):
+    """In batches, of which parts are acknowledged."""
+
+    batches = True
+
+    def __init__(self, name, **producer):
+        super().__init__(name, batching_max_messages=10, batching_max_publish_delay_ms=50, **producer)
+
+
+class Holes(Topic):
+    """Every other message is acknowledged: as many holes as a broker of Pulsar keeps."""
+
+    count = 20_001
+
+    def act(self, client):
+        if not self.sent:
+            self.publish(client)
+            self.consume(client, "s-holes", self.count, lambda number: number % 2 == 1)
+
+
+class Chunks(Topic):
+    """Messages of several entries each."""
+
+    count = 2
+
+    def payloads(self):
+        first = len(self.sent)
+        return [f"{n}-".encode() + b"x" * 11_000_000 for n in range(first, first + self.count)]
+
+    def act(self, client):
+        self.publish(client)
+        self.consume(client, "e half", 1, lambda _: True)
+        self.subscribe(client, "e-none").close()
+
+
+class Delayed(Topic):
+    """Half of the messages are due at once, the others in a day."""
+
+    count = 20
+
+    def options(self, payload):
+        number = int(payload.split(b"-")[0])
+        if number % 2 == 0:
+            return {}
+        self.late.add(payload)
+        return {"deliver_after": datetime.timedelta(days=1)}
+
+    def act(self, client):
+        self.publish(client)
+        self.consume(client, "s-holes", self.left("s-holes") // 2, lambda number: number % 3 == 0)
+
+
+class Encrypted(Batches):
+    """What only its clients can read."""
+
+    def __init__(self, name, folder):
+        private, public = os.path.join(folder, "private.pem"), os.path.join(folder, "public.pem")
+        for words in [["genrsa", "-out", private, "2048"], ["rsa", "-in", private, "-pubout", "-out", public]]:
+            subprocess.run(["openssl", *words], check=True, capture_output=True)
+        reader = pulsar.CryptoKeyReader(public, private)
+        self.reading = {"crypto_key_reader": reader}
+        super().__init__(name, encryption_key="key", crypto_key_reader=reader)
+
+
+def kind_of(subscription):
+    return {"e": pulsar.ConsumerType.Exclusive, "s": pulsar.ConsumerType.Shared}[subscription[0]]
+
+
+class Story:
+    def __init__(self, cluster, java, pharos):
+        self.cluster, self.java, self.pharos = cluster, java, pharos
+        self.topics = [
+            Topic("plain"), Topic("a b*c"), Batches("batches"), Batches("compressed", compression_type=pulsar.CompressionType.ZLib),
+            Encrypted("encrypted", sys.argv[3]), Holes("holes"), Chunks("chunks", chunking_enabled=True), Delayed("delayed"),
+        ]
+
+    def act(self, broker):
+        """Publishes to all topics, and acknowledges on all subscriptions a part of what is there."""
+        client = connect(broker)
+        for topic in self.topics:
+            topic.act(client)
+        client.close()
+
+    def check(self, broker, name):
+        began = time.monotonic()
+        client = connect(broker)
+        for topic in self.topics:
+            topic.check(client)
+        messages = sum(len(topic.sent) for topic in self.topics)
+        client.close()
+        ok(name, f"{messages} messages, {sum(len(t.acked) for t in self.topics)} subscriptions, {time.monotonic() - began:.0f} s")
+
+    def facts(self, broker, step):
+        """Tenants, policies, schemas, policies of topics: see facts.py."""
+        command = [sys.executable, os.path.join(os.path.dirname(__file__), "facts.py"), step, f"http://127.0.0.1:{broker.http}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (step, done.stdout[-2000:] + done.stderr[-2000:])
+        ok(f"facts: {step}")
+
+    def tell(self):
+        """The story."""
+        java, pharos = self.java, self.pharos
+        java.format()
+        java.start()
+        # All is compared, so nothing may be trimmed.
+        java.ask("/admin/v2/tenants/public", "PUT", b'{"allowedClusters":["pc"],"adminRoles":[]}')
+        java.ask("/admin/v2/namespaces/public/default", "PUT", b"{}")
+        kept = b'{"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}'
+        status, answer = java.ask("/admin/v2/namespaces/public/default/retention", "POST", kept)
+        assert status == 204, (status, answer)
+        self.facts(java, "make")
+        self.act(java)
+        self.check(java, "the checker agrees with a broker of Pulsar")
+        java.stop()
+        pharos.start()
+        until("it is ready", lambda: pharos.ask("/admin/v2/brokers/ready")[0] == 200)
+        self.facts(pharos, "found")
+        self.check(pharos, "Pharos serves what a broker of Pulsar left")
+        self.facts(pharos, "change")
+        self.act(pharos)
+        self.check(pharos, "it goes on with it")
+        pharos.stop()
+        java.start()
+        self.facts(java, "changed")
+        self.check(java, "a broker of Pulsar serves what Pharos left")
+        self.act(java)
+        java.stop()
+        pharos.start()
+        until("it is ready", lambda: pharos.ask("/admin/v2/brokers/ready")[0] == 200)
+        self.check(pharos, "Pharos serves it once more")
+        self.act(pharos)
+        # What was acknowledged is written within about a second, a state of many holes within five.
+        time.sleep(6)
+        pharos.kill()
+        java.start()
+        self.check(java, "a broker of Pulsar serves what a killed Pharos left")
+
+
+def main(pharos, jars, folder):
+    hosts = Hosts(pharos)
+    hosts.brokers = []
+    with Cluster(hosts, jars, folder) as cluster:
+        ports = free_ports(4)
+        java = JavaBroker(cluster, jars, folder, ports[:2])
+        settings = [
+            "--engine", "bookkeeper", "--metadata", f"zk:{cluster.zk}", "--metadata-layout", "pulsar",
+            "--bookkeeper-max-frame-size", "5130KiB", "--cluster-name", "pc", "--load-balancer-enabled=false",
+            "--ledger-max-entries", "500", "--ledger-min-rollover-time", "0s",
+        ]
+        ours = Broker("", [pharos], folder, "127.0.0.1", ports[2:], settings)
+        try:
+            Story(cluster, java, ours).tell()
+        except BaseException:
+            for server in [java, ours]:
+                if os.path.exists(server.log):
+                    print(f"---- {server.name}\n{server.tail(80)}", flush=True)
+            raise
+        finally:
+            for server in [java, ours]:
+                if server.process is not None:
+                    server.kill()
+
+
+main(*sys.argv[1:])
