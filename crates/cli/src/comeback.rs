@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use pharos_client::{Brokers, ClientError, Connection};
+use pharos_client::{AssignedBroker, Brokers, ClientError, Connection};
 use tokio::time::Instant;
 
 /// The first wait before another try.
@@ -34,6 +34,8 @@ pub(crate) struct Lost<T> {
     /// Which of its owner's.
     pub(crate) index: usize,
     pub(crate) topic: String,
+    /// The broker that it is to go to, by the word of the last one; tried once, then the topic is looked up.
+    pub(crate) assigned: Option<AssignedBroker>,
     pub(crate) make: Make<T>,
 }
 
@@ -52,6 +54,8 @@ pub(crate) struct Comeback<T> {
     backoff: Backoff,
     /// When all was well last, and why it is not now; `None` while all is well.
     trouble: Option<(Instant, ClientError)>,
+    /// The person who watches was told of it.
+    is_told: bool,
 }
 
 impl<T: 'static> Comeback<T> {
@@ -63,6 +67,7 @@ impl<T: 'static> Comeback<T> {
             made: VecDeque::new(),
             backoff: Backoff::default(),
             trouble: None,
+            is_told: false,
         }
     }
 
@@ -79,7 +84,8 @@ impl<T: 'static> Comeback<T> {
         if !reason.is_transient() {
             return Err(reason);
         }
-        if self.trouble.is_none() {
+        if !self.is_told && lost.assigned.is_none() {
+            self.is_told = true;
             talk(&format_args!("lost {}: {reason}; trying again", lost.topic));
         }
         let since = self.trouble.take().map_or_else(Instant::now, |(since, _)| since);
@@ -127,7 +133,10 @@ impl<T: 'static> Comeback<T> {
     }
 
     fn well(&mut self) {
-        if let Some((since, _)) = self.trouble.take() {
+        // To be sent to another broker is no trouble.
+        if let Some((since, _)) = self.trouble.take()
+            && std::mem::take(&mut self.is_told)
+        {
             talk(&format_args!(
                 "all is well again, after {:.1} s",
                 since.elapsed().as_secs_f64()
@@ -140,8 +149,12 @@ impl<T: 'static> Comeback<T> {
 async fn round<T>(mut brokers: Brokers, lost: Vec<Lost<T>>, wait: Duration) -> (Brokers, Outcomes<T>) {
     tokio::time::sleep(wait).await;
     let mut outcomes = Vec::new();
-    for lost in lost {
-        let outcome = match brokers.serving(&lost.topic).await {
+    for mut lost in lost {
+        let connection = match lost.assigned.take() {
+            Some(assigned) => brokers.assigned(&assigned).await,
+            None => brokers.serving(&lost.topic).await,
+        };
+        let outcome = match connection {
             Ok(connection) => {
                 let made = (lost.make)(connection.clone()).await;
                 if let Err(ClientError::TimedOut { .. }) = made {

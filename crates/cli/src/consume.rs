@@ -205,7 +205,8 @@ impl Consuming {
         let Some(part) = self.parts.get_mut(index) else {
             return Ok(());
         };
-        part.consumer = None;
+        let ended = part.consumer.take();
+        let assigned = ended.and_then(|consumer| consumer.assigned_broker().cloned());
         if matches!(error, ClientError::EndOfTopic) {
             part.at_end = true;
             return Ok(());
@@ -218,6 +219,7 @@ impl Consuming {
         let lost = Lost {
             index,
             topic: topic.clone(),
+            assigned,
             make: Box::new(move |connection| {
                 let (topic, options) = (topic.clone(), options.clone());
                 async move { connection.subscribe(&topic, options).await }.boxed_local()

@@ -237,6 +237,7 @@ impl Sender {
         let lost = Lost {
             index,
             topic: topic.clone(),
+            assigned: None,
             make: Box::new(move |connection| {
                 let (topic, options) = (topic.clone(), options.clone());
                 async move { connection.producer(&topic, options).await }.boxed_local()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::stream::Address;
-use crate::{ClientError, ConnectOptions, Connection};
+use crate::{AssignedBroker, ClientError, ConnectOptions, Connection};
 
 /// Brokers that may point to one another before the client gives up.
 const HOPS_MAX: usize = 20;
@@ -114,6 +114,20 @@ impl Brokers {
             url: asked,
             authoritative,
         })
+    }
+
+    /// A connection to the broker that a consumer was assigned to.
+    ///
+    /// # Errors
+    /// `Address`: it has none of the kind that is used here; as [`Connection::connect`].
+    pub async fn assigned(&mut self, assigned: &AssignedBroker) -> Result<Connection, ClientError> {
+        let encrypted = self.address().starts_with("pulsar+ssl://");
+        let url = match encrypted {
+            true => assigned.url_tls.clone(),
+            false => assigned.url.clone(),
+        };
+        let none = || ClientError::Address("the assigned broker has no address of this kind".to_owned());
+        self.connection(&url.ok_or_else(none)?).await
     }
 
     /// Uses a connection no more on which an answer did not come: its broker may have gone without a word.

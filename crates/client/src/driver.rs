@@ -14,7 +14,7 @@ use tokio::io::{AsyncWriteExt as _, BufWriter};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ClientError;
-use crate::event::ConsumerEvent;
+use crate::event::{AssignedBroker, ConsumerEvent};
 use crate::producer::Receipts;
 use crate::raw::Received;
 use crate::refresh::Refresh;
@@ -189,7 +189,12 @@ async fn on_frame(
                 .for_each(|producer| producer.end(&ClientError::ClosedByBroker));
         }
         Command::CloseConsumer(close) => {
-            tell_consumer(routes, close.consumer_id, ConsumerEvent::Closed).await;
+            let assigned = AssignedBroker {
+                url: close.assigned_broker_service_url,
+                url_tls: close.assigned_broker_service_url_tls,
+            };
+            let assigned = Some(assigned).filter(|assigned| *assigned != AssignedBroker::default());
+            tell_consumer(routes, close.consumer_id, ConsumerEvent::Closed(assigned)).await;
         }
         Command::ActiveConsumerChange(change) => {
             let is_active = change.is_active.unwrap_or_default();

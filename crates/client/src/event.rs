@@ -17,6 +17,15 @@ pub enum ConsumerEvent {
     Active(bool),
     /// The topic is terminated and everything was sent.
     EndOfTopic,
-    /// The broker closed this consumer.
-    Closed,
+    /// The broker closed this consumer, and may have said where it is to go.
+    Closed(Option<AssignedBroker>),
+}
+
+/// The broker to which a client is to go, without asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssignedBroker {
+    /// Its address without TLS.
+    pub url: Option<String>,
+    /// Its address with TLS.
+    pub url_tls: Option<String>,
 }

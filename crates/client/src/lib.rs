@@ -61,7 +61,7 @@ pub use connection::Connection;
 pub use consumer::{Consumer, ConsumerOptions};
 pub use credentials::CredentialSource;
 pub use error::ClientError;
-pub use event::ConsumerEvent;
+pub use event::{AssignedBroker, ConsumerEvent};
 pub use message::{Message, OutgoingMessage, earliest, latest};
 pub use options::ConnectOptions;
 pub use pharos_wire::proto::MessageIdData as MessageId;

@@ -15,7 +15,7 @@ use support::{Node, broadcast, figure, next, soon};
 
 async fn closed(consumer: &mut Consumer) {
     let event = soon("being closed", consumer.next_event()).await.unwrap();
-    assert!(matches!(event, ConsumerEvent::Closed), "{event:?}");
+    assert!(matches!(event, ConsumerEvent::Closed(_)), "{event:?}");
 }
 
 /// Comes back as clients do, as often as it is refused; how often that was, and with which words.

@@ -292,7 +292,7 @@ async fn a_broadcast_name_is_taken_over_where_it_stood() {
         .await
         .unwrap();
         match soon("CLOSE_CONSUMER", first.next_event()).await.unwrap() {
-            ConsumerEvent::Closed => {}
+            ConsumerEvent::Closed(_) => {}
             event => panic!("expected CLOSE_CONSUMER, got {event:?}"),
         }
         for expected in ["2", "4", "5", "6", "7", "8", "9"] {

@@ -13,7 +13,7 @@ use pharos_wire::{encode, request};
 use tokio::sync::mpsc;
 
 use crate::connection::unexpected;
-use crate::event::ConsumerEvent;
+use crate::event::{AssignedBroker, ConsumerEvent};
 use crate::message::unpack;
 use crate::{ClientError, Connection, Message};
 
@@ -42,6 +42,8 @@ pub struct Consumer {
     reached_end: bool,
     /// The broker knows it no more.
     closed: bool,
+    /// Where it said that the consumer is to go.
+    assigned: Option<AssignedBroker>,
 }
 
 impl Connection {
@@ -74,6 +76,7 @@ impl Connection {
             is_active: None,
             reached_end: false,
             closed: false,
+            assigned: None,
         };
         if let Err(error) = consumer.ask_subscribe().await {
             // After a refusal the broker knows no such consumer; after silence it may.
@@ -97,6 +100,12 @@ impl Consumer {
             self.flow(self.receiver_queue_size).await?;
         }
         Ok(())
+    }
+
+    /// Where the broker that closed it said that it is to go.
+    #[must_use]
+    pub fn assigned_broker(&self) -> Option<&AssignedBroker> {
+        self.assigned.as_ref()
     }
 
     /// Its id on the connection; for tests that write commands themselves.
@@ -185,7 +194,10 @@ impl Consumer {
             ConsumerEvent::Message { .. } => {}
             ConsumerEvent::Active(is_active) => self.is_active = Some(*is_active),
             ConsumerEvent::EndOfTopic => self.reached_end = true,
-            ConsumerEvent::Closed => self.closed = true,
+            ConsumerEvent::Closed(assigned) => {
+                self.closed = true;
+                self.assigned.clone_from(assigned);
+            }
         }
     }
 
@@ -197,7 +209,7 @@ impl Consumer {
             }
             ConsumerEvent::Active(_) => Ok(()),
             ConsumerEvent::EndOfTopic => Err(ClientError::EndOfTopic),
-            ConsumerEvent::Closed => Err(ClientError::ClosedByBroker),
+            ConsumerEvent::Closed(_) => Err(ClientError::ClosedByBroker),
         }
     }
 
