@@ -28,6 +28,30 @@ pub struct BroadcastSummary {
     pub takeovers_refused_total: u64,
     /// Bytes of memory that all virtual cursors use.
     pub cursor_bytes: u64,
+    /// What other parts of the subscription have, where its consumers are dealt among brokers, as of about a second ago. Connected and
+    /// absent consumers of all parts are in the numbers above; the others are of the topic's own part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub carriers: Vec<BroadcastCarrier>,
+}
+
+/// A part of a broadcast subscription that is apart from its topic.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct BroadcastCarrier {
+    /// Its number, from 1.
+    pub slot: u32,
+    /// The broker that has it; missing while none has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker: Option<String>,
+    /// The topic by whose name its stats are told.
+    pub topic: String,
+    /// Consumers that are connected.
+    pub connected: u64,
+    /// Named consumers that are away and whose place is kept.
+    pub absent: u64,
+    /// Entries that its consumers have not acknowledged, together.
+    pub backlog: u64,
 }
 
 /// Answer of `…/subscription/{subscription}/broadcast`.

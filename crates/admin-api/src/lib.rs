@@ -26,7 +26,7 @@ pub mod shape;
 mod topic_internals;
 mod topic_stats;
 
-pub use broadcast::{BroadcastConsumer, BroadcastDetails, BroadcastSummary};
+pub use broadcast::{BroadcastCarrier, BroadcastConsumer, BroadcastDetails, BroadcastSummary};
 pub use cluster::{
     BookieInfo, BookieName, BookiesClusterInfo, BrokerInfo, BundlesData, ClusterData,
     InternalConfigurationData, LookupData, NamespaceOwnershipStatus, PartitionedTopicMetadata, TenantInfo,

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::mem::size_of;
 
-use pharos_admin_api::{BroadcastConsumer, BroadcastDetails, BroadcastSummary};
+use pharos_admin_api::{BroadcastCarrier, BroadcastConsumer, BroadcastDetails, BroadcastSummary};
+use pharos_catalog::carrier_name;
 use pharos_managed_ledger::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName, TopicName};
@@ -106,6 +107,18 @@ pub(crate) fn summary(
         }
     }
     summary.cohorts = places.len() as u64;
+    for carrier in &subscription.carriers {
+        summary.consumers_connected += carrier.connected;
+        summary.consumers_absent += carrier.absent;
+        summary.carriers.push(BroadcastCarrier {
+            slot: carrier.slot,
+            broker: carrier.broker.clone(),
+            topic: carrier_name(&topic.name, carrier.slot).map_or_else(String::new, |name| name.to_string()),
+            connected: carrier.connected,
+            absent: carrier.absent,
+            backlog: carrier.backlog,
+        });
+    }
     summary
 }
 

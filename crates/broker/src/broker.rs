@@ -19,9 +19,10 @@ use crate::mesh::{INBOX_BATCHES, MESH_BYTES_MAX, Message};
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::shard::{Shard, job, job_with_answer};
-use crate::shared::{Budget, PUBLISH_BUDGET_BYTES, Shared};
+use crate::shared::{PUBLISH_BUDGET_BYTES, Shared};
 use crate::tenants::Tenants;
 use crate::unwritten::Unwritten;
+use pharos_accounts::budget::Budget;
 use pharos_catalog::Catalog;
 
 /// The running broker. Cheap to clone; usable from any thread.

@@ -27,15 +27,14 @@ pub mod placement;
 pub mod shard;
 mod shard_context;
 pub mod shared;
-mod tally;
-mod tenants;
 #[cfg(test)]
 mod tests;
 pub mod topic;
-pub mod unwritten;
 
 pub use broker::{Broker, Threads, start, start_among};
 pub use options::{OffloadLimits, Options};
+pub use pharos_accounts::tenants::TenantLimits;
+pub use pharos_accounts::unwritten;
+use pharos_accounts::{tally, tenants};
 pub use pharos_feed as feed;
 pub use pharos_feed::{entry, ids};
-pub use tenants::TenantLimits;

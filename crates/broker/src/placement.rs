@@ -59,6 +59,17 @@ impl Placement {
         }
     }
 
+    /// As [`claim`](Self::claim), but another broker gets it where there is one; see [`Ownership::acquire_apart`].
+    ///
+    /// # Errors
+    /// [`OwnershipError`]: ask again.
+    pub async fn claim_apart(&self, topic: &TopicName, turn: u32) -> Result<Placed, OwnershipError> {
+        match self.of(topic) {
+            Placed::Unowned => Ok(self.placed(topic, self.ownership.acquire_apart(topic, turn).await?)),
+            placed => Ok(placed),
+        }
+    }
+
     /// The shard that serves `topic`.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_types::TopicName;
 
+use super::carriers::carrier_of;
 use super::policy::{EffectivePolicies, Levels, OnTopic};
 use super::{Catalog, Policies};
 
@@ -11,13 +12,19 @@ impl Catalog {
     /// What holds for a topic now. Limits, quotas and expiry are not for system topics.
     #[must_use]
     pub fn effective_policies(&self, topic: &TopicName) -> EffectivePolicies {
+        if let Some((source, _)) = carrier_of(topic) {
+            return self.effective_policies(&source);
+        }
         let is_system = topic.is_system() || self.inner.options.is_heartbeat(topic.namespace());
         EffectivePolicies::of(&self.levels(topic), is_system)
     }
 
-    /// What is said about a topic. Those of a partition are its partitioned topic's.
+    /// What is said about a topic. Those of a partition are its partitioned topic's, those of a carrier its topic's.
     #[must_use]
     pub fn levels(&self, topic: &TopicName) -> Levels<'_> {
+        if let Some((source, _)) = carrier_of(topic) {
+            return self.levels(&source);
+        }
         let own = OnTopic {
             policies: self.topic_policies(topic),
             durability: self.inner.known.durability_word(topic),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pharos_types::TopicName;
 
+use super::carriers::carrier_of;
 use super::known::Homeless;
 use super::known::Namespace;
 use super::policy::AutoTopicType;
@@ -110,6 +111,8 @@ impl Catalog {
     /// Checks that a topic may be used, and makes it when it does not exist, `may_create` is set and automatic creation
     /// is allowed here. Says whether it was made now; then it has no ledgers yet.
     ///
+    /// A carrier is there with its topic, and never made.
+    ///
     /// A plain name is made a plain topic even where automatic topics are partitioned: the client has asked
     /// [`Catalog::partitioned_metadata`] before and was told that there are no partitions.
     ///
@@ -119,6 +122,14 @@ impl Catalog {
     ///
     /// Cancel safety: the topic may or may not exist then; asking again is fine.
     pub async fn ensure_topic(&self, name: &TopicName, may_create: bool) -> Result<bool, EnsureTopicError> {
+        if let Some((source, _)) = carrier_of(name) {
+            let state = self.inner.known.read();
+            let namespace = state.namespace(&source)?;
+            return match namespace.has_topic(&source) {
+                true => Ok(false),
+                false => Err(EnsureTopicError::TopicNotFound(name.clone())),
+            };
+        }
         {
             let state = self.inner.known.read();
             let namespace = state.namespace(name)?;
@@ -193,6 +204,9 @@ impl Catalog {
     /// # Errors
     /// `TopicNotFound`, `NamespaceNotFound`, `TenantNotFound`; all of them TopicNotFound on the wire.
     pub fn check_lookup(&self, name: &TopicName) -> Result<(), PartitionedMetadataError> {
+        if carrier_of(name).is_some() {
+            return Err(PartitionedMetadataError::TopicNotFound(name.clone()));
+        }
         let state = self.inner.known.read();
         let namespace = state.namespace(name)?;
         match self.look(namespace, name) {

@@ -39,6 +39,7 @@ use pharos_metadata::MetadataStore;
 use tokio::sync::broadcast;
 
 mod bundles;
+mod carriers;
 mod clusters;
 mod deleting;
 mod division;
@@ -70,6 +71,7 @@ mod topics;
 mod watcher;
 
 pub use bundles::{BundleRange, count_bundles};
+pub use carriers::{CARRIERS, CARRIERS_MAX, Carried, Carriers, carrier_name, carrier_of};
 pub use clusters::{ClusterError, Clusters};
 pub use deleting::Unfinished;
 pub use division::{BundleDivision, middle_of};
@@ -82,7 +84,9 @@ pub use load::OpenCatalogError;
 pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::CatalogOptions;
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
-pub use policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of};
+pub use policies::{
+    BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of,
+};
 pub use pulsar::{Finding, PulsarFacts, Takeover};
 pub use shadows::{SHADOW_SOURCE, ShadowError, Shadows};
 pub use store::StoreError;

@@ -6,6 +6,7 @@ use pharos_types::hash::bundle_hash;
 use pharos_types::{NamespaceName, TopicName};
 use serde_json::{Value, json};
 
+use super::carriers::carrier_bundle;
 use super::known::{Facts, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
 use super::{Catalog, CatalogOptions, Policies, keys};
@@ -92,6 +93,9 @@ impl Catalog {
     #[must_use]
     pub fn bundle_of(&self, topic: &TopicName) -> Option<String> {
         let policies = self.policies(topic.namespace())?;
+        if let Some(bundle) = carrier_bundle(topic) {
+            return Some(bundle);
+        }
         let boundaries = policies
             .get("bundles")
             .and_then(|bundles| bundles.get("boundaries")?.as_array());

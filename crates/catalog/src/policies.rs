@@ -8,10 +8,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::carriers::CARRIERS_MAX;
+
 /// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
 /// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
 /// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
 pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
+
+/// The property of a namespace that says among how many brokers the consumers of each new broadcast subscription are dealt.
+pub const BROADCAST_CARRIERS: &str = "pharos.broadcastCarriers";
 
 /// The property of a namespace or topic that says how hard messages are made durable before they are acknowledged: `sync`,
 /// `async` or `bypass`. The topic's word goes first; for a partition, its own, then its topic's.
@@ -28,6 +33,18 @@ pub fn durability_of(word: &str) -> Result<Durability, String> {
         "bypass" => Ok(Durability::Bypass),
         _ => Err(format!("{DURABILITY} is sync, async or bypass, not '{word}'")),
     }
+}
+
+/// The number of brokers that a text stands for.
+///
+/// # Errors
+/// A sentence for the one who set it.
+pub fn broadcast_carriers_of(said: &str) -> Result<u32, String> {
+    let number = said
+        .parse()
+        .ok()
+        .filter(|number| (1..=CARRIERS_MAX).contains(number));
+    number.ok_or_else(|| format!("{BROADCAST_CARRIERS} is a number from 1 to {CARRIERS_MAX}, not '{said}'"))
 }
 
 /// All policies of a namespace, by their REST names (`retention_policies`, `autoTopicCreationOverride`, ...).
@@ -124,6 +141,14 @@ impl Policies {
             names.extend(listed.map(str::to_owned));
         }
         names
+    }
+
+    /// Among how many brokers the consumers of new broadcast subscriptions are dealt; see [`BROADCAST_CARRIERS`].
+    #[must_use]
+    pub fn broadcast_carriers(&self) -> u32 {
+        let said = self.property(BROADCAST_CARRIERS);
+        let said = said.and_then(|said| broadcast_carriers_of(&said).ok());
+        said.unwrap_or(1)
     }
 
     /// Whether a subscription of this name is broadcast here.

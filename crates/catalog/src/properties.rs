@@ -3,7 +3,9 @@
 //! All other names are their owner's business. One that begins so and means nothing where it stands is refused, and so is
 //! a value that is not understood: a misspelt wish must not silently be no wish.
 
-pub use crate::policies::{BROADCAST_SUBSCRIPTIONS, DURABILITY, durability_of};
+pub use crate::policies::{
+    BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, DURABILITY, broadcast_carriers_of, durability_of,
+};
 pub use pharos_auth::CONSUMER_NAMES;
 
 /// Every name that begins with this is the broker's.
@@ -50,7 +52,7 @@ struct Known {
     values: &'static [&'static str],
 }
 
-const ALL: [Known; 4] = [
+const ALL: [Known; 5] = [
     Known {
         name: SUBSCRIPTION_KIND,
         holders: &[Holder::Subscription, Holder::Consumer],
@@ -63,6 +65,11 @@ const ALL: [Known; 4] = [
     },
     Known {
         name: BROADCAST_SUBSCRIPTIONS,
+        holders: &[Holder::Namespace],
+        values: &[],
+    },
+    Known {
+        name: BROADCAST_CARRIERS,
         holders: &[Holder::Namespace],
         values: &[],
     },
@@ -100,6 +107,9 @@ pub fn check(holder: Holder, name: &str, value: &str) -> Result<(), String> {
             holders.join(" or "),
             holder.with_article()
         ));
+    }
+    if name == BROADCAST_CARRIERS {
+        return broadcast_carriers_of(value).map(drop);
     }
     if known.values.is_empty() || known.values.contains(&value) {
         return Ok(());

@@ -9,6 +9,7 @@ use pharos_types::{Domain, TopicName};
 use serde_json::Value;
 
 use super::Catalog;
+use super::carriers::{Carriers, carrier_of};
 use super::topics::TopicError;
 
 /// The property that makes a topic the shadow of the topic that it names.
@@ -66,6 +67,9 @@ impl<'a> Shadows<'a> {
     /// Whose shadow a topic is; of a partition, the same partition of the source.
     #[must_use]
     pub fn source_of(self, name: &TopicName) -> Option<TopicName> {
+        if let Some((source, _)) = carrier_of(name) {
+            return Some(source);
+        }
         let base = name.base();
         let index = name
             .partition()
@@ -79,6 +83,12 @@ impl<'a> Shadows<'a> {
         })
     }
 
+    /// Whether shadows follow a topic, carriers among them.
+    #[must_use]
+    pub fn are_there(self, name: &TopicName) -> bool {
+        !self.topics_of(name).is_empty() || !Carriers::of(self.catalog).of_topic(name).is_empty()
+    }
+
     /// The topics that are named as the shadows of a topic, whole ones also where the topic is a partition.
     #[must_use]
     pub fn topics_of(self, name: &TopicName) -> Vec<TopicName> {
@@ -90,6 +100,9 @@ impl<'a> Shadows<'a> {
     /// Whether a topic is named by the one whose shadow it is, and so shows what is published there.
     #[must_use]
     pub fn is_shown_by(self, shadow: &TopicName, source: &TopicName) -> bool {
+        if carrier_of(shadow).is_some() {
+            return true;
+        }
         let base = shadow.base();
         let named = self.topics_of(source);
         named.iter().any(|name| name == shadow || *name == base)

@@ -40,37 +40,13 @@ impl Catalog {
         if self.inner.options.layout == MetadataLayout::Pulsar {
             return Err(TopicError::NotAllowed(FIXED.to_owned()));
         }
-        let base = name.base();
-        let key = keys::topic_policies(&base);
-        let _guard = self.inner.facts.names.take(key.clone()).await;
-        let known = {
-            let state = self.inner.known.read();
-            state.namespace(&base)?.topic_policies.get(&base).cloned()
+        let change = |policies: &mut TopicPolicies| {
+            match &value {
+                Value::Null => policies.0.remove(policy),
+                value => policies.0.insert(policy.to_owned(), value.clone()),
+            };
         };
-        let known = match known {
-            Some(known) => known,
-            None => match self.inner.facts.create(&key, TopicPolicies::default()).await? {
-                Created::New(record) | Created::Found(record) => record,
-            },
-        };
-        let missing = || TopicError::TopicNotFound(base.clone());
-        let record = self
-            .inner
-            .facts
-            .update(&key, known, missing, |policies: &TopicPolicies| {
-                let mut policies = policies.clone();
-                match &value {
-                    Value::Null => policies.0.remove(policy),
-                    value => policies.0.insert(policy.to_owned(), value.clone()),
-                };
-                Ok::<_, TopicError>(policies)
-            })
-            .await?;
-        if let Some(namespace) = self.inner.known.write().namespaces.get_mut(base.namespace()) {
-            namespace.topic_policies.insert(base.clone(), record);
-        }
-        self.inner.known.tell_policies(PolicyEvent::Topic(base));
-        Ok(())
+        change_topic_policies(self, name, change).await
     }
 
     /// Removes all policies of a topic. Its name is held by the caller.
@@ -88,4 +64,40 @@ impl Catalog {
         }
         Ok(())
     }
+}
+
+/// Changes the policies of a topic; `change` sees what is stored, and may run several times.
+pub(super) async fn change_topic_policies(
+    catalog: &Catalog,
+    name: &TopicName,
+    change: impl Fn(&mut TopicPolicies),
+) -> Result<(), TopicError> {
+    let base = name.base();
+    let key = keys::topic_policies(&base);
+    let _guard = catalog.inner.facts.names.take(key.clone()).await;
+    let known = {
+        let state = catalog.inner.known.read();
+        state.namespace(&base)?.topic_policies.get(&base).cloned()
+    };
+    let known = match known {
+        Some(known) => known,
+        None => match catalog.inner.facts.create(&key, TopicPolicies::default()).await? {
+            Created::New(record) | Created::Found(record) => record,
+        },
+    };
+    let missing = || TopicError::TopicNotFound(base.clone());
+    let record = catalog
+        .inner
+        .facts
+        .update(&key, known, missing, |policies: &TopicPolicies| {
+            let mut policies = policies.clone();
+            change(&mut policies);
+            Ok::<_, TopicError>(policies)
+        })
+        .await?;
+    if let Some(namespace) = catalog.inner.known.write().namespaces.get_mut(base.namespace()) {
+        namespace.topic_policies.insert(base.clone(), record);
+    }
+    catalog.inner.known.tell_policies(PolicyEvent::Topic(base));
+    Ok(())
 }

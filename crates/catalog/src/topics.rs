@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use serde::{Deserialize, Serialize};
 
+use super::carriers::carrier_of;
 use super::known::{Facts, Homeless, KnownFacts, Namespace, PolicyEvent};
 use super::store::{Created, StoreError};
 use super::{Catalog, keys};
@@ -61,6 +62,9 @@ impl Catalog {
     /// as a whole is no topic; see [`Catalog::partitioned`].
     #[must_use]
     pub fn topic_exists(&self, name: &TopicName) -> bool {
+        if let Some((source, _)) = carrier_of(name) {
+            return self.topic_exists(&source);
+        }
         let state = self.inner.known.read();
         let namespace = state.namespaces.get(name.namespace());
         namespace.is_some_and(|namespace| namespace.has_topic(name))

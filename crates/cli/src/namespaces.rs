@@ -41,6 +41,14 @@ pub(crate) enum NamespacesCommand {
         #[arg(long, allow_negative_numbers = true)]
         mebibytes: i64,
     },
+    /// Set among how many brokers the consumers of each new broadcast subscription are dealt
+    SetBroadcastCarriers {
+        /// TENANT/NAMESPACE
+        namespace: String,
+        /// From 1, which is the topic's owner alone, to 16
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
+        brokers: u32,
+    },
     /// Set any policy, by the last part of its path in the API
     SetPolicy {
         /// TENANT/NAMESPACE
@@ -77,6 +85,13 @@ pub(crate) fn run(client: &AdminClient, command: NamespacesCommand) -> Result<St
         } => {
             let body = json!({"retentionTimeInMinutes": minutes, "retentionSizeInMB": mebibytes});
             client.post(&format!("{}/retention", address(&name)?), &body)?
+        }
+        NamespacesCommand::SetBroadcastCarriers {
+            namespace: name,
+            brokers,
+        } => {
+            let property = format!("property/pharos.broadcastCarriers/{brokers}");
+            client.put_empty(&format!("{}/{property}", address(&name)?))?
         }
         NamespacesCommand::SetPolicy {
             namespace: name,

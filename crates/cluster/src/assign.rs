@@ -5,7 +5,7 @@
 
 use pharos_metadata::{Expect, SessionWriteError, WriteError};
 use pharos_runtime::clock;
-use pharos_types::NamespaceName;
+use pharos_types::{NamespaceName, hash};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -53,39 +53,79 @@ impl BundleOwnership {
 
     /// Gets a bundle an owner, if it has none.
     pub(crate) async fn place(&self, key: String) -> Result<Owner, OwnershipError> {
-        let Some(to) = self.other_for(&key)? else {
-            return self.take_key(key).await;
-        };
-        let mut changes = self.changes.subscribe();
-        self.lock()
-            .assigned
-            .entry(key.clone())
-            .or_insert(Assigned { to, noted_at: None });
-        self.wanted.notify_one();
-        let owned = async {
-            loop {
-                changes.mark_unchanged();
-                match self.owner_of_key(&key) {
-                    Owner::Unowned => {}
-                    owner => return Some(owner),
-                }
-                if changes.changed().await.is_err() {
-                    return None;
-                }
-            }
-        };
-        let owner = tokio::time::timeout(TAKEN_MAX, owned).await;
-        let late = OwnershipError::NotReady("the broker that is to have the bundle has not taken it");
-        owner.ok().flatten().ok_or(late)
+        let to = other_for(self, &key)?;
+        place_at(self, key, to).await
     }
+}
 
-    /// The broker that is to take a bundle; `None`: this one, or it has an owner.
-    fn other_for(&self, key: &str) -> Result<Option<String>, OwnershipError> {
-        if self.owner_of_key(key) != Owner::Unowned {
-            return Ok(None);
-        }
-        least_for(self, key)
+/// The broker that is to take a bundle; `None`: this one, or it has an owner.
+fn other_for(ownership: &BundleOwnership, key: &str) -> Result<Option<String>, OwnershipError> {
+    if ownership.owner_of_key(key) != Owner::Unowned {
+        return Ok(None);
     }
+    least_for(ownership, key)
+}
+
+/// Gets a bundle an owner, if it has none: the broker that is named, or this one.
+async fn place_at(
+    ownership: &BundleOwnership,
+    key: String,
+    to: Option<String>,
+) -> Result<Owner, OwnershipError> {
+    let Some(to) = to else {
+        return ownership.take_key(key).await;
+    };
+    let mut changes = ownership.changes.subscribe();
+    ownership
+        .lock()
+        .assigned
+        .entry(key.clone())
+        .or_insert(Assigned { to, noted_at: None });
+    ownership.wanted.notify_one();
+    let owned = async {
+        loop {
+            changes.mark_unchanged();
+            match ownership.owner_of_key(&key) {
+                Owner::Unowned => {}
+                owner => return Some(owner),
+            }
+            if changes.changed().await.is_err() {
+                return None;
+            }
+        }
+    };
+    let owner = tokio::time::timeout(TAKEN_MAX, owned).await;
+    let late = OwnershipError::NotReady("the broker that is to have the bundle has not taken it");
+    owner.ok().flatten().ok_or(late)
+}
+
+/// Gets a bundle an owner that is not this broker, if it has none and there is another that may have it. `turn`: bundles that are dealt
+/// together come to all brokers in turn, this one last.
+pub(crate) async fn place_apart(
+    ownership: &BundleOwnership,
+    key: String,
+    turn: u32,
+) -> Result<Owner, OwnershipError> {
+    match ownership.owner_of_key(&key) {
+        Owner::Unowned => {}
+        owner => return Ok(owner),
+    }
+    let to = apart(ownership, &key, turn);
+    place_at(ownership, key, to).await
+}
+
+/// The broker that `turn` comes to; `None`: this one.
+fn apart(ownership: &BundleOwnership, key: &str, turn: u32) -> Option<String> {
+    let us = ownership.id()?;
+    let mut others: Vec<String> = ownership.lock().brokers.iter().cloned().collect();
+    others.retain(|id| id != us);
+    let mut others = ownership.allowed(key.strip_prefix(PREFIX).unwrap_or(key), &others);
+    // Each topic begins with another one, so that many topics come to all of them.
+    let of_topic = key.rsplit_once('/').map_or(key, |(_, bundle)| bundle);
+    let of_topic = of_topic.splitn(3, '_').last().unwrap_or(of_topic);
+    others.sort_by_cached_key(|id| hash::bundle_hash(&format!("{id} {of_topic}")));
+    let place = usize::try_from(turn.saturating_sub(1)).unwrap_or(0) % (others.len() + 1);
+    others.into_iter().nth(place)
 }
 
 /// Puts notes for what others are to take, and takes away those that are done.

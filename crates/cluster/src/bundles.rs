@@ -24,7 +24,7 @@ use pharos_runtime::clock;
 use pharos_types::TopicName;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::assign::{Assigned, CandidatesOf, note_assigned};
+use crate::assign::{Assigned, CandidatesOf, note_assigned, place_apart};
 use crate::handover::NOTES;
 use crate::keeping::{REGISTRY, ended};
 use crate::leader::LEADER;
@@ -427,6 +427,19 @@ impl Ownership for BundleOwnership {
 
     fn acquire<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
         Box::pin(self.take(topic))
+    }
+
+    fn acquire_apart<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        turn: u32,
+    ) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
+        Box::pin(async move {
+            let key = self
+                .key_of(topic)
+                .ok_or_else(|| OwnershipError::NoBundle(topic.clone()))?;
+            place_apart(self, key, turn).await
+        })
     }
 
     fn confirm<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<bool, OwnershipError>> {

@@ -52,6 +52,19 @@ pub trait Ownership: Send + Sync {
     /// Cancel safety: it may be taken or not.
     fn acquire<'a>(&'a self, topic: &'a TopicName) -> BoxFuture<'a, Result<Owner, OwnershipError>>;
 
+    /// As [`acquire`](Self::acquire), but another broker gets it where there is one that may. `turn`: from 1; topics that are dealt
+    /// together come to all other brokers in turn, and to this one last.
+    ///
+    /// # Errors
+    /// [`OwnershipError`]; it may have no owner then.
+    fn acquire_apart<'a>(
+        &'a self,
+        topic: &'a TopicName,
+        _turn: u32,
+    ) -> BoxFuture<'a, Result<Owner, OwnershipError>> {
+        self.acquire(topic)
+    }
+
     /// Asks the store whether `topic` is this broker's at this moment. Asked before the log of a topic is opened, because that
     /// takes it away from its last owner: a broker that was stopped for a while believes in keys that are gone.
     ///

@@ -24,6 +24,8 @@ mod marks;
 mod newest;
 mod pages;
 mod reads;
+pub mod rivalry;
+pub mod slots;
 mod stream_consumer;
 #[cfg(test)]
 mod tests;
@@ -49,8 +51,9 @@ pub use due::DueGroups;
 pub use group::{ConsumerHandle, DeliverySink, Filled, Group, Recipient};
 pub use marks::Marks;
 pub use newest::Newest;
+pub use pharos_accounts::Sent;
 pub use reads::READ_ENTRIES_MAX;
-pub use stream_consumer::{CursorHandoff, Sent, StreamConsumer};
+pub use stream_consumer::{CursorHandoff, StreamConsumer};
 pub use timeline::FeedStages;
 pub use window::Found;
 

@@ -12,23 +12,6 @@ use super::activity::{Activity, StreamConsumerActivity};
 use super::dispatch_rate::DispatchRateLimiter;
 use crate::ids::{ConsumerKey, SlotId};
 
-/// What was sent to consumers, redeliveries included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// Messages; a batch counts its members.
-    pub messages: u64,
-    /// Bytes as stored.
-    pub bytes: u64,
-}
-
-impl Sent {
-    /// Counts more.
-    pub fn add(&mut self, more: Self) {
-        self.messages += more.messages;
-        self.bytes += more.bytes;
-    }
-}
-
 /// The virtual cursor that the topic's home hands over to a stream consumer, and gets back when the stream consumer leaves.
 #[derive(Debug, Clone)]
 pub struct CursorHandoff {

@@ -84,6 +84,37 @@ pub struct ShadowInfo {
     /// When that was created; 0 until it was first found. Cursors count the entries of this one: another one of the same name has others.
     #[prost(uint64, tag = "2")]
     pub source_created_ms: u64,
+    /// The shadow holds entries of its source back for its cursors; the source's owner reads this before it trims.
+    #[prost(message, optional, tag = "3")]
+    pub held: Option<HeldBack>,
+}
+
+/// What a shadow says to the owner of its source.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct HeldBack {
+    /// No cursor stands before this entry; absent: there is no cursor.
+    #[prost(uint64, optional, tag = "1")]
+    pub from: Option<u64>,
+    /// What its subscriptions have.
+    #[prost(message, repeated, tag = "2")]
+    pub parts: Vec<HeldBackPart>,
+}
+
+/// What a shadow has of one subscription.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct HeldBackPart {
+    /// The subscription.
+    #[prost(string, tag = "1")]
+    pub subscription: String,
+    /// Consumers that are connected.
+    #[prost(uint64, tag = "2")]
+    pub connected: u64,
+    /// Consumers that have a place and are not connected.
+    #[prost(uint64, tag = "3")]
+    pub absent: u64,
+    /// Entries that they have not acknowledged, together.
+    #[prost(uint64, tag = "4")]
+    pub backlog: u64,
 }
 
 /// One ledger of the chain.

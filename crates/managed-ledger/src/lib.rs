@@ -53,11 +53,12 @@ pub use durable::DurableWatch;
 pub use error::{
     AppendError, CloseError, CommitError, DeleteError, DurableError, InfoError, OpenError, ReadError,
 };
-pub use info::{INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo};
+pub use info::{HeldBack, HeldBackPart, INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo};
 pub use ledger::{
-    Appended, Entry, FollowError, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError,
+    Appended, Entry, FollowError, Holding, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError,
     MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, Shadow,
-    SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors, open_shadow,
+    SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors, held_by, is_shadow_of,
+    open_shadow,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, noted_objects, sweep};

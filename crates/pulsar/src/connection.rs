@@ -31,6 +31,7 @@ use crate::limits::LimitHold;
 use crate::outgoing::Outgoing;
 use crate::producer::Producers;
 use crate::requests::WaitingRequests;
+use crate::sent_away::SentAway;
 use crate::shared::Server;
 use crate::stall::stay_listed;
 
@@ -111,6 +112,8 @@ pub(crate) struct Connection {
     pub(crate) is_reading_again: Cell<bool>,
     pub(crate) producers: RefCell<Producers>,
     pub(crate) consumers: RefCell<HashMap<u64, ConsumerSlot>>,
+    /// Consumers that went to other brokers lately.
+    pub(crate) sent_away: RefCell<SentAway>,
     pub(crate) watchers: RefCell<HashMap<u64, Rc<Notify>>>,
     pub(crate) in_flight_sends: Cell<u32>,
     pub(crate) in_flight_bytes: Cell<u64>,
@@ -162,6 +165,7 @@ impl Connection {
             is_reading_again: Cell::new(false),
             producers: RefCell::default(),
             consumers: RefCell::default(),
+            sent_away: RefCell::default(),
             watchers: RefCell::default(),
             in_flight_sends: Cell::new(0),
             in_flight_bytes: Cell::new(0),

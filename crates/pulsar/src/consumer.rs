@@ -7,6 +7,7 @@ use pharos_broker::entry::FeedEntry;
 use pharos_broker::feed::ConsumerHandle;
 use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::topic::SubscriptionType;
+use pharos_cluster::BrokerAddresses;
 
 use crate::limits::LimitHold;
 
@@ -19,6 +20,9 @@ pub(crate) enum ConsumerSlot {
         /// The last consumer that the broker closed under this id meanwhile: it may be the one that comes.
         closed: Option<ConsumerKey>,
     },
+    /// It was told that it is there, and is to go to another broker, which it hears with its first FLOW: some clients cannot take a
+    /// CLOSE_CONSUMER before.
+    Elsewhere(Arc<BrokerAddresses>),
     /// It is attached.
     Ready(Consumer),
 }

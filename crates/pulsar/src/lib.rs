@@ -25,6 +25,7 @@ mod producer;
 mod reader;
 mod refusal;
 mod requests;
+mod sent_away;
 mod server;
 mod shared;
 mod sink;

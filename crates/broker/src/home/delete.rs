@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_runtime::{clock, spawn_local};
-use pharos_types::{Domain, TopicName};
+use pharos_types::{Domain, SubscriptionName, TopicName};
 use tokio::sync::oneshot;
 
 use super::Home;
@@ -19,7 +19,8 @@ use crate::error::{Gone, TopicError, chain};
 use crate::ids::TopicId;
 use crate::mesh::Ask;
 use crate::placement::Placed;
-use pharos_catalog::{self as catalog, PartitionedTopicError, Unfinished};
+use crate::topic::carriers_of;
+use pharos_catalog::{self as catalog, Carriers, PartitionedTopicError, Unfinished};
 
 /// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
 const UNFINISHED_INTERVAL: Duration = Duration::from_secs(1);
@@ -126,11 +127,24 @@ impl Home {
         if name.domain() == Domain::Persistent {
             let (engine, metadata) = self.stores_of(&name);
             let layout = self.cx.shared.options.managed_ledger.layout;
-            let log_name = pharos_managed_ledger::storage_name(&name, layout);
-            pharos_managed_ledger::delete_as(layout, &log_name, engine, &*metadata)
-                .await
-                .map(drop)
-                .map_err(|error| TopicError::Storage(chain(&error)))?;
+            let is_carried = !Carriers::of(catalog).of_topic(&name).is_empty();
+            let carriers = carriers_of(&name).filter(|_| is_carried);
+            // The topic first: carriers that live see that their source is gone.
+            for name in [name.clone()].into_iter().chain(carriers) {
+                let log_name = pharos_managed_ledger::storage_name(&name, layout);
+                pharos_managed_ledger::delete_as(layout, &log_name, engine.clone(), &*metadata)
+                    .await
+                    .map(drop)
+                    .map_err(|error| TopicError::Storage(chain(&error)))?;
+            }
+            if is_carried {
+                for name in Carriers::of(catalog).of_topic(&name).into_keys() {
+                    if let Ok(subscription) = SubscriptionName::new(&name) {
+                        let ended = Carriers::of(catalog).note(held.name(), &subscription, None).await;
+                        ended.map_err(delete_error)?;
+                    }
+                }
+            }
             self.sweep_soon();
         }
         catalog.delete_topic(&name).await.map_err(delete_error)

@@ -3,19 +3,25 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use pharos_catalog::Shadows;
+use pharos_catalog::{Carriers, Shadows, carrier_name, carrier_of};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_metadata::{Memory, MetadataStore};
+use pharos_managed_ledger::{is_shadow_of, storage_name};
+use pharos_metadata::{Memory, MetadataLayout, MetadataStore};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
 use super::Home;
 use super::table::Joined;
-use crate::error::TopicError;
+use crate::error::{TopicError, chain};
+use crate::placement::Placed;
 use crate::topic::{Access, ShadowOf, StoredTopic, Topic};
+
+/// How often carriers are looked for that no consumer asked for.
+const CARRIERS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Topics of a shard that a clean stop closes at a time.
 const CLOSING_MAX: usize = 256;
@@ -82,10 +88,11 @@ impl Home {
             durability: policies.durability,
             replication: policies.persistence.replication,
             affinity: policies.bookie_affinity,
-            is_followed: !shadows.topics_of(name).is_empty(),
+            is_followed: shadows.are_there(name),
             ..self.cx.shared.options.managed_ledger.of(name.domain())
         };
         self.cx.shared.placement.confirm(name).await?;
+        self.forget_old_carrier(name, shadow_of.as_ref()).await?;
         let stored = StoredTopic::open(name, shadow_of, options, engine, metadata).await?;
         // No await between here and the topic's place among the loaded ones: a change of policies, and the loss of the topic to
         // another broker, find it there, or came before.
@@ -93,6 +100,23 @@ impl Home {
             return Err(TopicError::NotServed(name.to_string()));
         }
         Ok(stored.load(name, &self.cx, &self.host))
+    }
+
+    /// A carrier of an earlier topic of its source's name is deleted before one of today's is made.
+    async fn forget_old_carrier(&self, name: &TopicName, of: Option<&ShadowOf>) -> Result<(), TopicError> {
+        let Some(of) = of.filter(|_| carrier_of(name).is_some()) else {
+            return Ok(());
+        };
+        let (engine, metadata) = self.stores_of(name);
+        let own = MetadataLayout::Pharos;
+        let (name, source) = (storage_name(name, own), storage_name(&of.source, own));
+        let storage = |error: &dyn std::error::Error| TopicError::Storage(chain(error));
+        let is_of = is_shadow_of((&name, &source), &*metadata).await;
+        if !is_of.map_err(|error| storage(&error))? {
+            let deleted = pharos_managed_ledger::delete(&name, engine, &*metadata).await;
+            deleted.map_err(|error| storage(&error))?;
+        }
+        Ok(())
     }
 
     /// Where a topic keeps what it knows: a non-persistent one for as long as it is loaded only.
@@ -152,6 +176,50 @@ impl Home {
         for finished in running {
             // A closer that panicked was logged by the runtime; the others take its topics.
             let _ = finished.await;
+        }
+    }
+}
+
+// ---- carriers ---------------------------------------------------------------------------------------------------------
+
+impl Home {
+    /// Loads the carriers that are this shard's, so that their absent consumers come to an end and what is over goes, whether or not
+    /// a consumer asks for one.
+    pub(crate) async fn run_carriers(self: Rc<Self>) {
+        if self.cx.shared.placement.brokers().is_none() {
+            return;
+        }
+        loop {
+            tokio::time::sleep(CARRIERS_INTERVAL).await;
+            for (topic, slots) in Carriers::of(&self.cx.shared.catalog).topics() {
+                let carriers = (1..slots).filter_map(|number| carrier_name(&topic, number));
+                for carrier in carriers.filter(|name| self.cx.is_home_of(name)) {
+                    if self.topics.is_nowhere(&carrier)
+                        && let Err(error) = self.topic(&carrier, Access::Existing).await
+                    {
+                        tracing::debug!(%carrier, %error, "a carrier is not loaded yet");
+                    }
+                }
+                self.load_source(&topic).await;
+            }
+        }
+    }
+
+    /// A topic with carriers is loaded by its owner: it says what it is, trims, and gets carriers an owner. Another broker takes it when
+    /// its owner was lost, also while nothing is published.
+    async fn load_source(self: &Rc<Self>, topic: &TopicName) {
+        let placement = &self.cx.shared.placement;
+        if placement.of(topic) == Placed::Unowned && placement.shard_of(topic) == self.cx.id {
+            // Any broker that sees it; exactly one gets it.
+            if let Err(error) = placement.claim(topic).await {
+                tracing::debug!(%topic, %error, "a topic with carriers has no owner yet");
+            }
+        }
+        if self.cx.is_home_of(topic)
+            && self.topics.is_nowhere(topic)
+            && let Err(error) = self.topic(topic, Access::Existing).await
+        {
+            tracing::debug!(%topic, %error, "a topic with carriers is not loaded yet");
         }
     }
 }

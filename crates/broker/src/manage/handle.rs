@@ -12,7 +12,7 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::topic::{
-    DurableSubscription, LastMessage, SeekTo, StartAt, Topic, TopicFigures, Wanted, backlog_entry,
+    Dealing, DurableSubscription, LastMessage, SeekTo, StartAt, Topic, TopicFigures, Wanted, backlog_entry,
 };
 
 /// A loaded topic, on its home shard, beyond what clients can do with it. Not for keeping: a topic that is unloaded meanwhile is not
@@ -135,6 +135,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn truncate(&self) -> Result<(), CursorError> {
+        Dealing(&self.0).check_whole(None)?;
         self.0.truncate().await
     }
 
@@ -234,6 +235,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn reset(&self, name: &SubscriptionName, to: SeekTo) -> Result<(), CursorError> {
+        Dealing(&self.0).check_whole(Some(name))?;
         self.0.reset(name, to).await
     }
 
@@ -242,6 +244,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn skip(&self, name: &SubscriptionName, count: u64) -> Result<(), CursorError> {
+        Dealing(&self.0).check_whole(Some(name))?;
         self.0.skip(name, count).await
     }
 
@@ -250,6 +253,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn skip_all(&self, name: &SubscriptionName) -> Result<(), CursorError> {
+        Dealing(&self.0).check_whole(Some(name))?;
         self.0.skip_settled(name, self.end()).await
     }
 
@@ -258,6 +262,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
+        Dealing(&self.0).check_whole(Some(name))?;
         self.0.expire_to(name, to).await?;
         self.0.settle().await
     }

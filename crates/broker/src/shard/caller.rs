@@ -13,13 +13,18 @@ use std::sync::Arc;
 
 use pharos_auth::{Action, Denied, Principal, Resource};
 use pharos_catalog::schema::{SchemaEntry, SchemaError, SchemaInfo, SchemaVersion};
-use pharos_catalog::{ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing};
+use pharos_catalog::{
+    ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing, carrier_of,
+};
+use pharos_cluster::BrokerAddresses;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{NamespaceName, SubscriptionName, TopicName};
 
 use super::Shard;
+use super::carriers::DealtTo;
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::ids::{ConsumerKey, TopicId};
+use crate::placement::Placed;
 use crate::topic::{
     ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest, Subscribed, Topic,
 };
@@ -81,6 +86,15 @@ pub enum AddSchemaError {
     /// It does not fit.
     #[error(transparent)]
     Schema(SchemaError),
+}
+
+/// What became of a wish to consume.
+#[derive(Debug)]
+pub enum Consumed {
+    /// The consumer is attached here.
+    Here(Box<Subscribed>),
+    /// It is to be at another broker, which has the carrier of its name.
+    Elsewhere(Arc<BrokerAddresses>),
 }
 
 /// A wish to produce, with what comes along.
@@ -252,6 +266,9 @@ impl Caller<'_> {
         is_gone: impl Fn() -> bool,
     ) -> Result<(TopicId, ProducerGrant, Option<SchemaVersion>), ProduceError> {
         let shard = self.shard;
+        if carrier_of(topic).is_some() {
+            return Err(TopicError::NotFound(topic.to_string()).into());
+        }
         shard.ensure_topic(topic, true).await?;
         if wish.schema.is_some() || wish.subscription.is_some() {
             shard
@@ -285,7 +302,7 @@ impl Caller<'_> {
         self,
         wish: Consume,
         is_gone: impl Fn() -> bool,
-    ) -> Result<Subscribed, Refused<ConsumeError>> {
+    ) -> Result<Consumed, Refused<ConsumeError>> {
         let (topic, subscription) = (&wish.request.topic, &wish.request.subscription);
         let resource = match &wish.request.consumer_name {
             Some(name) => Resource::Consumer(topic, subscription, name),
@@ -299,14 +316,27 @@ impl Caller<'_> {
         self,
         wish: Consume,
         is_gone: impl Fn() -> bool,
-    ) -> Result<Subscribed, ConsumeError> {
+    ) -> Result<Consumed, ConsumeError> {
         let (shard, request) = (self.shard, wish.request);
-        shard
-            .shared
-            .ensure_topic(&request.topic, wish.may_create_topic)
-            .await?;
+        if carrier_of(&request.topic).is_some() {
+            return Err(TopicError::NotFound(request.topic.to_string()).into());
+        }
+        let carrier = match shard.shared.placement.of(&request.topic) {
+            Placed::Here(_) => None,
+            Placed::Elsewhere(_) | Placed::Unowned => shard.as_carrier(&request),
+        };
+        if carrier.is_none() {
+            shard
+                .shared
+                .ensure_topic(&request.topic, wish.may_create_topic)
+                .await?;
+        }
         if let Some(schema) = wish.schema {
-            let is_idle = shard.check_consumer(request.clone()).await;
+            let is_idle = match &carrier {
+                None => shard.check_consumer(request.clone()).await,
+                // It has a subscription.
+                Some(_) => Ok(false),
+            };
             let is_idle = is_idle.map_err(ConsumeError::Consumer)?;
             let catalog = &shard.shared.catalog;
             let checked = catalog
@@ -318,7 +348,16 @@ impl Caller<'_> {
         if is_gone() {
             return Err(ConsumeError::Left);
         }
-        shard.subscribe(request).await.map_err(ConsumeError::Consumer)
+        let request = match carrier {
+            Some(request) => request,
+            None => match shard.place_consumer(request).await {
+                Ok(DealtTo::Here(request)) => *request,
+                Ok(DealtTo::Elsewhere(addresses)) => return Ok(Consumed::Elsewhere(addresses)),
+                Err(error) => return Err(ConsumeError::Consumer(error)),
+            },
+        };
+        let subscribed = shard.subscribe(request).await.map_err(ConsumeError::Consumer)?;
+        Ok(Consumed::Here(Box::new(subscribed)))
     }
 
     /// Closes the consumers of a consumer's subscription and deletes it. Without `force` only its sole consumer may.

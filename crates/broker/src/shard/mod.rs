@@ -15,6 +15,7 @@
 //! when it is done.
 
 mod caller;
+mod carriers;
 mod connection_handles;
 mod connections;
 mod feed_reads;
@@ -35,7 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use crate::error::ReadAgainError;
 pub use crate::mesh::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Publish, Pumped, Receipt};
 pub use crate::tally::{Counts, Tally};
-pub use caller::{AddSchemaError, Caller, Consume, ConsumeError, Produce, ProduceError, Refused};
+pub use caller::{AddSchemaError, Caller, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused};
 pub use connections::Connections;
 pub use feeds::Feeds;
 pub use stalled::{ReadAgain, Stalled};
@@ -98,6 +99,7 @@ impl Shard {
         spawn_local(shard.home.clone().run_policies());
         spawn_local(shard.home.clone().run_unfinished());
         spawn_local(shard.home.clone().run_losses());
+        spawn_local(shard.home.clone().run_carriers());
         spawn_local(shard.home.clone().run_samples());
         if id == ShardId(0) {
             spawn_local(shard.home.clone().run_sweeps());

@@ -7,6 +7,7 @@ use pharos_runtime::spawn_local;
 use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
+use super::carrier::Carrier;
 use super::nodes::NodesOf;
 use super::{Stored, Topic, TopicContext};
 use crate::error::{CursorError, chain};
@@ -81,14 +82,15 @@ impl Topic {
             // Let the others of this turn queue theirs first.
             tokio::task::yield_now().await;
             loop {
-                let (waiting, ending, ticket) = {
+                let (waiting, ending, lowest, ticket) = {
                     let mut state = me.state.borrow_mut();
                     state.stored.commits.queued = false;
                     let waiting = std::mem::take(&mut state.stored.commits.waiting);
                     let ending = state.stored.cursors.take_ending();
+                    let lowest = state.stored.cursors.lowest();
                     let ticket = state.stored.cursors.log_mut().commit();
                     state.stored.maintain_cursors(&me.cx);
-                    (waiting, ending, ticket)
+                    (waiting, ending, lowest, ticket)
                 };
                 let outcome = ticket.durable().await.map_err(|error| {
                     let reason = chain(&error);
@@ -108,6 +110,10 @@ impl Topic {
                         .await
                         .map_err(|error| chain(&error)),
                     Err(reason) => Err(reason),
+                };
+                let outcome = match outcome {
+                    Ok(()) => Carrier(&me).on_cursors_durable(lowest).await,
+                    failed => failed,
                 };
                 for waiter in waiting {
                     // A waiter that left does not mind.

@@ -1,5 +1,6 @@
 //! Making subscriptions and the durable places of their cursors. Records are queued here; the caller commits them.
 
+use pharos_catalog::Carried;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
@@ -59,9 +60,15 @@ impl Attached {
             start,
             properties,
         } = new;
+        // Those of a carrier say it already.
+        let carried = (is_broadcast && is_durable && !cx.is_carrier())
+            .then(|| cx.carried_anew())
+            .flatten();
+        let mut properties = properties.to_vec();
+        properties.extend(carried.map(Carried::to_property));
         let number = is_durable.then(|| stored.cursors.log().subscription_free().0);
         if let Some(number) = number {
-            let record = cursor_store::subscription_created(number, name.as_str(), is_broadcast, properties);
+            let record = cursor_store::subscription_created(number, name.as_str(), is_broadcast, &properties);
             stored.change_cursors(cx, |cursors| cursors.queue(record));
         }
         let body = if is_broadcast {
@@ -77,7 +84,7 @@ impl Attached {
             name: name.clone(),
             number,
             kind: None,
-            properties: properties.to_vec(),
+            properties,
             consumers: BTreeSet::new(),
             body,
             sharing: None,

@@ -11,11 +11,11 @@ use pharos_runtime::{clock, spawn_local};
 use pharos_types::SubscriptionName;
 
 use super::absence::Presence;
-use super::slots::Slot;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
 use super::{State, Stored, TopicContext};
 use crate::error::chain;
 use crate::feed::Activity;
+use crate::feed::slots::Slot;
 use crate::ids::SlotId;
 use crate::tenants::TenantShare;
 

@@ -13,7 +13,7 @@ use pharos_types::Ordinal;
 
 use super::absence::Presence;
 use super::cursor_store;
-use super::slots::{Slot, Slots};
+use crate::feed::slots::{Slot, Slots};
 use crate::feed::{Marks, Moment};
 use crate::ids::SlotId;
 

@@ -17,8 +17,8 @@ use super::durable_cursors::DurableCursors;
 use super::expiry::Expired;
 use super::subscription::{BroadcastMember, Cursor, Subscription};
 use super::{
-    AccessMode, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates, State,
-    SubscriptionType, TopicContext,
+    AccessMode, CarrierFigures, ConsumerInfo, Counters, Evictions, HomeStages, Oldest, ProducerInfo, Rates,
+    State, SubscriptionType, TopicContext,
 };
 use crate::feed::{Activity, Moment, Sent, StreamConsumer};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
@@ -146,6 +146,8 @@ pub struct SubscriptionFigures {
     pub cursors: Vec<CursorFigures>,
     /// Of a broadcast subscription.
     pub broadcast: BroadcastCounts,
+    /// What other brokers, or other parts of this one, have of it.
+    pub carriers: Vec<CarrierFigures>,
     /// Of a dispatched one.
     pub dispatch: Option<DispatchStats>,
     /// How a Key_Shared one deals keys, in Pulsar's word.
@@ -314,7 +316,10 @@ impl State {
                 .attached
                 .subscriptions
                 .values()
-                .map(|s| subscription(self, s, wanted))
+                .map(|s| SubscriptionFigures {
+                    carriers: self.stored.carrier_figures(cx, s.name.as_str()),
+                    ..subscription(self, s, wanted)
+                })
                 .collect(),
         }
     }
@@ -391,6 +396,7 @@ fn subscription(state: &State, subscription: &Subscription, wanted: Wanted) -> S
         expired: subscription.expired,
         cursors: Vec::new(),
         broadcast: BroadcastCounts::default(),
+        carriers: Vec::new(),
         dispatch: None,
         key_shared_mode: None,
         active: None,

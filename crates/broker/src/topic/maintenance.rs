@@ -149,7 +149,7 @@ impl Topic {
         let catalog = &self.cx.shard.shared.catalog;
         let version = catalog.policy_version();
         let policies = catalog.effective_policies(&self.cx.name);
-        let is_followed = !Shadows::of(catalog).topics_of(&self.cx.name).is_empty();
+        let is_followed = Shadows::of(catalog).are_there(&self.cx.name);
         self.state.borrow_mut().follow_policies(&self.cx, is_followed);
         self.state.borrow_mut().set_policies(&self.cx, policies, version);
     }

@@ -22,10 +22,11 @@
 
 mod absence;
 mod broadcast;
+mod carried;
+mod carrier;
 mod commit;
 mod consumers;
 mod context;
-mod counts;
 mod create;
 mod cursor_store;
 mod cursors;
@@ -62,7 +63,6 @@ mod retire;
 mod rivalry;
 mod seek;
 mod shadow;
-mod slots;
 mod stats;
 mod stream;
 mod subscribe;
@@ -79,8 +79,9 @@ use pharos_types::{Ordinal, SubscriptionName};
 
 pub use crate::tally::BroadcastCounts;
 use crate::tenants::TenantShare;
+pub use carried::CarrierFigures;
+pub(crate) use carried::{Dealing, carriers_of};
 pub use consumers::ConsumerInfo;
-pub use counts::{Counters, EntrySizes, HomeStages, PastTotals};
 pub use expiry::Expired;
 pub use figures::{
     AckFigures, ConsumerFigures, CursorFigures, LogFigures, MemberFigures, ProducerFigures,
@@ -93,6 +94,7 @@ pub(crate) use manage::backlog_entry;
 pub use open::Access;
 pub(crate) use open::{ShadowOf, StoredTopic};
 pub use past::Past;
+pub use pharos_accounts::counts::{Counters, EntrySizes, HomeStages, PastTotals};
 pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 pub use seek::SeekTo;
@@ -101,6 +103,8 @@ pub use stats::ConsumerNumbers;
 use crate::feed::{DispatchRateLimiter, Sent};
 use crate::ids::ConsumerKey;
 use crate::mesh::HomeMessage;
+use carried::Carrying;
+use carrier::CarrierHold;
 use commit::Commits;
 use consumers::Consumer;
 use context::TopicContext;
@@ -109,11 +113,11 @@ use limits::Subscribes;
 use links::Links;
 use log::TopicLog;
 pub(crate) use maintenance::Maintenance;
+pub use pharos_accounts::rates::{RateWindow, Rates};
 use pharos_catalog::policy::EffectivePolicies;
 use producers::Producers;
 use publish::Pending;
 pub use quota::{Evictions, Oldest};
-pub use rates::{RateWindow, Rates};
 use reads::LogReads;
 use subscription::Subscription;
 use throttle::Throttle;
@@ -137,6 +141,10 @@ pub(crate) struct Stored {
     pub(crate) log: TopicLog,
     pub(crate) publishing: Publishing,
     pub(crate) cursors: DurableCursors,
+    /// Its carriers, if broadcast consumers are dealt among brokers.
+    carrying: Option<Carrying>,
+    /// What it holds back, as a carrier.
+    holder: Option<CarrierHold>,
     /// Who waits for the cursor log.
     commits: Commits,
     /// The topic is on its way out; everything is refused with "try again".

@@ -106,6 +106,8 @@ impl StoredTopic {
                 log: TopicLog::new(self.ledger),
                 publishing: Publishing::new(producers, with_rate, now_ms),
                 cursors: DurableCursors::new(self.cursors),
+                carrying: None,
+                holder: None,
                 commits: super::Commits::default(),
                 closing: false,
                 policies,
@@ -129,7 +131,7 @@ impl StoredTopic {
         state
             .stored
             .log
-            .set_followed(!Shadows::of(catalog).topics_of(name).is_empty());
+            .set_followed(Shadows::of(catalog).are_there(name));
         let topic = Rc::new_cyclic(|me| Topic {
             cx: TopicContext {
                 id,
@@ -145,6 +147,7 @@ impl StoredTopic {
         if let Some(source) = self.source {
             Following::begin(&topic, source);
         }
+        super::carried::resume_dealing(&topic);
         topic
     }
 }

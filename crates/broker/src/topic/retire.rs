@@ -16,13 +16,14 @@ use crate::error::chain;
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 impl Stored {
-    /// Everything before this is acknowledged by every durable cursor.
+    /// Everything before this is acknowledged by every durable cursor, also of carriers.
     pub(super) fn acked_below(&self) -> Ordinal {
         let lowest = self.cursors.lowest();
         let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
         // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
         let held = self.cursors.log().held();
-        held.map_or(acked, |held| held.min(acked))
+        let acked = held.map_or(acked, |held| held.min(acked));
+        self.held_by_carriers().map_or(acked, |held| held.min(acked))
     }
 
     /// Gives up closed ledgers that are not needed; they are deleted off the path.

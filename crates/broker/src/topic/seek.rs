@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
+use super::carried::Dealing;
 use super::create::NewSubscription;
 use super::cursor_store;
 use super::reads::LogReads;
@@ -14,6 +15,7 @@ use super::{Attached, Stored, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError, chain};
 use crate::ids::ConsumerKey;
 use pharos_catalog::properties::asks_for_broadcast;
+use pharos_catalog::{CARRIERS, Carried};
 
 /// Where to move a cursor.
 #[derive(Clone, Debug)]
@@ -250,7 +252,14 @@ impl Topic {
                 .subscriptions
                 .get(&consumer.subscription)
                 .map_or(0, |s| s.consumers.len());
-            if others > 1 && !force {
+            if state.stored.holder.is_some() {
+                return Err(CursorError::NotAllowed(format!(
+                    "the consumers of {} are at several brokers; delete it with the admin API",
+                    consumer.subscription
+                )));
+            }
+            let elsewhere = state.stored.connected_elsewhere(&consumer.subscription);
+            if (others > 1 || elsewhere != Some(0)) && !force {
                 return Err(CursorError::Busy(
                     "Unconnected or shared consumer attempting to unsubscribe".to_owned(),
                 ));
@@ -266,26 +275,25 @@ impl Topic {
         name: &SubscriptionName,
         force: bool,
     ) -> Result<(), CursorError> {
-        let leaving = {
-            let mut state = self.state.borrow_mut();
-            let subscription = state
-                .attached
-                .subscriptions
-                .get_mut(name)
-                .ok_or_else(|| missing(name))?;
-            if !subscription.consumers.is_empty() && !force {
+        let is_carried = {
+            let state = self.state.borrow();
+            if state.stored.holder.is_some() {
+                let text = format!("subscription {name} is another topic's; delete it there");
+                return Err(CursorError::NotAllowed(text));
+            }
+            let is_carried = state.attached.carried(name).is_some();
+            if is_carried && !force && state.stored.connected_elsewhere(name) != Some(0) {
                 return Err(CursorError::Busy(
-                    "Subscription has active connected consumers".to_owned(),
+                    "Subscription has consumers that are connected to other brokers, or may have".to_owned(),
                 ));
             }
-            subscription.fenced = true;
-            state.attached.close_consumers(&self.cx, name)
+            is_carried
         };
-        for leaving in leaving {
-            let _ = leaving.await;
+        Dealing(self).end_subscription(name, force).await?;
+        if is_carried {
+            Dealing(self).end_carried(name).await;
         }
-        self.with_attached(|attached, cx, stored| attached.forget_subscription(cx, stored, name));
-        self.commit_cursors().await.map_err(CursorError::Storage)
+        Ok(())
     }
 
     /// Creates a durable subscription at a place.
@@ -363,9 +371,13 @@ impl Topic {
         name: &SubscriptionName,
         properties: Vec<(String, String)>,
     ) -> Result<(), CursorError> {
+        let mut properties = properties;
         {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
+            // It is not the client's to change.
+            properties.retain(|(property, _)| property != CARRIERS);
+            properties.extend(state.attached.carried(name).map(Carried::to_property));
             let subscription = state
                 .attached
                 .subscriptions
@@ -390,6 +402,37 @@ impl Topic {
             }
         }
         self.commit_cursors().await.map_err(CursorError::Storage)
+    }
+}
+
+impl Dealing<'_> {
+    /// Deletes what is here of a subscription, whatever carriers have; with `force` its consumers are closed first.
+    pub(super) async fn end_subscription(
+        &self,
+        name: &SubscriptionName,
+        force: bool,
+    ) -> Result<(), CursorError> {
+        let leaving = {
+            let mut state = self.0.state.borrow_mut();
+            let subscription = state
+                .attached
+                .subscriptions
+                .get_mut(name)
+                .ok_or_else(|| missing(name))?;
+            if !subscription.consumers.is_empty() && !force {
+                return Err(CursorError::Busy(
+                    "Subscription has active connected consumers".to_owned(),
+                ));
+            }
+            subscription.fenced = true;
+            state.attached.close_consumers(&self.0.cx, name)
+        };
+        for leaving in leaving {
+            let _ = leaving.await;
+        }
+        self.0
+            .with_attached(|attached, cx, stored| attached.forget_subscription(cx, stored, name));
+        self.0.commit_cursors().await.map_err(CursorError::Storage)
     }
 }
 

@@ -20,7 +20,7 @@ use super::absence::Presence;
 use super::expiry::Expired;
 use super::non_persistent::Sharing;
 use super::request::SubscriptionType;
-use super::rivalry::Rivalry;
+use crate::feed::rivalry::Rivalry;
 use crate::feed::{Activity, DispatchRateLimiter};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};
 use crate::tally::BroadcastCounts;

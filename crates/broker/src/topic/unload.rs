@@ -17,6 +17,8 @@ impl State {
             && !self.stored.log.is_terminating()
             && self.stored.publishing.fault.is_none();
         quiet
+            && self.stored.carrying.is_none()
+            && self.stored.holder.is_none()
             && !self.stored.closing
             && self.stored.publishing.producers.len() == 0
             && self.attached.consumers.is_empty()

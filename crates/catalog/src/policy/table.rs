@@ -31,7 +31,7 @@ use super::value::{
     SubscribeRateLimit, SubscriptionTypes, ToJson,
 };
 use crate::schema::SchemaCompatibilityStrategy;
-use crate::{BROADCAST_SUBSCRIPTIONS, DURABILITY};
+use crate::{BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, DURABILITY};
 
 macro_rules! policies {
     ($(
@@ -424,6 +424,9 @@ pub static OTHERS: &[Row] = &[
     Row::named("broadcast_subscriptions", "Names and patterns of the subscriptions that are broadcast.", "list of names", any)
         .namespace("", BROADCAST_SUBSCRIPTIONS).property(BROADCAST_SUBSCRIPTIONS)
         .acts("catalog/src/policies.rs"),
+    Row::named("broadcast_carriers", "Among how many brokers the consumers of each new broadcast subscription are dealt, 1 to 16.", "number", any)
+        .namespace("", BROADCAST_CARRIERS).property(BROADCAST_CARRIERS)
+        .acts("catalog/src/carriers.rs"),
 
     Row::named("auth_policies", "Who may do what, once authorization is on.", "AuthPolicies", check::auth_policies)
         .namespace("", "auth_policies")

@@ -364,7 +364,7 @@ fn offload_policies_have_their_shape() {
 }
 
 /// The members of a namespace's policies in Pulsar 4.2.
-const MEMBERS_IN_PULSAR: [&str; 51] = [
+const MEMBERS_IN_PULSAR: [&str; 52] = [
     "auth_policies",
     "replication_clusters",
     "allowed_clusters",
@@ -418,6 +418,7 @@ const MEMBERS_IN_PULSAR: [&str; 51] = [
     "bookieAffinityGroup",
     // Our own.
     "pharos.broadcastSubscriptions",
+    "pharos.broadcastCarriers",
 ];
 
 #[test]

@@ -47,7 +47,9 @@ pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
 pub use open::OpenMode;
 pub use read::{Entry, LedgerReader, ReadTo};
-pub use shadow::{FollowError, Shadow, SourceFollower, SourceNews, open_shadow};
+pub use shadow::{
+    FollowError, Holding, Shadow, SourceFollower, SourceNews, held_by, is_shadow_of, open_shadow,
+};
 
 use crate::cache::EntryCache;
 use crate::durable::DurableWatch;

@@ -28,7 +28,7 @@ use super::rollover::Rollover;
 use super::steps::Steps;
 use crate::cache::EntryCache;
 use crate::error::OpenError;
-use crate::info::{self, InfoError, InfoHandle, ManagedLedgerInfo, ShadowInfo};
+use crate::info::{self, HeldBack, InfoError, InfoHandle, ManagedLedgerInfo, ShadowInfo};
 use crate::options::Options;
 use crate::table::LedgerRow;
 
@@ -43,6 +43,59 @@ pub(super) struct Shown {
     seen: ManagedLedgerInfo,
     /// How much of its open ledgers can be read.
     readable: BTreeMap<LedgerId, Readable>,
+}
+
+/// Says to the owner of a shadow's source what the shadow holds back.
+#[derive(Clone)]
+pub struct Holding(Arc<InfoHandle>);
+
+impl Holding {
+    /// What was said last, by this owner or an earlier one.
+    #[must_use]
+    pub fn said(&self) -> Option<HeldBack> {
+        self.0.seen().shadow?.held
+    }
+
+    /// Says it durably. A shadow that another owner has opened meanwhile says nothing any more.
+    ///
+    /// # Errors
+    /// [`InfoError`].
+    ///
+    /// Cancel safety: it may be said or not.
+    pub async fn say(&self, held: HeldBack) -> Result<(), InfoError> {
+        let say = |info: &mut ManagedLedgerInfo| {
+            if let Some(shadow) = &mut info.shadow {
+                shadow.held = Some(held.clone());
+            }
+        };
+        self.0.update(say).await
+    }
+}
+
+/// What the shadow `name` holds back of its source; `None`: nothing, or there is no such shadow.
+///
+/// # Errors
+/// [`InfoError`].
+pub async fn held_by(name: &str, metadata: &dyn MetadataStore) -> Result<Option<HeldBack>, InfoError> {
+    let found = info::load(metadata, name, MetadataLayout::Pharos).await?;
+    Ok(found.and_then(|(info, _)| info.shadow?.held))
+}
+
+/// Whether [`open_shadow`] finds the shadow `name` to be of the source that is there now, or finds no such shadow.
+///
+/// # Errors
+/// [`InfoError`].
+pub async fn is_shadow_of(
+    (name, source): (&str, &str),
+    metadata: &dyn MetadataStore,
+) -> Result<bool, InfoError> {
+    let shadow = info::load(metadata, name, MetadataLayout::Pharos).await?;
+    let Some(shadow) = shadow.and_then(|(info, _)| info.shadow) else {
+        return Ok(true);
+    };
+    let found = info::load(metadata, source, MetadataLayout::Pharos).await?;
+    let created_ms = found.map_or(0, |(info, _)| info.created_ms);
+    Ok(shadow.source == source && (shadow.source_created_ms == 0 || shadow.source_created_ms == created_ms))
 }
 
 /// Waits for what happens to a shadow's source. Owned by the task that tells the shadow.
@@ -190,6 +243,12 @@ impl<'a> Shadow<'a> {
             is_stale: true,
             seen: None,
         }
+    }
+
+    /// By which it says what it holds back.
+    #[must_use]
+    pub fn holding(&self) -> Holding {
+        Holding(Arc::clone(self.info))
     }
 
     /// The ledger of the source that is to be followed, and how many of its entries are known; `None` while none is open.
@@ -387,6 +446,7 @@ fn take_as_shadow(
     let shadow = info.shadow.get_or_insert_with(|| ShadowInfo {
         source: source.to_owned(),
         source_created_ms: 0,
+        held: None,
     });
     if shadow.source != source {
         return Err(not_such("the shadow of another one"));

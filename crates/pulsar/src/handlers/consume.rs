@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pharos_broker::shard::{Consume, Refused};
-use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
+use pharos_broker::shard::{Consume, Consumed, Refused};
+use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, SubscriptionType};
 use pharos_catalog::properties::{Holder, asks_for_broadcast};
+use pharos_cluster::BrokerAddresses;
 use pharos_dispatch::{HashRange, KeySharedMode, KeySharedSpec};
 use pharos_runtime::clock;
 use pharos_types::{Position, SubscriptionName, TopicName};
@@ -24,6 +25,7 @@ use super::{bytes_of, check_name, check_own, check_properties, deny};
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::limits::LimitHold;
+use crate::listeners;
 use crate::refusal;
 use crate::requests::answer_later;
 
@@ -39,7 +41,9 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
                 Refusal::new(ServerError::ServiceNotReady, text),
             );
         }
-        Some(ConsumerSlot::Ready(_)) => return connection.send(&answer::success(request_id)),
+        Some(ConsumerSlot::Ready(_) | ConsumerSlot::Elsewhere(_)) => {
+            return connection.send(&answer::success(request_id));
+        }
         None => {}
     }
     let wish = match wish(connection, &request) {
@@ -210,7 +214,7 @@ fn finish(
     kind: SubscriptionType,
     request: &CommandSubscribe,
     (attempt, counted): (u64, LimitHold),
-    outcome: Result<Subscribed, Refusal>,
+    outcome: Result<Consumed, Refusal>,
 ) {
     let id = request.consumer_id;
     let slot = match connection.consumers.borrow().get(&id) {
@@ -218,8 +222,20 @@ fn finish(
         _ => None,
     };
     let wanted = !connection.is_closed() && slot.is_some();
+    let outcome = outcome.and_then(|consumed| match consumed {
+        Consumed::Elsewhere(next) => may_go(connection, id, &next).map(|()| Consumed::Elsewhere(next)),
+        here @ Consumed::Here(_) => Ok(here),
+    });
     let subscribed = match outcome {
-        Ok(subscribed) => subscribed,
+        Ok(Consumed::Here(subscribed)) => *subscribed,
+        Ok(Consumed::Elsewhere(next)) => {
+            if wanted {
+                let slot = ConsumerSlot::Elsewhere(next);
+                connection.consumers.borrow_mut().insert(id, slot);
+                connection.send(&answer::success(request.request_id));
+            }
+            return;
+        }
         Err(refusal) => {
             if wanted {
                 connection.consumers.borrow_mut().remove(&id);
@@ -283,6 +299,26 @@ fn finish(
     }
 }
 
+/// Whether a client can be sent to another broker, and has not come back from there again and again: one that does not know where it is
+/// sent looks up the topic instead.
+fn may_go(connection: &Connection, consumer_id: u64, next: &BrokerAddresses) -> Result<(), Refusal> {
+    let urls = listeners::urls_of_next(connection, Some(next));
+    if urls.plain.is_none() && urls.tls.is_none() {
+        let text = "the consumer is to be at a broker that has no address for it";
+        return Err(Refusal::new(ServerError::ServiceNotReady, text));
+    }
+    if connection
+        .sent_away
+        .borrow_mut()
+        .may_go(consumer_id, clock::now())
+    {
+        return Ok(());
+    }
+    let text = "the consumers of this subscription are dealt among brokers, and the client does not go to the one that it is \
+                assigned (assigned_broker_service_url of CLOSE_CONSUMER); use a newer client";
+    Err(Refusal::new(ServerError::NotAllowedError, text))
+}
+
 /// FLOW. Returns false when the connection must be closed: zero permits are a protocol violation.
 pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
     if flow.message_permits == 0 {
@@ -292,6 +328,13 @@ pub(super) fn handle_flow(connection: &Connection, flow: &CommandFlow) -> bool {
         return false;
     }
     let mut consumers = connection.consumers.borrow_mut();
+    if let Some(ConsumerSlot::Elsewhere(next)) = consumers.get(&flow.consumer_id) {
+        let urls = listeners::urls_of_next(connection, Some(next));
+        consumers.remove(&flow.consumer_id);
+        drop(consumers);
+        connection.send(&answer::close_consumer(flow.consumer_id, urls));
+        return true;
+    }
     let Some(ConsumerSlot::Ready(consumer)) = consumers.get_mut(&flow.consumer_id) else {
         return true;
     };

@@ -22,14 +22,14 @@ pub struct TenantLimits {
 
 /// The tenants that have topics loaded.
 #[derive(Debug)]
-pub(crate) struct Tenants {
+pub struct Tenants {
     limits: TenantLimits,
     tenants: Mutex<HashMap<Box<str>, Weak<TenantShare>>>,
 }
 
 /// What one tenant has, and what is left for it.
 #[derive(Debug)]
-pub(crate) struct TenantShare {
+pub struct TenantShare {
     limits: TenantLimits,
     buckets: Mutex<Buckets>,
     subscriptions: AtomicU32,
@@ -37,10 +37,12 @@ pub(crate) struct TenantShare {
 
 /// One subscription of a tenant, as long as it lives.
 #[derive(Debug)]
-pub(crate) struct SubscriptionSeat(Arc<TenantShare>);
+pub struct SubscriptionSeat(Arc<TenantShare>);
 
 impl Tenants {
-    pub(crate) fn new(limits: TenantLimits) -> Self {
+    /// Nothing is had yet.
+    #[must_use]
+    pub fn new(limits: TenantLimits) -> Self {
         Self {
             limits,
             tenants: Mutex::default(),
@@ -48,7 +50,7 @@ impl Tenants {
     }
 
     /// What the topic shares with all others of its tenant; `None` when nothing is limited. Topics of the system share nothing.
-    pub(crate) fn of(&self, topic: &TopicName) -> Option<Arc<TenantShare>> {
+    pub fn of(&self, topic: &TopicName) -> Option<Arc<TenantShare>> {
         let is_unlimited = self.limits.publish_rate.is_off() && self.limits.subscriptions == 0;
         if is_unlimited || topic.is_system() {
             return None;
@@ -72,22 +74,22 @@ impl Tenants {
 
 impl TenantShare {
     /// Whether it may be published to only so fast.
-    pub(crate) fn has_rate(&self) -> bool {
+    pub fn has_rate(&self) -> bool {
         !self.limits.publish_rate.is_off()
     }
 
     /// Seconds until something may go through.
-    pub(crate) fn wait(&self, now: Nanos) -> f64 {
+    pub fn wait(&self, now: Nanos) -> f64 {
         lock(&self.buckets).wait(self.limits.publish_rate.rate(), now)
     }
 
     /// So much went through.
-    pub(crate) fn take(&self, messages: u64, bytes: u64) {
+    pub fn take(&self, messages: u64, bytes: u64) {
         lock(&self.buckets).take(messages, bytes);
     }
 
     /// Whether another subscription finds room; else the reason.
-    pub(crate) fn check_subscription(&self) -> Result<(), String> {
+    pub fn check_subscription(&self) -> Result<(), String> {
         let (limit, present) = (
             self.limits.subscriptions,
             self.subscriptions.load(Ordering::Relaxed),
@@ -101,7 +103,7 @@ impl TenantShare {
     }
 
     /// Counts a subscription, also one beyond the limit: it was made before, or by another broker.
-    pub(crate) fn enter(self: &Arc<Self>) -> SubscriptionSeat {
+    pub fn enter(self: &Arc<Self>) -> SubscriptionSeat {
         self.subscriptions.fetch_add(1, Ordering::Relaxed);
         SubscriptionSeat(Arc::clone(self))
     }

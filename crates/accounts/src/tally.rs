@@ -95,32 +95,32 @@ impl Tally {
     }
 
     /// A topic was loaded in `nanos`.
-    pub(crate) fn loaded(&self, nanos: u64) {
+    pub fn loaded(&self, nanos: u64) {
         self.0.borrow_mut().loads.record(nanos);
     }
 
     /// A topic could not be loaded.
-    pub(crate) fn load_failed(&self) {
+    pub fn load_failed(&self) {
         self.0.borrow_mut().loads_failed += 1;
     }
 
     /// A stored entry turned out to be unreadable.
-    pub(crate) fn entry_unreadable(&self) {
+    pub fn entry_unreadable(&self) {
         self.0.borrow_mut().entries_unreadable += 1;
     }
 
     /// Consumers were moved past a lost entry.
-    pub(crate) fn lost_skipped(&self) {
+    pub fn lost_skipped(&self) {
         self.0.borrow_mut().lost_skipped += 1;
     }
 
     /// Something happened on a broadcast subscription.
-    pub(crate) fn broadcast(&self, counts: BroadcastCounts) {
+    pub fn broadcast(&self, counts: BroadcastCounts) {
         self.0.borrow_mut().broadcast.add(counts);
     }
 
     /// The numbers so far.
-    pub(crate) fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counts {
         self.0.borrow().clone()
     }
 }

@@ -2,7 +2,7 @@
 
 use pharos_runtime::Histogram;
 
-use crate::feed::Sent;
+use crate::Sent;
 
 /// The stages of a message's way that happen at its home.
 #[derive(Debug, Default, Clone)]

@@ -3,37 +3,39 @@
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::Ordinal;
 
-use crate::feed::Moment;
+use super::Moment;
 use crate::ids::SlotId;
 
 /// What is known of one place.
-pub(crate) struct Slot {
+pub struct Slot {
     /// What was last heard; the stream consumer may be further, never behind.
-    pub(crate) acks: AckState,
+    pub acks: AckState,
     /// Whether it is in the cursor log, or lives only as long as its consumer.
-    pub(crate) logged: bool,
+    pub logged: bool,
     /// Its consumer lost it: kept so that the name is known, but not counted for trimming.
-    pub(crate) dropped: bool,
+    pub dropped: bool,
     /// When its mark-delete position was last heard to have moved, for stats.
-    pub(crate) advanced: Moment,
+    pub advanced: Moment,
 }
 
 impl Slot {
-    pub(crate) fn acked_to(&self) -> Ordinal {
+    /// Everything before it is acknowledged.
+    #[must_use]
+    pub fn acked_to(&self) -> Ordinal {
         self.acks.acked_to()
     }
 }
 
 /// The places of a topic, by number.
 #[derive(Default)]
-pub(crate) struct Slots {
+pub struct Slots {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
 }
 
 impl Slots {
     /// Restores many, without walking the free list for each.
-    pub(crate) fn restore_all(&mut self, slots: impl IntoIterator<Item = (SlotId, Slot)>) {
+    pub fn restore_all(&mut self, slots: impl IntoIterator<Item = (SlotId, Slot)>) {
         for (id, slot) in slots {
             let index = id.0 as usize;
             if self.slots.len() <= index {
@@ -50,7 +52,8 @@ impl Slots {
             .collect();
     }
 
-    pub(crate) fn add(&mut self, slot: Slot) -> SlotId {
+    /// Takes a place.
+    pub fn add(&mut self, slot: Slot) -> SlotId {
         if let Some(index) = self.free.pop() {
             if let Some(place) = self.slots.get_mut(index as usize) {
                 *place = Some(slot);
@@ -61,17 +64,21 @@ impl Slots {
         SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
 
-    pub(crate) fn remove(&mut self, id: SlotId) -> Option<Slot> {
+    /// Gives a place back.
+    pub fn remove(&mut self, id: SlotId) -> Option<Slot> {
         let slot = self.slots.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);
         Some(slot)
     }
 
-    pub(crate) fn get(&self, id: SlotId) -> Option<&Slot> {
+    /// What is known of a place.
+    #[must_use]
+    pub fn get(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: SlotId) -> Option<&mut Slot> {
+    /// The same, to change it.
+    pub fn get_mut(&mut self, id: SlotId) -> Option<&mut Slot> {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 }

@@ -127,26 +127,26 @@ impl Unwritten {
     }
 
     /// Whether dispatchers must wait.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.room() == 0
     }
 
     /// What a dispatcher may hand out now, in bytes.
-    pub(crate) fn room(&self) -> u64 {
+    pub fn room(&self) -> u64 {
         self.deals_max().saturating_sub(self.used())
     }
 
     /// Resolves when dispatchers that waited may go on: when there is room for more than a few entries.
     ///
     /// Cancel safety: nothing is lost.
-    pub(crate) async fn room_to_deal(&self) {
+    pub async fn room_to_deal(&self) {
         self.room_below(self.deals_again_below()).await;
     }
 
     /// Counts so many bytes that will be read again, once there is room.
     ///
     /// Cancel safety: nothing is counted.
-    pub(crate) async fn room_to_read_again(self: &Arc<Self>, bytes: usize) -> Held {
+    pub async fn room_to_read_again(self: &Arc<Self>, bytes: usize) -> Held {
         self.room_below(self.bytes_max.max(1)).await;
         self.hold(bytes, true)
     }

@@ -1,0 +1,264 @@
+//! Carriers: which brokers besides a topic's owner have consumers of its broadcast subscriptions.
+//!
+//! A broadcast subscription with carriers has a fixed number of slots. A consumer's name says its slot, for good, so its place never
+//! moves. Slot 0 is the topic itself; each other one is a *carrier*: a shadow of the topic that no catalog lists, with cursors of its own
+//! and a bundle of its own, so that it is owned, handed over and lost like a topic.
+//!
+//! ```text
+//! persistent://t/n/news   slot 1   persistent://t/n/__carrier__news__1   bundle carrier_1_news
+//! ```
+//! The owner of the topic is the only one that makes and ends subscriptions. It stores in each that it has carriers ([`Carried`], the
+//! property [`CARRIERS`]); the policies of the topic repeat that for other brokers, which follow them.
+//!
+//! Always true: a subscription of a carrier whose [`Carried`] is not the one in the policies is over.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use pharos_types::{Domain, SubscriptionName, TopicName, hash};
+use serde_json::Value;
+
+use super::topic_policies::change_topic_policies;
+use super::topics::TopicError;
+use super::{Catalog, TopicPolicies};
+
+/// The property of a subscription that says how many slots it has, and which subscription of its name it is.
+pub const CARRIERS: &str = "pharos.carriers";
+
+/// The most brokers that the consumers of one subscription are dealt among.
+pub const CARRIERS_MAX: u32 = 16;
+
+/// The policy of a topic that repeats what its subscriptions say.
+const CARRIED: &str = "pharosCarried";
+
+const PREFIX: &str = "__carrier__";
+const MARK: &str = "__";
+
+/// That a broadcast subscription has carriers. Written `2/5f3a`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// How many slots it has, the topic's own among them: 2 to [`CARRIERS_MAX`].
+    pub slots: u32,
+    /// Tells it from an earlier subscription of its name.
+    pub id: u64,
+}
+
+impl Carried {
+    /// The slot of a consumer of this name.
+    #[must_use]
+    pub fn slot_of(self, consumer: &str) -> u32 {
+        hash::bundle_hash(consumer) % self.slots.max(1)
+    }
+
+    /// What the properties of a subscription say.
+    #[must_use]
+    pub fn of_properties(properties: &[(String, String)]) -> Option<Self> {
+        let mut said = properties.iter().filter(|(name, _)| name == CARRIERS);
+        said.next()?.1.parse().ok()
+    }
+
+    /// The property that says it.
+    #[must_use]
+    pub fn to_property(self) -> (String, String) {
+        (CARRIERS.to_owned(), self.to_string())
+    }
+}
+
+impl fmt::Display for Carried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:x}", self.slots, self.id)
+    }
+}
+
+impl FromStr for Carried {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (slots, id) = text.split_once('/').ok_or(())?;
+        let slots = slots.parse().map_err(|_| ())?;
+        let id = u64::from_str_radix(id, 16).map_err(|_| ())?;
+        match (2..=CARRIERS_MAX).contains(&slots) {
+            true => Ok(Self { slots, id }),
+            false => Err(()),
+        }
+    }
+}
+
+/// The carrier of a topic with this number, from 1; `None` where the topic can have none: it stores nothing, is a carrier itself, or its
+/// name is too long.
+#[must_use]
+pub fn carrier_name(topic: &TopicName, number: u32) -> Option<TopicName> {
+    if topic.domain() != Domain::Persistent || carrier_of(topic).is_some() {
+        return None;
+    }
+    let name = format!(
+        "persistent://{}/{PREFIX}{}{MARK}{number}",
+        topic.namespace(),
+        topic.local()
+    );
+    name.parse().ok().filter(|name| carrier_of(name).is_some())
+}
+
+/// Whose carrier a topic is, and which.
+#[must_use]
+pub fn carrier_of(name: &TopicName) -> Option<(TopicName, u32)> {
+    let (source, number) = name.local().strip_prefix(PREFIX)?.rsplit_once(MARK)?;
+    let number: u32 = number.parse().ok()?;
+    if !(1..CARRIERS_MAX).contains(&number) || name.domain() != Domain::Persistent {
+        return None;
+    }
+    let source = format!("persistent://{}/{source}", name.namespace());
+    Some((source.parse().ok()?, number))
+}
+
+/// The bundle of a carrier, which is in no other's.
+pub(super) fn carrier_bundle(name: &TopicName) -> Option<String> {
+    let (source, number) = carrier_of(name)?;
+    let mut local = String::new();
+    for byte in source.local().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => local.push(char::from(byte)),
+            other => local.push_str(&format!("%{other:02X}")),
+        }
+    }
+    Some(format!("carrier_{number}_{local}"))
+}
+
+/// What is on record of carriers.
+#[derive(Clone, Copy)]
+pub struct Carriers<'a> {
+    catalog: &'a Catalog,
+}
+
+impl<'a> Carriers<'a> {
+    /// What a catalog has of them.
+    #[must_use]
+    pub fn of(catalog: &'a Catalog) -> Self {
+        Self { catalog }
+    }
+
+    /// The subscriptions of a topic that have carriers.
+    #[must_use]
+    pub fn of_topic(self, topic: &TopicName) -> BTreeMap<String, Carried> {
+        on_record(&self.catalog.topic_policies(topic), topic)
+    }
+
+    /// Whether a subscription of a topic has carriers.
+    #[must_use]
+    pub fn of_subscription(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<Carried> {
+        let policies = self.catalog.topic_policies(topic);
+        let said = policies.0.get(CARRIED)?.get(topic.local())?;
+        said.get(subscription.as_str())?.as_str()?.parse().ok()
+    }
+
+    /// How many brokers the consumers of a new broadcast subscription are dealt among.
+    #[must_use]
+    pub fn wanted(self, topic: &TopicName) -> u32 {
+        let policies = self.catalog.policies(topic.namespace());
+        policies.map_or(1, |policies| policies.broadcast_carriers())
+    }
+
+    /// All topics that have subscriptions with carriers, and how many slots the largest has.
+    #[must_use]
+    pub fn topics(self) -> Vec<(TopicName, u32)> {
+        let state = self.catalog.inner.known.read();
+        let mut found = Vec::new();
+        for (namespace, known) in &state.namespaces {
+            for record in known.topic_policies.values() {
+                let Some(topics) = record.value.0.get(CARRIED).and_then(Value::as_object) else {
+                    continue;
+                };
+                for local in topics.keys() {
+                    let Ok(topic) = format!("persistent://{namespace}/{local}").parse() else {
+                        continue;
+                    };
+                    let slots = on_record(&record.value, &topic).values().map(|it| it.slots).max();
+                    found.extend(slots.map(|slots| (topic, slots)));
+                }
+            }
+        }
+        found
+    }
+
+    /// Notes what a subscription is now; `None`: it has no carriers, or is gone.
+    ///
+    /// # Errors
+    /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
+    pub async fn note(
+        self,
+        topic: &TopicName,
+        subscription: &SubscriptionName,
+        carried: Option<Carried>,
+    ) -> Result<(), TopicError> {
+        if self.of_subscription(topic, subscription) == carried {
+            return Ok(());
+        }
+        let change = |policies: &mut TopicPolicies| {
+            let all = policies.0.entry(CARRIED.to_owned());
+            let all = all.or_insert_with(|| Value::Object(serde_json::Map::new()));
+            let Some(all) = all.as_object_mut() else { return };
+            let of_topic = all.entry(topic.local().to_owned());
+            let of_topic = of_topic.or_insert_with(|| Value::Object(serde_json::Map::new()));
+            if let Some(of_topic) = of_topic.as_object_mut() {
+                match carried {
+                    Some(carried) => of_topic.insert(subscription.to_string(), carried.to_string().into()),
+                    None => of_topic.remove(subscription.as_str()),
+                };
+            }
+            all.retain(|_, of_topic| of_topic.as_object().is_some_and(|it| !it.is_empty()));
+            if all.is_empty() {
+                policies.0.remove(CARRIED);
+            }
+        };
+        change_topic_policies(self.catalog, topic, change).await
+    }
+}
+
+fn on_record(policies: &TopicPolicies, topic: &TopicName) -> BTreeMap<String, Carried> {
+    let said = policies.0.get(CARRIED).and_then(|all| all.get(topic.local()));
+    let said = said.and_then(Value::as_object).into_iter().flatten();
+    said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.parse().ok()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_carrier_says_whose_it_is() {
+        for local in ["news", "news-partition-3", "a__b", "__x__1"] {
+            let topic: TopicName = format!("persistent://t/n/{local}").parse().unwrap();
+            for number in [1, CARRIERS_MAX - 1] {
+                let carrier = carrier_name(&topic, number).unwrap();
+                assert_eq!(carrier_of(&carrier), Some((topic.clone(), number)));
+                assert_eq!(carrier.base(), carrier, "it is no partition");
+                assert_eq!(carrier_name(&carrier, 1), None);
+            }
+            assert_eq!(carrier_name(&topic, 0), None);
+            assert_eq!(carrier_name(&topic, CARRIERS_MAX), None);
+        }
+        let passing: TopicName = "non-persistent://t/n/news".parse().unwrap();
+        assert_eq!(carrier_name(&passing, 1), None);
+    }
+
+    #[test]
+    fn a_subscription_says_what_it_is_and_nothing_else_is_taken() {
+        let carried = Carried { slots: 3, id: 0xabc };
+        assert_eq!(Carried::of_properties(&[carried.to_property()]), Some(carried));
+        for wrong in ["", "2", "1/0", "17/0", "2/x", "2/", "/1"] {
+            assert_eq!(wrong.parse::<Carried>(), Err(()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn consumers_are_dealt_among_all_slots() {
+        let carried = Carried { slots: 2, id: 1 };
+        let there = (0..10_000).filter(|number| carried.slot_of(&format!("car-{number}")) == 1);
+        let there = there.count();
+        assert!((4_500..5_500).contains(&there), "{there}");
+    }
+}
