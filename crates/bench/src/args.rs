@@ -124,6 +124,10 @@ pub(crate) struct BroadcastArgs {
     /// Consumer processes; chosen from the number of connections unless given.
     #[arg(long)]
     pub(crate) processes: Option<u32>,
+    /// A further broker, which carries its share of the consumers; once for each, in the order of their slots. The namespace has
+    /// the property pharos.broadcastCarriers with one more than their number.
+    #[arg(long = "carrier", requires = "url")]
+    pub(crate) carriers: Vec<String>,
     /// Messages a consumer is ready to take.
     #[arg(long, default_value_t = 1000)]
     pub(crate) receiver_queue: u32,

@@ -19,7 +19,7 @@ use crate::proto::message::{self, Delivery};
 use crate::proto::payload::Stamp;
 use crate::proto::{ack, command};
 
-use super::plan::{Mode, WorkerPlan};
+use super::plan::{Mode, WorkerPlan, name_in};
 use super::tally::Tally;
 
 /// Where a connection stands.
@@ -94,7 +94,7 @@ impl Shared {
         let id = u64::from(consumer_id);
         let mut subscribe =
             request::subscribe(&plan.topic, &subscription, plan.subscription_type.wire(), id, id);
-        subscribe.consumer_name = Some(format!("c-{number:06}"));
+        subscribe.consumer_name = Some(name_in(number, plan.slot));
         subscribe.initial_position = Some(InitialPosition::Latest as i32);
         subscribe.durable = Some(plan.mode != Mode::Reader);
         match plan.mode {

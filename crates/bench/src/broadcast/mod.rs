@@ -105,7 +105,12 @@ fn measure(
     let broker = session::find_broker(&target.url, &topic, access)?;
 
     let started = target.sample();
-    let plans = plans(args, broker, access, &topic);
+    let carriers = args.carriers.iter().map(|url| session::resolve(url));
+    let brokers: Vec<std::net::SocketAddr> = [Ok(broker)]
+        .into_iter()
+        .chain(carriers)
+        .collect::<Result<_, _>>()?;
+    let plans = plans(args, &brokers, access, &topic);
     let mut run = Run {
         fleet: Fleet::start("__worker", &plans)?,
         plans,
@@ -147,20 +152,25 @@ fn measure(
 /// One plan per process: the measured consumers in equal shares, then a process for the slow ones.
 fn plans(
     args: &BroadcastArgs,
-    broker: std::net::SocketAddr,
+    brokers: &[std::net::SocketAddr],
     access: &Access,
     topic: &str,
 ) -> Vec<WorkerPlan> {
+    let slots = brokers.len().max(1);
+    let broker_of = |number: usize| (brokers[number % slots], (number % slots) as u32);
+    let (broker, _) = broker_of(0);
     let measured = args.consumers - args.slow_consumers;
     let connections = args.connections.min(measured);
     let needed = connections.div_ceil(CONNECTIONS_PER_PROCESS);
-    let processes = args.processes.unwrap_or(2).clamp(needed.max(1), connections);
+    let needed = needed.max(slots as u32);
+    let processes = args.processes.unwrap_or(2).max(needed).min(connections);
     let slow_connections = slow_connections(args);
     let all_connections = connections + slow_connections;
     let spread = broker.ip().is_loopback() && all_connections > CONNECTIONS_PER_ADDRESS;
     let all_processes = processes + u32::from(slow_connections > 0);
     let common = WorkerPlan {
         broker,
+        slot: (0, slots as u32),
         source: None,
         access: access.clone(),
         topic: topic.to_owned(),
@@ -192,6 +202,8 @@ fn plans(
     let mut plans: Vec<WorkerPlan> = shares
         .enumerate()
         .map(|(number, ((first, consumers), (_, connections)))| WorkerPlan {
+            broker: broker_of(number).0,
+            slot: (broker_of(number).1, slots as u32),
             source: spread.then(|| IpAddr::V4(Ipv4Addr::new(127, 0, 1, number as u8 + 1))),
             first_consumer: first,
             consumers,

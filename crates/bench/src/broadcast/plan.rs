@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use pharos_types::hash;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
@@ -24,11 +25,24 @@ pub(crate) enum Mode {
     Reader,
 }
 
+/// A name for a consumer whose slot is this one: its number, and what makes it fit.
+pub(crate) fn name_in(number: u32, (slot, slots): (u32, u32)) -> String {
+    let name = format!("c-{number:06}");
+    let fits = |name: &String| slots < 2 || hash::bundle_hash(name) % slots == slot;
+    let mut others = (0..u32::MAX).map(|again| format!("{name}-{again}"));
+    match fits(&name) {
+        true => name,
+        false => others.find(fits).unwrap_or_default(),
+    }
+}
+
 /// Everything one consumer process needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WorkerPlan {
     /// Where the topic's broker listens.
     pub(crate) broker: SocketAddr,
+    /// Of how many slots this broker has which; consumers have names of that slot.
+    pub(crate) slot: (u32, u32),
     /// Local address to connect from, when one address has too few ports.
     pub(crate) source: Option<IpAddr>,
     /// How to get in there.
