@@ -108,15 +108,15 @@ pub(crate) fn summary(
     }
     summary.cohorts = places.len() as u64;
     for carrier in &subscription.carriers {
-        summary.consumers_connected += carrier.connected;
-        summary.consumers_absent += carrier.absent;
+        summary.consumers_connected += carrier.part.connected;
+        summary.consumers_absent += carrier.part.absent;
         summary.carriers.push(BroadcastCarrier {
             slot: carrier.slot,
             broker: carrier.broker.clone(),
             topic: carrier_name(&topic.name, carrier.slot).map_or_else(String::new, |name| name.to_string()),
-            connected: carrier.connected,
-            absent: carrier.absent,
-            backlog: carrier.backlog,
+            connected: carrier.part.connected,
+            absent: carrier.part.absent,
+            backlog: carrier.part.backlog,
         });
     }
     summary

@@ -7,10 +7,10 @@
 //! ```text
 //! persistent://t/n/news   slot 1   persistent://t/n/__carrier__news__1   bundle carrier_1_news
 //! ```
-//! The owner of the topic is the only one that makes and ends subscriptions. It stores in each that it has carriers ([`Carried`], the
+//! The owner of the topic is the only one that makes and ends subscriptions. It stores in each that it has carriers ([`CarrierSlots`], the
 //! property [`CARRIERS`]); the policies of the topic repeat that for other brokers, which follow them.
 //!
-//! Always true: a subscription of a carrier whose [`Carried`] is not the one in the policies is over.
+//! Always true: a subscription of a carrier whose [`CarrierSlots`] is not the one in the policies is over.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,14 +37,14 @@ const MARK: &str = "__";
 
 /// That a broadcast subscription has carriers. Written `2/5f3a`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct CarrierSlots {
     /// How many slots it has, the topic's own among them: 2 to [`CARRIERS_MAX`].
     pub slots: u32,
     /// Tells it from an earlier subscription of its name.
     pub id: u64,
 }
 
-impl Carried {
+impl CarrierSlots {
     /// The slot of a consumer of this name.
     #[must_use]
     pub fn slot_of(self, consumer: &str) -> u32 {
@@ -65,13 +65,13 @@ impl Carried {
     }
 }
 
-impl fmt::Display for Carried {
+impl fmt::Display for CarrierSlots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{:x}", self.slots, self.id)
     }
 }
 
-impl FromStr for Carried {
+impl FromStr for CarrierSlots {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -98,6 +98,11 @@ pub fn carrier_name(topic: &TopicName, number: u32) -> Option<TopicName> {
         topic.local()
     );
     name.parse().ok().filter(|name| carrier_of(name).is_some())
+}
+
+/// All carriers that a topic may have.
+pub fn carriers_of(topic: &TopicName) -> impl Iterator<Item = TopicName> + '_ {
+    (1..CARRIERS_MAX).filter_map(|number| carrier_name(topic, number))
 }
 
 /// Whose carrier a topic is, and which.
@@ -140,13 +145,13 @@ impl<'a> Carriers<'a> {
 
     /// The subscriptions of a topic that have carriers.
     #[must_use]
-    pub fn of_topic(self, topic: &TopicName) -> BTreeMap<String, Carried> {
+    pub fn of_topic(self, topic: &TopicName) -> BTreeMap<String, CarrierSlots> {
         on_record(&self.catalog.topic_policies(topic), topic)
     }
 
     /// Whether a subscription of a topic has carriers.
     #[must_use]
-    pub fn of_subscription(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<Carried> {
+    pub fn of_subscription(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<CarrierSlots> {
         let policies = self.catalog.topic_policies(topic);
         let said = policies.0.get(CARRIED)?.get(topic.local())?;
         said.get(subscription.as_str())?.as_str()?.parse().ok()
@@ -181,6 +186,19 @@ impl<'a> Carriers<'a> {
         found
     }
 
+    /// Takes what is on record of a topic's subscriptions away.
+    ///
+    /// # Errors
+    /// As for [`note`](Self::note).
+    pub async fn forget(self, topic: &TopicName) -> Result<(), TopicError> {
+        for name in self.of_topic(topic).into_keys() {
+            if let Ok(subscription) = SubscriptionName::new(&name) {
+                self.note(topic, &subscription, None).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Notes what a subscription is now; `None`: it has no carriers, or is gone.
     ///
     /// # Errors
@@ -189,7 +207,7 @@ impl<'a> Carriers<'a> {
         self,
         topic: &TopicName,
         subscription: &SubscriptionName,
-        carried: Option<Carried>,
+        carried: Option<CarrierSlots>,
     ) -> Result<(), TopicError> {
         if self.of_subscription(topic, subscription) == carried {
             return Ok(());
@@ -215,7 +233,7 @@ impl<'a> Carriers<'a> {
     }
 }
 
-fn on_record(policies: &TopicPolicies, topic: &TopicName) -> BTreeMap<String, Carried> {
+fn on_record(policies: &TopicPolicies, topic: &TopicName) -> BTreeMap<String, CarrierSlots> {
     let said = policies.0.get(CARRIED).and_then(|all| all.get(topic.local()));
     let said = said.and_then(Value::as_object).into_iter().flatten();
     said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.parse().ok()?)))
@@ -247,16 +265,19 @@ mod tests {
 
     #[test]
     fn a_subscription_says_what_it_is_and_nothing_else_is_taken() {
-        let carried = Carried { slots: 3, id: 0xabc };
-        assert_eq!(Carried::of_properties(&[carried.to_property()]), Some(carried));
+        let carried = CarrierSlots { slots: 3, id: 0xabc };
+        assert_eq!(
+            CarrierSlots::of_properties(&[carried.to_property()]),
+            Some(carried)
+        );
         for wrong in ["", "2", "1/0", "17/0", "2/x", "2/", "/1"] {
-            assert_eq!(wrong.parse::<Carried>(), Err(()), "{wrong}");
+            assert_eq!(wrong.parse::<CarrierSlots>(), Err(()), "{wrong}");
         }
     }
 
     #[test]
     fn consumers_are_dealt_among_all_slots() {
-        let carried = Carried { slots: 2, id: 1 };
+        let carried = CarrierSlots { slots: 2, id: 1 };
         let there = (0..10_000).filter(|number| carried.slot_of(&format!("car-{number}")) == 1);
         let there = there.count();
         assert!((4_500..5_500).contains(&there), "{there}");

@@ -71,7 +71,7 @@ mod topics;
 mod watcher;
 
 pub use bundles::{BundleRange, count_bundles};
-pub use carriers::{CARRIERS, CARRIERS_MAX, Carried, Carriers, carrier_name, carrier_of};
+pub use carriers::{CARRIERS, CARRIERS_MAX, CarrierSlots, Carriers, carrier_name, carrier_of, carriers_of};
 pub use clusters::{ClusterError, Clusters};
 pub use deleting::Unfinished;
 pub use division::{BundleDivision, middle_of};

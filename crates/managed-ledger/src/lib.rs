@@ -57,7 +57,7 @@ pub use info::{HeldBack, HeldBackPart, INFO_PREFIX, LedgerInfo, ManagedLedgerInf
 pub use ledger::{
     Appended, Entry, FollowError, Holding, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError,
     MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, Shadow,
-    SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors, held_by, is_shadow_of,
+    SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors, forget_other_shadow, held_by,
     open_shadow,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};

@@ -116,7 +116,7 @@ async fn connect(url: &str) -> Connection {
 fn name_in(broker: &Broker, slot: u32, nth: usize) -> String {
     let subscription = SubscriptionName::new(SUBSCRIPTION).unwrap();
     let carried = Carriers::of(&broker.catalog).of_subscription(&topic(), &subscription);
-    let carried = carried.unwrap_or(pharos_catalog::Carried { slots: 2, id: 0 });
+    let carried = carried.unwrap_or(pharos_catalog::CarrierSlots { slots: 2, id: 0 });
     let mut names = (0..).map(|number| format!("car-{number}"));
     let name = names
         .by_ref()

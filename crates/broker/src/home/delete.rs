@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_runtime::{clock, spawn_local};
-use pharos_types::{Domain, SubscriptionName, TopicName};
+use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
 
 use super::Home;
@@ -19,8 +19,7 @@ use crate::error::{Gone, TopicError, chain};
 use crate::ids::TopicId;
 use crate::mesh::Ask;
 use crate::placement::Placed;
-use crate::topic::carriers_of;
-use pharos_catalog::{self as catalog, Carriers, PartitionedTopicError, Unfinished};
+use pharos_catalog::{self as catalog, Carriers, PartitionedTopicError, Unfinished, carriers_of};
 
 /// How often deletions that were not finished are gone on with, at first and at most: the pause doubles while any fails.
 const UNFINISHED_INTERVAL: Duration = Duration::from_secs(1);
@@ -137,14 +136,8 @@ impl Home {
                     .map(drop)
                     .map_err(|error| TopicError::Storage(chain(&error)))?;
             }
-            if is_carried {
-                for name in Carriers::of(catalog).of_topic(&name).into_keys() {
-                    if let Ok(subscription) = SubscriptionName::new(&name) {
-                        let ended = Carriers::of(catalog).note(held.name(), &subscription, None).await;
-                        ended.map_err(delete_error)?;
-                    }
-                }
-            }
+            let forgotten = Carriers::of(catalog).forget(held.name()).await;
+            forgotten.map_err(delete_error)?;
             self.sweep_soon();
         }
         catalog.delete_topic(&name).await.map_err(delete_error)

@@ -8,8 +8,8 @@ use std::time::Duration;
 use pharos_catalog::{Carriers, Shadows, carrier_name, carrier_of};
 use pharos_ledger::LedgerEngine;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_managed_ledger::{is_shadow_of, storage_name};
-use pharos_metadata::{Memory, MetadataLayout, MetadataStore};
+use pharos_managed_ledger::forget_other_shadow;
+use pharos_metadata::{Memory, MetadataStore};
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Domain, TopicName};
 use tokio::sync::oneshot;
@@ -108,15 +108,8 @@ impl Home {
             return Ok(());
         };
         let (engine, metadata) = self.stores_of(name);
-        let own = MetadataLayout::Pharos;
-        let (name, source) = (storage_name(name, own), storage_name(&of.source, own));
-        let storage = |error: &dyn std::error::Error| TopicError::Storage(chain(error));
-        let is_of = is_shadow_of((&name, &source), &*metadata).await;
-        if !is_of.map_err(|error| storage(&error))? {
-            let deleted = pharos_managed_ledger::delete(&name, engine, &*metadata).await;
-            deleted.map_err(|error| storage(&error))?;
-        }
-        Ok(())
+        let forgotten = forget_other_shadow((name, &of.source), engine, &*metadata).await;
+        forgotten.map_err(|error| TopicError::Storage(chain(&error)))
     }
 
     /// Where a topic keeps what it knows: a non-persistent one for as long as it is loaded only.

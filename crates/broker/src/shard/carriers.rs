@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use pharos_catalog::{Carried, Carriers, carrier_name};
+use pharos_catalog::{CarrierSlots, Carriers, carrier_name};
 use pharos_cluster::BrokerAddresses;
 
 use super::Shard;
@@ -89,7 +89,7 @@ impl Shard {
 fn in_carrier(
     request: SubscribeRequest,
     carrier: pharos_types::TopicName,
-    carried: Carried,
+    carried: CarrierSlots,
 ) -> SubscribeRequest {
     SubscribeRequest {
         topic: carrier,

@@ -10,11 +10,11 @@
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use pharos_catalog::{Carried, Carriers, Shadows, carrier_name, carrier_of};
-use pharos_managed_ledger::{HeldBack, held_by, storage_name};
+use pharos_catalog::{CarrierSlots, Carriers, Shadows, carrier_name, carrier_of};
+use pharos_managed_ledger::{HeldBack, HeldBackPart, held_by, storage_name};
 use pharos_metadata::MetadataLayout;
 use pharos_runtime::{clock, spawn_local};
-use pharos_types::{Ordinal, SubscriptionName, TopicName};
+use pharos_types::{Ordinal, SubscriptionName};
 
 use super::carrier::CarrierHold;
 use super::request::{SubscribeRequest, SubscriptionType};
@@ -41,12 +41,8 @@ pub struct CarrierFigures {
     pub slot: u32,
     /// The broker that has it; `None`: none at this moment.
     pub broker: Option<String>,
-    /// Consumers that are connected.
-    pub connected: u64,
-    /// Consumers that are away and have a place.
-    pub absent: u64,
-    /// Entries that they have not acknowledged.
-    pub backlog: u64,
+    /// What it said of itself.
+    pub part: HeldBackPart,
 }
 
 impl TopicContext {
@@ -56,7 +52,7 @@ impl TopicContext {
     }
 
     /// What a new broadcast subscription of the topic is to be.
-    pub(super) fn carried_anew(&self) -> Option<Carried> {
+    pub(super) fn carried_anew(&self) -> Option<CarrierSlots> {
         let shared = &self.shard.shared;
         let slots = Carriers::of(&shared.catalog).wanted(&self.name);
         // Of a broker that can have no other there is nothing to deal, and a shadow has no shadows.
@@ -68,7 +64,7 @@ impl TopicContext {
         }
         carrier_name(&self.name, 1)?;
         let id = clock::wall_ms() << 16 | (self.shard.global_number() & 0xffff);
-        Some(Carried { slots, id })
+        Some(CarrierSlots { slots, id })
     }
 
     fn carriers(&self) -> Carriers<'_> {
@@ -78,13 +74,13 @@ impl TopicContext {
 
 impl Attached {
     /// Whether a subscription has carriers.
-    pub(super) fn carried(&self, name: &SubscriptionName) -> Option<Carried> {
+    pub(super) fn carried(&self, name: &SubscriptionName) -> Option<CarrierSlots> {
         let subscription = self.subscriptions.get(name)?;
-        Carried::of_properties(&subscription.properties).filter(|_| subscription.is_broadcast())
+        CarrierSlots::of_properties(&subscription.properties).filter(|_| subscription.is_broadcast())
     }
 
     /// All that have.
-    fn all_carried(&self) -> Vec<(SubscriptionName, Carried)> {
+    fn all_carried(&self) -> Vec<(SubscriptionName, CarrierSlots)> {
         let names = self.subscriptions.keys();
         names
             .filter_map(|name| Some((name.clone(), self.carried(name)?)))
@@ -119,9 +115,7 @@ impl Stored {
             Some(CarrierFigures {
                 slot: *slot,
                 broker: cx.broker_of(*slot),
-                connected: part.connected,
-                absent: part.absent,
-                backlog: part.backlog,
+                part: part.clone(),
             })
         });
         of_it.collect()
@@ -149,7 +143,7 @@ impl Dealing<'_> {
     pub(crate) async fn carried(
         &self,
         request: &SubscribeRequest,
-    ) -> Result<Option<Carried>, SubscribeError> {
+    ) -> Result<Option<CarrierSlots>, SubscribeError> {
         if self.0.cx.is_non_persistent() || self.0.cx.is_carrier() {
             return Ok(None);
         }
@@ -198,7 +192,11 @@ impl Dealing<'_> {
     }
 
     /// Lets other brokers know what a subscription is.
-    async fn tell_carried(&self, name: &SubscriptionName, carried: Option<Carried>) -> Result<(), String> {
+    async fn tell_carried(
+        &self,
+        name: &SubscriptionName,
+        carried: Option<CarrierSlots>,
+    ) -> Result<(), String> {
         let carriers = self.0.cx.carriers();
         if carriers.of_subscription(&self.0.cx.name, name) == carried {
             return Ok(());
@@ -356,11 +354,6 @@ async fn look(topic: Weak<Topic>) {
         drop(me);
         tokio::time::sleep(INTERVAL).await;
     }
-}
-
-/// The names of all carriers that a topic may have had.
-pub(crate) fn carriers_of(topic: &TopicName) -> impl Iterator<Item = TopicName> + '_ {
-    (1..pharos_catalog::CARRIERS_MAX).filter_map(|number| carrier_name(topic, number))
 }
 
 /// A topic that was just loaded takes up what it is in this.

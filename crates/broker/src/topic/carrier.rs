@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use pharos_catalog::{Carried, Carriers, carrier_of};
+use pharos_catalog::{CarrierSlots, Carriers, carrier_of};
 use pharos_managed_ledger::{HeldBack, HeldBackPart, Holding, Shadow};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, SubscriptionName};
@@ -143,7 +143,7 @@ impl Carrier<'_> {
             };
             let mut closing = Vec::new();
             for (name, subscription) in &mut state.attached.subscriptions {
-                let own = Carried::of_properties(&subscription.properties);
+                let own = CarrierSlots::of_properties(&subscription.properties);
                 if own.is_some() && known.get(name.as_str()) == own.as_ref() {
                     if holder.ending.remove(name).is_some() {
                         subscription.fenced = false;

@@ -1,6 +1,6 @@
 //! Making subscriptions and the durable places of their cursors. Records are queued here; the caller commits them.
 
-use pharos_catalog::Carried;
+use pharos_catalog::CarrierSlots;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
@@ -65,7 +65,7 @@ impl Attached {
             .then(|| cx.carried_anew())
             .flatten();
         let mut properties = properties.to_vec();
-        properties.extend(carried.map(Carried::to_property));
+        properties.extend(carried.map(CarrierSlots::to_property));
         let number = is_durable.then(|| stored.cursors.log().subscription_free().0);
         if let Some(number) = number {
             let record = cursor_store::subscription_created(number, name.as_str(), is_broadcast, &properties);

@@ -4,7 +4,7 @@
 //! is found by bisection over publish times, between the lowest cursor and the end, so a look at a backlog of a
 //! million entries reads about twenty of them, and a look at one in which nothing is old reads a single one.
 
-use pharos_catalog::Carried;
+use pharos_catalog::CarrierSlots;
 use pharos_managed_ledger::{Search, Seen};
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
@@ -127,7 +127,7 @@ impl Topic {
                 subscription.is_durable()
                     && subscription.consumers.is_empty()
                     && !subscription.fenced
-                    && Carried::of_properties(&subscription.properties).is_none()
+                    && CarrierSlots::of_properties(&subscription.properties).is_none()
                     && now_ms.saturating_sub(subscription.idle_since_ms) > limit_ms
             });
             idle.map(|subscription| subscription.name.clone()).collect()

@@ -80,7 +80,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 pub use crate::tally::BroadcastCounts;
 use crate::tenants::TenantShare;
 pub use carried::CarrierFigures;
-pub(crate) use carried::{Dealing, carriers_of};
+pub(crate) use carried::Dealing;
 pub use consumers::ConsumerInfo;
 pub use expiry::Expired;
 pub use figures::{

@@ -15,7 +15,7 @@ use super::{Attached, Stored, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError, chain};
 use crate::ids::ConsumerKey;
 use pharos_catalog::properties::asks_for_broadcast;
-use pharos_catalog::{CARRIERS, Carried};
+use pharos_catalog::{CARRIERS, CarrierSlots};
 
 /// Where to move a cursor.
 #[derive(Clone, Debug)]
@@ -377,7 +377,7 @@ impl Topic {
             let state = &mut *guard;
             // It is not the client's to change.
             properties.retain(|(property, _)| property != CARRIERS);
-            properties.extend(state.attached.carried(name).map(Carried::to_property));
+            properties.extend(state.attached.carried(name).map(CarrierSlots::to_property));
             let subscription = state
                 .attached
                 .subscriptions

@@ -48,7 +48,7 @@ pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
 pub use open::OpenMode;
 pub use read::{Entry, LedgerReader, ReadTo};
 pub use shadow::{
-    FollowError, Holding, Shadow, SourceFollower, SourceNews, held_by, is_shadow_of, open_shadow,
+    FollowError, Holding, Shadow, SourceFollower, SourceNews, forget_other_shadow, held_by, open_shadow,
 };
 
 use crate::cache::EntryCache;

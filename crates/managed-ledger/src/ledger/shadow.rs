@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pharos_ledger::{LedgerEngine, ReadError, Readable};
 use pharos_metadata::{Event, Expect, MetadataLayout, MetadataStore, Version, Watch, WriteError};
-use pharos_types::{LedgerId, Ordinal};
+use pharos_types::{LedgerId, Ordinal, TopicName};
 use prost::Message as _;
 
 use super::ManagedLedger;
@@ -27,9 +27,10 @@ use super::read::Entry;
 use super::rollover::Rollover;
 use super::steps::Steps;
 use crate::cache::EntryCache;
-use crate::error::OpenError;
+use crate::error::{DeleteError, OpenError};
 use crate::info::{self, HeldBack, InfoError, InfoHandle, ManagedLedgerInfo, ShadowInfo};
 use crate::options::Options;
+use crate::pulsar::name::storage_name;
 use crate::table::LedgerRow;
 
 /// How long a ledger is left alone of which nothing new can be heard.
@@ -81,21 +82,28 @@ pub async fn held_by(name: &str, metadata: &dyn MetadataStore) -> Result<Option<
     Ok(found.and_then(|(info, _)| info.shadow?.held))
 }
 
-/// Whether [`open_shadow`] finds the shadow `name` to be of the source that is there now, or finds no such shadow.
+/// Deletes the shadow `name` if it is not of the source that is there now, so that [`open_shadow`] makes a new one.
 ///
 /// # Errors
-/// [`InfoError`].
-pub async fn is_shadow_of(
-    (name, source): (&str, &str),
+/// [`DeleteError`].
+pub async fn forget_other_shadow(
+    (name, source): (&TopicName, &TopicName),
+    engine: Arc<dyn LedgerEngine>,
     metadata: &dyn MetadataStore,
-) -> Result<bool, InfoError> {
-    let shadow = info::load(metadata, name, MetadataLayout::Pharos).await?;
+) -> Result<(), DeleteError> {
+    let own = MetadataLayout::Pharos;
+    let (name, source) = (storage_name(name, own), storage_name(source, own));
+    let shadow = info::load(metadata, &name, own).await?;
     let Some(shadow) = shadow.and_then(|(info, _)| info.shadow) else {
-        return Ok(true);
+        return Ok(());
     };
-    let found = info::load(metadata, source, MetadataLayout::Pharos).await?;
+    let found = info::load(metadata, &source, own).await?;
     let created_ms = found.map_or(0, |(info, _)| info.created_ms);
-    Ok(shadow.source == source && (shadow.source_created_ms == 0 || shadow.source_created_ms == created_ms))
+    let is_of = shadow.source_created_ms == 0 || shadow.source_created_ms == created_ms;
+    if shadow.source != source || !is_of {
+        super::delete(&name, engine, metadata).await?;
+    }
+    Ok(())
 }
 
 /// Waits for what happens to a shadow's source. Owned by the task that tells the shadow.
