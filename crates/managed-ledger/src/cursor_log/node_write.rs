@@ -59,7 +59,7 @@ pub(super) struct Write {
     pub(super) options: CreateOptions,
 }
 
-/// What a write came to; give it to [`CursorLog::on_nodes_written`] unseen.
+/// What a write came to; give it to [`CursorLog::on_nodes_written`](super::CursorLog::on_nodes_written) unseen.
 pub struct NodesWritten {
     pub(super) written: Vec<(SubscriptionId, NodeFacts)>,
     pub(super) ledgers: Vec<(SubscriptionId, NodeLedger)>,
