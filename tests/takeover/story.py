@@ -208,6 +208,19 @@ class Story:
         assert done.returncode == 0, (step, done.stdout[-2000:] + done.stderr[-2000:])
         ok(f"facts: {step}")
 
+    def look(self, status, *said):
+        """What `pharos cluster check` says beforehand."""
+        command = [*self.pharos.program, "cluster", "check", "--metadata", f"zk:{self.cluster.zk}", "--cluster-name", "pc"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == status and all(words in done.stdout for words in said), (done.returncode, done.stdout, done.stderr)
+        ok("cluster check", said[-1])
+
+    def refusals(self):
+        """What Pulsar's brokers would not hear of is refused."""
+        status, answer = self.pharos.ask("/admin/v2/persistent/public/default/plain/maxConsumers", "POST", b"7")
+        assert status == 412 and "cannot be changed" in str(answer), (status, answer)
+        ok("a policy of a topic is not changed")
+
     def tell(self):
         """The story."""
         java, pharos = self.java, self.pharos
@@ -222,12 +235,21 @@ class Story:
         self.facts(java, "make")
         self.act(java)
         self.check(java, "the checker agrees with a broker of Pulsar")
+        self.look(1, "Brokers that still run", "once no broker runs any more")
+        deduplicated = "/admin/v2/namespaces/public/default/deduplication"
+        assert java.ask(deduplicated, "POST", b"true")[0] == 204
         java.stop()
+        self.look(1, "policy deduplicationEnabled", "Not everything can be taken over")
+        java.start()
+        assert java.ask(deduplicated, "POST", b"false")[0] == 204
+        java.stop()
+        self.look(0, "Everything would be taken over.")
         pharos.start()
         until("it is ready", lambda: pharos.ask("/admin/v2/brokers/ready")[0] == 200)
         self.facts(pharos, "found")
         self.check(pharos, "Pharos serves what a broker of Pulsar left")
         self.facts(pharos, "change")
+        self.refusals()
         self.act(pharos)
         self.check(pharos, "it goes on with it")
         pharos.stop()
@@ -259,6 +281,7 @@ def main(pharos, jars, folder):
             "--ledger-max-entries", "500", "--ledger-min-rollover-time", "0s",
         ]
         ours = Broker("", [pharos], folder, "127.0.0.1", ports[2:], settings)
+        ours.program = [pharos]
         try:
             Story(cluster, java, ours).tell()
         except BaseException:

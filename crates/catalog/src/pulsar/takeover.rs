@@ -20,6 +20,12 @@ use crate::{GLOBAL, Policies};
 const BROKERS: &str = "loadbalance/brokers/";
 /// The cursor of what a topic is compacted by.
 const COMPACTION: &str = "__compaction";
+/// Beginning of the cursors of what is copied to other clusters.
+const REPLICATOR: &str = "pulsar.repl";
+/// What a compressed state of a cursor begins with.
+const COMPRESSED: [u8; 2] = [0x47, 0x79];
+/// End of the name of the topic of acknowledgements in transactions.
+const PENDING_ACKS: &str = "__transaction_pending_ack";
 /// Policies that say where a thing had better be: without them it is somewhere else, and no promise is broken.
 const HINTS: [&str; 2] = ["anti_affinity_group", "allowed_topic_property_keys_for_metrics"];
 
@@ -285,6 +291,18 @@ async fn topics(store: &dyn MetadataStore, found: &mut Takeover) -> Result<(), R
                 );
                 continue;
             };
+            if name.starts_with(REPLICATOR) {
+                found.refuse(
+                    topic,
+                    "it is copied to another cluster, and a cursor waits for that",
+                );
+                continue;
+            }
+            let value = store.get(&key).await?.map(|found| found.value);
+            if value.is_some_and(|value| value.starts_with(&COMPRESSED)) {
+                let why = "its state is compressed: managedCursorInfoCompressionType must be NONE";
+                found.refuse(format!("subscription {name} of {topic}"), why);
+            }
             if name != COMPACTION {
                 found.topics.entry(topic.to_string()).or_default().push(name);
             } else if !topic.is_system() {
@@ -320,7 +338,9 @@ fn of_topic(topic: &TopicName, info: &[u8], found: &mut Takeover) {
             if info.ledgers.iter().any(|ledger| ledger.offload_context.is_some()) {
                 found.refuse(topic, "ledgers of it were offloaded, and are not read from there");
             }
-            if local.starts_with("__transaction_buffer_snapshot") && !info.ledgers.is_empty() {
+            let is_of_transactions = local.starts_with("__transaction_buffer_snapshot")
+                || topic.base().local().ends_with(PENDING_ACKS);
+            if is_of_transactions && !info.ledgers.is_empty() {
                 found.refuse(
                     topic,
                     "transactions were used in this namespace: what was not committed would be delivered",

@@ -482,6 +482,25 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
         found.topic_policies,
         ["persistent://acme/cars/parts", "persistent://acme/cars/plain"]
     );
+    let topics = "managed-ledgers/acme/cars/persistent";
+    for (node, value) in [
+        ("plain/pulsar.repl.far", b"\x08\x01".as_slice()),
+        ("plain/s2", b"\x47\x79\x00\x00"),
+        ("plain-s1__transaction_pending_ack", b"\x0a\x04\x08\x07\x20\x00"),
+    ] {
+        let key = format!("{topics}/{node}");
+        let put = cluster.store.put(&key, Bytes::from_static(value), Expect::Absent);
+        put.await.unwrap();
+    }
+    let more = cluster.facts().examine("pc", &broker).await.unwrap();
+    let whys: Vec<&str> = more.refused.iter().map(|finding| finding.why.as_str()).collect();
+    for why in [
+        "copied to another cluster",
+        "managedCursorInfoCompressionType",
+        "transactions were used",
+    ] {
+        assert!(whys.iter().any(|said| said.contains(why)), "{why}: {whys:?}");
+    }
     let elsewhere = cluster.facts().examine("standalone", &broker).await.unwrap();
     assert!(elsewhere.refused[0].why.contains("pc"));
     let mut policies = cluster.json("admin/policies/public/default").await;
