@@ -273,7 +273,8 @@ impl Flusher {
 
     fn is_flush_due(&self, now: Nanos) -> bool {
         let shared = &self.shared;
-        shared.cache.is_nearly_full()
+        // What is only promised to a group that is being written is not here to be flushed: no flush would make more room.
+        (shared.cache.fill().bytes > 0 && shared.cache.is_nearly_full())
             || shared.flush_wanted.load(Ordering::Acquire)
             || !shared.parked().is_empty()
             || self.until_flush(now) == Some(Duration::ZERO)
@@ -474,5 +475,31 @@ pub(crate) fn run(mut flusher: Flusher) {
             Pace::Wait(timeout) => shared.flush_bell.wait(timeout),
             Pace::Stopped => break,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use pharos_runtime::fs::FaultFs;
+
+    use super::*;
+    use crate::storage::Parts;
+    use crate::{Options, Storage};
+
+    #[test]
+    fn room_that_is_promised_and_not_used_yet_is_not_flushed() {
+        let (dir, fs) = (Path::new("/store"), FaultFs::new(1));
+        let parts = Storage::open_parts(fs.mount(), dir, Options::default(), true).unwrap();
+        let Parts {
+            storage, mut flusher, ..
+        } = parts;
+        let cache = &flusher.shared.clone().cache;
+        cache.reserve(cache.half_bytes());
+        let now = clock::now();
+        let rounds = (0..100).take_while(|_| flusher.step(now) == Pace::Again);
+        assert!(rounds.count() < 100, "it flushes nothing again and again");
+        drop(storage);
     }
 }
