@@ -65,16 +65,21 @@ zookeeper_says() {
     cat <&3
     exec 3>&-
 }
-is_up() { # is_up NAME: it serves, and a bookie is known to ZooKeeper.
+# What a server has said since it was launched last.
+says() { tail -c "+$(($(cat "$dir/run/$1.log-begin") + 1))" "$dir/log/$1.log"; }
+# is_up NAME: it serves. A bookie that was killed is known to ZooKeeper for a while yet, and one that starts accepts connections and drops
+# them; so what it says counts too.
+is_up() {
     accepts "$(port_of "$1")" || return 1
     case $1 in
     zookeeper) [ "$(zookeeper_says ruok 2> /dev/null)" = imok ] ;;
-    *) zookeeper_says dump 2> /dev/null | grep -q "/ledgers/available/127.0.0.1:$(port_of "$1")\$" ;;
+    *) grep -q 'Started component.*bookie-server' < <(says "$1") && zookeeper_says dump 2> /dev/null | grep -q "/ledgers/available/127.0.0.1:$(port_of "$1")\$" ;;
     esac
 }
 
 launch() { # launch NAME COMMAND...
     local name=$1; shift
+    { wc -c < "$dir/log/$name.log" || echo 0; } > "$dir/run/$name.log-begin" 2> /dev/null
     setsid java "${options[@]}" -cp "$jars" "$@" >> "$dir/log/$name.log" 2>&1 < /dev/null &
     echo $! > "$dir/run/$name.pid"
 }
