@@ -17,6 +17,9 @@ JAVA = [
     "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
 ]
 
+# The same for what is about speed: the Java runtime compiles as it does by itself, and bookies have room for its caches.
+JAVA_MEASURED = ["java", "-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseG1GC", *JAVA[6:]]
+
 
 # How long the cluster waits for a broker that is not heard of, in seconds. Above the default: a busy machine may stand still for some.
 SESSION = 15
@@ -143,6 +146,8 @@ class Hosts:
         self.balance = "false"
         # Further settings of the bookies.
         self.of_bookies = []
+        # How ZooKeeper and bookies are started.
+        self.java = JAVA
 
 
 class Cluster:
@@ -152,7 +157,7 @@ class Cluster:
         ports = free_ports(1 + len(hosts.bookies) + 2 * len(hosts.brokers))
         self.folder, self.hosts, self.zk_port = folder, hosts, ports.pop()
         self.zk = f"{hosts.zookeeper}:{self.zk_port}"
-        java = [*JAVA, "-cp", f"{jars}/*"]
+        java = [*hosts.java, "-cp", f"{jars}/*"]
         self.java = java
         self.zookeeper = Server("zookeeper", folder, hosts.zookeeper, self.zk_port, [
             *java, "org.apache.zookeeper.server.ZooKeeperServerMain", self._zookeeper_settings(),

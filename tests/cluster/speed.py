@@ -9,16 +9,15 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 
-from servers import Cluster, Hosts, Server, free_ports, until
+from measured import Run, cpu_seconds, rss_mb
+from servers import JAVA_MEASURED, Cluster, Hosts, Server, free_ports, until
 
 SIZES = [("1KB", "1 KB"), ("300", "300 B")]
 TOPICS = [1, 100]
@@ -117,20 +116,6 @@ class System:
                 "managedLedgerMaxMarkDeleteRate": 1.0}
             made(f"{path}/persistence", "POST", json.dumps(copies).encode(), (204,))
 
-    def cpu_seconds(self):
-        ticks = 0
-        for broker in self.brokers:
-            with open(f"/proc/{broker.process.pid}/stat") as file:
-                ticks += sum(int(field) for field in file.read().rsplit(")", 1)[1].split()[11:13])
-        return ticks / os.sysconf("SC_CLK_TCK")
-
-    def rss_mb(self):
-        pages = 0
-        for broker in self.brokers:
-            with open(f"/proc/{broker.process.pid}/statm") as file:
-                pages += int(file.read().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
 
 def measure(pharos, system, case, form, run):
     """One run of the load program; what it printed, and what the brokers used for it."""
@@ -138,15 +123,15 @@ def measure(pharos, system, case, form, run):
     rate = RATE if run == "paced" else 0
     command = [pharos, "bench", "produce", "--url", system.brokers[0].url, "--topic", topic, "--topics", str(case["topics"]),
         "--size", case["size"], "--rate", str(rate), "--warmup", form["warmup"], "--duration", form["duration"], "--output", "json"]
-    began = system.cpu_seconds()
+    began = cpu_seconds(system.brokers)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != 0:
         return {"error": (done.stderr.strip().splitlines() or ["no word"])[-1]}
     said = json.loads(done.stdout)
-    used = system.cpu_seconds() - began
+    used = cpu_seconds(system.brokers) - began
     return {
         "rate": said["averagePublishRate"], "p50": said["aggregatedPublishLatency50pct"], "p99": said["aggregatedPublishLatency99pct"],
-        "cpu": used, "rss": system.rss_mb(),
+        "cpu": used, "rss": rss_mb(system.brokers),
     }
 
 
@@ -189,7 +174,7 @@ def run_all(options, folder, say):
     results, pulsars, is_first = [], [], True
     all_cases = list(cases(options.cases))
     # The journal syncs or not: that is a setting of the bookies, which are started again for it.
-    hosts.of_bookies = [*BOOKIES, "journalSyncData=true"]
+    hosts.of_bookies, hosts.java = [*BOOKIES, "journalSyncData=true"], JAVA_MEASURED
     cluster = Cluster(hosts, options.jars, folder)
     try:
         cluster.zookeeper.start()
@@ -242,26 +227,19 @@ def number(value, digits=1):
     return f"{value:,.{digits}f}"
 
 
-def page(results, form, options, began, seconds):
+def page(results, form, options, run):
     def cell(one, key, digits):
         return number(one[key], digits) if "error" not in one else "failed"
 
-    version = subprocess.run([options.pharos, "--version"], capture_output=True, text=True, check=False).stdout.strip()
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[0]
     with open(os.path.join(options.pulsar, "version")) as file:
         pulsar_version = file.read().strip()
-    with open("/proc/meminfo") as file:
-        memory = int(file.readline().split()[1]) / 2**20
-    with open("/proc/cpuinfo") as file:
-        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
     lines = [
         "# A cluster beside Apache Pulsar's", "",
         "Two brokers of Pharos and two of Apache Pulsar on the same three bookies and the same ZooKeeper, in turn, on one machine, with one",
         "load program. Written by `tests/cluster/speed.sh`, not by hand.", "",
-        f"- machine: {os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}, load average before {began[1]:.2f}",
-        f"- {version}; {pulsar_version}; Apache BookKeeper and ZooKeeper as in `tests/cluster/pom.xml`; {java}",
-        f"- form: {'quick, which shows that it works and no more' if options.quick else 'long'}; warm-up {form['warmup']}, measured "
-        f"{form['duration']}; began {began[0]}, took {seconds / 60:.1f} minutes",
+        *run.lines(pulsar_version, "Apache BookKeeper and ZooKeeper as in `tests/cluster/pom.xml`", java),
+        f"- form: {'quick, which shows that it works and no more' if options.quick else 'long'}; warm-up {form['warmup']}, measured {form['duration']}",
         f"- command: `tests/cluster/speed.sh PHAROS PEERS{' --quick' if options.quick else ''}`", "",
         "Each message has three copies. *3 of 3* waits for all of them, *2 of 3* for two. *Synced*: a bookie acknowledges after a sync of its",
         "journal (`journalSyncData=true`); *not synced*: what its operating system has. Bookies, brokers and load share the machine, so a system",
@@ -288,7 +266,7 @@ def page(results, form, options, began, seconds):
     lines += ["", "## Settings", "",
         "Pharos: `engine = bookkeeper`, two shards for each broker, three copies as the namespaces say; what is not named has its default.", "",
         "Pulsar, each broker:", "", "```", " ".join(PULSAR_JVM[:11]), settings, "```", "",
-        "Bookies, beside what `tests/cluster/servers.py` says:", "", "```", *BOOKIES, "journalSyncData=true or false", "```", ""]
+        "Bookies and ZooKeeper: " + f"`{' '.join(JAVA_MEASURED[:5])}`; bookies, beside what `tests/cluster/servers.py` says:", "", "```", *BOOKIES, "journalSyncData=true or false", "```", ""]
     return "\n".join(lines)
 
 
@@ -304,7 +282,7 @@ def main():
     options = parser.parse_args()
     folder = tempfile.mkdtemp(dir=options.dir, prefix="cluster-speed-")
     say = lambda line: print(line, file=sys.stderr, flush=True)
-    started, began = time.monotonic(), (time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), os.getloadavg()[0])
+    run = Run(options.pharos)
     try:
         results, form = run_all(options, folder, say)
     except BaseException:
@@ -315,7 +293,7 @@ def main():
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    text = page(results, form, options, began, time.monotonic() - started)
+    text = page(results, form, options, run)
     with open(options.page, "w") as file:
         file.write(text)
     print(text)

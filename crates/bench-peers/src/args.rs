@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The short form of every case.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How often each case runs with all contestants in turn; 3, or 1 with --quick, unless given.
+    /// How often each case runs with all contestants in turn; as its file says, or 1 with --quick, unless given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) rounds: Option<u32>,
     /// Only the cases whose name, behind that of the file and a colon, contains this text.

@@ -19,7 +19,8 @@
 //! left_out = { nats = "why" } # goes onto the page
 //! ```
 //!
-//! The keys are those of [`Load`]; unknown ones are errors. A case with `quick = false` is left out of the quick form.
+//! The keys are those of [`Load`]; unknown ones are errors. A case with `quick = false` is left out of the quick form. `rounds`, of the file or
+//! of a case, is how often all contestants run in turn in the long form: 3 unless given; the quick form has one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,6 +44,8 @@ pub(crate) struct Case {
     pub(crate) figures: Vec<&'static Figure>,
     /// Who is left out, and why.
     pub(crate) left_out: Vec<(Contestant, String)>,
+    /// How often all contestants run in turn.
+    pub(crate) rounds: u32,
     /// The load.
     pub(crate) load: Load,
 }
@@ -62,6 +65,10 @@ pub(crate) struct Workload {
     pub(crate) only_long: Vec<String>,
 }
 
+/// Rounds of the long form where a file says nothing, and the most that it may ask for.
+const ROUNDS: u32 = 3;
+const ROUNDS_MAX: u32 = 20;
+
 /// Why the quick form leaves something out.
 const ONLY_LONG: &str = "in the long form only";
 
@@ -71,6 +78,8 @@ struct Raw {
     title: String,
     about: String,
     contestants: Vec<String>,
+    #[serde(default)]
+    rounds: Option<u32>,
     #[serde(default)]
     load: Table,
     #[serde(default)]
@@ -150,6 +159,15 @@ impl Raw {
             None => anyhow::bail!("case {name} compares no figures"),
         };
         ensure!(!figures.is_empty(), "case {name} compares no figures");
+        let own_rounds = own.remove("rounds").map(Value::try_into::<u32>).transpose();
+        let rounds = own_rounds
+            .with_context(in_case)?
+            .or(self.rounds)
+            .unwrap_or(ROUNDS);
+        ensure!(
+            (1..=ROUNDS_MAX).contains(&rounds),
+            "case {name}: `rounds` must be from 1 to {ROUNDS_MAX}"
+        );
         let mut keys = self.load.clone();
         keys.extend(own);
         if quick {
@@ -164,6 +182,7 @@ impl Raw {
         Ok(Taken::Case(Box::new(Case {
             contestants,
             left_out,
+            rounds: if quick { 1 } else { rounds },
             figures: figures.collect::<anyhow::Result<_>>()?,
             load,
             name,
@@ -199,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn rounds_are_those_of_the_case_then_of_the_file() {
+        let rounds = |text: &str, quick: bool| {
+            let file = Workload::parse("x", text, quick).expect("reads");
+            file.cases.iter().map(|case| case.rounds).collect::<Vec<_>>()
+        };
+        assert_eq!(rounds(FILE, false), [3, 3]);
+        let of_case = FILE.replacen("name = 'one'", "name = 'one'\nrounds = 2", 1);
+        assert_eq!(rounds(&of_case, false), [2, 3]);
+        let of_both = format!("rounds = 1\n{of_case}");
+        assert_eq!(rounds(&of_both, false), [2, 1]);
+        assert_eq!(rounds(&of_both, true), [1]);
+    }
+
+    #[test]
     fn the_quick_form_is_shorter() {
         let file = Workload::parse("x", FILE, true).expect("reads");
         assert_eq!(file.cases.len(), 1);
@@ -219,6 +252,8 @@ mod tests {
             ("'publish_msg_s'", "'happiness'"),
             ("size = 100", "topics = 0"),
             ("name = 'one'", "nome = 'one'"),
+            ("name = 'one'", "name = 'one'\nrounds = 0"),
+            ("name = 'one'", "name = 'one'\nrounds = 'three'"),
         ] {
             let text = FILE.replacen(right, wrong, 1);
             assert!(Workload::parse("x", &text, false).is_err(), "{wrong}");

@@ -47,7 +47,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     choose(&mut workloads, args)?;
     let around = around(args)?;
-    let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 3 });
     let version = |peer: Peer| (peer.word(), around.installed.version(peer));
     let mut report = Report {
         machine: Machine::look(&around.data).line(),
@@ -55,7 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command: command_line().replacen("pharos", "pharos bench peers", 1),
         began_unix_s: realtime_ns() / 1_000_000_000,
         quick: args.quick,
-        rounds,
+        took_s: 0.0,
         versions: Peer::ALL
             .into_iter()
             .map(version)
@@ -64,10 +63,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         workloads: workloads.iter().map(WorkloadReport::of).collect(),
     };
     let all: usize = workloads.iter().map(|workload| workload.cases.len()).sum();
+    let from_ns = monotonic_ns();
     let mut number = 0;
     for (at, workload) in workloads.iter().enumerate() {
         for (case_at, case) in workload.cases.iter().enumerate() {
             number += 1;
+            let rounds = case.rounds;
             for round in 1..=rounds {
                 for contestant in &case.contestants {
                     say(&format!(
@@ -80,6 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                     ensure!(!around.stop.load(Ordering::Relaxed), "stopped");
                 }
             }
+            report.took_s = (monotonic_ns() - from_ns) as f64 / 1e9;
             write(args, &report)?;
         }
     }
@@ -119,6 +121,7 @@ fn choose(workloads: &mut Vec<Workload>, args: &Args) -> anyhow::Result<()> {
         for case in &mut workload.cases {
             let asked = |it: &Contestant| wanted.is_empty() || wanted.contains(it);
             case.contestants.retain(asked);
+            case.rounds = args.rounds.unwrap_or(case.rounds);
         }
     }
     workloads.retain(|workload| !workload.cases.is_empty());

@@ -51,16 +51,16 @@ impl Report {
         };
         let _ = writeln!(
             out,
-            "Pharos and its peers in one run of {form}, {} of each case, on one machine, with one load program. Written by \
-             `pharos bench peers`, not by hand; the settings of each peer and where they are from stand at the end.\n",
-            rounds(self.rounds)
+            "Pharos and its peers in one run of {form}, on one machine, with one load program. Written by `pharos bench peers`, not by \
+             hand; the settings of each peer and where they are from stand at the end.\n"
         );
         let _ = writeln!(out, "- machine: {}", self.machine);
         for (peer, version) in &self.versions {
             let _ = writeln!(out, "- {peer}: {version}");
         }
         let _ = writeln!(out, "- built from: {}", self.commit);
-        let _ = writeln!(out, "- began: {}", date(self.began_unix_s));
+        let (began, minutes) = (date(self.began_unix_s), self.took_s / 60.0);
+        let _ = writeln!(out, "- began: {began}, took {minutes:.0} minutes");
         let _ = writeln!(out, "- command: `{}`\n", self.command);
         self.first_table(&mut out);
         self.not_reached(&mut out);
@@ -80,10 +80,10 @@ impl Report {
             "The last column sets Pharos against the best peer that is as durable, and names the peer in bold where that is better; \
              *even* is less than 5%. ",
         );
-        out.push_str(match self.rounds {
-            1 => "There was one round, so there is no spread: a figure may be off by what a second run would show. ",
-            _ => "Figures are medians of the rounds, behind them the least and the most of any round. ",
-        });
+        out.push_str(
+            "Where a case ran several times, a figure is the median of the rounds, with the least and the most of any round behind it; where it \
+             ran once there is no spread, and a figure may be off by what a second run would show. ",
+        );
         out.push_str(
             "Brackets: it acknowledges nothing that outlives it and is not compared. `*`: it did not hold the rate of the load. Empty: \
              it did not run in this case.\n\n",
@@ -216,7 +216,9 @@ impl WorkloadReport {
             self.workload.name, self.workload.title, self.workload.about
         );
         for case in &self.cases {
-            let _ = writeln!(out, "### {}\n\n{}\n", case.case.name, load_words(&case.case.load));
+            let words = load_words(&case.case.load);
+            let rounds = rounds(case.case.rounds);
+            let _ = writeln!(out, "### {}\n\n{words} {rounds}.\n", case.case.name);
             let _ = writeln!(
                 out,
                 "| contestant | round | published/s | received/s | publish p50, p99, p99.9, max ms | end-to-end p50, p99, p99.9, max ms | \
@@ -334,7 +336,7 @@ fn verdict(verdict: &Verdict) -> String {
 
 fn rounds(rounds: u32) -> String {
     match rounds {
-        1 => "one round".to_owned(),
+        1 => "One round".to_owned(),
         rounds => format!("{rounds} rounds"),
     }
 }

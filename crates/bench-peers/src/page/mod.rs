@@ -24,8 +24,8 @@ pub(crate) struct Report {
     pub(crate) began_unix_s: u64,
     /// Whether it is the short form.
     pub(crate) quick: bool,
-    /// How often each case ran.
-    pub(crate) rounds: u32,
+    /// So long until now.
+    pub(crate) took_s: f64,
     /// Of each peer.
     pub(crate) versions: Vec<(&'static str, String)>,
     /// In the order in which they ran.
@@ -262,6 +262,7 @@ impl Report {
                 "workload": workload.workload.name,
                 "case": case.case.name,
                 "load": case.case.load,
+                "rounds": case.case.rounds,
                 "attempts": case.attempts.iter().map(attempt).collect::<Vec<_>>(),
             })
         };
@@ -271,7 +272,7 @@ impl Report {
             "command": self.command,
             "beganUnixSeconds": self.began_unix_s,
             "quick": self.quick,
-            "rounds": self.rounds,
+            "tookSeconds": self.took_s,
             "versions": self.versions.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
             "cases": self.cases().map(case).collect::<Vec<_>>(),
         });
@@ -337,6 +338,7 @@ mod tests {
                 contestants: words.iter().map(contestants).collect(),
                 figures: vec![find("publish_msg_s").expect("known")],
                 left_out: Vec::new(),
+                rounds: 1,
                 load: Load::default(),
             },
         }
