@@ -1,8 +1,9 @@
 """Publishing through two brokers over three bookies, Pharos and Pulsar in turn on the same bookies. See speed.sh.
 
 Each case is a size of messages, a number of topics, and one of four levels of durability: all copies acknowledged or all but one, by
-bookies that sync their journal or do not. For each case each system is measured twice: at a fixed rate, for latencies, and as fast as
-it goes. Which of the two systems comes first changes from case to case.
+bookies that sync their journal or do not. All cases are measured at a fixed rate first, for latencies, twice, and then as fast as it goes:
+what a run of gigabytes leaves to be written is in the latencies of the one behind it. Which system comes first changes from case to case, and in
+the second round it is the other one.
 """
 
 import argparse
@@ -10,9 +11,11 @@ import itertools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 
@@ -25,6 +28,11 @@ TOPICS = [1, 100]
 ACKS = [3, 2]
 # Rates at which latencies are measured, messages a second: what two brokers carry easily on a small machine.
 RATE = 5000
+ROUNDS = 2
+# Which system comes first in a case: as often either, with any size and number of topics.
+FIRST = [0, 1, 1, 0, 1, 0, 0, 1]
+# After bookies have taken all that they can, seconds until latencies are measured.
+REST = 15
 
 PULSAR_JVM = [
     "java", "-server", "-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=10",
@@ -56,6 +64,8 @@ transactionCoordinatorEnabled=false
 backlogQuotaDefaultLimitGB=-1
 systemTopicEnabled=true
 topicLevelPoliciesEnabled=true
+loadBalancerSheddingEnabled=false
+loadBalancerAutoBundleSplitEnabled=false
 """
 
 # Of the bookies, beside what servers.py says: a journal as a production bookie has it, and nothing kept for long of ledgers that are deleted,
@@ -130,7 +140,7 @@ class System:
 def measure(pharos, system, case, form, run):
     """One run of the load program; what it printed, and what the brokers used for it."""
     topic = f"persistent://speed/ack{case['ack']}/{system.name.lower()}-{case['number']}-{run}"
-    rate = RATE if run == "paced" else 0
+    rate = 0 if run == "full" else RATE
     command = [pharos, "bench", "produce", "--url", system.brokers[0].url, "--topic", topic, "--topics", str(case["topics"]),
         "--size", case["size"], "--rate", str(rate), "--warmup", form["warmup"], "--duration", form["duration"], "--output", "json"]
     began = cpu_seconds(system.brokers)
@@ -178,10 +188,10 @@ def wait_for_bookies(cluster):
 
 
 def run_all(options, folder, say):
-    form = {"warmup": "500ms", "duration": "2s"} if options.quick else {"warmup": "3s", "duration": "10s"}
+    form = {"warmup": "500ms", "duration": "2s"} if options.quick else {"warmup": "2s", "duration": "7s"}
     hosts = Hosts(options.pharos)
     hosts.settings = ["--bookkeeper-ensemble-size=3", "--bookkeeper-write-quorum=3", "--bookkeeper-ack-quorum=3",
-        "--bookkeeper-placement=bookies"]
+        "--bookkeeper-placement=bookies", "--load-balancer-shedding-enabled=false", "--load-balancer-auto-split-enabled=false"]
     hosts.balance = "true"
     results, pulsars, is_first = [], [], True
     all_cases = list(cases(options.cases))
@@ -215,16 +225,17 @@ def run_all(options, folder, say):
             for system in systems:
                 first = {"number": f"first-{synced}", "ack": 3, "topics": 1, "size": "1KB"}
                 say(f"not counted: {system.name}: {measure(options.pharos, system, first, form, 'full')}")
-            for case in group:
-                turn = systems if case["number"] % 2 else systems[::-1]
-                found = {}
-                for run in ("paced", "full"):
-                    for system in turn:
-                        found[system.name, run] = measure(options.pharos, system, case, form, run)
-                        say(f"{case['name']}: {system.name} {run}: {found[system.name, run]}")
+            time.sleep(REST)
+            found = [(case, {}) for case in group]
+            results += found
+            for turn, run in enumerate([*(f"paced{number}" for number in range(ROUNDS)), "full"]):
+                for case, of_case in found:
+                    first = FIRST[case["number"] % len(FIRST)] ^ turn & 1
+                    for system in (systems[first], systems[1 - first]):
+                        of_case[system.name, run] = measure(options.pharos, system, case, form, run)
+                        say(f"{case['name']}: {system.name} {run}: {of_case[system.name, run]}")
                         ended = [bookie.name for bookie in cluster.bookies if bookie.process.poll() is not None]
                         assert not ended, f"ended: {ended}"
-                results.append((case, found))
             for server in [*pulsars, *cluster.brokers, *cluster.bookies]:
                 server.stop(90)
     finally:
@@ -235,20 +246,18 @@ def run_all(options, folder, say):
     return results, form
 
 
-def figures(results):
-    """Rows of the page: what was measured, and how much better the one is."""
-    for case, found in results:
-        yield case["name"], [found[name, run] for name in ("Pharos", "Pulsar") for run in ("paced", "full")]
-
-
-def number(value, digits=1):
-    return f"{value:,.{digits}f}"
+def cell(rounds, key, digits):
+    """The mean of rounds, and the least and most of them."""
+    values = [one[key] for one in rounds if "error" not in one]
+    if len(values) < len(rounds):
+        return "failed"
+    text = f"{statistics.mean(values):,.{digits}f}"
+    if key.startswith("p") and len(values) > 1:
+        text += f" [{min(values):,.{digits}f}–{max(values):,.{digits}f}]"
+    return text
 
 
 def page(results, form, options, run):
-    def cell(one, key, digits):
-        return number(one[key], digits) if "error" not in one else "failed"
-
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[0]
     with open(os.path.join(options.pulsar, "version")) as file:
         pulsar_version = file.read().strip()
@@ -262,22 +271,23 @@ def page(results, form, options, run):
         "Each message has three copies. *3 of 3* waits for all of them, *2 of 3* for two. *Synced*: a bookie acknowledges after a sync of its",
         "journal (`journalSyncData=true`); *not synced*: what its operating system has. Bookies, brokers and load share the machine, so a system",
         "that uses less of its processors leaves more to the bookies. After bookies have been started each system has a run that is not counted;",
-        "which of the two comes first changes from case to case.", "",
-        f"## At {RATE:,} messages a second", "",
+        "which of the two comes first changes from case to case. Neither moves or cuts bundles by load.", "",
+        f"## At {RATE:,} messages a second", "", f"Means of {ROUNDS} rounds, with the least and the most of them.", "",
         "| case | p50 ms, Pharos | Pulsar | p99 ms, Pharos | Pulsar | brokers' CPU s, Pharos | Pulsar | memory MB, Pharos | Pulsar |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, (ours, _, theirs, _) in figures(results):
-        cells = [cell(one, key, digits) for key, digits in (("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0)) for one in (ours, theirs)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    def rows(runs, keys):
+        for case, found in results:
+            of = [[found[name, run] for run in runs] for name in ("Pharos", "Pulsar")]
+            yield f"| {case['name']} | {' | '.join(cell(one, key, digits) for key, digits in keys for one in of)} |"
+
+    keys = [("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0)]
+    lines += rows([f"paced{number}" for number in range(ROUNDS)], keys)
     lines += ["", "## As fast as it goes", "",
         "| case | messages/s, Pharos | Pulsar | p50 ms, Pharos | Pulsar | p99 ms, Pharos | Pulsar | brokers' CPU s, Pharos | Pulsar | memory MB, Pharos | Pulsar |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, (_, ours, _, theirs) in figures(results):
-        keys = (("rate", 0), ("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0))
-        cells = [cell(one, key, digits) for key, digits in keys for one in (ours, theirs)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += rows(["full"], [("rate", 0), *keys])
     failed = [f"- {case['name']}, {who}, {run}: {one['error']}" for case, found in results for (who, run), one in found.items() if "error" in one]
     if failed:
         lines += ["", "## What failed", "", *failed]
