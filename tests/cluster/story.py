@@ -116,6 +116,20 @@ def namespaces_say_how_many_copies(cluster):
     ok("namespaces say how many copies there are", f"ledgers {first}, {second}, {third}; {fourth} on one of a group")
 
 
+def a_namespace_is_emptied(cluster):
+    """Of its topics nothing is left but the nodes that held them; brokers that start later find those."""
+    one = cluster.brokers[0]
+    assert one.ask("/admin/v2/namespaces/public/emptied", "PUT", b"{}")[0] == 204
+    path = "/admin/v2/persistent/public/emptied"
+    assert one.ask(f"{path}/t", "PUT")[0] == 204
+    assert one.ask(f"{path}/t/maxProducers", "POST", b"7")[0] == 204
+    assert one.ask(f"{path}/parts/partitions", "PUT", b"2")[0] == 204
+    for gone in ["t", "parts/partitions"]:
+        deleted = lambda gone=gone: one.ask(f"{path}/{gone}?force=true", "DELETE")[0]
+        assert until("it is deleted", lambda: deleted() in (204, 404))
+    ok("the topics of a namespace are deleted")
+
+
 def bundle_of(broker, topic):
     """The path of its bundle in the admin API."""
     status, bundle = broker.ask("/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")
@@ -245,6 +259,7 @@ def main():
         clients_are_led_to_the_owner(cluster)
         racks_are_written_down(cluster)
         namespaces_say_how_many_copies(cluster)
+        a_namespace_is_emptied(cluster)
         load = Load(cluster)
         load.flows(100)
         ok("both brokers serve under load")

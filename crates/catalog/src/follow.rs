@@ -21,7 +21,7 @@ use super::deleting::Deleting;
 use super::keys::OfCluster;
 use super::known::{Facts, Namespace, PolicyEvent, Record, TopicEvent};
 use super::schema::{History, SchemaEntry, SchemaVersion};
-use super::store::{StoreError, decode};
+use super::store::{StoreError, decode, facts_under};
 use super::{Catalog, keys};
 
 /// Keys that are compared before others get a turn.
@@ -151,7 +151,7 @@ impl Follower<'_> {
     /// Brings the copy up to the store, key by key.
     async fn compare_all(&self) {
         let mut stored = BTreeMap::new();
-        match self.catalog.inner.facts.store.scan(keys::ROOT).await {
+        match facts_under(&*self.catalog.inner.facts.store, keys::ROOT).await {
             Ok(items) => stored.extend(items.into_iter().map(|item| (item.key, item.version))),
             Err(error) => {
                 tracing::warn!(%error, "what other brokers changed is not known");

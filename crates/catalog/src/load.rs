@@ -13,7 +13,7 @@ use super::deleting::Deleting;
 use super::keys::OfCluster;
 use super::known::{Facts, KnownFacts, Namespace, Record};
 use super::schema::Histories;
-use super::store::{FactStore, StoreError, decode};
+use super::store::{FactStore, StoreError, decode, facts_under};
 use super::{Catalog, CatalogOptions, Inner, Policies, TopicRecord, keys, schema};
 
 /// Why a catalog could not be opened.
@@ -133,7 +133,7 @@ fn check(options: &CatalogOptions) -> Result<(), OpenCatalogError> {
 
 async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Facts, StoreError> {
     let mut state = Facts::default();
-    for item in store.scan(keys::CLUSTERS).await? {
+    for item in facts_under(store, keys::CLUSTERS).await? {
         match keys::cluster_of(&item.key) {
             Some(OfCluster::Itself(name)) => {
                 state.clusters.insert(name.to_owned(), record(&item)?);
@@ -159,7 +159,7 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Fac
             .entry(name.clone())
             .or_insert_with(|| Namespace::new(unstored));
     }
-    for item in store.scan(keys::PARTITIONED).await? {
+    for item in facts_under(store, keys::PARTITIONED).await? {
         let value: Record<PartitionedTopicMetadata> = record(&item)?;
         if let Some((topic, namespace)) = home(&mut state, keys::PARTITIONED, &item.key) {
             if value.value.deleted {
@@ -168,7 +168,7 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Fac
             namespace.partitioned.insert(topic, value);
         }
     }
-    for item in store.scan(keys::TOPICS).await? {
+    for item in facts_under(store, keys::TOPICS).await? {
         let value: Record<TopicRecord> = record(&item)?;
         if let Some((topic, namespace)) = home(&mut state, keys::TOPICS, &item.key) {
             if value.value.deleting {
@@ -177,7 +177,7 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Fac
             namespace.topics.insert(topic, value);
         }
     }
-    for item in store.scan(keys::TOPIC_POLICIES).await? {
+    for item in facts_under(store, keys::TOPIC_POLICIES).await? {
         let value = record(&item)?;
         if let Some((topic, namespace)) = home(&mut state, keys::TOPIC_POLICIES, &item.key) {
             namespace.topic_policies.insert(topic, value);
@@ -187,7 +187,7 @@ async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Fac
 }
 
 async fn load_policies(store: &dyn MetadataStore, state: &mut Facts) -> Result<(), StoreError> {
-    for item in store.scan(keys::POLICIES).await? {
+    for item in facts_under(store, keys::POLICIES).await? {
         let path = item.key.strip_prefix(keys::POLICIES).unwrap_or_default();
         match path.parse::<NamespaceName>() {
             Ok(name) => {
@@ -206,7 +206,7 @@ async fn load_schemas(
     store: &dyn MetadataStore,
 ) -> Result<HashMap<String, Arc<schema::History>>, StoreError> {
     let mut histories: HashMap<String, schema::History> = HashMap::new();
-    for item in store.scan(keys::SCHEMAS).await? {
+    for item in facts_under(store, keys::SCHEMAS).await? {
         let Some((id, version)) = keys::schema_of(&item.key) else {
             warn!(key = item.key, "metadata key is no schema, ignored");
             continue;

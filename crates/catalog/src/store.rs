@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pharos_metadata::{Expect, MetadataStore, WriteError};
+use pharos_metadata::{Expect, Item, MetadataStore, ReadError, WriteError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,6 +17,13 @@ pub(super) const TRIES: usize = 16;
 
 pub(super) fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(value).map_err(|error| damaged(key, &error))
+}
+
+/// The facts under a prefix. A key without a value is none: with ZooKeeper what held others stays as such a key when the last of them went.
+pub(super) async fn facts_under(store: &dyn MetadataStore, prefix: &str) -> Result<Vec<Item>, ReadError> {
+    let mut items = store.scan(prefix).await?;
+    items.retain(|item| !item.value.is_empty());
+    Ok(items)
 }
 
 /// The durable facts, and who may write which.

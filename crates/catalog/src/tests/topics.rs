@@ -1,5 +1,7 @@
 //! Topics and partitioned topics.
 
+use bytes::Bytes;
+use pharos_metadata::Expect;
 use pharos_types::Domain;
 use serde_json::json;
 
@@ -318,4 +320,27 @@ async fn the_limit_of_a_tenant_counts_topics_that_are_being_made() {
     assert!(refused.to_string().contains("max_topics_per_tenant"), "{refused}");
     drop(being_made);
     catalog.ensure_topic(&topic("b"), true).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_held_topics_and_is_empty_is_no_fact() {
+    let bench = Bench::new();
+    drop(bench.open().await);
+    // With ZooKeeper these nodes stay when the last topic below them was deleted, and are keys then.
+    for tree in [
+        "topics",
+        "partitioned-topics",
+        "topic-policies",
+        "policies",
+        "schemas",
+        "clusters",
+    ] {
+        let key = format!("admin/{tree}/public/default/persistent");
+        // In Pulsar's layout some of the trees are elsewhere, and take no such key.
+        let _ = bench.store.put(&key, Bytes::new(), Expect::Absent).await;
+    }
+    let catalog = bench.open().await;
+    let name = topic("persistent://public/default/t");
+    catalog.create_topic(&name, no_properties()).await.unwrap();
+    assert!(bench.open().await.topic_exists(&name));
 }
