@@ -21,8 +21,8 @@ JAVA = [
 JAVA_MEASURED = ["java", "-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC", *JAVA[6:]]
 
 
-# How long the cluster waits for a broker that is not heard of, in seconds. Above the default: a busy machine may stand still for some.
-SESSION = 15
+# How long the cluster waits for a broker that is not heard of, in seconds. Above the default, which is 6: a busy machine may stand still for some.
+SESSION = int(os.environ.get("CLUSTER_SESSION", "15"))
 
 
 def until(what, is_so, seconds=60):

@@ -44,6 +44,8 @@ struct Machine {
     /// Payload bytes of the entries that wait and when they came, the oldest first.
     waiting: VecDeque<(usize, Nanos)>,
     confirmed: u64,
+    /// This broker has ended it: it recovers or deletes the ledger.
+    is_ended_here: bool,
 }
 
 /// What the caller of `create` holds.
@@ -70,6 +72,7 @@ impl Writing {
                 writer,
                 waiting: VecDeque::new(),
                 confirmed: 0,
+                is_ended_here: false,
             }),
             tail: watch::channel(Tail::default()).0,
             end: watch::channel(None).0,
@@ -84,6 +87,7 @@ impl Writing {
 
     /// The ledger is being recovered or deleted here.
     pub(super) fn fence(self: &Arc<Self>) {
+        lock(&self.machine).is_ended_here = true;
         self.step(|writer, _, out| writer.fence(out));
     }
 
@@ -217,8 +221,12 @@ impl Writing {
                 self.end_with(Ok(()));
             }
             WriterEffect::Failed(error) => {
+                let is_wanted = machine.is_ended_here && machine.waiting.is_empty();
                 self.settle(machine.waiting.drain(..), false);
-                tracing::warn!(ledger = %self.ledger, %error, "a ledger takes no more entries");
+                match is_wanted {
+                    true => tracing::debug!(ledger = %self.ledger, %error, "a ledger takes no more entries"),
+                    false => tracing::warn!(ledger = %self.ledger, %error, "a ledger takes no more entries"),
+                }
                 let fault = fault_of(error);
                 self.tail.send_modify(|tail| tail.failed = Some(fault));
                 self.end_with(Err(self.refusal(error)));
