@@ -18,7 +18,7 @@ JAVA = [
 ]
 
 # The same for what is about speed: the Java runtime compiles as it does by itself, and bookies have room for its caches.
-JAVA_MEASURED = ["java", "-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC", *JAVA[6:]]
+JAVA_MEASURED = ["java", "-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC", *JAVA[6:]]
 
 
 # How long the cluster waits for a broker that is not heard of, in seconds. Above the default, which is 6: a busy machine may stand still for some.

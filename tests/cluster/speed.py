@@ -234,8 +234,11 @@ def run_all(options, folder, say):
                     for system in (systems[first], systems[1 - first]):
                         of_case[system.name, run] = measure(options.pharos, system, case, form, run)
                         say(f"{case['name']}: {system.name} {run}: {of_case[system.name, run]}")
-                        ended = [bookie.name for bookie in cluster.bookies if bookie.process.poll() is not None]
-                        assert not ended, f"ended: {ended}"
+                        ended = [bookie for bookie in cluster.bookies if bookie.process.poll() is not None]
+                        if ended:
+                            # What was measured before is a page all the same.
+                            say("".join(f"---- {bookie.name} ended\n{bookie.tail(15)}" for bookie in ended))
+                            return results, form
             for server in [*pulsars, *cluster.brokers, *cluster.bookies]:
                 server.stop(90)
     finally:
@@ -246,11 +249,14 @@ def run_all(options, folder, say):
     return results, form
 
 
+NOT_RUN = {"error": "not run: a bookie had ended"}
+
+
 def cell(rounds, key, digits):
     """The mean of rounds, and the least and most of them."""
     values = [one[key] for one in rounds if "error" not in one]
     if len(values) < len(rounds):
-        return "failed"
+        return "–" if all(one is NOT_RUN for one in rounds) else "failed"
     text = f"{statistics.mean(values):,.{digits}f}"
     if key.startswith("p") and len(values) > 1:
         text += f" [{min(values):,.{digits}f}–{max(values):,.{digits}f}]"
@@ -278,7 +284,7 @@ def page(results, form, options, run):
     ]
     def rows(runs, keys):
         for case, found in results:
-            of = [[found[name, run] for run in runs] for name in ("Pharos", "Pulsar")]
+            of = [[found.get((name, run), NOT_RUN) for run in runs] for name in ("Pharos", "Pulsar")]
             yield f"| {case['name']} | {' | '.join(cell(one, key, digits) for key, digits in keys for one in of)} |"
 
     keys = [("p50", 2), ("p99", 2), ("cpu", 1), ("rss", 0)]
