@@ -12,7 +12,7 @@ import time
 import pulsar
 
 from load import Publisher, number_of, rises
-from scene import TAKEOVER_MAX, both_serve, connect, ok
+from scene import TAKEOVER_MAX, both_serve, connect, make_carried, ok
 from servers import Cluster, Hosts, until
 
 TOPIC = "persistent://public/dealt/news"
@@ -58,12 +58,7 @@ class Listener:
 
 def make(cluster):
     one, two = cluster.brokers
-    path = "/admin/v2/namespaces/public/dealt"
-    assert one.ask(path, "PUT", b"{}")[0] == 204
-    assert one.ask(f"{path}/property/pharos.broadcastCarriers/2", "PUT")[0] == 204
-    for broker in cluster.brokers:
-        said = lambda: broker.ask(f"{path}/property/pharos.broadcastCarriers")
-        until("the policy is known", lambda: said()[0] == 200 and "2" in str(said()[1]))
+    make_carried(cluster, "public/dealt", 2)
     assert until("it is owned", lambda: one.owner_of(TOPIC)) == one.url
     until("the other one knows", lambda: two.owner_of(TOPIC) == one.url)
 

@@ -87,3 +87,16 @@ def serves(broker, topics):
         client.create_reader(topic, pulsar.MessageId.latest).close()
     client.close()
     return began, time.monotonic() - began
+
+
+def make_carried(cluster, namespace, carriers):
+    """A namespace in which so many brokers carry a broadcast subscription."""
+    one = cluster.brokers[0]
+    path = f"/admin/v2/namespaces/{namespace}"
+    status, answer = one.ask(path, "PUT", b"{}")
+    assert status == 204, (status, answer)
+    status, answer = one.ask(f"{path}/property/pharos.broadcastCarriers/{carriers}", "PUT")
+    assert status == 204, (status, answer)
+    for broker in cluster.brokers:
+        said = lambda broker=broker: broker.ask(f"{path}/property/pharos.broadcastCarriers")
+        until("the policy is known", lambda: said()[0] == 200 and str(carriers) in str(said()[1]))

@@ -282,6 +282,7 @@ def page(results, form, options, run):
         "| case | p50 ms, Pharos | Pulsar | p99 ms, Pharos | Pulsar | brokers' CPU s, Pharos | Pulsar | memory MB, Pharos | Pulsar |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
+
     def rows(runs, keys):
         for case, found in results:
             of = [[found.get((name, run), NOT_RUN) for run in runs] for name in ("Pharos", "Pulsar")]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 from measured import Run, cpu_seconds, rss_mb
+from scene import make_carried
 from servers import JAVA_MEASURED, Cluster, Hosts, until
 
 CONNECTIONS = 64
@@ -17,19 +18,6 @@ FIGURES = [
     ("connect_seconds", "connecting all, s", 2), ("avg_ms", "average, ms", 1), ("p50_ms", "p50, ms", 1), ("p99_ms", "p99, ms", 1),
     ("max_ms", "max, ms", 1), ("cpu", "brokers' CPU, s", 1), ("rss", "brokers' memory, MB", 0),
 ]
-
-
-def prepare(cluster, carriers):
-    """A namespace in which so many brokers carry a subscription."""
-    one = cluster.brokers[0]
-    path = f"/admin/v2/namespaces/public/by{carriers}"
-    status, answer = one.ask(path, "PUT", b"{}")
-    assert status == 204, (status, answer)
-    status, answer = one.ask(f"{path}/property/pharos.broadcastCarriers/{carriers}", "PUT")
-    assert status == 204, (status, answer)
-    for broker in cluster.brokers:
-        said = lambda broker=broker: broker.ask(f"{path}/property/pharos.broadcastCarriers")
-        until("the policy is known", lambda: said()[0] == 200 and str(carriers) in str(said()[1]))
 
 
 def measure(pharos, cluster, carriers, number, options):
@@ -92,7 +80,7 @@ def main():
             for broker in cluster.brokers:
                 broker.start()
             for carriers in (1, 2):
-                prepare(cluster, carriers)
+                make_carried(cluster, f"public/by{carriers}", carriers)
             for number in range(1, options.rounds + 1):
                 for carriers in (1, 2):
                     found = measure(options.pharos, cluster, carriers, number, options)
