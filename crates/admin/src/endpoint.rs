@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::owners::OriginalRequest;
 use crate::paths::PathParams;
 use crate::redirect;
-use crate::request_rate::admit;
+use crate::request_rate::{RequestRate, admit};
 use crate::state::Admin;
 
 /// What the two kinds of topics are called in paths.
@@ -63,10 +63,18 @@ async fn enter(route: &'static Route, mut request: Request, next: Next) -> Respo
     }
 }
 
-/// Takes the path apart and asks. The handler checks names that are none: what they are part of is what is asked about.
+/// Takes the path apart and asks, then whether the tenant is asked about too fast. The handler checks names that are none: what they are
+/// part of is what is asked about.
 fn permit(route: &'static Route, request: &Request) -> Result<PathParams, ApiError> {
     let params = PathParams::of(route, request.uri().path())?;
-    may(request, route.action, params.subject().as_resource())?;
+    let subject = params.subject();
+    may(request, route.action, subject.as_resource())?;
+    if let (Some(tenant), Some(rate)) = (
+        subject.as_resource().tenant(),
+        request.extensions().get::<RequestRate>(),
+    ) {
+        rate.take_of_tenant(tenant)?;
+    }
     Ok(params)
 }
 

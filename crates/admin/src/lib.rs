@@ -45,6 +45,7 @@ mod topic_stats;
 mod topics;
 
 pub use owner_link::BrokerClient;
+pub use request_rate::RequestRates;
 pub use router::router;
 pub use server::{CONNECTIONS_MAX, serve};
 pub use state::{Admin, AdminOptions};

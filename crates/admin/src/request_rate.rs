@@ -1,28 +1,45 @@
-//! How fast one caller may ask: a role, or the address of callers without one.
+//! How fast one caller may ask: a role, or the address of callers without one; and all callers together that ask about one tenant.
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 
 use pharos_auth::Principal;
-use pharos_transport::{Quota, QuotaLimits, Requester, network_of};
+use pharos_transport::{Quota, QuotaError, QuotaLimits, Requester, network_of};
 
 use crate::error::ApiError;
 use crate::identify::identify;
 use crate::origin::CameFrom;
 
-/// The callers that were heard of lately. Cheap to clone.
+/// Requests a second; 0 is no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestRates {
+    /// Of a role, or of an address where callers have none.
+    pub per_role: u32,
+    /// About a tenant, by callers that may ask.
+    pub per_tenant: u32,
+}
+
+/// The callers that were heard of lately, and the tenants that were asked about. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestRate(Arc<Quota<Requester>>);
+pub(crate) struct RequestRate {
+    callers: Arc<Quota<Requester>>,
+    tenants: Arc<Quota<Arc<str>>>,
+}
 
 impl RequestRate {
-    /// With so many requests a second for each; 0 is no limit.
-    pub(crate) fn new(rate_max: u32) -> Self {
-        Self(Quota::new(QuotaLimits {
+    pub(crate) fn new(rates: RequestRates) -> Self {
+        let limits = |rate_max| QuotaLimits {
             held_max: 0,
             rate_max,
-        }))
+        };
+        Self {
+            callers: Quota::new(limits(rates.per_role)),
+            tenants: Quota::new(limits(rates.per_tenant)),
+        }
     }
 
     /// Counts one request of `who`; the role that a proxy asks for.
@@ -34,14 +51,31 @@ impl RequestRate {
                 None => return Ok(()),
             },
         };
-        // Only the rate counts, so what is held may go at once.
-        match self.0.enter(requester) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let reason = format!("{error} (limits.max_http_request_rate_per_role)");
-                Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, reason))
-            }
-        }
+        enter(&self.callers, requester, |error| {
+            format!("{error} (limits.max_http_request_rate_per_role)")
+        })
+    }
+
+    /// Counts one request about a tenant, by a caller that may make it: who may not uses up nothing of what is others'.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn take_of_tenant(&self, tenant: &str) -> Result<(), ApiError> {
+        enter(&self.tenants, tenant.into(), |error| {
+            format!("requests about the tenant {tenant}: {error} (limits.max_http_request_rate_per_tenant)")
+        })
+    }
+}
+
+fn enter<K: Hash + Eq + Clone + Debug>(
+    quota: &Arc<Quota<K>>,
+    holder: K,
+    reason: impl FnOnce(QuotaError) -> String,
+) -> Result<(), ApiError> {
+    // Only the rate counts, so what is held may go at once.
+    match quota.enter(holder) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, reason(error))),
     }
 }
 
@@ -64,7 +98,10 @@ mod tests {
 
     #[test]
     fn a_role_has_one_allowance_everywhere_and_strangers_one_by_address() {
-        let rate = RequestRate::new(1);
+        let rate = RequestRate::new(RequestRates {
+            per_role: 1,
+            per_tenant: 0,
+        });
         let free = |who: &Principal, from: &str| {
             let from = CameFrom(from.parse().unwrap());
             (0..100)
@@ -86,6 +123,28 @@ mod tests {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         assert!(
             refused.reason.contains("limits.max_http_request_rate_per_role"),
+            "{}",
+            refused.reason
+        );
+    }
+
+    #[test]
+    fn a_tenant_has_one_allowance_for_all_who_ask() {
+        let rate = RequestRate::new(RequestRates {
+            per_role: 0,
+            per_tenant: 1,
+        });
+        let free = |tenant: &str| {
+            (0..100)
+                .take_while(|_| rate.take_of_tenant(tenant).is_ok())
+                .count()
+        };
+        assert!(free("a") < 100);
+        assert!(free("b") > 0);
+        let refused = rate.take_of_tenant("a").unwrap_err();
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(
+            refused.reason.contains("limits.max_http_request_rate_per_tenant"),
             "{}",
             refused.reason
         );

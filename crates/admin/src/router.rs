@@ -26,7 +26,7 @@ pub fn router(admin: Admin) -> Router {
     let access = admin.options.access.clone();
     let authentication = admin.options.authentication.clone();
     let broker_client = admin.options.broker_client.clone();
-    let request_rate = RequestRate::new(admin.options.request_rate);
+    let request_rate = RequestRate::new(admin.options.request_rates);
     let allowed_hosts = AllowedHosts(admin.options.allowed_hosts.clone().into());
     endpoints()
         .into_iter()

@@ -12,6 +12,7 @@ use pharos_cluster::Listeners;
 use pharos_identity::Authentication;
 
 use crate::owner_link::BrokerClient;
+use crate::request_rate::RequestRates;
 
 /// What the door says about itself.
 #[derive(Clone, Debug)]
@@ -20,8 +21,8 @@ pub struct AdminOptions {
     pub access: Access,
     /// What says who a caller is.
     pub authentication: Authentication,
-    /// HTTP requests a second of a role, or of an address where clients have none; 0 is no limit.
-    pub request_rate: u32,
+    /// How fast it may be asked.
+    pub request_rates: RequestRates,
     /// Whether roles are told apart, so that something can be granted to them.
     pub authorization: bool,
     /// How partitions at other brokers are asked about over TLS.

@@ -144,7 +144,7 @@ fn admin(effective: &Effective, broker: &RunningBroker, front: &Front) -> anyhow
     let options = AdminOptions {
         access: broker.access.clone(),
         authentication: broker.authentication.clone(),
-        request_rate: settings.limits.max_http_request_rate_per_role,
+        request_rates: settings.limits.of_http(),
         authorization: settings.authorization.enabled,
         broker_client: broker_client(settings)?,
         allowed_hosts: allowed_hosts(settings, &front.host),

@@ -301,3 +301,22 @@ async fn one_that_asks_the_http_door_too_fast_is_told_so() {
     support::produce_on(&mut node.rogue().await, "p", 1).await;
     node.stop();
 }
+
+#[tokio::test]
+async fn a_tenant_that_is_asked_about_too_fast_keeps_others_from_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--limits-max-http-request-rate-per-tenant=1"]);
+    let mut refused = None;
+    for _ in 0..1000 {
+        let (status, answer) = node.call("GET", "/admin/v2/namespaces/fast", "");
+        if status == 429 {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let why = refused.expect("a thousand requests were let in");
+    assert!(why.contains("limits.max_http_request_rate_per_tenant"), "{why}");
+    let (status, answer) = node.call("GET", "/admin/v2/namespaces/public", "");
+    assert_eq!(status, 200, "{answer}");
+    node.stop();
+}

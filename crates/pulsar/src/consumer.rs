@@ -37,7 +37,7 @@ pub(crate) struct Consumer {
     pub(crate) epoch: Cell<Option<u64>>,
     pub(crate) name: Arc<str>,
     /// It counts for its tenant.
-    pub(crate) _counted: LimitHold,
+    pub(crate) counted: LimitHold,
     pub(crate) messages_out: Cell<u64>,
     pub(crate) bytes_out: Cell<u64>,
 }

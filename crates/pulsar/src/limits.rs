@@ -31,6 +31,8 @@ pub struct ClientLimits {
     pub role: QuotaLimits,
     /// Requests a second of a role, or of an address where clients have none; more wait.
     pub request_rate: u32,
+    /// Requests a second that concern a tenant, by clients that may make them; more wait.
+    pub request_rate_per_tenant: u32,
     /// Producers on topics of a tenant.
     pub producers_per_tenant: usize,
     /// Consumers on topics of a tenant.
@@ -49,6 +51,7 @@ impl Default for ClientLimits {
                 rate_max: 10_000,
             },
             request_rate: 100_000,
+            request_rate_per_tenant: 200_000,
             producers_per_tenant: 1_000_000,
             consumers_per_tenant: 1_000_000,
         }
@@ -63,6 +66,7 @@ pub(crate) struct Limiter {
     pub(crate) limits: ClientLimits,
     roles: Arc<Quota<Arc<str>>>,
     requests: Arc<Quota<Requester>>,
+    tenant_requests: Arc<Quota<Arc<str>>>,
     producers: Arc<Quota<Arc<str>>>,
     consumers: Arc<Quota<Arc<str>>>,
 }
@@ -75,12 +79,14 @@ impl Limiter {
                 rate_max: 0,
             })
         };
+        let rate = |rate_max| QuotaLimits {
+            held_max: 0,
+            rate_max,
+        };
         Self {
             roles: Quota::new(limits.role),
-            requests: Quota::new(QuotaLimits {
-                held_max: 0,
-                rate_max: limits.request_rate,
-            }),
+            requests: Quota::new(rate(limits.request_rate)),
+            tenant_requests: Quota::new(rate(limits.request_rate_per_tenant)),
             producers: of_tenant(limits.producers_per_tenant),
             consumers: of_tenant(limits.consumers_per_tenant),
             limits,
@@ -112,6 +118,14 @@ impl Limiter {
             None => network_of_client(address).map(Requester::Network),
         };
         requester.map_or(Duration::ZERO, |requester| self.requests.turn(requester))
+    }
+
+    /// Counts a request that concerns a tenant: how long it would have to wait because the tenant's clients ask too fast.
+    pub(crate) fn request_of_tenant(&self, tenant: &str) -> Duration {
+        if self.limits.request_rate_per_tenant == 0 {
+            return Duration::ZERO;
+        }
+        self.tenant_requests.turn(tenant.into())
     }
 
     /// A producer on a topic, beside as many as the connection has.
@@ -243,6 +257,25 @@ mod tests {
         assert!(free(&stranger, "/192.0.2.1:1") < 100);
         assert_eq!(free(&stranger, "/192.0.2.1:2"), 0);
         assert!(free(&stranger, "/192.0.2.2:1") > 0);
+    }
+
+    #[test]
+    fn requests_of_a_tenant_count_together_unless_there_is_no_limit() {
+        let free = |limiter: &Limiter, tenant: &str| {
+            let turns = (0..100).take_while(|_| limiter.request_of_tenant(tenant).is_zero());
+            turns.count()
+        };
+        let of = |request_rate_per_tenant| {
+            Limiter::new(ClientLimits {
+                request_rate_per_tenant,
+                ..ClientLimits::default()
+            })
+        };
+        let limiter = of(1);
+        assert!(free(&limiter, "a") < 100);
+        assert_eq!(free(&limiter, "a"), 0);
+        assert!(free(&limiter, "b") > 0);
+        assert_eq!(free(&of(0), "a"), 100);
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Requests that wait for their answer: a bounded number for each connection; and those that wait for their turn, because their role
-//! asks too fast.
+//! or the clients of the tenant ask too fast.
+//!
+//! A role's request waits before it is looked at. For a tenant it is counted once it is known that the client may ask
+//! ([`counted`]), so that who may not uses up nothing of what is others'; what is too fast is made up for by the connection's next
+//! request.
 //!
 //! While a connection has too many, or one that waits for its turn, it is not read, so that what a client asks in one breath waits in
 //! its own socket and not in our memory.
@@ -8,6 +12,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pharos_auth::Denied;
+use pharos_broker::shard::Refused;
 use pharos_runtime::{clock, spawn_local};
 use pharos_wire::Command;
 
@@ -23,6 +29,26 @@ pub(crate) struct WaitingRequests {
     count: Cell<u32>,
     /// The next one waits for its turn.
     is_paced: Cell<bool>,
+    /// The next one waits until then (monotonic ns), for the clients of a tenant asked too fast.
+    tenant_until: Cell<u64>,
+}
+
+/// What came of asking for something that a client may or may not have.
+pub(crate) trait Answered {
+    /// Whether the client may not have it.
+    fn is_denied(&self) -> bool;
+}
+
+impl<T> Answered for Result<T, Denied> {
+    fn is_denied(&self) -> bool {
+        self.is_err()
+    }
+}
+
+impl<T, E: std::error::Error> Answered for Result<T, Refused<E>> {
+    fn is_denied(&self) -> bool {
+        matches!(self, Err(Refused::Denied(_)))
+    }
 }
 
 impl WaitingRequests {
@@ -56,6 +82,22 @@ where
     });
 }
 
+/// Counts a request for the tenant that it concerns, unless the client may not make it. Hands on what came of it.
+pub(crate) fn counted<A: Answered>(connection: &Connection, tenant: &str, answered: A) -> A {
+    if !answered.is_denied() {
+        let wait = connection.server.limiter.request_of_tenant(tenant);
+        if !wait.is_zero() {
+            let until = &connection.requests_waiting.tenant_until;
+            until.set(until.get().max(clock::now().0.saturating_add(nanos(wait))));
+        }
+    }
+    answered
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// How long a command has to wait for its turn. What belongs to a producer or consumer that was let in, and what concerns the connection
 /// alone, waits for none.
 pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
@@ -64,10 +106,14 @@ pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
         Decision::Proves | Decision::Attached | Decision::Connection | Decision::OfBrokers => false,
     };
     match connection.peer.borrow().as_ref() {
-        Some(peer) if is_request => connection
-            .server
-            .limiter
-            .request(&peer.principal, &connection.address),
+        Some(peer) if is_request => {
+            let limiter = &connection.server.limiter;
+            let of_role = limiter.request(&peer.principal, &connection.address);
+            let until = connection.requests_waiting.tenant_until.get();
+            // Most have nothing to make up for, and the clock is not read for them.
+            let of_tenant = (until > 0).then(|| until.saturating_sub(clock::now().0));
+            of_role.max(Duration::from_nanos(of_tenant.unwrap_or(0)))
+        }
         _ => Duration::ZERO,
     }
 }
@@ -75,8 +121,7 @@ pub(crate) fn turn(connection: &Connection, command: &Command) -> Duration {
 /// Waits so long. Returns false when the connection closed meanwhile.
 pub(crate) async fn wait_for_turn(connection: &Connection, turn: Duration) -> bool {
     connection.requests_waiting.is_paced.set(true);
-    let nanos = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
-    let until = clock::now().0.saturating_add(nanos);
+    let until = clock::now().0.saturating_add(nanos(turn));
     while !connection.is_closed() {
         let left = Duration::from_nanos(until.saturating_sub(clock::now().0));
         if left.is_zero() {

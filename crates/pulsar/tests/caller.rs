@@ -17,7 +17,8 @@ use pharos_client::RawConnection;
 use pharos_identity::Authentication;
 use pharos_ledger::memory::MemoryEngine;
 use pharos_metadata::Memory;
-use pharos_pulsar::{Decision, decision};
+use pharos_pulsar::{ClientLimits, Decision, decision};
+use pharos_runtime::clock;
 use pharos_transport::ConnectionsMax;
 use pharos_types::TopicName;
 use pharos_wire::command::{Command, CommandType};
@@ -64,6 +65,10 @@ struct House {
 
 impl House {
     async fn new() -> Self {
+        Self::with(ClientLimits::default()).await
+    }
+
+    async fn with(limits: ClientLimits) -> Self {
         let recorder = Arc::new(Recorder::default());
         let metadata = Arc::new(Memory::new());
         let catalog = Catalog::open(metadata.clone(), CatalogOptions::default())
@@ -96,7 +101,7 @@ impl House {
                 keep_alive_interval: Duration::from_secs(60),
                 connections_max: ConnectionsMax::none(),
                 per_address: pharos_transport::QuotaLimits::default(),
-                limits: pharos_pulsar::ClientLimits::default(),
+                limits,
                 authentication: Authentication::off(),
                 credential_check_interval: Duration::from_secs(60),
             },
@@ -381,6 +386,43 @@ async fn who_is_denied_leaves_no_trace() {
     assert_eq!(house.subscriptions("kept").await, ["s"]);
     let answer = house.ask(request::consumer_stats(1, 7)).await;
     assert_eq!(error_of(&answer), None, "{answer:?}");
+    house.stop().await;
+}
+
+/// One a second, and twenty at once: what is asked after the twenty-first waits.
+#[tokio::test]
+async fn every_request_counts_for_its_tenant_but_those_of_clients_that_may_not() {
+    let mut house = House::with(ClientLimits {
+        request_rate_per_tenant: 1,
+        ..ClientLimits::default()
+    })
+    .await;
+    house.recorder.denies.store(true, Ordering::Relaxed);
+    for _ in 0..100 {
+        // They would wait for longer than an answer is waited for.
+        let answer = house.ask(request::lookup("a", 7, true)).await;
+        assert_eq!(error_of(&answer), Some(ServerError::AuthorizationError as i32));
+    }
+    house.recorder.denies.store(false, Ordering::Relaxed);
+    let began = clock::now();
+    let mut of_consumer = consumer_commands("d");
+    // The seek closes the consumer, which comes back.
+    let unsubscribe = std::mem::replace(&mut of_consumer[2].0, consumer("d", "s", 1));
+    of_consumer.swap(2, 3);
+    let asked = commands(["a", "b", "c", "d"]).into_iter().chain(of_consumer);
+    let all: Vec<Command> = asked.map(|(command, ..)| command).chain([unsubscribe]).collect();
+    let count = all.len();
+    for command in all {
+        let what = format!("{command:?}");
+        let answer = house.ask(command).await;
+        assert_eq!(error_of(&answer), None, "{what}: {answer:?}");
+    }
+    for _ in count..24 {
+        house.ask(request::lookup("a", 7, true)).await;
+    }
+    // The twenty-fourth is two seconds after the first, were it for one that does not count, it would be one.
+    let took = clock::now().since(began);
+    assert!(took >= 2_000_000_000, "{took}");
     house.stop().await;
 }
 

@@ -86,8 +86,15 @@ struct Allowance {
 #[derive(Debug)]
 pub struct QuotaHold<K: Hash + Eq> {
     quota: Arc<Quota<K>>,
-    /// `None`: nothing is counted.
-    key: Option<K>,
+    holder: K,
+}
+
+impl<K: Hash + Eq> QuotaHold<K> {
+    /// Whose it is.
+    #[must_use]
+    pub fn holder(&self) -> &K {
+        &self.holder
+    }
 }
 
 impl<K: Hash + Eq + Clone + Debug> Quota<K> {
@@ -140,16 +147,13 @@ impl<K: Hash + Eq + Clone + Debug> Quota<K> {
     fn enter_at(self: &Arc<Self>, key: K, now: Nanos) -> Result<QuotaHold<K>, QuotaError> {
         let quota = self.clone();
         if self.limits == QuotaLimits::default() {
-            return Ok(QuotaHold { quota, key: None });
+            return Ok(QuotaHold { quota, holder: key });
         }
         let mut table = self.lock();
         table.forget_some(now);
         let holder = table.holders.entry(key.clone()).or_default();
         match holder.enter(self.limits, now) {
-            Ok(()) => Ok(QuotaHold {
-                quota,
-                key: Some(key),
-            }),
+            Ok(()) => Ok(QuotaHold { quota, holder: key }),
             Err(error) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 Err(error)
@@ -205,14 +209,15 @@ impl Allowance {
 
 impl<K: Hash + Eq> Drop for QuotaHold<K> {
     fn drop(&mut self) {
-        let Some(key) = self.key.take() else {
+        if self.quota.limits == QuotaLimits::default() {
+            // Nothing is counted.
             return;
-        };
+        }
         let mut table = self.quota.lock();
-        if let Some(holder) = table.holders.get_mut(&key) {
+        if let Some(holder) = table.holders.get_mut(&self.holder) {
             holder.held = holder.held.saturating_sub(1);
             if holder.is_quiet(clock::now()) {
-                table.holders.remove(&key);
+                table.holders.remove(&self.holder);
             }
         }
     }
@@ -286,7 +291,8 @@ mod tests {
     #[test]
     fn without_limits_nothing_is_kept() {
         let quota = quota(0, 0);
-        let _held = quota.enter(1).unwrap();
+        let held = quota.enter(1).unwrap();
+        assert_eq!(held.holder(), &1);
         assert!(quota.lock().holders.is_empty());
     }
 

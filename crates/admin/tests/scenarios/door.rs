@@ -104,7 +104,7 @@ fn about(forced: bool, access: Access) -> AdminOptions {
     AdminOptions {
         access,
         authentication: Authentication::off(),
-        request_rate: 0,
+        request_rates: Default::default(),
         authorization: false,
         broker_client: None,
         allowed_hosts: Vec::new(),

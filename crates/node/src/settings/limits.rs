@@ -1,5 +1,6 @@
 //! What an address, a role, a connection and a tenant may have. The defaults are such as no honest client meets.
 
+use pharos_admin::RequestRates;
 use pharos_catalog::policy::PublishRateLimit;
 use pharos_pulsar::ClientLimits;
 use pharos_transport::QuotaLimits;
@@ -19,6 +20,10 @@ pub struct LimitSettings {
     pub max_request_rate_per_role: u32,
     /// HTTP requests of one role, a second.
     pub max_http_request_rate_per_role: u32,
+    /// Requests about one tenant, a second.
+    pub max_request_rate_per_tenant: u32,
+    /// HTTP requests about one tenant, a second.
+    pub max_http_request_rate_per_tenant: u32,
     /// Producers of one connection.
     pub max_producers_per_connection: u32,
     /// Consumers of one connection.
@@ -48,6 +53,8 @@ impl Default for LimitSettings {
             max_connection_rate_per_role: 10_000,
             max_request_rate_per_role: 100_000,
             max_http_request_rate_per_role: 5000,
+            max_request_rate_per_tenant: 200_000,
+            max_http_request_rate_per_tenant: 10_000,
             max_producers_per_connection: 100_000,
             max_consumers_per_connection: 100_000,
             max_watchers_per_connection: 1000,
@@ -70,6 +77,14 @@ impl LimitSettings {
         }
     }
 
+    /// For the HTTP server.
+    pub(crate) fn of_http(&self) -> RequestRates {
+        RequestRates {
+            per_role: self.max_http_request_rate_per_role,
+            per_tenant: self.max_http_request_rate_per_tenant,
+        }
+    }
+
     /// For the Pulsar server.
     pub(crate) fn of_pulsar(&self) -> ClientLimits {
         ClientLimits {
@@ -82,6 +97,7 @@ impl LimitSettings {
                 rate_max: self.max_connection_rate_per_role,
             },
             request_rate: self.max_request_rate_per_role,
+            request_rate_per_tenant: self.max_request_rate_per_tenant,
             producers_per_tenant: self.max_producers_per_tenant as usize,
             consumers_per_tenant: self.max_consumers_per_tenant as usize,
         }

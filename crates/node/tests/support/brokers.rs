@@ -133,7 +133,7 @@ impl Broker {
         let about = AdminOptions {
             access,
             authentication,
-            request_rate: 0,
+            request_rates: Default::default(),
             authorization: false,
             broker_client: stores.client.clone(),
             allowed_hosts: Vec::new(),

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::shard::{Consume, Consumed, Refused};
 use pharos_broker::topic::{Attach, ConsumerInfo, StartAt, SubscribeRequest, SubscriptionType};
 use pharos_catalog::properties::{Holder, asks_for_broadcast};
@@ -27,7 +28,7 @@ use crate::consumer::{Attached, Consumer, ConsumerSlot};
 use crate::limits::LimitHold;
 use crate::listeners;
 use crate::refusal;
-use crate::requests::answer_later;
+use crate::requests::{self, answer_later};
 
 /// SUBSCRIBE.
 pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubscribe) {
@@ -76,7 +77,8 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         };
         let caller = connection.shard.caller(&who);
         let outcome = caller.consume(consume, || connection.is_closed()).await;
-        let outcome = outcome.map_err(|refused| refusal::of(&refused, refusal::of_consume));
+        let outcome = requests::counted(&connection, counted.holder(), outcome)
+            .map_err(|refused| refusal::of(&refused, refusal::of_consume));
         finish(&connection, kind, &request, (attempt, counted), outcome);
     });
 }
@@ -283,7 +285,7 @@ fn finish(
         attached,
         epoch: Cell::new(request.consumer_epoch),
         name: request.consumer_name.as_deref().unwrap_or_default().into(),
-        _counted: counted,
+        counted,
         messages_out: Cell::new(0),
         bytes_out: Cell::new(0),
     };
@@ -372,7 +374,7 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
         request.request_id,
         request.force.unwrap_or(false),
     );
-    let Some((topic, key)) = attached(connection, id) else {
+    let Some((topic, key, tenant)) = attached(connection, id) else {
         return deny(
             connection,
             request_id,
@@ -381,7 +383,8 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
     };
     answer_later(connection, |connection| async move {
         let who = connection.principal();
-        match connection.shard.caller(&who).unsubscribe(topic, key, force).await {
+        let gone = connection.shard.caller(&who).unsubscribe(topic, key, force).await;
+        match requests::counted(&connection, &tenant, gone) {
             // The consumer was closed on the way, like every other of the subscription.
             Ok(()) => connection.send(&answer::success(request_id)),
             Err(refused) => deny(&connection, request_id, refusal::of(&refused, refusal::of_cursor)),
@@ -389,13 +392,12 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
     });
 }
 
-/// The topic and key of an attached consumer.
-pub(super) fn attached(
-    connection: &Connection,
-    id: u64,
-) -> Option<(pharos_broker::ids::TopicId, pharos_broker::ids::ConsumerKey)> {
+/// The topic and key of an attached consumer, and the tenant that it is of.
+pub(super) fn attached(connection: &Connection, id: u64) -> Option<(TopicId, ConsumerKey, Arc<str>)> {
     match connection.consumers.borrow().get(&id) {
-        Some(ConsumerSlot::Ready(consumer)) => Some((consumer.topic, consumer.key)),
+        Some(ConsumerSlot::Ready(consumer)) => {
+            Some((consumer.topic, consumer.key, consumer.counted.holder().clone()))
+        }
         _ => None,
     }
 }
@@ -403,14 +405,14 @@ pub(super) fn attached(
 /// CONSUMER_STATS; errors ride in the answer.
 pub(super) fn handle_consumer_stats(connection: &Rc<Connection>, request: &CommandConsumerStats) {
     let (id, request_id) = (request.consumer_id, request.request_id);
-    let Some((topic, key)) = attached(connection, id) else {
+    let Some((topic, key, tenant)) = attached(connection, id) else {
         let refusal = Refusal::new(ServerError::ConsumerNotFound, "Consumer not found");
         return connection.send(&stats_failed(request_id, refusal));
     };
     answer_later(connection, |connection| async move {
         let who = connection.principal();
         let stats = connection.shard.caller(&who).consumer_stats(topic, key).await;
-        let stats = match stats {
+        let stats = match requests::counted(&connection, &tenant, stats) {
             Err(Refused::Denied(denied)) => {
                 let refusal = refusal::of_denied(&denied);
                 return connection.send(&stats_failed(request_id, refusal));

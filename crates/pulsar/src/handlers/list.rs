@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::deny;
 use crate::connection::Connection;
-use crate::refusal;
+use crate::{refusal, requests};
 
 /// GET_TOPICS_OF_NAMESPACE.
 pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTopicsOfNamespace) {
@@ -36,11 +36,9 @@ pub(super) fn handle_get_topics(connection: &Connection, request: &CommandGetTop
     };
     let who = connection.principal();
     let (pattern, hash) = (request.topics_pattern.as_deref(), request.topics_hash.as_deref());
-    let list = match connection
-        .shard
-        .caller(&who)
-        .list_topics(&namespace, mode, pattern, hash)
-    {
+    let caller = connection.shard.caller(&who);
+    let list = caller.list_topics(&namespace, mode, pattern, hash);
+    let list = match requests::counted(connection, namespace.tenant(), list) {
         Ok(list) => list,
         Err(denied) => return deny(connection, id, refusal::of_denied(&denied)),
     };
@@ -72,7 +70,8 @@ pub(super) fn handle_watch(connection: &Rc<Connection>, request: &CommandWatchTo
     }
     let who = connection.principal();
     let caller = connection.shard.caller(&who);
-    let watcher = match caller.watch_topics(&namespace, &request.topics_pattern) {
+    let watcher = caller.watch_topics(&namespace, &request.topics_pattern);
+    let watcher = match requests::counted(connection, namespace.tenant(), watcher) {
         Ok(watcher) => watcher,
         Err(refused) => return deny(connection, id, refusal::of(&refused, refusal::of_pattern)),
     };

@@ -15,7 +15,7 @@ use pharos_wire::proto::{CommandLookupTopic, CommandPartitionedTopicMetadata, Se
 use crate::connection::Connection;
 use crate::listeners;
 use crate::refusal;
-use crate::requests::answer_later;
+use crate::requests::{self, answer_later};
 
 /// PARTITIONED_METADATA.
 pub(super) fn handle_partitioned_metadata(
@@ -33,8 +33,8 @@ pub(super) fn handle_partitioned_metadata(
     let auto_create = request.metadata_auto_creation_enabled.unwrap_or(true);
     answer_later(connection, |connection| async move {
         let who = connection.principal();
-        let partitions = connection.shard.caller(&who).partitions(&name, auto_create);
-        let command = match partitions.await {
+        let partitions = connection.shard.caller(&who).partitions(&name, auto_create).await;
+        let command = match requests::counted(&connection, name.namespace().tenant(), partitions) {
             Ok(partitions) => answer::partitioned_metadata(id, partitions),
             Err(refused) => {
                 answer::partitioned_metadata_failed(id, refusal::of(&refused, refusal::of_metadata))
@@ -86,9 +86,8 @@ fn topic_of(connection: &Connection, request: &CommandLookupTopic) -> Result<Top
         .parse()
         .map_err(|error| Refusal::new(ServerError::InvalidTopicName, format!("{error}")))?;
     let who = connection.principal();
-    let caller = connection.shard.caller(&who);
-    caller
-        .look_up(&name)
+    let found = connection.shard.caller(&who).look_up(&name);
+    requests::counted(connection, name.namespace().tenant(), found)
         .map_err(|refused| refusal::of(&refused, refusal::of_metadata))?;
     Ok(name)
 }

@@ -24,7 +24,7 @@ use crate::connection::Connection;
 use crate::limits::LimitHold;
 use crate::producer::{Producer, ProducerSlot, SendTo};
 use crate::refusal;
-use crate::requests::answer_later;
+use crate::requests::{self, answer_later};
 
 /// PRODUCER.
 pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProducer) {
@@ -72,7 +72,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         let who = connection.principal();
         let caller = connection.shard.caller(&who);
         let outcome = caller.produce(&name, wish, || connection.is_closed()).await;
-        let outcome = outcome
+        let outcome = requests::counted(&connection, counted.holder(), outcome)
             .map(|(topic, grant, version)| {
                 let version = version.map(SchemaVersion::to_bytes).unwrap_or_default();
                 (topic, grant, version)

@@ -10,7 +10,7 @@ use pharos_wire::proto::{self, CommandGetOrCreateSchema, CommandGetSchema, KeyVa
 
 use crate::connection::Connection;
 use crate::refusal;
-use crate::requests::answer_later;
+use crate::requests::{self, answer_later};
 
 /// A schema as the registry takes it; `None` when the client brings none.
 pub(super) fn schema_info(schema: Option<&proto::Schema>) -> Result<Option<SchemaInfo>, Refusal> {
@@ -51,7 +51,8 @@ pub(super) fn handle_get_schema(connection: &Connection, request: &CommandGetSch
         },
     };
     let who = connection.principal();
-    let entry = match connection.shard.caller(&who).schema(&topic, version) {
+    let entry = connection.shard.caller(&who).schema(&topic, version);
+    let entry = match requests::counted(connection, topic.namespace().tenant(), entry) {
         Ok(entry) => entry,
         Err(denied) => return connection.send(&answer::schema_failed(id, refusal::of_denied(&denied))),
     };
@@ -99,7 +100,8 @@ async fn get_or_create(
     let schema = schema_info(Some(&request.schema))?.filter(|schema| schema.kind != SchemaType::None);
     let who = connection.principal();
     let added = connection.shard.caller(&who).add_schema(&topic, schema).await;
-    let version = added.map_err(|refused| refusal::of(&refused, refusal::of_add_schema))?;
+    let version = requests::counted(connection, topic.namespace().tenant(), added)
+        .map_err(|refused| refusal::of(&refused, refusal::of_add_schema))?;
     Ok(version.map(SchemaVersion::to_bytes).unwrap_or_default())
 }
 

@@ -12,7 +12,7 @@ use super::consume::attached;
 use super::deny;
 use crate::connection::Connection;
 use crate::refusal;
-use crate::requests::answer_later;
+use crate::requests::{self, answer_later};
 
 /// The ledger id that means "after the last entry"; some clients send another entry id with it.
 const LATEST_LEDGER: u64 = i64::MAX as u64;
@@ -22,7 +22,7 @@ const EARLIEST_LEDGER: u64 = u64::MAX;
 /// SEEK: the consumers concerned are closed and come back; then it is answered.
 pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
     let request_id = request.request_id;
-    let Some((topic, key)) = attached(connection, request.consumer_id) else {
+    let Some((topic, key, tenant)) = attached(connection, request.consumer_id) else {
         return deny(
             connection,
             request_id,
@@ -46,7 +46,8 @@ pub(super) fn handle_seek(connection: &Rc<Connection>, request: CommandSeek) {
     };
     answer_later(connection, |connection| async move {
         let who = connection.principal();
-        match connection.shard.caller(&who).seek(topic, key, to).await {
+        let moved = connection.shard.caller(&who).seek(topic, key, to).await;
+        match requests::counted(&connection, &tenant, moved) {
             Ok(()) => connection.send(&answer::success(request_id)),
             Err(refused) => {
                 let failed = |error: &CursorError| {
@@ -76,7 +77,7 @@ pub(super) fn place_of(id: &MessageIdData) -> StartAt {
 /// GET_LAST_MESSAGE_ID.
 pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &CommandGetLastMessageId) {
     let request_id = request.request_id;
-    let Some((topic, key)) = attached(connection, request.consumer_id) else {
+    let Some((topic, key, tenant)) = attached(connection, request.consumer_id) else {
         return deny(
             connection,
             request_id,
@@ -85,7 +86,8 @@ pub(super) fn handle_get_last_message_id(connection: &Rc<Connection>, request: &
     };
     answer_later(connection, |connection| async move {
         let who = connection.principal();
-        match connection.shard.caller(&who).last_message_id(topic, key).await {
+        let last = connection.shard.caller(&who).last_message_id(topic, key).await;
+        match requests::counted(&connection, &tenant, last) {
             Ok(last) => {
                 let id = |position: Option<Position>| MessageIdData {
                     ledger_id: position.map_or(u64::MAX, |position| position.ledger.0),
