@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use pharos_admin_api::routes::brokers as routes;
 use pharos_admin_api::{BrokerInfo, InternalConfigurationData};
-use pharos_catalog::ListMode;
+use pharos_catalog::{ChangeSettingError, ListMode, RuntimeSettings};
 use pharos_types::NamespaceName;
 
 use crate::bundles::bundles_of;
@@ -31,6 +31,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::LEADER, leader),
         on(&routes::DYNAMIC_NAMES, dynamic_names),
         on(&routes::DYNAMIC_VALUES, dynamic_values),
+        on(&routes::SET_DYNAMIC, set_dynamic),
+        on(&routes::REMOVE_DYNAMIC, remove_dynamic),
         on(&routes::SETTINGS, settings),
         on(&routes::INTERNAL_CONFIGURATION, internal_configuration),
         on(&routes::TOPIC_STATS, all_stats),
@@ -140,13 +142,29 @@ async fn leader(State(admin): State<Admin>) -> ApiResult<Json<BrokerInfo>> {
     }))
 }
 
-/// No setting can be changed while the broker runs.
-async fn dynamic_names() -> Json<[String; 0]> {
-    Json([])
+async fn dynamic_names(State(admin): State<Admin>) -> Json<Vec<String>> {
+    Json(RuntimeSettings::of(&admin.catalog).names())
 }
 
-async fn dynamic_values() -> Json<Value> {
-    Json(json!({}))
+async fn dynamic_values(State(admin): State<Admin>) -> Json<BTreeMap<String, String>> {
+    Json(RuntimeSettings::of(&admin.catalog).changed())
+}
+
+async fn set_dynamic(State(admin): State<Admin>, params: PathParams) -> ApiResult<StatusCode> {
+    change_dynamic(&admin, params.get("setting"), Some(params.get("value"))).await
+}
+
+async fn remove_dynamic(State(admin): State<Admin>, params: PathParams) -> ApiResult<StatusCode> {
+    change_dynamic(&admin, params.get("setting"), None).await
+}
+
+async fn change_dynamic(admin: &Admin, name: &str, value: Option<&str>) -> ApiResult<StatusCode> {
+    let changed = RuntimeSettings::of(&admin.catalog).change(name, value).await;
+    changed.map_err(|error| match error {
+        ChangeSettingError::Store(error) => error.into(),
+        refused => ApiError::precondition(refused.to_string()),
+    })?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn settings(State(admin): State<Admin>) -> Json<BTreeMap<String, String>> {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use pharos_admin_api::query::{AppliedQuery, QuotaQuery};
 use pharos_admin_api::routes::namespace_policies as routes;
 
+use pharos_catalog::RuntimeSettings;
 use pharos_catalog::policy::{self, AtNamespace, Guard, Level, Levels, Row};
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
@@ -62,11 +63,11 @@ async fn read(
     if let Some(value) = at.said_by(&policies, &admin.options.cluster_name) {
         return Ok(Json(value.clone()).into_response());
     }
-    let options = admin.catalog.options();
+    let broker = RuntimeSettings::of(&admin.catalog).policies();
     let value = if query.applied && at.knows_applied {
-        (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name))
+        (row.applied)(&Levels::of_broker(broker, &admin.catalog.options().cluster_name))
     } else {
-        at.unset.map(|unset| unset(&options.policies))
+        at.unset.map(|unset| unset(&broker))
     };
     Ok(match value {
         Some(value) => Json(value).into_response(),
@@ -77,9 +78,9 @@ async fn read(
 /// The policies of a namespace that are never absent, where none was set. Clients take these for plain
 /// values and stumble over an empty answer.
 pub(crate) fn unset(admin: &Admin) -> Map<String, Value> {
-    let broker = &admin.catalog.options().policies;
+    let broker = RuntimeSettings::of(&admin.catalog).policies();
     let rows = policy::all().filter_map(|row| row.namespace);
-    rows.filter_map(|at| Some((at.member.to_owned(), at.unset_member?(broker))))
+    rows.filter_map(|at| Some((at.member.to_owned(), at.unset_member?(&broker))))
         .collect()
 }
 
@@ -121,8 +122,8 @@ pub(crate) fn without_body(path: &str) -> Option<Value> {
 
 /// The value in the shape that is stored, if something acts on it.
 fn accepted(admin: &Admin, row: &Row, value: Value) -> ApiResult<Value> {
-    let broker = &admin.catalog.options().policies;
-    let value = row.accept(Level::Namespace, value, broker, &admin.options.cluster_name)?;
+    let broker = RuntimeSettings::of(&admin.catalog).policies();
+    let value = row.accept(Level::Namespace, value, &broker, &admin.options.cluster_name)?;
     offload::check(admin, row, &value)?;
     Ok(value)
 }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use pharos_admin_api::query::{ScopeQuery, SetTopicPolicyQuery, TopicPolicyQuery, TopicQuotaQuery};
 use pharos_admin_api::routes::topic_policies as routes;
-use pharos_catalog::GLOBAL;
 use pharos_catalog::policy::{self, AtTopic, Guard, Level, Row, ToJson as _};
+use pharos_catalog::{GLOBAL, RuntimeSettings};
 use pharos_types::TopicName;
 
 use crate::body::{OptionalJson, QueryOf, RequiredJson};
@@ -89,7 +89,7 @@ async fn read(
         return Ok(Json(value).into_response());
     }
     Ok(match at.unset {
-        Some(unset) => Json(unset(&admin.catalog.options().policies)).into_response(),
+        Some(unset) => Json(unset(&RuntimeSettings::of(&admin.catalog).policies())).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }
@@ -122,8 +122,8 @@ async fn set(
     let value = in_query.filter(|_| at.in_query).map(Value::from).or(body);
     let value = value.or_else(|| without_body(at.path));
     let value = value.ok_or_else(|| ApiError::bad_request("a body is expected"))?;
-    let broker = &admin.catalog.options().policies;
-    let value = row.accept(Level::Topic, value, broker, &admin.options.cluster_name)?;
+    let broker = RuntimeSettings::of(&admin.catalog).policies();
+    let value = row.accept(Level::Topic, value, &broker, &admin.options.cluster_name)?;
     match row.guard {
         Guard::Clusters => check_replication(&admin, &topic, &value)?,
         Guard::Quotas => {
@@ -191,7 +191,12 @@ async fn backlog_quotas(
     let of_namespace = policies_of(&admin, topic.namespace())?;
     let quotas = of_namespace.get("backlog_quota_map").cloned();
     let quotas = quotas.filter(|quotas| quotas.as_object().is_some_and(|quotas| !quotas.is_empty()));
-    let quotas = quotas.or_else(|| admin.catalog.options().policies.backlog_quotas.to_json());
+    let quotas = quotas.or_else(|| {
+        RuntimeSettings::of(&admin.catalog)
+            .policies()
+            .backlog_quotas
+            .to_json()
+    });
     Ok(Json(quotas.unwrap_or_else(|| json!({}))))
 }
 

@@ -16,9 +16,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use pharos_types::{Domain, SubscriptionName, TopicName, hash};
+use pharos_types::{Domain, Position, SubscriptionName, TopicName, hash};
 use serde_json::Value;
 
+use super::policies::CARRIERS_MAX;
 use super::topic_policies::change_topic_policies;
 use super::topics::TopicError;
 use super::{Catalog, TopicPolicies};
@@ -26,8 +27,8 @@ use super::{Catalog, TopicPolicies};
 /// The property of a subscription that says how many slots it has, and which subscription of its name it is.
 pub const CARRIERS: &str = "pharos.carriers";
 
-/// The most brokers that the consumers of one subscription are dealt among.
-pub const CARRIERS_MAX: u32 = 16;
+/// The property of a carrier's subscription that says which [`CarrierMove`] was done last.
+pub const CARRIER_MOVED: &str = "pharos.carriers.moved";
 
 /// The policy of a topic that repeats what its subscriptions say.
 const CARRIED: &str = "pharosCarried";
@@ -83,6 +84,88 @@ impl FromStr for CarrierSlots {
             false => Err(()),
         }
     }
+}
+
+/// In which way all consumers of a subscription are moved together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarrierMoveKind {
+    /// They are at the place, wherever they were.
+    Reset,
+    /// They have acknowledged what is before the place.
+    Past,
+}
+
+/// How all consumers of a subscription with carriers were moved together last. Written `7r12:45` or `8p12:45`; `9r` is before all
+/// entries.
+///
+/// The owner of the topic notes it; a carrier does it, and stores the number in its subscription ([`CARRIER_MOVED`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarrierMove {
+    /// Rises from move to move, from 1.
+    pub number: u64,
+    /// In which way.
+    pub kind: CarrierMoveKind,
+    /// The last entry before the place; `None`: the place is before all entries.
+    pub after: Option<Position>,
+}
+
+impl CarrierMove {
+    /// The number of the last one that was done to a subscription with these properties; 0 for none.
+    #[must_use]
+    pub fn done(properties: &[(String, String)]) -> u64 {
+        let mut said = properties.iter().filter(|(name, _)| name == CARRIER_MOVED);
+        said.next()
+            .and_then(|(_, number)| number.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// The property that says that it was done.
+    #[must_use]
+    pub fn to_property(self) -> (String, String) {
+        (CARRIER_MOVED.to_owned(), self.number.to_string())
+    }
+}
+
+impl fmt::Display for CarrierMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            CarrierMoveKind::Reset => 'r',
+            CarrierMoveKind::Past => 'p',
+        };
+        write!(f, "{}{kind}", self.number)?;
+        match self.after {
+            Some(after) => write!(f, "{}:{}", after.ledger, after.entry),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for CarrierMove {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (number, kind, after) = match (text.split_once('r'), text.split_once('p')) {
+            (Some((number, after)), None) => (number, CarrierMoveKind::Reset, after),
+            (None, Some((number, after))) => (number, CarrierMoveKind::Past, after),
+            _ => return Err(()),
+        };
+        let after = match after.split_once(':') {
+            Some((ledger, entry)) => {
+                let (ledger, entry) = (ledger.parse().map_err(|_| ())?, entry.parse().map_err(|_| ())?);
+                Some(Position::new(ledger, entry))
+            }
+            None if after.is_empty() => None,
+            None => return Err(()),
+        };
+        let number = number.parse().map_err(|_| ())?;
+        Ok(Self { number, kind, after })
+    }
+}
+
+/// What is on record of a subscription: [`CarrierSlots`], and behind a space the last [`CarrierMove`].
+fn on_record_of(text: &str) -> Option<(CarrierSlots, Option<CarrierMove>)> {
+    let (slots, moved) = text.split_once(' ').unwrap_or((text, ""));
+    Some((slots.parse().ok()?, moved.parse().ok()))
 }
 
 /// The carrier of a topic with this number, from 1; `None` where the topic can have none: it stores nothing, is a carrier itself, or its
@@ -152,9 +235,23 @@ impl<'a> Carriers<'a> {
     /// Whether a subscription of a topic has carriers.
     #[must_use]
     pub fn of_subscription(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<CarrierSlots> {
+        Some(self.record(topic, subscription)?.0)
+    }
+
+    /// How all consumers of a subscription were moved together last.
+    #[must_use]
+    pub fn moved(self, topic: &TopicName, subscription: &SubscriptionName) -> Option<CarrierMove> {
+        self.record(topic, subscription)?.1
+    }
+
+    fn record(
+        self,
+        topic: &TopicName,
+        subscription: &SubscriptionName,
+    ) -> Option<(CarrierSlots, Option<CarrierMove>)> {
         let policies = self.catalog.topic_policies(topic);
         let said = policies.0.get(CARRIED)?.get(topic.local())?;
-        said.get(subscription.as_str())?.as_str()?.parse().ok()
+        on_record_of(said.get(subscription.as_str())?.as_str()?)
     }
 
     /// How many brokers the consumers of a new broadcast subscription are dealt among.
@@ -231,12 +328,39 @@ impl<'a> Carriers<'a> {
         };
         change_topic_policies(self.catalog, topic, change).await
     }
+
+    /// Notes that all consumers of a subscription are moved together. One that is not on record is not moved.
+    ///
+    /// # Errors
+    /// As for [`note`](Self::note).
+    pub async fn note_move(
+        self,
+        topic: &TopicName,
+        subscription: &SubscriptionName,
+        kind: CarrierMoveKind,
+        after: Option<Position>,
+    ) -> Result<(), TopicError> {
+        let change = |policies: &mut TopicPolicies| {
+            let of_topic = policies
+                .0
+                .get_mut(CARRIED)
+                .and_then(|all| all.get_mut(topic.local()));
+            let Some(Value::String(text)) = of_topic.and_then(|of| of.get_mut(subscription.as_str())) else {
+                return;
+            };
+            if let Some((slots, moved)) = on_record_of(text) {
+                let number = moved.map_or(0, |moved| moved.number) + 1;
+                *text = format!("{slots} {}", CarrierMove { number, kind, after });
+            }
+        };
+        change_topic_policies(self.catalog, topic, change).await
+    }
 }
 
 fn on_record(policies: &TopicPolicies, topic: &TopicName) -> BTreeMap<String, CarrierSlots> {
     let said = policies.0.get(CARRIED).and_then(|all| all.get(topic.local()));
     let said = said.and_then(Value::as_object).into_iter().flatten();
-    said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.parse().ok()?)))
+    said.filter_map(|(name, value)| Some((name.clone(), on_record_of(value.as_str()?)?.0)))
         .collect()
 }
 
@@ -273,6 +397,26 @@ mod tests {
         for wrong in ["", "2", "1/0", "17/0", "2/x", "2/", "/1"] {
             assert_eq!(wrong.parse::<CarrierSlots>(), Err(()), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_move_is_written_and_read_again() {
+        for (text, number, kind, after) in [
+            ("7r12:45", 7, CarrierMoveKind::Reset, Some(Position::new(12, 45))),
+            ("8p0:0", 8, CarrierMoveKind::Past, Some(Position::new(0, 0))),
+            ("9r", 9, CarrierMoveKind::Reset, None),
+        ] {
+            let moved = CarrierMove { number, kind, after };
+            assert_eq!((moved.to_string().as_str(), text.parse()), (text, Ok(moved)));
+            assert_eq!(CarrierMove::done(&[moved.to_property()]), number);
+            let slots = CarrierSlots { slots: 3, id: 0xabc };
+            assert_eq!(on_record_of(&format!("3/abc {text}")), Some((slots, Some(moved))));
+            assert_eq!(on_record_of("3/abc"), Some((slots, None)));
+        }
+        for wrong in ["", "r", "7", "7x1:2", "7r1", "7r1:", "r1:2", "7r1:2p"] {
+            assert_eq!(wrong.parse::<CarrierMove>(), Err(()), "{wrong}");
+        }
+        assert_eq!(CarrierMove::done(&[]), 0);
     }
 
     #[test]

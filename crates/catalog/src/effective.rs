@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use pharos_metadata::MetadataLayout;
 use pharos_types::TopicName;
 
 use super::carriers::carrier_of;
-use super::policy::{EffectivePolicies, Levels, OnTopic};
-use super::{Catalog, Policies};
+use super::policy::{EffectivePolicies, Levels, OnTopic, Retention};
+use super::{Catalog, Policies, RuntimeSettings, keys};
 
 impl Catalog {
     /// What holds for a topic now. Limits, quotas and expiry are not for system topics.
@@ -16,7 +17,15 @@ impl Catalog {
             return self.effective_policies(&source);
         }
         let is_system = topic.is_system() || self.inner.options.is_heartbeat(topic.namespace());
-        EffectivePolicies::of(&self.levels(topic), is_system)
+        let mut policies = EffectivePolicies::of(&self.levels(topic), is_system);
+        if self.inner.options.layout == MetadataLayout::Pulsar && keys::has_policy_events(topic) {
+            // They are read by nothing that acknowledges.
+            policies.retention = Retention {
+                time: None,
+                bytes: None,
+            };
+        }
+        policies
     }
 
     /// What is said about a topic. Those of a partition are its partitioned topic's, those of a carrier its topic's.
@@ -30,7 +39,7 @@ impl Catalog {
             durability: self.inner.known.durability_word(topic),
             is_system: topic.is_system(),
         };
-        let broker = Levels::of_broker(&self.options().policies, &self.options().cluster_name);
+        let broker = Levels::of_broker(RuntimeSettings::of(self).policies(), &self.options().cluster_name);
         broker
             .with_namespace(self.policies(topic.namespace()))
             .with_topic(own)
@@ -38,7 +47,7 @@ impl Catalog {
 
     /// What is said about all topics of a namespace with these policies.
     pub(crate) fn levels_of_namespace(&self, policies: &Arc<Policies>) -> Levels<'_> {
-        Levels::of_broker(&self.options().policies, &self.options().cluster_name)
+        Levels::of_broker(RuntimeSettings::of(self).policies(), &self.options().cluster_name)
             .with_namespace(Some(Arc::clone(policies)))
     }
 }

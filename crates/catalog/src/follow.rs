@@ -17,6 +17,7 @@ use pharos_metadata::{Event, Version, Versioned};
 use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
 
+use super::changed_settings::RuntimeSettings;
 use super::deleting::Deleting;
 use super::keys::OfCluster;
 use super::known::{Facts, Namespace, PolicyEvent, Record, TopicEvent};
@@ -33,6 +34,7 @@ enum Fact {
     Cluster(String),
     Isolation(String),
     FailureDomain(String, String),
+    Settings,
     Tenant(String),
     Namespace(NamespaceName),
     Partitioned(TopicName),
@@ -44,6 +46,9 @@ enum Fact {
 impl Fact {
     /// The fact under a key; `None` when it is none of the catalog's.
     fn of(key: &str) -> Option<Self> {
+        if key == keys::CONFIGURATION {
+            return Some(Self::Settings);
+        }
         if let Some(of) = keys::cluster_of(key) {
             return Some(match of {
                 OfCluster::Itself(name) => Self::Cluster(name.to_owned()),
@@ -73,6 +78,7 @@ impl Fact {
     fn lock(&self) -> String {
         match self {
             Self::Cluster(name) | Self::Isolation(name) | Self::FailureDomain(name, _) => keys::cluster(name),
+            Self::Settings => keys::CONFIGURATION.to_owned(),
             Self::Tenant(name) => keys::tenant(name),
             Self::Namespace(name) => keys::namespace(name),
             Self::Partitioned(name) | Self::Topic(name) => keys::topic(name),
@@ -127,6 +133,7 @@ impl Follower<'_> {
                 let found = state.failure_domains.get(&(cluster, name));
                 found.map(|record| record.version)
             }
+            Fact::Settings => state.changed_settings.as_ref().map(|record| record.version),
             Fact::Tenant(name) => state.tenants.get(&name).map(|record| record.version),
             Fact::Namespace(name) => state
                 .namespaces
@@ -180,6 +187,12 @@ impl Follower<'_> {
     fn known_keys(&self) -> Vec<String> {
         let state = self.catalog.inner.known.read();
         let mut all = Vec::new();
+        all.extend(
+            state
+                .changed_settings
+                .iter()
+                .map(|_| keys::CONFIGURATION.to_owned()),
+        );
         all.extend(state.clusters.keys().map(|name| keys::cluster(name)));
         all.extend(state.isolation.keys().map(|cluster| keys::isolation(cluster)));
         let domains = state.failure_domains.keys();
@@ -228,6 +241,7 @@ impl Follower<'_> {
                 let mut state = self.catalog.inner.known.write();
                 put(&mut state.failure_domains, (cluster, name), found);
             }
+            Fact::Settings => RuntimeSettings::of(self.catalog).put(record(key, found)?),
             Fact::Tenant(name) => {
                 let found = record(key, found)?;
                 put(&mut self.catalog.inner.known.write().tenants, name, found);

@@ -16,6 +16,10 @@ pub(super) const PARTITIONED: &str = "admin/partitioned-topics/";
 pub(super) const TOPIC_POLICIES: &str = "admin/topic-policies/";
 pub(super) const TOPICS: &str = "admin/topics/";
 pub(super) const SCHEMAS: &str = "admin/schemas/";
+/// Settings that were changed while brokers run.
+pub(super) const CONFIGURATION: &str = "admin/configuration";
+/// The topic of a namespace that has policies of its topics as events.
+pub(super) const CHANGE_EVENTS: &str = "__change_events";
 /// Where Pulsar's own brokers have what Pharos keeps elsewhere, or nowhere; see `pulsar`.
 pub(super) const PULSAR_LOCAL_POLICIES: &str = "admin/local-policies/";
 pub(super) const PULSAR_TOPICS: &str = "managed-ledgers/";
@@ -61,6 +65,11 @@ pub(super) fn cluster_of(key: &str) -> Option<OfCluster<'_>> {
         (FAILURE_DOMAINS, domain) if !domain.contains('/') => Some(OfCluster::FailureDomain(cluster, domain)),
         _ => None,
     }
+}
+
+/// Whether a topic has the policies of others, as events.
+pub(super) fn has_policy_events(topic: &TopicName) -> bool {
+    topic.base().local() == CHANGE_EVENTS
 }
 
 pub(super) fn tenant(name: &str) -> String {

@@ -11,8 +11,10 @@ use pharos_metadata::Version;
 use pharos_types::{Domain, NamespaceName, TopicName};
 use tokio::sync::broadcast;
 
+use super::changed_settings::ChangedSettings;
 use super::deleting::{Asked, Deleting};
 use super::policies::{DURABILITY, Policies, TopicPolicies};
+use super::policy::BrokerPolicies;
 use super::topics::TopicRecord;
 
 /// Changes of the topic list that a watcher may fall behind before it must list again.
@@ -36,11 +38,15 @@ pub enum PolicyEvent {
     Namespace(NamespaceName),
     /// For a topic; with its base name also for its partitions.
     Topic(TopicName),
+    /// For all topics: what the broker says.
+    Broker,
 }
 
 /// The copy, and those who listen to it.
 pub(super) struct KnownFacts {
     facts: RwLock<Facts>,
+    /// What the broker says of policies, with what was changed while it runs. A lock of its own: it is asked also while facts are held.
+    broker_policies: RwLock<Arc<BrokerPolicies>>,
     /// Changes of the set of topics, sent while `facts` is locked so that they come in the order of the changes.
     topic_events: broadcast::Sender<TopicEvent>,
     /// Rises with each change of policies, after the copy was changed and before it is sent.
@@ -66,6 +72,8 @@ pub(super) struct Facts {
     pub(super) failure_domains: BTreeMap<(String, String), Record<FailureDomain>>,
     pub(super) tenants: BTreeMap<String, Record<TenantInfo>>,
     pub(super) namespaces: BTreeMap<NamespaceName, Namespace>,
+    /// Settings that were changed while brokers run.
+    pub(super) changed_settings: Option<Record<ChangedSettings>>,
 }
 
 /// A namespace and what is in it.
@@ -108,9 +116,10 @@ impl Namespace {
 }
 
 impl KnownFacts {
-    pub(super) fn new(facts: Facts) -> Self {
+    pub(super) fn new(facts: Facts, broker_policies: Arc<BrokerPolicies>) -> Self {
         Self {
             facts: RwLock::new(facts),
+            broker_policies: RwLock::new(broker_policies),
             topic_events: broadcast::Sender::new(TOPIC_EVENTS),
             policy_version: AtomicU64::new(0),
             policy_events: broadcast::Sender::new(POLICY_EVENTS),
@@ -125,6 +134,21 @@ impl KnownFacts {
 
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Facts> {
         self.facts.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn broker_policies(&self) -> Arc<BrokerPolicies> {
+        let policies = self
+            .broker_policies
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&policies)
+    }
+
+    pub(super) fn set_broker_policies(&self, policies: Arc<BrokerPolicies>) {
+        *self
+            .broker_policies
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = policies;
     }
 
     // ---- who hears of it ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@
 //!
 //! ```text
 //! store keys (local names are URL-encoded)
+//!   admin/configuration                                   settings that were changed while brokers run
 //!   admin/clusters/<cluster>                              ClusterData
 //!   admin/clusters/<cluster>/namespaceIsolationPolicies   IsolationPolicies
 //!   admin/clusters/<cluster>/failureDomain/<domain>       FailureDomain
@@ -40,6 +41,7 @@ use tokio::sync::broadcast;
 
 mod bundles;
 mod carriers;
+mod changed_settings;
 mod clusters;
 mod deleting;
 mod division;
@@ -71,7 +73,11 @@ mod topics;
 mod watcher;
 
 pub use bundles::{BundleRange, count_bundles};
-pub use carriers::{CARRIERS, CARRIERS_MAX, CarrierSlots, Carriers, carrier_name, carrier_of, carriers_of};
+pub use carriers::{
+    CARRIER_MOVED, CARRIERS, CarrierMove, CarrierMoveKind, CarrierSlots, Carriers, carrier_name, carrier_of,
+    carriers_of,
+};
+pub use changed_settings::{ChangeSettingError, ChangeableSettings, ChangedSettings, RuntimeSettings};
 pub use clusters::{ClusterError, Clusters};
 pub use deleting::Unfinished;
 pub use division::{BundleDivision, middle_of};
@@ -85,9 +91,10 @@ pub use namespaces::{BUNDLES_MAX, Leaving, NamespaceError};
 pub use options::CatalogOptions;
 pub use partitions::{PartitionedTopicError, PartitionedTopics};
 pub use policies::{
-    BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, DURABILITY, GLOBAL, Policies, TopicPolicies, durability_of,
+    BROADCAST_CARRIERS, BROADCAST_SUBSCRIPTIONS, CARRIERS_MAX, DURABILITY, GLOBAL, Policies, TopicPolicies,
+    durability_of,
 };
-pub use pulsar::{Finding, PulsarFacts, Takeover};
+pub use pulsar::{EventLog, EventLogError, EventLogs, Finding, PulsarFacts, TakenEventLog, Takeover};
 pub use shadows::{SHADOW_SOURCE, ShadowError, Shadows};
 pub use store::StoreError;
 pub use tenants::{TenantError, Tenants};

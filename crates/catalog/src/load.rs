@@ -9,6 +9,7 @@ use pharos_types::{NamespaceName, TopicName};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
+use super::changed_settings::policies_with;
 use super::deleting::Deleting;
 use super::keys::OfCluster;
 use super::known::{Facts, KnownFacts, Namespace, Record};
@@ -46,11 +47,12 @@ impl Catalog {
         let state = load(&*store, &options).await?;
         let schemas = Histories::new(load_schemas(&*store).await?);
         let is_fresh = state.clusters.is_empty();
+        let policies = policies_with(&options, state.changed_settings.as_ref());
         let catalog = Self {
             inner: Arc::new(Inner {
                 options,
                 facts: FactStore::new(store),
-                known: KnownFacts::new(state),
+                known: KnownFacts::new(state, policies),
                 schemas,
             }),
         };
@@ -133,6 +135,11 @@ fn check(options: &CatalogOptions) -> Result<(), OpenCatalogError> {
 
 async fn load(store: &dyn MetadataStore, options: &CatalogOptions) -> Result<Facts, StoreError> {
     let mut state = Facts::default();
+    for item in facts_under(store, keys::CONFIGURATION).await? {
+        if item.key == keys::CONFIGURATION {
+            state.changed_settings = Some(record(&item)?);
+        }
+    }
     for item in facts_under(store, keys::CLUSTERS).await? {
         match keys::cluster_of(&item.key) {
             Some(OfCluster::Itself(name)) => {

@@ -1,8 +1,11 @@
 //! What the catalog is told at start; the broker's level of the policies is among it.
 
+use std::sync::Arc;
+
 use pharos_metadata::MetadataLayout;
 use pharos_types::NamespaceName;
 
+use super::changed_settings::ChangeableSettings;
 use super::policy::BrokerPolicies;
 
 /// Settings of a [`super::Catalog`].
@@ -18,11 +21,12 @@ pub struct CatalogOptions {
     pub broker_service_url: String,
     /// `brokerServiceUrlTls` of the same, such as `pulsar+ssl://127.0.0.1:6651`; empty when there is none.
     pub broker_service_url_tls: String,
-    /// Whose names and bytes the facts are kept under. Where they are Pulsar's, policies of single topics stay as its brokers left them.
-    /// Default: Pharos's own.
+    /// Whose names and bytes the facts are kept under. Default: Pharos's own.
     pub layout: MetadataLayout,
-    /// What holds of each policy where neither a topic nor its namespace says anything.
+    /// What holds of each policy where neither a topic nor its namespace says anything, as long as nothing was changed.
     pub policies: BrokerPolicies,
+    /// What of it can be changed while brokers run. Default: nothing.
+    pub changeable: Option<Arc<dyn ChangeableSettings>>,
     /// `maxNumPartitionsPerPartitionedTopic`; 0 is no limit. Default 0.
     pub max_num_partitions: u32,
     /// Topics of a tenant; 0 is no limit. Default 0.
@@ -55,6 +59,7 @@ impl Default for CatalogOptions {
             broker_service_url_tls: String::new(),
             layout: MetadataLayout::Pharos,
             policies: BrokerPolicies::default(),
+            changeable: None,
             max_num_partitions: 0,
             max_topics_per_tenant: 0,
             evaluate_patterns: true,

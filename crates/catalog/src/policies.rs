@@ -8,12 +8,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::carriers::CARRIERS_MAX;
-
 /// The policy that names the subscriptions which are broadcast without asking for it: a list of names, in which `*`
 /// stands for any text and `?` for one character. It may be a member of the policies, or a property of the namespace
 /// with the names apart by commas (`pulsar-admin namespaces set-property` can write that one).
 pub const BROADCAST_SUBSCRIPTIONS: &str = "pharos.broadcastSubscriptions";
+
+/// The most brokers that the consumers of one subscription are dealt among.
+pub const CARRIERS_MAX: u32 = 16;
 
 /// The property of a namespace that says among how many brokers the consumers of each new broadcast subscription are dealt.
 pub const BROADCAST_CARRIERS: &str = "pharos.broadcastCarriers";

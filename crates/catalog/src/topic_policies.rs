@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use pharos_metadata::MetadataLayout;
 use pharos_types::TopicName;
 use serde_json::Value;
 
 use super::store::{Created, StoreError};
 use super::topics::TopicError;
 use super::{Catalog, PolicyEvent, TopicPolicies, keys};
-
-/// Why they are not changed where Pulsar's brokers keep them.
-pub(super) const FIXED: &str = "with metadata_layout = pulsar policies of single topics cannot be changed, as Pulsar's brokers would not see it when \
-     they come back: set the policy on the namespace, or change it at a broker of Pulsar";
 
 impl Catalog {
     /// The policies set on a topic; those of a partition are its partitioned topic's. Empty when there are none.
@@ -30,16 +25,13 @@ impl Catalog {
     /// Sets one policy of a topic; null removes it. The topic need not exist.
     ///
     /// # Errors
-    /// `TenantNotFound`, `NamespaceNotFound`, `Store`; `NotAllowed` in Pulsar's layout.
+    /// `TenantNotFound`, `NamespaceNotFound`, `Store`.
     pub async fn set_topic_policy(
         &self,
         name: &TopicName,
         policy: &str,
         value: Value,
     ) -> Result<(), TopicError> {
-        if self.inner.options.layout == MetadataLayout::Pulsar {
-            return Err(TopicError::NotAllowed(FIXED.to_owned()));
-        }
         let change = |policies: &mut TopicPolicies| {
             match &value {
                 Value::Null => policies.0.remove(policy),
@@ -79,22 +71,33 @@ pub(super) async fn change_topic_policies(
         let state = catalog.inner.known.read();
         state.namespace(&base)?.topic_policies.get(&base).cloned()
     };
-    let known = match known {
-        Some(known) => known,
-        None => match catalog.inner.facts.create(&key, TopicPolicies::default()).await? {
-            Created::New(record) | Created::Found(record) => record,
-        },
+    let changed = |policies: &TopicPolicies| {
+        let mut policies = policies.clone();
+        change(&mut policies);
+        policies
     };
+    let facts = &catalog.inner.facts;
+    let mut known = known;
+    let mut made = None;
+    if known.is_none() {
+        let first = changed(&TopicPolicies::default());
+        if first.0.is_empty() {
+            // There is nothing to make, and there may be something to change.
+            known = facts.get(&key).await?;
+        } else {
+            match facts.create(&key, first).await? {
+                Created::New(record) => made = Some(record),
+                Created::Found(record) => known = Some(record),
+            }
+        }
+    }
     let missing = || TopicError::TopicNotFound(base.clone());
-    let record = catalog
-        .inner
-        .facts
-        .update(&key, known, missing, |policies: &TopicPolicies| {
-            let mut policies = policies.clone();
-            change(&mut policies);
-            Ok::<_, TopicError>(policies)
-        })
-        .await?;
+    let change = |policies: &TopicPolicies| Ok::<_, TopicError>(changed(policies));
+    let record = match (made, known) {
+        (Some(made), _) => made,
+        (None, Some(known)) => facts.update(&key, known, missing, change).await?,
+        (None, None) => return Ok(()),
+    };
     if let Some(namespace) = catalog.inner.known.write().namespaces.get_mut(base.namespace()) {
         namespace.topic_policies.insert(base.clone(), record);
     }

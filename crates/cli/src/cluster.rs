@@ -34,8 +34,22 @@ pub(crate) enum BrokersCommand {
     RuntimeConfig,
     /// Show where the broker at --url keeps metadata and ledgers
     InternalConfig,
-    /// List the settings that can be changed while brokers run: there are none
+    /// List the settings that can be changed while brokers run
     DynamicConfig,
+    /// Show those that were changed, for all brokers
+    DynamicValues,
+    /// Change a setting of all brokers while they run
+    UpdateDynamicConfig {
+        /// Its name, ours or Pulsar's
+        name: String,
+        /// Its value, as a file with that name would have it
+        value: String,
+    },
+    /// Take such a change back
+    DeleteDynamicConfig {
+        /// Its name, as it was changed
+        name: String,
+    },
     /// Show what the broker at --url tells others of its load
     LoadReport,
     /// Have the broker at --url measure all backlogs now, and do what their quotas say
@@ -141,6 +155,26 @@ pub(crate) fn brokers(client: &AdminClient, command: BrokersCommand) -> Result<S
         BrokersCommand::DynamicConfig => {
             let names: Vec<String> = client.get("/admin/v2/brokers/configuration")?;
             output::list(client, &names)
+        }
+        BrokersCommand::DynamicValues => {
+            let values: BTreeMap<String, String> = client.get("/admin/v2/brokers/configuration/values")?;
+            if client.is_json() {
+                return output::json(&values);
+            }
+            let rows: Vec<[String; 2]> = values.into_iter().map(|(key, value)| [key, value]).collect();
+            Ok(output::table(["SETTING", "VALUE"], &rows))
+        }
+        BrokersCommand::UpdateDynamicConfig { name, value } => {
+            let (name, value) = (paths::encode_part(&name), paths::encode_part(&value));
+            client.post_empty(&format!("/admin/v2/brokers/configuration/{name}/{value}"))?;
+            Ok(String::new())
+        }
+        BrokersCommand::DeleteDynamicConfig { name } => {
+            client.delete(&format!(
+                "/admin/v2/brokers/configuration/{}",
+                paths::encode_part(&name)
+            ))?;
+            Ok(String::new())
         }
         BrokersCommand::LoadReport => {
             let report: serde_json::Value = client.get("/admin/v2/broker-stats/load-report")?;

@@ -26,6 +26,7 @@ use pharos_transport::ConnectionsMax;
 use pharos_types::NamespaceName;
 use tokio::task::JoinSet;
 
+use crate::changeable::ChangeableAtRuntime;
 use crate::files::Files;
 use crate::settings::{ByteSize, Limit, Settings, StorageIo};
 use crate::storage_metrics;
@@ -358,6 +359,7 @@ fn catalog_options(settings: &Settings, front: &Front) -> CatalogOptions {
         heartbeat_namespace: NamespaceName::new("pulsar", &broker_id).ok(),
         layout: settings.cluster.metadata_layout,
         policies: policies(settings),
+        changeable: Some(Arc::new(ChangeableAtRuntime::new(settings))),
         max_num_partitions: settings.policies.max_partitions_per_topic,
         max_topics_per_tenant: settings.limits.max_topics_per_tenant,
         ..CatalogOptions::default()

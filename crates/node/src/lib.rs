@@ -11,9 +11,11 @@
 mod audit;
 mod balance;
 mod broker;
+mod changeable;
 mod cluster;
 mod cluster_metrics;
 mod command;
+mod event_logs;
 mod files;
 mod identity;
 mod leftovers;

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::broker::{beside, open_metadata, storage_options};
 use crate::cluster::Cluster;
+use crate::event_logs::ManagedEventLogs;
 use crate::files::Files;
 use crate::leftovers::{self, CleanUpCounters};
 use crate::settings::{MetadataUrl, Settings};
@@ -85,7 +86,12 @@ impl Stores {
         match settings.cluster.metadata_layout {
             MetadataLayout::Pharos => Ok(self.metadata.clone()),
             MetadataLayout::Pulsar => {
-                let facts = PulsarFacts::new(self.metadata.clone(), self.ledgers.clone());
+                let logs = Arc::new(ManagedEventLogs {
+                    ledgers: self.ledgers.clone(),
+                    metadata: self.metadata.clone(),
+                });
+                let facts = PulsarFacts::new(self.metadata.clone(), self.ledgers.clone())
+                    .with_events(logs, &settings.cluster_name);
                 crate::takeover::check(&facts, settings).await?;
                 Ok(Arc::new(facts))
             }

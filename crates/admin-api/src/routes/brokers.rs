@@ -42,11 +42,15 @@ table! { Resource::Brokers;
         .takes::<BookieInfo>().done(204).fails(&[409, 412, 501]);
     "Forgets where a bookie stands."
     REMOVE_RACK = Route::delete("/admin/v2/bookies/racks-info/{bookie}", "removeRack", Action::UpdateBroker).fails(&[404, 409, 501]);
-    "The settings that can be changed while the broker runs; there are none."
+    "The names of the settings that can be changed while brokers run: Pulsar's, and our own."
     DYNAMIC_NAMES = Route::get("/admin/v2/brokers/configuration", "dynamicSettings", Action::ReadBroker).json::<Vec<String>>();
-    "What settings were changed to while the broker runs."
+    "The settings that were changed while brokers run, for all brokers, and their values."
     DYNAMIC_VALUES = Route::get("/admin/v2/brokers/configuration/values", "dynamicValues", Action::ReadBroker)
         .json::<BTreeMap<String, String>>();
+    "Changes a setting of all brokers while they run. 412 for one that cannot be changed so, and for a value that it does not take."
+    SET_DYNAMIC = Route::post("/admin/v2/brokers/configuration/{setting}/{value}", "setDynamic", Action::UpdateBroker).done(204).fails(&[412]);
+    "Takes such a change back: each broker has the value that it was started with."
+    REMOVE_DYNAMIC = Route::delete("/admin/v2/brokers/configuration/{setting}", "removeDynamic", Action::UpdateBroker).done(204).fails(&[412]);
     "The settings in force."
     SETTINGS = Route::get("/admin/v2/brokers/configuration/runtime", "settings", Action::ReadBroker).json::<BTreeMap<String, String>>();
     "Where metadata and ledgers are kept."

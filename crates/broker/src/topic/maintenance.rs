@@ -109,6 +109,7 @@ impl TopicContext {
         match event {
             PolicyEvent::Namespace(namespace) => self.name.namespace() == namespace,
             PolicyEvent::Topic(name) => self.name == *name || self.name.base() == *name,
+            PolicyEvent::Broker => true,
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{DURABILITY, Policies, TopicPolicies, durability_of};
 pub struct Levels<'a> {
     pub(super) topic: OnTopic,
     pub(super) namespace: Option<Arc<Policies>>,
-    pub(super) broker: &'a BrokerPolicies,
+    pub(super) broker: Arc<BrokerPolicies>,
     /// This cluster, of policies that a namespace has per cluster.
     cluster: &'a str,
 }
@@ -37,7 +37,7 @@ pub(crate) struct OnTopic {
 impl<'a> Levels<'a> {
     /// What the broker says where no other level does.
     #[must_use]
-    pub fn of_broker(broker: &'a BrokerPolicies, cluster: &'a str) -> Self {
+    pub fn of_broker(broker: Arc<BrokerPolicies>, cluster: &'a str) -> Self {
         Self {
             topic: OnTopic::default(),
             namespace: None,

@@ -278,7 +278,11 @@ fn what_is_acted_on_has_a_level_that_the_broker_answers_with() {
         .filter(has_word)
     {
         assert!(
-            (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name)).is_some(),
+            (row.applied)(&Levels::of_broker(
+                Arc::new(options.policies.clone()),
+                &options.cluster_name
+            ))
+            .is_some(),
             "{}",
             row.name
         );

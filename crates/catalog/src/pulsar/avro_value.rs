@@ -1,22 +1,22 @@
-//! A value in Avro's binary form, as JSON, by the schema that its writer had.
+//! A value in Avro's binary form, as JSON, by the schema that its writer had. `avro_write` has the reverse.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
 /// Types inside of types.
-const DEPTH_MAX: usize = 64;
+pub(super) const DEPTH_MAX: usize = 64;
 /// Items of all lists and maps of a value together.
 const ITEMS_MAX: usize = 1 << 16;
 
-/// Reads values of one schema.
-pub(super) struct AvroReader {
-    schema: Value,
+/// Reads and writes values of one schema.
+pub(super) struct AvroCodec {
+    pub(super) schema: Value,
     /// The types that have a name, by their full name.
     named: HashMap<String, Value>,
 }
 
-impl AvroReader {
+impl AvroCodec {
     /// What is wrong with the schema otherwise.
     pub(super) fn new(schema: &[u8]) -> Result<Self, String> {
         let schema = serde_json::from_slice(schema).map_err(|error| error.to_string())?;
@@ -32,6 +32,14 @@ impl AvroReader {
             items: ITEMS_MAX,
         };
         self.value(&self.schema, "", &mut input, 0)
+    }
+
+    /// The type of this name.
+    pub(super) fn named(&self, name: &str, space: &str) -> Result<&Value, String> {
+        let found = self.named.get(&full_name(name, space));
+        found
+            .or_else(|| self.named.get(name))
+            .ok_or_else(|| format!("the type {name} is not known"))
     }
 
     fn value(
@@ -67,14 +75,7 @@ impl AvroReader {
             "double" => json!(f64::from_le_bytes(input.take(8)?.try_into().unwrap_or_default())),
             "string" => json!(input.text()?),
             "bytes" => json!(String::from_utf8_lossy(input.sized()?)),
-            name => {
-                let found = self
-                    .named
-                    .get(&full_name(name, space))
-                    .or_else(|| self.named.get(name));
-                let found = found.ok_or_else(|| format!("the type {name} is not known"))?;
-                self.value(found, space, input, depth + 1)?
-            }
+            name => self.value(self.named(name, space)?, space, input, depth + 1)?,
         })
     }
 
@@ -148,7 +149,7 @@ fn full_name(name: &str, space: &str) -> String {
     }
 }
 
-fn space_of(schema: &Map<String, Value>, space: &str) -> String {
+pub(super) fn space_of(schema: &Map<String, Value>, space: &str) -> String {
     let said = schema.get("namespace").and_then(Value::as_str);
     said.unwrap_or(space).to_owned()
 }
@@ -268,7 +269,7 @@ mod tests {
             {"name":"n","type":"long"},{"name":"e","type":["null",{"type":"enum","name":"E","symbols":["x","y"]}]},
             {"name":"again","type":"a.b.E"},{"name":"l","type":{"type":"array","items":"string"}},
             {"name":"m","type":{"type":"map","values":"boolean"}},{"name":"d","type":"double"}]}"#;
-        let reader = AvroReader::new(schema).unwrap();
+        let reader = AvroCodec::new(schema).unwrap();
         let mut bytes = vec![
             0x03, 0x02, 0x02, 0x00, 0x04, 0x02, b'p', 0x02, b'q', 0x00, 0x02, 0x02, b'k', 0x01, 0x00,
         ];
@@ -279,8 +280,8 @@ mod tests {
             assert!(reader.read(bytes.get(..end).unwrap()).is_err(), "{end}");
         }
         // A long list of nothing ends.
-        let nulls = AvroReader::new(br#"{"type":"array","items":"null"}"#).unwrap();
+        let nulls = AvroCodec::new(br#"{"type":"array","items":"null"}"#).unwrap();
         assert!(nulls.read(&[0xff, 0xff, 0xff, 0xff, 0x7f, 0x02]).is_err());
-        assert!(AvroReader::new(br#"{"type":"no"#).is_err());
+        assert!(AvroCodec::new(br#"{"type":"no"#).is_err());
     }
 }

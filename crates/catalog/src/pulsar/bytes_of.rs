@@ -129,19 +129,32 @@ pub(crate) struct MessageIdData {
     pub(crate) entry_id: u64,
 }
 
-/// What the catalog wants to know of a message.
+/// What the catalog wants to know of a message, and says of one.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct MessageMetadata {
+    #[prost(string, required, tag = "1")]
+    pub(crate) producer_name: String,
+    #[prost(uint64, required, tag = "2")]
+    pub(crate) sequence_id: u64,
+    #[prost(uint64, required, tag = "3")]
+    pub(crate) publish_time: u64,
     #[prost(string, optional, tag = "6")]
     pub(crate) partition_key: Option<String>,
+    /// The clusters that it is for; empty: all.
+    #[prost(string, repeated, tag = "7")]
+    pub(crate) replicate_to: Vec<String>,
     #[prost(int32, tag = "8")]
     pub(crate) compression: i32,
+    #[prost(uint32, optional, tag = "9")]
+    pub(crate) uncompressed_size: Option<u32>,
     #[prost(int32, optional, tag = "11")]
     pub(crate) num_messages_in_batch: Option<i32>,
     #[prost(bytes = "vec", repeated, tag = "13")]
     pub(crate) encryption_keys: Vec<Vec<u8>>,
     #[prost(bytes = "vec", optional, tag = "16")]
     pub(crate) schema_version: Option<Vec<u8>>,
-    #[prost(bool, tag = "25")]
-    pub(crate) null_value: bool,
+    #[prost(bool, optional, tag = "17")]
+    pub(crate) partition_key_b64_encoded: Option<bool>,
+    #[prost(bool, optional, tag = "25")]
+    pub(crate) null_value: Option<bool>,
 }

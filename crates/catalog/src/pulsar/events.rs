@@ -35,7 +35,8 @@ pub(super) fn translate(event: Event) -> Option<Event> {
         return Some(again(topic, version.unwrap_or(super::topics::UNMARKED)));
     }
     if let Some(topic) = keys::moved(&key, keys::PULSAR_TOPIC_POLICIES, keys::TOPIC_POLICIES) {
-        return Some(again(topic, version.unwrap_or(Version(1))));
+        // The bell's own version says nothing of the policies'.
+        return Some(again(topic, Version(1)));
     }
     if let Some(id) = key.strip_prefix(keys::PULSAR_SCHEMAS) {
         // The history is read as a whole, whichever version it is about.

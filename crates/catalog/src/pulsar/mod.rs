@@ -4,7 +4,7 @@
 //!  what the catalog asks for            where it stands
 //!  admin/policies/<t>/<ns>              the same, and admin/local-policies/<t>/<ns>: bundles, groups of bookies and brokers
 //!  admin/topics/<t>/<ns>/persistent/x   managed-ledgers/<t>/<ns>/persistent/x is there; pharos-deleting/… while it is being deleted
-//!  admin/topic-policies/<t>/<ns>/<d>/x  events of the topic __change_events, and pharos-topic-policies/… once the topic was deleted
+//!  admin/topic-policies/<t>/<ns>/<d>/x  events of the topic __change_events; pharos-topic-policies/… rings when Pharos adds one
 //!  admin/schemas/<id>/<version>         schemas/<id>: a locator; each version an entry of a ledger of its own
 //!  everything else of it                the same: tenants, clusters, isolation policies, partitioned topics
 //! ```
@@ -14,7 +14,7 @@
 //! Values that Pharos does not know are kept: policies are rewritten as a whole with all members, infos of topics are never rewritten
 //! but for their properties.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,12 +24,15 @@ use pharos_metadata::{
     Watch, WriteError,
 };
 
-use tokio::sync::OnceCell;
+use tokio::sync::Semaphore;
 
 use crate::keys;
 
 mod avro_value;
+mod avro_write;
 mod bytes_of;
+mod event_logs;
+mod event_message;
 mod events;
 mod namespaces;
 mod policy_events;
@@ -39,6 +42,7 @@ mod takeover;
 mod topic_policies;
 mod topics;
 
+pub use event_logs::{EventLog, EventLogError, EventLogs, TakenEventLog};
 pub use takeover::{Finding, Takeover};
 
 #[cfg(test)]
@@ -53,7 +57,20 @@ pub struct PulsarFacts {
     /// Where schemas are, and what was said of topics.
     ledgers: Arc<dyn LedgerEngine>,
     /// What was said of topics, once it was read.
-    said: OnceCell<policy_events::AllSaid>,
+    said: RwLock<Option<Arc<policy_events::EventLogsRead>>>,
+    /// One at a time reads what was said.
+    reading: Semaphore,
+    /// One at a time says something.
+    saying: Semaphore,
+    /// How something is said of topics; `None`: nothing is.
+    writer: Option<EventWriter>,
+}
+
+/// How something is said of topics.
+struct EventWriter {
+    logs: Arc<dyn EventLogs>,
+    /// The cluster for which it holds.
+    cluster: String,
 }
 
 /// What a key of the catalog is about, where that stands elsewhere.
@@ -92,13 +109,26 @@ impl<'a> PlaceOfFact<'a> {
 }
 
 impl PulsarFacts {
-    /// The facts in `store`, whose schemas are in `ledgers`.
+    /// The facts in `store`, whose schemas are in `ledgers`. Policies of topics are read only.
     #[must_use]
     pub fn new(store: Arc<dyn MetadataStore>, ledgers: Arc<dyn LedgerEngine>) -> Self {
         Self {
             store,
             ledgers,
-            said: OnceCell::new(),
+            said: RwLock::default(),
+            reading: Semaphore::new(1),
+            saying: Semaphore::new(1),
+            writer: None,
+        }
+    }
+
+    /// The same, and policies of topics can be changed: events for this cluster go to the topics whose logs `logs` takes over.
+    #[must_use]
+    pub fn with_events(self, logs: Arc<dyn EventLogs>, cluster: &str) -> Self {
+        let cluster = cluster.to_owned();
+        Self {
+            writer: Some(EventWriter { logs, cluster }),
+            ..self
         }
     }
 
@@ -163,7 +193,7 @@ impl MetadataStore for PulsarFacts {
             match PlaceOfFact::of(&key) {
                 PlaceOfFact::Namespace(path) => self.put_namespace(path, &value, expect).await,
                 PlaceOfFact::Topic(path) => self.put_topic(path, value.clone(), expect).await,
-                PlaceOfFact::TopicPolicies(path) => Err(Self::put_topic_policies(path)),
+                PlaceOfFact::TopicPolicies(path) => self.put_topic_policies(path, &value, expect).await,
                 PlaceOfFact::Schema(id, version) => self.put_schema(id, version, &value, expect).await,
                 PlaceOfFact::Same => self.store.put(&key, value, expect).await,
             }

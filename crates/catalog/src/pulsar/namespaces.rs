@@ -169,6 +169,7 @@ impl PulsarFacts {
         let was_there = self.store.delete(&key, Expect::Any).await?;
         let local_key = format!("{}{path}", keys::PULSAR_LOCAL_POLICIES);
         self.store.delete(&local_key, Expect::Any).await?;
+        self.delete_bells(path).await?;
         Ok(was_there)
     }
 }

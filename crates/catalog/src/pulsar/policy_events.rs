@@ -5,123 +5,143 @@
 //!  __compaction ─► ledger of the last event of each topic, up to some place ─┐
 //!  __change_events ─► its ledgers, oldest first ─────────────────────────────┴─► last event of each topic
 //! ```
+//! What was read once is kept ([`EventLogRead`]), and reading goes on behind it, unless the ledger where it ended is gone: then the topic
+//! was trimmed or made anew, and everything is read again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use bytes::{Buf as _, Bytes};
-use pharos_metadata::{Fault, MetadataStore, ReadError};
+use bytes::Bytes;
+use pharos_metadata::{Fault, MetadataStore, ReadError, Version};
 use pharos_types::{EntryId, LedgerId, TopicName};
 use prost::Message;
 use serde_json::{Map, Value};
 
-use super::avro_value::AvroReader;
-use super::bytes_of::{CursorInfo, CursorPosition, MessageIdData, MessageMetadata, StoredManagedLedger};
+use super::avro_value::AvroCodec;
+use super::bytes_of::{CursorInfo, CursorPosition, StoredManagedLedger};
+use super::event_message::{compacted, event};
 use super::{PulsarFacts, policy_names};
 use crate::keys;
 
-/// The topic of a namespace that has them.
-pub(super) const CHANGE_EVENTS: &str = "__change_events";
 /// The cursor of what it was compacted by, and the property that names the ledger.
 const COMPACTION: &str = "__compaction";
 const COMPACTED_LEDGER: &str = "CompactedTopicLedger";
-/// Before the name of a topic in an event of policies for all clusters.
-const EVERYWHERE: &str = "__G__";
 /// Entries and bytes of a reading.
 const ENTRIES: usize = 1_024;
 const BYTES: usize = 1 << 20;
-/// What entries of messages begin with: with a checksum, and with what a broker noted.
-const CHECKSUM: u16 = 0x0e01;
-const BROKER_METADATA: u16 = 0x0e02;
+/// Versions below are taken; and what a ledger has at most, so that places rise like numbers.
+const VERSION_MIN: u64 = 2;
+const ENTRIES_OF_LEDGER: u64 = 1 << 20;
 
-/// What was said of a topic.
+/// Where an event is: ledger and entry.
+pub(super) type EventPlace = (u64, u64);
+
+/// What was said last of a topic, for this cluster or for all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SaidLast {
+    pub(super) at: EventPlace,
+    /// By the catalog's names; `None`: they were removed.
+    pub(super) policies: Option<Map<String, Value>>,
+}
+
+/// What holds of what was said of a topic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Said {
-    /// Where it was said last: ledger and entry.
-    pub(super) at: (u64, u64),
-    /// For this cluster, and for all.
-    here: Map<String, Value>,
-    everywhere: Map<String, Value>,
+    pub(super) here: SaidLast,
+    pub(super) everywhere: SaidLast,
 }
 
 impl Said {
+    /// Whether there are policies, be it without a member.
+    pub(super) fn is_there(&self) -> bool {
+        self.here.policies.is_some() || self.everywhere.policies.is_some()
+    }
+
     /// All of it by the catalog's names.
     pub(super) fn policies(&self) -> Map<String, Value> {
-        let all = self.here.iter().chain(&self.everywhere);
-        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let all = [&self.here, &self.everywhere]
+            .into_iter()
+            .filter_map(|said| said.policies.as_ref());
+        all.flatten()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
     }
-}
 
-/// By `<tenant>/<namespace>/<domain>/<topic>`.
-pub(super) type AllSaid = BTreeMap<String, Said>;
+    /// Another one after each event, if there are policies.
+    pub(super) fn version(&self) -> Option<Version> {
+        let number = |(ledger, entry): EventPlace| ledger.wrapping_mul(ENTRIES_OF_LEDGER).wrapping_add(entry);
+        let both = number(self.here.at).wrapping_add(number(self.everywhere.at));
+        self.is_there().then(|| Version(both.max(VERSION_MIN)))
+    }
 
-/// One event: the topic, whether it is for all clusters, and the policies in their bytes; `None`: they are removed.
-struct SaidEvent {
-    topic: TopicName,
-    is_everywhere: bool,
-    schema: Option<u64>,
-    payload: Option<Bytes>,
-}
-
-/// What is wrong with it otherwise.
-fn event(mut entry: Bytes) -> Result<Option<SaidEvent>, String> {
-    let short = || "it ends early".to_owned();
-    let magic = |entry: &mut Bytes, wanted: u16| {
-        let is_it = entry.get(..2).is_some_and(|start| start == wanted.to_be_bytes());
-        if is_it {
-            entry.advance(2);
+    pub(super) fn last_mut(&mut self, is_everywhere: bool) -> &mut SaidLast {
+        match is_everywhere {
+            true => &mut self.everywhere,
+            false => &mut self.here,
         }
-        is_it
-    };
-    if magic(&mut entry, BROKER_METADATA) {
-        let size = take_u32(&mut entry).ok_or_else(short)?;
-        take(&mut entry, size).ok_or_else(short)?;
     }
-    if magic(&mut entry, CHECKSUM) {
-        take(&mut entry, 4).ok_or_else(short)?;
+}
+
+/// `<tenant>/<namespace>/<domain>/<topic>`.
+pub(super) fn path_of(topic: &TopicName) -> String {
+    let key = keys::topic_policies(&topic.base());
+    let path = key.strip_prefix(keys::TOPIC_POLICIES);
+    path.unwrap_or_default().to_owned()
+}
+
+/// A topic of events, as far as it was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventLogRead {
+    /// The last event.
+    pub(super) to: Option<EventPlace>,
+    /// By [`path_of`], and whether it is for all clusters.
+    said: BTreeMap<(String, bool), SaidLast>,
+}
+
+impl EventLogRead {
+    /// Notes an event, unless it is older than what is known.
+    pub(super) fn note(&mut self, path: String, is_everywhere: bool, said: SaidLast) {
+        let known = self.said.entry((path, is_everywhere)).or_default();
+        if said.at >= known.at {
+            *known = said;
+        }
     }
-    let size = take_u32(&mut entry).ok_or_else(short)?;
-    let metadata = take(&mut entry, size).ok_or_else(short)?;
-    let metadata = MessageMetadata::decode(metadata).map_err(|error| error.to_string())?;
-    if metadata.num_messages_in_batch.is_some()
-        || metadata.compression != 0
-        || !metadata.encryption_keys.is_empty()
+}
+
+/// Those of all namespaces, partitions one by one.
+pub(super) type EventLogsRead = BTreeMap<TopicName, Arc<EventLogRead>>;
+
+/// What was said of one topic. Its namespace may have several logs.
+pub(super) fn said_of(logs: &EventLogsRead, topic: &TopicName) -> Said {
+    let path = path_of(topic);
+    let mut all = Said::default();
+    for (_, log) in logs
+        .iter()
+        .filter(|(log, _)| log.namespace() == topic.namespace())
     {
-        return Err("it is batched, compressed or encrypted".to_owned());
+        for is_everywhere in [false, true] {
+            if let Some(said) = log.said.get(&(path.clone(), is_everywhere)) {
+                take_later(all.last_mut(is_everywhere), said);
+            }
+        }
     }
-    let Some(key) = metadata.partition_key else {
-        return Ok(None);
-    };
-    let name = key.strip_prefix(EVERYWHERE);
-    let topic = name
-        .unwrap_or(&key)
-        .parse()
-        .map_err(|_| format!("{key} is no topic"))?;
-    let version = metadata
-        .schema_version
-        .and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
-    Ok(Some(SaidEvent {
-        topic,
-        is_everywhere: name.is_some(),
-        schema: version,
-        payload: (!metadata.null_value && !entry.is_empty()).then_some(entry),
-    }))
+    all
 }
 
-fn take(bytes: &mut Bytes, count: usize) -> Option<Bytes> {
-    (bytes.len() >= count).then(|| bytes.split_to(count))
+/// What was said, by [`path_of`].
+pub(super) fn all_said(logs: &EventLogsRead) -> BTreeMap<String, Said> {
+    let mut all = BTreeMap::<String, Said>::new();
+    for ((path, is_everywhere), said) in logs.values().flat_map(|log| &log.said) {
+        let known = all.entry(path.clone()).or_default();
+        take_later(known.last_mut(*is_everywhere), said);
+    }
+    all
 }
 
-fn take_u32(bytes: &mut Bytes) -> Option<usize> {
-    let number = take(bytes, 4)?;
-    usize::try_from(u32::from_be_bytes(number.as_ref().try_into().ok()?)).ok()
-}
-
-/// The place and the message of an entry of a compacted ledger.
-fn compacted(mut entry: Bytes) -> Option<((u64, u64), Bytes)> {
-    let size = take_u32(&mut entry)?;
-    let id = MessageIdData::decode(take(&mut entry, size)?).ok()?;
-    let size = take_u32(&mut entry)?;
-    Some(((id.ledger_id, id.entry_id), take(&mut entry, size)?))
+fn take_later(known: &mut SaidLast, said: &SaidLast) {
+    if said.at >= known.at {
+        known.clone_from(said);
+    }
 }
 
 /// The policies in an event.
@@ -138,23 +158,21 @@ fn policies_in(event: Value) -> Option<Map<String, Value>> {
     }
 }
 
-/// Reads the events of all namespaces.
-pub(super) struct EventsLog<'a> {
+/// Reads events.
+pub(super) struct EventsReader<'a> {
     facts: &'a PulsarFacts,
     /// Whether what a writer left open is recovered, so that all of it is read. Otherwise nothing is changed.
     may_recover: bool,
     /// By schema and version.
-    schemas: BTreeMap<(String, Option<u64>), AvroReader>,
-    said: AllSaid,
+    schemas: BTreeMap<(String, Option<u64>), AvroCodec>,
 }
 
-impl<'a> EventsLog<'a> {
+impl<'a> EventsReader<'a> {
     pub(super) fn new(facts: &'a PulsarFacts, may_recover: bool) -> Self {
         Self {
             facts,
             may_recover,
             schemas: BTreeMap::new(),
-            said: AllSaid::new(),
         }
     }
 
@@ -162,42 +180,70 @@ impl<'a> EventsLog<'a> {
         &*self.facts.store
     }
 
-    pub(super) async fn read(mut self) -> Result<AllSaid, ReadError> {
+    /// The events of all namespaces, behind what is known.
+    pub(super) async fn read_all(mut self, known: &EventLogsRead) -> Result<EventLogsRead, ReadError> {
+        let mut all = EventLogsRead::new();
         for key in self.store().list(keys::PULSAR_TOPICS).await? {
             let topic = keys::topic_of(keys::PULSAR_TOPICS, &key);
-            if let Some(topic) = topic.filter(|topic| topic.base().local() == CHANGE_EVENTS) {
-                self.read_topic(&topic, &key).await?;
+            if let Some(topic) = topic.filter(keys::has_policy_events) {
+                let read = self.read_log(&topic, known.get(&topic), None).await?;
+                all.insert(topic, Arc::new(read));
             }
         }
-        Ok(self.said)
+        Ok(all)
     }
 
-    async fn read_topic(&mut self, topic: &TopicName, key: &str) -> Result<(), ReadError> {
-        let info = self
-            .store()
-            .get(key)
-            .await?
-            .map(|found| found.value)
-            .unwrap_or_default();
+    /// The events of one topic, behind what is known; up to the end of ledger `last`, or of all.
+    pub(super) async fn read_log(
+        &mut self,
+        topic: &TopicName,
+        known: Option<&Arc<EventLogRead>>,
+        last: Option<u64>,
+    ) -> Result<EventLogRead, ReadError> {
+        let key = keys::moved(&keys::topic(topic), keys::TOPICS, keys::PULSAR_TOPICS).unwrap_or_default();
+        let info = self.store().get(&key).await?;
+        let info = info.map(|found| found.value).unwrap_or_default();
         let info = StoredManagedLedger::decode(info).map_err(|error| unreadable(topic, &error))?;
+        let ledgers = info
+            .ledgers
+            .iter()
+            .filter_map(|ledger| u64::try_from(ledger.ledger_id).ok());
+        let ledgers: Vec<u64> = ledgers.collect();
+        let goes_on =
+            |known: &&Arc<EventLogRead>| known.to.is_some_and(|(ledger, _)| ledgers.contains(&ledger));
+        let mut log = match known.filter(goes_on) {
+            Some(known) => EventLogRead::clone(known),
+            None => self.read_compacted(topic, &key).await?,
+        };
+        for ledger in ledgers.iter().copied() {
+            let first = match log.to {
+                Some((read, _)) if ledger < read => continue,
+                Some((read, entry)) if ledger == read => entry + 1,
+                _ => 0,
+            };
+            if last.is_some_and(|last| ledger > last) {
+                break;
+            }
+            let is_last = ledgers.last() == Some(&ledger);
+            for (entry, message) in self.entries(topic, ledger, first, is_last).await? {
+                self.apply(topic, &mut log, (ledger, entry), message).await?;
+                log.to = Some((ledger, entry));
+            }
+        }
+        Ok(log)
+    }
+
+    /// What a topic was compacted into; that it was read to some place is not said, for its ledgers have what came later.
+    async fn read_compacted(&mut self, topic: &TopicName, key: &str) -> Result<EventLogRead, ReadError> {
+        let mut log = EventLogRead::default();
         if let Some(ledger) = self.compacted_ledger(topic, key).await? {
-            for (_, entry) in self.entries(topic, ledger, false).await? {
+            for (_, entry) in self.entries(topic, ledger, 0, false).await? {
                 let (at, message) =
                     compacted(entry).ok_or_else(|| unreadable(topic, &"its compacted ledger is damaged"))?;
-                self.apply(topic, at, message).await?;
+                self.apply(topic, &mut log, at, message).await?;
             }
         }
-        let count = info.ledgers.len();
-        for (index, ledger) in info.ledgers.iter().enumerate() {
-            let is_last = index + 1 == count;
-            let Ok(ledger) = u64::try_from(ledger.ledger_id) else {
-                continue;
-            };
-            for (entry_id, entry) in self.entries(topic, ledger, is_last).await? {
-                self.apply(topic, (ledger, entry_id), entry).await?;
-            }
-        }
-        Ok(())
+        Ok(log)
     }
 
     /// The ledger that the topic was compacted into.
@@ -209,7 +255,7 @@ impl<'a> EventsLog<'a> {
         let properties = match u64::try_from(cursor.cursors_ledger_id) {
             // It was closed, and says so itself.
             Err(_) => cursor.properties,
-            Ok(ledger) => match self.entries(topic, ledger, true).await?.pop() {
+            Ok(ledger) => match self.entries(topic, ledger, 0, true).await?.pop() {
                 Some((_, last)) => {
                     let last = CursorPosition::decode(last);
                     last.map_err(|error| unreadable(topic, &error))?.properties
@@ -223,11 +269,12 @@ impl<'a> EventsLog<'a> {
         Ok(ledger.and_then(|property| u64::try_from(property.value).ok()))
     }
 
-    /// All entries of a ledger. `is_open`: its writer may not have closed it.
+    /// The entries of a ledger from `first` on. `is_open`: its writer may not have closed it.
     async fn entries(
         &self,
         topic: &TopicName,
         ledger: u64,
+        first: u64,
         is_open: bool,
     ) -> Result<Vec<(u64, Bytes)>, ReadError> {
         let (id, engine) = (LedgerId(ledger), &self.facts.ledgers);
@@ -239,8 +286,8 @@ impl<'a> EventsLog<'a> {
         }
         let mut all = Vec::new();
         loop {
-            let first = all.last().map_or(0, |(last, _): &(u64, Bytes)| last + 1);
-            let found = match engine.read(id, EntryId(first), ENTRIES, BYTES).await {
+            let next = all.last().map_or(first, |(last, _): &(u64, Bytes)| last + 1);
+            let found = match engine.read(id, EntryId(next), ENTRIES, BYTES).await {
                 Ok(found) => found,
                 Err(error) => return Err(unreadable(topic, &error)),
             };
@@ -251,48 +298,44 @@ impl<'a> EventsLog<'a> {
         }
     }
 
-    async fn apply(&mut self, topic: &TopicName, at: (u64, u64), entry: Bytes) -> Result<(), ReadError> {
+    async fn apply(
+        &mut self,
+        topic: &TopicName,
+        log: &mut EventLogRead,
+        at: EventPlace,
+        entry: Bytes,
+    ) -> Result<(), ReadError> {
         let place = format!("entry {} of ledger {}", at.1, at.0);
         let damaged = |cause: String| unreadable(topic, &format!("{place}: {cause}"));
         let Some(event) = event(entry).map_err(damaged)? else {
             return Ok(());
         };
-        let path = keys::topic_policies(&event.topic.base());
-        let path = path
-            .strip_prefix(keys::TOPIC_POLICIES)
-            .unwrap_or_default()
-            .to_owned();
         let policies = match event.payload {
-            None => Map::new(),
+            None => None,
             Some(payload) => {
                 let value = self
-                    .reader(topic, event.schema)
+                    .schema(topic, event.schema)
                     .await?
                     .read(&payload)
                     .map_err(damaged)?;
-                policies_in(value).map(policy_names::of_event).unwrap_or_default()
+                Some(policies_in(value).map(policy_names::of_event).unwrap_or_default())
             }
         };
-        let said = self.said.entry(path).or_default();
-        if at < said.at {
-            // It was compacted, and something later was read.
-            return Ok(());
-        }
-        said.at = at;
-        match event.is_everywhere {
-            true => said.everywhere = policies,
-            false => said.here = policies,
-        }
+        log.note(
+            path_of(&event.topic),
+            event.is_everywhere,
+            SaidLast { at, policies },
+        );
         Ok(())
     }
 
-    async fn reader(&mut self, topic: &TopicName, version: Option<u64>) -> Result<&AvroReader, ReadError> {
+    async fn schema(&mut self, topic: &TopicName, version: Option<u64>) -> Result<&AvroCodec, ReadError> {
         let key = (keys::schema_id(topic), version);
         if !self.schemas.contains_key(&key) {
             let data = self.facts.definition(&key.0, version).await?;
             let data = data.ok_or_else(|| unreadable(topic, &"its schema is lost"))?;
-            let reader = AvroReader::new(&data).map_err(|error| unreadable(topic, &error))?;
-            self.schemas.insert(key.clone(), reader);
+            let schema = AvroCodec::new(&data).map_err(|error| unreadable(topic, &error))?;
+            self.schemas.insert(key.clone(), schema);
         }
         self.schemas
             .get(&key)

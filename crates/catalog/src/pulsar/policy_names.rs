@@ -118,6 +118,52 @@ pub(super) fn of_event(mut policies: Map<String, Value>) -> Map<String, Value> {
     all
 }
 
+/// Members of an event that are empty where nothing is set, and not without a value.
+const MAPS: [&str; 2] = ["backLogQuotaMap", "subscriptionPolicies"];
+const LISTS: [&str; 1] = ["subscriptionTypesEnabled"];
+/// Members of policies that follow from others, and are in no event.
+const DERIVED: [&str; 3] = ["s3Driver", "gcsDriver", "fileSystemDriver"];
+
+/// The reverse of [`of_event`]: policies in the catalog's words as those of one event.
+pub(super) fn to_event(policies: &Map<String, Value>, is_everywhere: bool) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.extend(MAPS.map(|name| (name.to_owned(), json!({}))));
+    all.extend(LISTS.map(|name| (name.to_owned(), json!([]))));
+    all.insert("isGlobal".to_owned(), json!(is_everywhere));
+    for (name, value) in policies {
+        let name = name.strip_prefix(GLOBAL).unwrap_or(name);
+        let mut put = |there: &str, value: &Value| _ = all.insert(there.to_owned(), value.clone());
+        if name == "delayedDelivery" {
+            put("delayedDeliveryEnabled", &value["active"]);
+            put("delayedDeliveryTickTimeMillis", &value["tickTime"]);
+            put(
+                "delayedDeliveryMaxDelayInMillis",
+                &value["maxDeliveryDelayInMillis"],
+            );
+            continue;
+        }
+        let known = RENAMED.iter().chain(&LISTED).find(|(_, here)| *here == name);
+        let there = known.map_or(name, |(there, _)| *there);
+        match there {
+            "offloadPolicies" => put(there, &offload_to_event(value)),
+            there => put(there, value),
+        }
+    }
+    all
+}
+
+/// Offload policies with the words of the event's enumerations.
+fn offload_to_event(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(members) = value.as_object_mut() {
+        members.retain(|name, _| !DERIVED.contains(&name.as_str()));
+        if let Some(Value::String(word)) = members.get_mut("managedLedgerOffloadedReadPriority") {
+            *word = word.replace('-', "_").to_uppercase();
+        }
+    }
+    value
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use pharos_ledger::{CreateOptions, OpenError, ReadError as LedgerReadError};
 use pharos_metadata::{Expect, Fault, Item, ReadError, Version, Versioned, WriteError};
+use pharos_runtime::clock;
 use pharos_types::{EntryId, LedgerId};
 use prost::Message;
 use ring::digest::{SHA256, digest};
@@ -39,6 +40,13 @@ const KINDS: [SchemaType; 22] = [
     SchemaType::LocalDateTime,
     SchemaType::ProtobufNative,
     SchemaType::External,
+];
+
+/// The schema of policies of topics that a broker of Pulsar 4.2 adds, and its properties.
+const EVENT_SCHEMA: &[u8] = include_bytes!("pulsar_event.json");
+const EVENT_PROPERTIES: [(&str, &str); 2] = [
+    ("__alwaysAllowNull", "true"),
+    ("__jsr310ConversionEnabled", "false"),
 ];
 
 /// A kind that has no number is stored as none, as Pulsar does.
@@ -234,6 +242,51 @@ impl PulsarFacts {
         };
         let entry = of_entry(0, &bytes).map_err(|error| unreadable(id, &error))?;
         Ok(Some(entry.schema.data))
+    }
+
+    /// The newest version of the schema of policies of topics, and its definition. Where there is none, the one of Pulsar 4.2 is added.
+    pub(super) async fn schema_of_events(&self, id: &str) -> Result<(u64, Bytes), WriteError> {
+        for _ in 0..2 {
+            let newest = self.locate(id).await.map_err(unread)?;
+            let newest = newest.and_then(|found| u64::try_from(found.locator.info.version).ok());
+            let number = match newest {
+                Some(number) => {
+                    let stored = self.schema(id, number).await.map_err(unread)?;
+                    let key = keys::schema(id, SchemaVersion(number));
+                    let entry = stored
+                        .map(|stored| SchemaEntry::decode(&key, SchemaVersion(number), &stored.value))
+                        .transpose()
+                        .map_err(|error| unwritten(id, &error))?;
+                    match entry {
+                        Some(entry) if !entry.deleted => return Ok((number, entry.schema.data)),
+                        _ => number + 1,
+                    }
+                }
+                None => 0,
+            };
+            let entry = SchemaEntry {
+                version: SchemaVersion(number),
+                schema: Schema {
+                    kind: SchemaType::Avro,
+                    data: Bytes::from_static(EVENT_SCHEMA),
+                    properties: EVENT_PROPERTIES
+                        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                        .into(),
+                },
+                timestamp_ms: clock::wall_ms(),
+                user: String::new(),
+                deleted: false,
+            };
+            let key = keys::schema(id, entry.version);
+            let value = entry.encode(&key).map_err(|error| unwritten(id, &error))?;
+            match self.put_schema(id, number, &value, Expect::Absent).await {
+                Ok(_) => return Ok((number, entry.schema.data)),
+                // Another broker added it.
+                Err(WriteError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(unwritten(id, &"others add versions all the time"))
     }
 
     /// Those of one schema where `prefix` names one, else all.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::PulsarFacts;
 use super::bytes_of::{SchemaLocator, StoredManagedLedger};
 use super::namespaces::merged;
-use super::policy_events::EventsLog;
+use super::policy_events::{EventLogsRead, EventsReader, all_said};
 use crate::keys;
 use crate::policy::{self, BrokerPolicies, Level};
 use crate::{GLOBAL, Policies};
@@ -94,9 +94,12 @@ impl PulsarFacts {
     /// The store cannot be read.
     pub async fn examine(&self, cluster: &str, broker: &BrokerPolicies) -> Result<Takeover, ReadError> {
         let mut found = examine(&*self.store, cluster, broker).await?;
-        match EventsLog::new(self, false).read().await {
-            Ok(said) => {
-                for (path, said) in said {
+        match EventsReader::new(self, false)
+            .read_all(&EventLogsRead::new())
+            .await
+        {
+            Ok(logs) => {
+                for (path, said) in all_said(&logs) {
                     topic_policies(&path, &said.policies(), cluster, broker, &mut found);
                 }
             }

@@ -17,6 +17,8 @@ use crate::policy::BrokerPolicies;
 use crate::schema::{SchemaInfo as Schema, SchemaType, SchemaVersion};
 use crate::{Catalog, CatalogOptions};
 
+mod topic_policies;
+
 const RECORDED: &str = include_str!("../../../../fixtures/pulsar-4.2/facts.txt");
 
 fn of_hex(text: &str) -> Bytes {
@@ -337,9 +339,14 @@ async fn a_topic_is_its_managed_ledger() {
 async fn a_deletion_is_gone_on_with_unless_the_topic_was_made_again() {
     let cluster = Cluster::recorded().await;
     let plain = topic("persistent://acme/cars/plain");
-    cluster.catalog().await.begin_delete(&plain).await.unwrap();
+    cluster
+        .broker(cluster.logs())
+        .await
+        .begin_delete(&plain)
+        .await
+        .unwrap();
     let key = "managed-ledgers/acme/cars/persistent/plain";
-    let again = cluster.catalog().await;
+    let again = cluster.broker(cluster.logs()).await;
     assert!(again.is_deleting(&plain));
     assert_eq!(
         again.unfinished_deletes(),
@@ -347,105 +354,19 @@ async fn a_deletion_is_gone_on_with_unless_the_topic_was_made_again() {
     );
     // Its data is gone, and a crash comes before the rest.
     cluster.store.delete(key, Expect::Any).await.unwrap();
-    let again = cluster.catalog().await;
+    let again = cluster.broker(cluster.logs()).await;
     assert_eq!(again.unfinished_deletes().len(), 1);
     // A broker of Pulsar made it anew meanwhile: a ledger that the deleted one never had.
     let info = Bytes::from_static(b"\x0a\x04\x08\x63\x20\x00");
     cluster.store.put(key, info, Expect::Any).await.unwrap();
-    let again = cluster.catalog().await;
+    let again = cluster.broker(cluster.logs()).await;
     assert!(again.unfinished_deletes().is_empty());
     assert!(again.topic_exists(&plain));
     again.begin_delete(&plain).await.unwrap();
     again.delete_topic(&plain).await.unwrap();
     assert!(cluster.store.get(key).await.unwrap().is_none());
     assert!(cluster.store.list("pharos-deleting/").await.unwrap().is_empty());
-    assert!(!cluster.catalog().await.has_record(&plain));
-}
-
-#[tokio::test]
-async fn policies_of_topics_are_read_from_events() {
-    let cluster = Cluster::recorded().await;
-    let catalog = cluster.catalog().await;
-    let policies = |name: &str| Value::Object(catalog.topic_policies(&topic(name)).0.clone());
-    let plain = "persistent://acme/cars/plain";
-    let retention = json!({"retentionSizeInMB": 9, "retentionTimeInMinutes": 7});
-    assert_eq!(policies(plain), json!({"messageTTL": 33, "retention": retention}));
-    let parts = json!({"maxConsumers": 12, "deduplicationEnabled": true});
-    assert_eq!(policies("persistent://acme/cars/parts-partition-1"), parts);
-    assert_eq!(
-        policies("persistent://acme/cars/with-properties"),
-        json!({}),
-        "it was deleted"
-    );
-    // Without what was compacted it is the same: here nothing was trimmed yet.
-    cluster
-        .store
-        .delete(
-            "managed-ledgers/acme/cars/persistent/__change_events/__compaction",
-            Expect::Any,
-        )
-        .await
-        .unwrap();
-    let again = cluster.catalog().await;
-    assert_eq!(
-        again.topic_policies(&topic(plain)),
-        catalog.topic_policies(&topic(plain))
-    );
-}
-
-#[tokio::test]
-async fn what_was_compacted_counts_where_its_events_are_gone() {
-    let cluster = Cluster::recorded().await;
-    // All ledgers of the topic were trimmed.
-    let key = "managed-ledgers/acme/cars/persistent/__change_events";
-    cluster
-        .store
-        .put(key, Bytes::from_static(b"\x0a\x04\x08\x03\x20\x00"), Expect::Any)
-        .await
-        .unwrap();
-    let catalog = cluster.catalog().await;
-    let plain = catalog.topic_policies(&topic("persistent://acme/cars/plain"));
-    assert_eq!(plain.get("messageTTL"), Some(&json!(33)));
-}
-
-#[tokio::test]
-async fn policies_of_topics_are_not_changed_and_those_of_deleted_ones_are_forgotten() {
-    let cluster = Cluster::recorded().await;
-    let catalog = cluster.catalog().await;
-    let (plain, parts) = (
-        topic("persistent://acme/cars/plain"),
-        topic("persistent://acme/cars/parts"),
-    );
-    for value in [json!(44), Value::Null] {
-        let refused = catalog.set_topic_policy(&plain, "messageTTL", value).await;
-        let refused = refused.unwrap_err().to_string();
-        assert!(refused.contains("cannot be changed"), "{refused}");
-    }
-    let put = cluster.facts();
-    let put = put.put(
-        "admin/topic-policies/acme/cars/persistent/plain",
-        Bytes::from_static(b"{}"),
-        Expect::Any,
-    );
-    assert!(put.await.is_err());
-    let again = cluster.catalog().await;
-    assert_eq!(again.topic_policies(&plain).get("messageTTL"), Some(&json!(33)));
-    again.partitioned().begin_delete(&parts).await.unwrap();
-    again.partitioned().delete(&parts).await.unwrap();
-    assert!(cluster.catalog().await.topic_policies(&parts).0.is_empty());
-    // A broker of Pulsar says something later of both: the same events as before, in a ledger of later.
-    let key = "managed-ledgers/acme/cars/persistent/__change_events";
-    let writer = cluster.ledgers.create(CreateOptions::default()).await.unwrap();
-    for entry in &entries()[&0] {
-        writer.append(entry.clone()).unwrap();
-    }
-    writer.close().await.unwrap();
-    let mut info = cluster.store.get(key).await.unwrap().unwrap().value.to_vec();
-    info.extend_from_slice(&[0x0a, 0x04, 0x08, u8::try_from(writer.id().0).unwrap(), 0x20, 0x00]);
-    cluster.store.put(key, info.into(), Expect::Any).await.unwrap();
-    let later = cluster.catalog().await;
-    assert_eq!(later.topic_policies(&plain).get("messageTTL"), Some(&json!(33)));
-    assert_eq!(later.topic_policies(&parts).get("maxConsumers"), Some(&json!(12)));
+    assert!(!cluster.broker(cluster.logs()).await.has_record(&plain));
 }
 
 #[tokio::test]

@@ -206,3 +206,62 @@ fn more_changes_than_a_watch_holds_are_seen_as_well() {
         until("both have the same", || names.iter().enumerate().all(is_same)).await;
     });
 }
+
+/// Seconds of the time to live, by the name `ttl`.
+#[derive(Debug)]
+struct TimeToLive;
+
+impl ChangeableSettings for TimeToLive {
+    fn names(&self) -> Vec<String> {
+        vec!["ttl".to_owned()]
+    }
+
+    fn check(&self, name: &str, value: &str) -> Result<(), ChangeSettingError> {
+        match (name, value.parse::<u64>()) {
+            ("ttl", Ok(_)) => Ok(()),
+            ("ttl", Err(error)) => Err(ChangeSettingError::Value(error.to_string())),
+            _ => Err(ChangeSettingError::Unknown(name.to_owned())),
+        }
+    }
+
+    fn policies(&self, changed: &ChangedSettings) -> policy::BrokerPolicies {
+        let seconds = changed.0.get("ttl").and_then(|value| value.parse().ok());
+        policy::BrokerPolicies {
+            message_ttl: Duration::from_secs(seconds.unwrap_or(0)).into(),
+            ..policy::BrokerPolicies::default()
+        }
+    }
+}
+
+#[test]
+fn a_setting_that_another_broker_changed_holds_here() {
+    run(async {
+        let bench = Bench::with(|options| options.changeable = Some(Arc::new(TimeToLive)));
+        let (one, two) = two(&bench).await;
+        let t = topic("persistent://public/default/t");
+        let millis = |catalog: &Catalog| catalog.effective_policies(&t).message_ttl.millis();
+        assert_eq!(millis(&two), None);
+        let mut changes = two.subscribe_policy_events();
+        RuntimeSettings::of(&one).change("ttl", Some("7")).await.unwrap();
+        assert_eq!(millis(&one), Some(7000));
+        assert_eq!(changes.recv().await.unwrap(), PolicyEvent::Broker);
+        assert_eq!(millis(&two), Some(7000));
+        // What a namespace says goes before it.
+        let name = namespace("public/default");
+        two.set_policy(&name, "message_ttl_in_seconds", json!(3))
+            .await
+            .unwrap();
+        assert_eq!(millis(&two), Some(3000));
+        two.set_policy(&name, "message_ttl_in_seconds", json!(null))
+            .await
+            .unwrap();
+        for (name, value) in [("ttl", "long"), ("other", "1")] {
+            assert!(RuntimeSettings::of(&two).change(name, Some(value)).await.is_err());
+        }
+        let later = bench.open().await;
+        assert_eq!(millis(&later), Some(7000));
+        RuntimeSettings::of(&two).change("ttl", None).await.unwrap();
+        until("it is taken back", || millis(&one).is_none()).await;
+        assert!(RuntimeSettings::of(&one).changed().is_empty());
+    });
+}

@@ -17,14 +17,14 @@ const UNSAID_TIMES: [(&str, &str); 3] = [
 ];
 
 /// The setting that Pulsar calls by this name.
-pub(super) fn setting_of(name: &str) -> Option<&'static Setting> {
+pub(crate) fn setting_of(name: &str) -> Option<&'static Setting> {
     SETTINGS
         .iter()
         .find(|setting| setting.pulsar_key == name && !name.is_empty())
 }
 
 /// A value of Pulsar as our setting reads it.
-pub(super) fn translate(setting: &Setting, text: &str) -> String {
+pub(crate) fn translate(setting: &Setting, text: &str) -> String {
     let text = text.trim();
     match (setting.kind, text) {
         ("size or unlimited" | "duration or unlimited", "-1") => "unlimited".to_owned(),

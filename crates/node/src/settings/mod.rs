@@ -28,6 +28,7 @@ pub mod table;
 mod tls;
 mod units;
 
+pub(crate) use aliases::{setting_of, translate};
 pub use audit::AuditSettings;
 pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageIo};
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};

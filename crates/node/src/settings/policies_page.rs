@@ -1,6 +1,7 @@
 //! The reference page of policies, written from their registry.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use pharos_catalog::CatalogOptions;
 use pharos_catalog::policy::{self, Level, Levels, Method, Row};
@@ -71,7 +72,10 @@ fn of_broker(row: &Row) -> String {
         return settings.join(", ");
     }
     let options = CatalogOptions::default();
-    let value = (row.applied)(&Levels::of_broker(&options.policies, &options.cluster_name));
+    let value = (row.applied)(&Levels::of_broker(
+        Arc::new(options.policies.clone()),
+        &options.cluster_name,
+    ));
     value.map_or_else(String::new, |value| format!("always `{value}`"))
 }
 
