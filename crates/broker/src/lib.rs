@@ -18,7 +18,6 @@
 extern crate self as pharos_broker;
 
 pub mod broker;
-pub mod error;
 mod home;
 pub mod manage;
 mod mesh;
@@ -38,3 +37,4 @@ pub use pharos_accounts::unwritten;
 use pharos_accounts::{tally, tenants};
 pub use pharos_feed as feed;
 pub use pharos_feed::{entry, ids};
+pub use pharos_requests::error;

@@ -115,6 +115,9 @@ pub struct HeldBackPart {
     /// Entries that they have not acknowledged, together.
     #[prost(uint64, tag = "4")]
     pub backlog: u64,
+    /// The last time that all consumers were moved together, as far as it was done here; 0 for never.
+    #[prost(uint64, tag = "5")]
+    pub moved: u64,
 }
 
 /// One ledger of the chain.

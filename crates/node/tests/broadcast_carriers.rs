@@ -311,13 +311,11 @@ async fn what_is_done_to_the_whole_is_done_to_all_of_it_or_refused() {
     expect(&mut far, 0..5, true).await;
 
     let path = "/admin/v2/persistent/public/default/orders/subscription/everyone";
-    let (status, _, reason) = one.call("POST", &format!("{path}/skip_all"));
+    let (status, _, reason) = one.call("POST", &format!("{path}/skip/2"));
     assert!(
         status == 405 && reason.contains("several brokers"),
         "{status} {reason}"
     );
-    let reset = one.call_with("POST", &format!("{path}/resetcursor/0"), "");
-    assert_eq!(reset.0, 405, "{}", reset.2);
     // A client at a carrier would end only what is there.
     let refused = far.unsubscribe(false).await.err().unwrap();
     assert_eq!(refused.code(), Some(ServerError::NotAllowedError), "{refused}");
@@ -354,6 +352,70 @@ async fn what_is_done_to_the_whole_is_done_to_all_of_it_or_refused() {
         None,
         "the policy is for new subscriptions"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumers_of_all_slots_are_moved_together() {
+    let stores = Stores::default();
+    let (one, two) = two_brokers(&stores).await;
+    let (here, there) = (name_in(&one, 0, 0), name_in(&one, 1, 0));
+    let producing = one.client().await;
+    let (mut near, _) = join(&one, &here).await;
+    let (mut far, sent) = join(&one, &there).await;
+    assert_eq!(sent.as_ref(), Some(&two.service_url));
+    publish(&producing, 0..5).await;
+    for consumer in [&mut near, &mut far] {
+        expect(consumer, 0..5, true).await;
+    }
+    let path = "/admin/v2/persistent/public/default/orders/subscription/everyone";
+    // What the carrier did last, as it says itself.
+    let moved = async || {
+        let name = storage_name(&carrier(), pharos_metadata::MetadataLayout::Pharos);
+        let held = held_by(&name, &*stores.metadata).await.unwrap();
+        held.iter()
+            .flat_map(|held| &held.parts)
+            .map(|part| part.moved)
+            .sum::<u64>()
+    };
+    let closed = async |consumer: &mut Consumer| {
+        until("the consumer is closed", async || {
+            let next = consumer.receive_within(Duration::from_millis(100)).await;
+            matches!(next, Err(ClientError::ClosedByBroker))
+        })
+        .await;
+    };
+
+    let (status, _, reason) = one.call("POST", &format!("{path}/resetcursor/0"));
+    assert_eq!(status, 204, "{reason}");
+    until("the carrier has moved it", async || moved().await == 1).await;
+    for consumer in [&mut near, &mut far] {
+        closed(consumer).await;
+    }
+    // Without a look for a message, which would be gone.
+    let near_again = async || one.client().await.subscribe(TOPIC, wish(&here)).await.unwrap();
+    let mut near = near_again().await;
+    let (mut far, sent) = join(&one, &there).await;
+    assert_eq!(sent.as_ref(), Some(&two.service_url));
+    for consumer in [&mut near, &mut far] {
+        expect(consumer, 0..5, false).await;
+    }
+
+    near.close().await.unwrap();
+    far.close().await.unwrap();
+    publish(&producing, 5..8).await;
+    let (status, _, reason) = one.call("POST", &format!("{path}/skip_all"));
+    assert_eq!(status, 204, "{reason}");
+    until("the carrier has moved it", async || moved().await == 2).await;
+    publish(&producing, 8..10).await;
+    let mut near = near_again().await;
+    let (mut far, _) = join(&one, &there).await;
+    for consumer in [&mut near, &mut far] {
+        expect(consumer, 8..10, true).await;
+    }
+    // Who comes after a move is not moved for it.
+    let (mut late, sent) = join(&one, &name_in(&one, 1, 1)).await;
+    assert_eq!(sent.as_ref(), Some(&two.service_url));
+    expect(&mut late, 0..10, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

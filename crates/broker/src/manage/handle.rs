@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pharos_catalog::CarrierMoveKind;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::{OffloadAskError, OffloadStatus};
 use pharos_runtime::clock;
@@ -135,8 +136,9 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn truncate(&self) -> Result<(), CursorError> {
-        Dealing(&self.0).check_whole(None)?;
-        self.0.truncate().await
+        let end = self.end();
+        self.0.truncate().await?;
+        Dealing(&self.0).move_all_others(CarrierMoveKind::Past, end).await
     }
 
     /// Begins to offload the closed ledgers before a place; does not wait for it.
@@ -235,8 +237,13 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn reset(&self, name: &SubscriptionName, to: SeekTo) -> Result<(), CursorError> {
-        Dealing(&self.0).check_whole(Some(name))?;
-        self.0.reset(name, to).await
+        let dealing = Dealing(&self.0);
+        if !dealing.is_carried(name) {
+            return self.0.reset(name, to).await;
+        }
+        let place = self.0.reads().place_of(&to).await?;
+        self.0.reset(name, to).await?;
+        dealing.move_others(name, CarrierMoveKind::Reset, place).await
     }
 
     /// Acknowledges the next `count` entries of a backlog.
@@ -244,7 +251,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn skip(&self, name: &SubscriptionName, count: u64) -> Result<(), CursorError> {
-        Dealing(&self.0).check_whole(Some(name))?;
+        Dealing(&self.0).check_whole(name)?;
         self.0.skip(name, count).await
     }
 
@@ -253,8 +260,11 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn skip_all(&self, name: &SubscriptionName) -> Result<(), CursorError> {
-        Dealing(&self.0).check_whole(Some(name))?;
-        self.0.skip_settled(name, self.end()).await
+        let end = self.end();
+        self.0.skip_settled(name, end).await?;
+        Dealing(&self.0)
+            .move_others(name, CarrierMoveKind::Past, end)
+            .await
     }
 
     /// Expires everything before a place.
@@ -262,9 +272,11 @@ impl TopicHandle {
     /// # Errors
     /// [`CursorError`].
     pub async fn expire_to(&self, name: &SubscriptionName, to: Ordinal) -> Result<(), CursorError> {
-        Dealing(&self.0).check_whole(Some(name))?;
         self.0.expire_to(name, to).await?;
-        self.0.settle().await
+        self.0.settle().await?;
+        Dealing(&self.0)
+            .move_others(name, CarrierMoveKind::Past, to)
+            .await
     }
 
     /// Properties of a subscription.

@@ -12,112 +12,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pharos_auth::{Action, Denied, Principal, Resource};
-use pharos_catalog::schema::{SchemaEntry, SchemaError, SchemaInfo, SchemaVersion};
+use pharos_catalog::schema::{SchemaEntry, SchemaInfo, SchemaVersion};
 use pharos_catalog::{
     ListMode, PartitionedMetadataError, PatternError, TopicListWatcher, TopicListing, carrier_of,
 };
-use pharos_cluster::BrokerAddresses;
 use pharos_managed_ledger::cursor::AckState;
-use pharos_types::{NamespaceName, SubscriptionName, TopicName};
+use pharos_requests::asked::{
+    AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
+};
+use pharos_types::{NamespaceName, TopicName};
 
 use super::Shard;
 use super::carriers::DealtTo;
-use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
+use crate::error::{CursorError, TopicError};
 use crate::ids::{ConsumerKey, TopicId};
 use crate::placement::Placed;
-use crate::topic::{
-    ConsumerNumbers, LastMessage, ProducerGrant, ProducerRequest, SeekTo, SubscribeRequest, Subscribed, Topic,
-};
-
-/// Why an action was not done.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Refused<E: std::error::Error> {
-    /// The caller may not do it. Nothing was done.
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    /// It failed.
-    #[error(transparent)]
-    Failed(E),
-}
-
-/// Why a producer could not be created.
-#[derive(Debug, thiserror::Error)]
-pub enum ProduceError {
-    /// The topic cannot be had.
-    #[error(transparent)]
-    Topic(#[from] TopicError),
-    /// Its schema does not fit.
-    #[error(transparent)]
-    Schema(SchemaError),
-    /// The subscription that it brings cannot be created.
-    #[error(transparent)]
-    Subscription(SubscribeError),
-    /// The topic does not let it in.
-    #[error(transparent)]
-    Producer(ProducerError),
-    /// The caller left meanwhile.
-    #[error("the connection was closed while the producer came")]
-    Left,
-}
-
-/// Why a consumer could not be created.
-#[derive(Debug, thiserror::Error)]
-pub enum ConsumeError {
-    /// The topic cannot be had.
-    #[error(transparent)]
-    Topic(#[from] TopicError),
-    /// Its schema does not fit.
-    #[error(transparent)]
-    Schema(SchemaError),
-    /// The topic does not let it in.
-    #[error(transparent)]
-    Consumer(SubscribeError),
-    /// The caller left meanwhile.
-    #[error("the connection was closed while the consumer came")]
-    Left,
-}
-
-/// Why a schema could not be added.
-#[derive(Debug, thiserror::Error)]
-pub enum AddSchemaError {
-    /// There is no such topic.
-    #[error("topic {0} not found")]
-    NoTopic(TopicName),
-    /// It does not fit.
-    #[error(transparent)]
-    Schema(SchemaError),
-}
-
-/// What became of a wish to consume.
-#[derive(Debug)]
-pub enum Consumed {
-    /// The consumer is attached here.
-    Here(Box<Subscribed>),
-    /// It is to be at another broker, which has the carrier of its name.
-    Elsewhere(Arc<BrokerAddresses>),
-}
-
-/// A wish to produce, with what comes along.
-#[derive(Clone, Debug)]
-pub struct Produce {
-    /// The producer.
-    pub request: ProducerRequest,
-    /// The schema that it brings.
-    pub schema: Option<SchemaInfo>,
-    /// The subscription to create with it, at the first entry.
-    pub subscription: Option<SubscriptionName>,
-}
-
-/// A wish to consume, with what comes along.
-#[derive(Clone, Debug)]
-pub struct Consume {
-    /// The consumer.
-    pub request: SubscribeRequest,
-    /// The schema that it brings.
-    pub schema: Option<SchemaInfo>,
-    /// Whether the topic may be created, where that is allowed.
-    pub may_create_topic: bool,
-}
+use crate::topic::{ConsumerNumbers, LastMessage, ProducerGrant, SeekTo, Topic};
 
 /// The broker, as a front door asks it on behalf of a caller.
 #[derive(Clone, Copy)]

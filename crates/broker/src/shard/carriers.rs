@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use pharos_catalog::{CarrierSlots, Carriers, carrier_name};
+use pharos_catalog::{CarrierMove, CarrierSlots, Carriers, carrier_name};
 use pharos_cluster::BrokerAddresses;
 
 use super::Shard;
@@ -66,7 +66,9 @@ impl Shard {
         };
         let placed = self.shared.placement.claim_apart(&carrier, slot).await;
         match placed {
-            Ok(Placed::Here(_)) => Ok(DealtTo::Here(Box::new(in_carrier(request, carrier, carried)))),
+            Ok(Placed::Here(_)) => Ok(DealtTo::Here(Box::new(in_carrier(
+                carriers, request, carrier, carried,
+            )))),
             Ok(Placed::Elsewhere(addresses)) => Ok(DealtTo::Elsewhere(addresses)),
             Ok(Placed::Unowned) | Err(_) => Err(TopicError::NotServed(carrier.to_string()).into()),
         }
@@ -79,7 +81,7 @@ impl Shard {
         let carried = carriers.of_subscription(&request.topic, &request.subscription)?;
         let carrier = carrier_name(&request.topic, carried.slot_of(name))?;
         match self.shared.placement.of(&carrier) {
-            Placed::Here(_) => Some(in_carrier(request.clone(), carrier, carried)),
+            Placed::Here(_) => Some(in_carrier(carriers, request.clone(), carrier, carried)),
             Placed::Elsewhere(_) | Placed::Unowned => None,
         }
     }
@@ -87,15 +89,20 @@ impl Shard {
 
 /// The same consumer, of the carrier. Whether the subscription may be made was decided where the topic is.
 fn in_carrier(
+    carriers: Carriers<'_>,
     request: SubscribeRequest,
     carrier: pharos_types::TopicName,
     carried: CarrierSlots,
 ) -> SubscribeRequest {
+    // A subscription that is made now need not follow what was done to all before.
+    let moved = carriers.moved(&request.topic, &request.subscription);
+    let properties = [carried.to_property()].into_iter();
+    let properties = properties.chain(moved.map(CarrierMove::to_property));
     SubscribeRequest {
         topic: carrier,
         kind: SubscriptionType::Broadcast,
         may_create: true,
-        properties: vec![carried.to_property()],
+        properties: properties.collect(),
         key_shared: None,
         ..request
     }

@@ -36,9 +36,12 @@ use tokio::sync::{mpsc, oneshot};
 pub use crate::error::ReadAgainError;
 pub use crate::mesh::{ConnectionEvent, ConnectionHandle, Dispatched, ProducerRef, Publish, Pumped, Receipt};
 pub use crate::tally::{Counts, Tally};
-pub use caller::{AddSchemaError, Caller, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused};
+pub use caller::Caller;
 pub use connections::Connections;
 pub use feeds::Feeds;
+pub use pharos_requests::asked::{
+    AddSchemaError, Consume, ConsumeError, Consumed, Produce, ProduceError, Refused,
+};
 pub use stalled::{ReadAgain, Stalled};
 
 use crate::error::Gone;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use pharos_types::{Position, SubscriptionName, TopicName};
 
-use super::caller::ProduceError;
+use super::ProduceError;
 use super::{Publish, Shard};
 use crate::error::{CursorError, ProducerError, SubscribeError, TopicError};
 use crate::feed::{CursorHandoff, OwnedAck};

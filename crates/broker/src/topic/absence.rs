@@ -13,10 +13,9 @@ use std::sync::Arc;
 use pharos_runtime::clock;
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::request::SubscribeRequest;
 use super::retire::bytes_after;
 use super::subscription::{Body, BroadcastBody};
-use super::{Attached, Stored, TopicContext};
+use super::{Attached, Stored, SubscribeRequest, TopicContext};
 use crate::tally::BroadcastCounts;
 
 /// Facts of a cursor as stored; never reuse a number.

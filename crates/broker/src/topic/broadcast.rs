@@ -10,10 +10,9 @@ use super::absence::Presence;
 use super::durable_cursors::DurableCursors;
 use super::figures::{FiguresView, MemberFigures, SubscriptionFigures};
 use super::kind::{Acked, Acks, Attaches, Joined, Joining, Kind};
-use super::request::SubscribeRequest;
 use super::subscribe::Step;
 use super::subscription::{BroadcastBody, BroadcastMember, Cursor, CursorPlace, HandedOver};
-use super::{Attached, Stored, TopicContext};
+use super::{Attached, Stored, SubscribeRequest, TopicContext};
 use crate::error::SubscribeError;
 use crate::ids::{ConsumerKey, SlotId};
 

@@ -10,15 +10,14 @@
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use pharos_catalog::{CarrierSlots, Carriers, Shadows, carrier_name, carrier_of};
+use pharos_catalog::{CarrierMoveKind, CarrierSlots, Carriers, Shadows, carrier_name, carrier_of};
 use pharos_managed_ledger::{HeldBack, HeldBackPart, held_by, storage_name};
 use pharos_metadata::MetadataLayout;
 use pharos_runtime::{clock, spawn_local};
 use pharos_types::{Ordinal, SubscriptionName};
 
-use super::carrier::CarrierHold;
-use super::request::{SubscribeRequest, SubscriptionType};
-use super::{Attached, Stored, Topic, TopicContext};
+use super::carrier::{CarrierHold, start_after};
+use super::{Attached, Stored, SubscribeRequest, SubscriptionType, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError, TopicError, chain};
 use crate::placement::Placed;
 
@@ -225,22 +224,92 @@ impl Dealing<'_> {
         }
     }
 
+    /// Whether a subscription has carriers.
+    pub(crate) fn is_carried(&self, name: &SubscriptionName) -> bool {
+        self.0.state.borrow().attached.carried(name).is_some()
+    }
+
     /// Refuses what would be done to the part of a subscription that is here and to no other.
     ///
     /// # Errors
     /// `NotAllowed`.
-    pub(crate) fn check_whole(&self, name: Option<&SubscriptionName>) -> Result<(), CursorError> {
-        let state = self.0.state.borrow();
-        let carried = match name {
-            Some(name) => state.attached.carried(name).map(|_| name.clone()),
-            None => state.attached.all_carried().pop().map(|(name, _)| name),
-        };
-        match carried {
-            None => Ok(()),
-            Some(name) => Err(CursorError::NotAllowed(format!(
-                "consumers of subscription {name} are at several brokers, and cannot be moved together; each can seek"
+    pub(crate) fn check_whole(&self, name: &SubscriptionName) -> Result<(), CursorError> {
+        match self.is_carried(name) {
+            false => Ok(()),
+            true => Err(CursorError::NotAllowed(format!(
+                "consumers of subscription {name} are at several brokers, each with a place of its own: no number of messages is skipped for \
+                 all of them; the subscription can be reset, cleared and expired"
             ))),
         }
+    }
+
+    /// Moves what carriers have of a subscription as the part that is here was moved. They do it within about a second, or when they
+    /// have an owner again. A subscription without carriers has no such parts.
+    ///
+    /// # Errors
+    /// `Storage`: whether they do it is unknown.
+    pub(crate) async fn move_others(
+        &self,
+        name: &SubscriptionName,
+        kind: CarrierMoveKind,
+        to: Ordinal,
+    ) -> Result<(), CursorError> {
+        let (carried, after) = {
+            let mut state = self.0.state.borrow_mut();
+            let Some(carried) = state.attached.carried(name) else {
+                return Ok(());
+            };
+            let stored = &mut state.stored;
+            if let Some(carrying) = stored
+                .carrying
+                .as_mut()
+                .filter(|_| kind == CarrierMoveKind::Reset)
+            {
+                // Until the next look, which knows of it.
+                carrying.held = carrying.held.min(to);
+            }
+            let last = to.0.checked_sub(1).filter(|_| to > stored.log.ledger.first());
+            let after = last.and_then(|last| stored.log.ledger.position_of(Ordinal(last)));
+            (carried, after)
+        };
+        self.tell_carried(name, Some(carried))
+            .await
+            .map_err(CursorError::Storage)?;
+        let placement = &self.0.cx.shard.shared.placement;
+        placement.confirm(&self.0.cx.name).await?;
+        let noted = self.0.cx.carriers().note_move(&self.0.cx.name, name, kind, after);
+        noted
+            .await
+            .map_err(|error| CursorError::Storage(error.to_string()))
+    }
+
+    /// The same for all subscriptions.
+    pub(crate) async fn move_all_others(
+        &self,
+        kind: CarrierMoveKind,
+        to: Ordinal,
+    ) -> Result<(), CursorError> {
+        let all = self.0.state.borrow().attached.all_carried();
+        for (name, _) in all {
+            self.move_others(&name, kind, to).await?;
+        }
+        Ok(())
+    }
+
+    /// What carriers are to deliver again, and have not said yet that they hold.
+    fn to_come_again(&self, said: &[(u32, HeldBack)]) -> Option<Ordinal> {
+        let state = self.0.state.borrow();
+        let carriers = self.0.cx.carriers();
+        let carried = state.attached.all_carried();
+        let places = carried.iter().filter_map(|(name, _)| {
+            let moved = carriers.moved(&self.0.cx.name, name)?;
+            let mut parts = said.iter().flat_map(|(_, held)| &held.parts);
+            let is_due =
+                |part: &HeldBackPart| part.subscription == name.as_str() && part.moved < moved.number;
+            let is_open = moved.kind == CarrierMoveKind::Reset && parts.any(is_due);
+            is_open.then(|| state.stored.log.start_of(start_after(moved.after)))
+        });
+        places.min()
     }
 
     /// A subscription is gone, durably: other brokers hear of it.
@@ -311,6 +380,7 @@ impl Dealing<'_> {
                 }
             }
         }
+        let held = held.min(self.to_come_again(&said).unwrap_or(held));
         let mut state = self.0.state.borrow_mut();
         if let Some(carrying) = &mut state.stored.carrying {
             carrying.held = held;

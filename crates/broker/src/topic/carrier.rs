@@ -10,15 +10,15 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use pharos_catalog::{CarrierSlots, Carriers, carrier_of};
+use pharos_catalog::{CarrierMove, CarrierMoveKind, CarrierSlots, Carriers, carrier_of};
 use pharos_managed_ledger::{HeldBack, HeldBackPart, Holding, Shadow};
 use pharos_runtime::{Nanos, clock, spawn_local};
-use pharos_types::{Ordinal, SubscriptionName};
+use pharos_types::{Ordinal, Position, SubscriptionName};
 
 use super::carried::Dealing;
 use super::subscription::Body;
-use super::{State, Topic};
-use crate::error::chain;
+use super::{SeekTo, StartAt, State, Topic};
+use crate::error::{CursorError, chain};
 
 /// How often it says what it holds.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,6 +26,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// How long a subscription that the source does not have any more keeps its places. A broker that was paused may say for a moment what
 /// is not so any more; the owner of the source corrects it within a second.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// The place behind an entry; without one, before all.
+pub(super) fn start_after(after: Option<Position>) -> StartAt {
+    after.map_or(StartAt::Earliest, |after| {
+        StartAt::At(Position::new(after.ledger.0, after.entry.0 + 1))
+    })
+}
 
 /// What a carrier holds back, and to whom it says it.
 pub(crate) struct CarrierHold {
@@ -72,6 +79,7 @@ impl State {
                 connected: subscription.consumers.len() as u64,
                 absent: absent as u64,
                 backlog,
+                moved: CarrierMove::done(&subscription.properties),
             });
         }
         parts.sort_by(|one, two| one.subscription.cmp(&two.subscription));
@@ -128,6 +136,53 @@ impl Carrier<'_> {
         }
     }
 
+    /// Moves consumers that the owner of the source moved together with all others. What was not done when this ends is done
+    /// after the next start, maybe twice.
+    async fn follow_moves(&self) {
+        let Some((source, _)) = carrier_of(&self.0.cx.name) else {
+            return;
+        };
+        let due: Vec<(SubscriptionName, CarrierMove)> = {
+            let carriers = Carriers::of(&self.0.cx.shard.shared.catalog);
+            let state = self.0.state.borrow();
+            let last = state.stored.log.ledger.last_position();
+            let due = state.attached.subscriptions.iter().filter_map(|(name, it)| {
+                let moved = carriers.moved(&source, name)?;
+                let is_it =
+                    CarrierSlots::of_properties(&it.properties) == carriers.of_subscription(&source, name);
+                // What was published last may not have come here yet.
+                let is_known = moved.after.is_none() || moved.after <= last;
+                let is_due = is_it && is_known && moved.number > CarrierMove::done(&it.properties);
+                (is_due && !it.fenced && !it.creating).then(|| (name.clone(), moved))
+            });
+            due.collect()
+        };
+        for (name, moved) in due {
+            if let Err(error) = self.follow_move(&name, moved).await {
+                tracing::warn!(topic = %self.0.cx.name, subscription = %name, %error, "consumers of a carrier are moved later");
+            }
+        }
+    }
+
+    async fn follow_move(&self, name: &SubscriptionName, moved: CarrierMove) -> Result<(), CursorError> {
+        let at = start_after(moved.after);
+        match moved.kind {
+            CarrierMoveKind::Reset => {
+                let remaining = Vec::new();
+                self.0.reset(name, SeekTo::Place { at, remaining }).await?;
+            }
+            CarrierMoveKind::Past => {
+                let to = self.0.state.borrow().stored.log.start_of(at);
+                self.0.skip_settled(name, to).await?;
+            }
+        }
+        let mut properties = self.0.state.borrow().attached.subscription_properties(name)?;
+        let (key, number) = moved.to_property();
+        properties.retain(|(property, _)| *property != key);
+        properties.push((key, number));
+        self.0.set_subscription_properties(name, properties).await
+    }
+
     /// Closes what the source does not have any more, and forgets it after a while.
     async fn leave_ended(&self) {
         let Some((source, _)) = carrier_of(&self.0.cx.name) else {
@@ -181,6 +236,7 @@ async fn hold(topic: Weak<Topic>) {
         let Some(me) = topic.upgrade() else { return };
         if !me.state.borrow().stored.closing {
             Carrier(&me).leave_ended().await;
+            Carrier(&me).follow_moves().await;
             Carrier(&me).say_held().await;
         }
         drop(me);

@@ -7,23 +7,10 @@ use pharos_types::SubscriptionName;
 
 use super::kind::Attaches as _;
 use super::subscription::{Body, CursorPlace, Subscription};
-use super::{Attached, Stored, Topic, TopicContext};
+use super::{Attached, ConsumerInfo, Stored, Topic, TopicContext};
 use crate::feed::{Activity, CursorHandoff};
 use crate::ids::{ConnectionId, ConsumerKey};
 use crate::mesh::ConnectionEvent;
-
-/// What a connection tells of a consumer, for stats.
-#[derive(Clone, Debug, Default)]
-pub struct ConsumerInfo {
-    /// The peer's address.
-    pub address: Arc<str>,
-    /// What the client says it is.
-    pub client_version: Arc<str>,
-    /// When it connected, in milliseconds since 1970.
-    pub connected_since_ms: u64,
-    /// Key and value pairs that the client gave.
-    pub metadata: Vec<(String, String)>,
-}
 
 /// An attached consumer.
 pub(crate) struct Consumer {

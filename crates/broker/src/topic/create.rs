@@ -7,9 +7,8 @@ use pharos_types::{Ordinal, SubscriptionName};
 use std::collections::BTreeSet;
 
 use super::cursor_store;
-use super::request::{SubscribeRequest, SubscriptionType};
 use super::subscription::{Body, Cursor, CursorPlace, Subscription};
-use super::{Attached, Stored, TopicContext};
+use super::{Attached, Stored, SubscribeRequest, SubscriptionType, TopicContext};
 use crate::error::SubscribeError;
 use crate::feed::Activity;
 use crate::tenants::TenantShare;

@@ -9,10 +9,9 @@ use pharos_types::Ordinal;
 use super::durable_cursors::DurableCursors;
 use super::figures::{ConsumerFigures, CursorFigures, FiguresView, SubscriptionFigures};
 use super::kind::{Acked, Acks, Attaches, Joined, Joining, Kind};
-use super::request::SubscriptionType;
 use super::stats::ConsumerNumbers;
 use super::subscription::{Body, DispatchedBody, HandedOver, Subscription};
-use super::{Stored, TopicContext};
+use super::{Stored, SubscriptionType, TopicContext};
 use crate::error::SubscribeError;
 use crate::ids::{ConsumerKey, SlotId};
 

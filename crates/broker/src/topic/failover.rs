@@ -17,9 +17,8 @@ use pharos_runtime::spawn_local;
 use pharos_types::SubscriptionName;
 
 use super::consumers::Consumer;
-use super::request::SubscriptionType;
 use super::subscription::{Body, CursorPlace, Subscription};
-use super::{Attached, Stored, TopicContext};
+use super::{Attached, Stored, SubscriptionType, TopicContext};
 use crate::ids::ConsumerKey;
 use crate::mesh::{ConnectionEvent, FeedMessage};
 use pharos_dispatch::{Candidate, pick_active};

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use pharos_runtime::{clock, millis};
 
 use super::producers::{Producer, Producers};
-use super::request::{SubscribeRequest, SubscriptionType};
 use super::subscription::Body;
-use super::{Attached, ProducerRequest, Stored, TopicContext};
+use super::{Attached, ProducerRequest, Stored, SubscribeRequest, SubscriptionType, TopicContext};
 use crate::error::{ProducerError, SubscribeError};
 use pharos_catalog::policy::{EffectivePolicies, SubscribeRateLimit};
 

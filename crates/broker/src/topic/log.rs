@@ -9,10 +9,9 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
-use super::TopicContext;
 use super::damage::Damage;
-use super::request::StartAt;
 use super::shadow::Following;
+use super::{StartAt, TopicContext};
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::chain;
 use crate::feed::FeedSeed;

@@ -58,7 +58,6 @@ mod publish;
 mod quota;
 mod rates;
 mod reads;
-mod request;
 mod retire;
 mod rivalry;
 mod seek;
@@ -81,7 +80,6 @@ pub use crate::tally::BroadcastCounts;
 use crate::tenants::TenantShare;
 pub use carried::CarrierFigures;
 pub(crate) use carried::Dealing;
-pub use consumers::ConsumerInfo;
 pub use expiry::Expired;
 pub use figures::{
     AckFigures, ConsumerFigures, CursorFigures, LogFigures, MemberFigures, ProducerFigures,
@@ -95,8 +93,10 @@ pub use open::Access;
 pub(crate) use open::{ShadowOf, StoredTopic};
 pub use past::Past;
 pub use pharos_accounts::counts::{Counters, EntrySizes, HomeStages, PastTotals};
-pub use producers::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
-pub use request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
+pub use pharos_requests::consumer::{
+    Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType,
+};
+pub use pharos_requests::producer::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 

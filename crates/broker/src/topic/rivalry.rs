@@ -7,11 +7,10 @@ use std::time::Duration;
 use pharos_runtime::clock;
 use pharos_types::SubscriptionName;
 
-use super::TopicContext;
 use super::consumers::Consumer;
-use super::request::SubscribeRequest;
 use super::subscribe::Step;
 use super::subscription::BroadcastBody;
+use super::{SubscribeRequest, TopicContext};
 use crate::error::SubscribeError;
 use crate::feed::rivalry::{ASKED_AFTER, Rivalry, Verdict, since};
 use crate::tally::BroadcastCounts;

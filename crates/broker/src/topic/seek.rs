@@ -9,9 +9,8 @@ use super::carried::Dealing;
 use super::create::NewSubscription;
 use super::cursor_store;
 use super::reads::LogReads;
-use super::request::StartAt;
 use super::subscription::Body;
-use super::{Attached, Stored, Topic, TopicContext};
+use super::{Attached, StartAt, Stored, Topic, TopicContext};
 use crate::error::{CursorError, SubscribeError, chain};
 use crate::ids::ConsumerKey;
 use pharos_catalog::properties::asks_for_broadcast;
@@ -109,6 +108,14 @@ impl Attached {
 }
 
 impl LogReads<'_> {
+    /// The entry that is delivered next after a move.
+    pub(crate) async fn place_of(&self, to: &SeekTo) -> Result<Ordinal, CursorError> {
+        match to {
+            SeekTo::Place { at, .. } => Ok(self.state.borrow().stored.log.start_of(*at)),
+            SeekTo::Time(time_ms) => self.find_by_time(*time_ms).await,
+        }
+    }
+
     /// The first entry published at or after a time.
     pub(crate) async fn find_by_time(&self, time_ms: u64) -> Result<Ordinal, CursorError> {
         let codec = self.cx.codec;
@@ -209,9 +216,10 @@ impl Topic {
         to: SeekTo,
         only: Option<(ConsumerKey, Arc<str>)>,
     ) -> Result<(), CursorError> {
-        let (place, remaining) = match to {
-            SeekTo::Place { at, remaining } => (self.state.borrow().stored.log.start_of(at), remaining),
-            SeekTo::Time(time_ms) => (self.reads().find_by_time(time_ms).await?, Vec::new()),
+        let place = self.reads().place_of(&to).await?;
+        let remaining = match to {
+            SeekTo::Place { remaining, .. } => remaining,
+            SeekTo::Time(_) => Vec::new(),
         };
         let leaving = {
             let mut state = self.state.borrow_mut();

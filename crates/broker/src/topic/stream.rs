@@ -5,12 +5,11 @@ use std::sync::Arc;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::Ordinal;
 
-use super::TopicContext;
 use super::durable_cursors::DurableCursors;
 use super::figures::{FiguresView, SubscriptionFigures};
 use super::kind::{Acked, Acks, Attaches, Joined, Joining, Kind};
-use super::request::SubscriptionType;
 use super::subscription::{Cursor, CursorPlace, HandedOver};
+use super::{SubscriptionType, TopicContext};
 use crate::error::SubscribeError;
 use crate::feed::{Activity, CursorHandoff, DispatchRateLimiter};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};

@@ -7,9 +7,11 @@ use tokio::sync::oneshot;
 
 use super::consumers::Consumer;
 use super::kind::{Attaches as _, Joined, Joining};
-use super::request::{Attach, StartAt, SubscribeRequest, Subscribed, SubscriptionType};
 use super::subscription::{Body, Subscription};
-use super::{Attached, Stored, Topic, TopicContext, TopicLog};
+use super::{
+    Attach, Attached, StartAt, Stored, SubscribeRequest, Subscribed, SubscriptionType, Topic, TopicContext,
+    TopicLog,
+};
 use crate::error::{SubscribeError, TopicError};
 use crate::feed::Activity;
 use crate::ids::{ConnectionId, ConsumerKey};

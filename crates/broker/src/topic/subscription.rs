@@ -16,10 +16,10 @@ use pharos_runtime::clock::Nanos;
 use pharos_types::SubscriptionName;
 use tokio::sync::oneshot;
 
+use super::SubscriptionType;
 use super::absence::Presence;
 use super::expiry::Expired;
 use super::non_persistent::Sharing;
-use super::request::SubscriptionType;
 use crate::feed::rivalry::Rivalry;
 use crate::feed::{Activity, DispatchRateLimiter};
 use crate::ids::{ConnectionId, ConsumerKey, SlotId};

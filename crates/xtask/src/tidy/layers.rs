@@ -17,7 +17,7 @@ const OUTSIDE: &str = "xtask";
 
 /// What speaks a protocol, and the crates below the front doors, which know none.
 const PROTOCOL: &str = "wire";
-const KNOW_NO_PROTOCOL: [&str; 10] = [
+const KNOW_NO_PROTOCOL: [&str; 11] = [
     "broker",
     "broker-admin",
     "catalog",
@@ -26,6 +26,7 @@ const KNOW_NO_PROTOCOL: [&str; 10] = [
     "managed-ledger",
     "metadata",
     "offload",
+    "requests",
     "storage",
     "storage-format",
 ];

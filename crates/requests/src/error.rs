@@ -1,4 +1,4 @@
-//! What can go wrong in the broker, one enum per operation. Front doors turn them into their protocol's codes.
+//! What can go wrong, one enum per operation. Front doors turn them into their protocol's codes.
 
 use std::sync::Arc;
 
@@ -198,7 +198,8 @@ pub enum ReadAgainError {
 }
 
 /// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use pharos_dispatch::KeySharedSpec;
+use pharos_feed::ids::{ConnectionId, ConsumerKey};
+use pharos_feed::{CursorHandoff, FeedSeed};
 use pharos_types::{Position, SubscriptionName, TopicName};
-
-use super::consumers::ConsumerInfo;
-use crate::feed::{CursorHandoff, FeedSeed};
-use crate::ids::{ConnectionId, ConsumerKey};
 
 /// How messages of a subscription are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +53,19 @@ pub enum StartAt {
     Earliest,
     /// At this entry, or the next that exists.
     At(Position),
+}
+
+/// What a connection tells of a consumer, for stats.
+#[derive(Clone, Debug, Default)]
+pub struct ConsumerInfo {
+    /// The peer's address.
+    pub address: Arc<str>,
+    /// What the client says it is.
+    pub client_version: Arc<str>,
+    /// When it connected, in milliseconds since 1970.
+    pub connected_since_ms: u64,
+    /// Key and value pairs that the client gave.
+    pub metadata: Vec<(String, String)>,
 }
 
 /// A wish to consume.
