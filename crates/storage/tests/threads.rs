@@ -63,15 +63,23 @@ fn explore(body: impl Fn() + Send + Sync + 'static) {
     let wanted = std::env::var("PHAROS_THREADS_SCHEDULES").ok();
     let schedules = wanted.map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));
     let body = Arc::new(body);
-    let run = |scheduler: Box<dyn Scheduler + Send>| {
+    let run = |scheduler: Box<dyn Scheduler + Send>, max_steps: MaxSteps| {
         let mut config = Config::new();
         config.stack_size = 1 << 20;
-        config.max_steps = MaxSteps::FailAfter(2_000_000);
+        config.max_steps = max_steps;
         let body = Arc::clone(&body);
         Runner::new(scheduler, config).run(move || body());
     };
-    run(Box::new(RandomScheduler::new(schedules / 2)));
-    run(Box::new(PctScheduler::new(5, schedules / 2)));
+    run(
+        Box::new(RandomScheduler::new(schedules / 2)),
+        MaxSteps::FailAfter(2_000_000),
+    );
+    // Its priorities are not fair: threads that wake each other may keep those of a lower one from running for ever. Such a schedule
+    // is given up; a random one finds what never ends.
+    run(
+        Box::new(PctScheduler::new(5, schedules / 2)),
+        MaxSteps::ContinueAfter(2_000_000),
+    );
 }
 
 /// A store on a disk of its own, with its threads.
