@@ -144,8 +144,8 @@ class Hosts:
         self.settings = []
         # The broker that is asked takes what has no owner: a story can tell whose it is.
         self.balance = "false"
-        # Further settings of the bookies.
-        self.of_bookies = []
+        # Further settings of the bookies, and of ZooKeeper.
+        self.of_bookies, self.of_zookeeper = [], []
         # How ZooKeeper and bookies are started.
         self.java = JAVA
 
@@ -206,7 +206,7 @@ class Cluster:
     def _zookeeper_settings(self):
         return self._file("zookeeper.cfg", "\n".join([
             "tickTime=2000", f"dataDir={self.folder}/zookeeper", f"clientPort={self.zk_port}",
-            f"clientPortAddress={self.hosts.zookeeper}", "maxClientCnxns=0", "",
+            f"clientPortAddress={self.hosts.zookeeper}", "maxClientCnxns=0", *self.hosts.of_zookeeper, "",
         ]))
 
     def _bookie_settings(self, number, host, port):

@@ -75,8 +75,8 @@ impl Cluster {
 
     async fn connect(settings: &ClusterSettings, address: &str, is_to_serve: bool) -> anyhow::Result<Self> {
         let connect = async |address: &str| {
-            let tls = settings.zookeeper_tls.files();
-            let store = ZooKeeper::connect(address, settings.session_timeout, tls).await?;
+            let options = settings.zookeeper_options()?;
+            let store = ZooKeeper::connect(address, settings.session_timeout, options).await?;
             anyhow::Ok(Arc::new(Measured::new(Arc::new(store))))
         };
         let metadata = connect(address).await?;
@@ -101,6 +101,7 @@ impl Cluster {
                 .filter(|interval| !interval.is_zero()),
             entry_bytes_max: pharos_bookkeeper::entry_bytes_max(frame_bytes_max),
             tls,
+            login: settings.login.read("bookkeeper")?,
             custom: [("application".to_owned(), application(settings.metadata_layout))].into(),
             ..pharos_bookkeeper::Options::default()
         };

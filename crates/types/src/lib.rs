@@ -1,4 +1,4 @@
-//! The vocabulary of Pharos: names, ids, positions, hashes of names and keys, what is known of an [`entry`], and the integers that
+//! The vocabulary of Pharos: names, ids, positions, hashes of names and keys, what shows a server who we are, what is known of an [`entry`], and the integers that
 //! formats are made of: what three crates or more speak about.
 //!
 //! No I/O and no async. Everything here parses, prints and compares.
@@ -15,10 +15,12 @@
 
 pub mod entry;
 pub mod hash;
+mod login;
 mod name;
 mod position;
 pub mod varint;
 
+pub use login::Login;
 pub use name::{
     Domain, NAMESPACE_BYTES_MAX, NameError, NamespaceName, SubscriptionName, TOPIC_BYTES_MAX, TopicName,
 };

@@ -20,10 +20,10 @@
 
 #![forbid(unsafe_code)]
 
+mod options;
 mod session;
 mod store;
-mod tls;
 mod tree;
 
+pub use options::{Acl, ConnectOptions, TlsFiles};
 pub use store::{ConnectError, ZooKeeper};
-pub use tls::TlsFiles;

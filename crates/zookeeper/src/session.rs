@@ -16,6 +16,7 @@ use pharos_runtime::{Nanos, clock, spawn_local};
 use tokio::sync::{Notify, watch};
 use zookeeper_client::{Client, CreateMode, Error};
 
+use crate::options::Acl;
 use crate::store::Inner;
 use crate::tree;
 
@@ -23,6 +24,7 @@ use crate::tree;
 struct Shared {
     id: SessionId,
     timeout: Duration,
+    acl: Acl,
     /// When it was renewed last.
     renewed: Mutex<Nanos>,
     /// `None` once it is ending.
@@ -50,6 +52,7 @@ pub(crate) async fn open(inner: Arc<Inner>, timeout: Duration) -> Result<Arc<dyn
     let shared = Arc::new(Shared {
         id: SessionId(client.session_id().0.cast_unsigned()),
         timeout: client.session_timeout(),
+        acl: inner.options.acl,
         renewed: Mutex::new(clock::now()),
         client: Mutex::new(Some(client)),
         close: Notify::new(),
@@ -157,7 +160,7 @@ impl Shared {
             return Err(tree::conflict(key, found.as_ref()).into());
         }
         let written = match &found {
-            None => tree::create(client, path, value, CreateMode::Ephemeral).await,
+            None => tree::create(client, self.acl, path, value, CreateMode::Ephemeral).await,
             Some(stat) => client.set_data(path, value, Some(stat.version)).await,
         };
         match written {

@@ -16,8 +16,8 @@ use zookeeper_client::{
     AddWatchMode, Client, Error, EventType, PersistentWatcher, SessionState, WatchedEvent,
 };
 
+use crate::options::ConnectOptions;
 use crate::session;
-use crate::tls::TlsFiles;
 use crate::tree;
 
 /// Work that may wait for the thread: sessions to open, and writes that wait for their events.
@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     /// `host:port,host:port/root`.
     address: String,
     timeout: Duration,
-    tls: Option<TlsFiles>,
+    pub(crate) options: ConnectOptions,
     /// Another one when its session expired; `None` after shutdown. Held to clone it.
     client: Mutex<Option<Client>>,
     watchers: Watchers,
@@ -74,20 +74,19 @@ impl ZooKeeper {
     /// Connects to `address`: servers `host:port` apart by commas, then the root that all keys are below, such as
     /// `127.0.0.1:2181/pulsar`; it is made when it is not there. `timeout`: how long the servers keep the session of a store that
     /// they do not hear of.
-    /// `tls`: connections are encrypted, and a server whose certificate is not for its host name is not talked to.
     ///
     /// # Errors
     /// [`ConnectError`].
     pub async fn connect(
         address: &str,
         timeout: Duration,
-        tls: Option<TlsFiles>,
+        options: ConnectOptions,
     ) -> Result<Self, ConnectError> {
         let (work, waiting) = mpsc::channel(WAITING_MAX);
         let inner = Arc::new(Inner {
             address: address.to_owned(),
             timeout,
-            tls,
+            options,
             client: Mutex::new(None),
             watchers: Watchers::new(),
             work,
@@ -172,16 +171,19 @@ impl Inner {
         let root = root.trim_matches('/');
         let mut connector = Client::connector().with_session_timeout(timeout);
         let mut servers = servers.to_owned();
-        if let Some(tls) = &self.tls {
+        if let Some(tls) = &self.options.tls {
             connector = connector.with_tls(tls.read()?);
             servers = format!("tcp+tls://{}", servers.replace(',', ",tcp+tls://"));
+        }
+        if let Some(sasl) = self.options.sasl() {
+            connector = connector.with_sasl(sasl);
         }
         let client = connector.connect(&servers).await?;
         if root.is_empty() {
             return Ok(client);
         }
         let root = format!("/{root}");
-        tree::make_parents(&client, &format!("{root}/x")).await?;
+        tree::make_parents(&client, self.options.acl, &format!("{root}/x")).await?;
         let refused = |_| Error::UnexpectedError(format!("{root} is no path"));
         client.chroot(root.clone()).map_err(refused)
     }
@@ -316,7 +318,7 @@ impl MetadataStore for ZooKeeper {
         Box::pin(async move {
             check_write(&key, &value)?;
             let client = self.inner.writer()?;
-            let version = tree::put(&client, &key, &value, expect).await?;
+            let version = tree::put(&client, self.inner.options.acl, &key, &value, expect).await?;
             self.inner.flush().await;
             Ok(version)
         })
@@ -338,7 +340,7 @@ impl MetadataStore for ZooKeeper {
         Box::pin(async move {
             check_write(&key, &[])?;
             let client = self.inner.writer()?;
-            tree::sequence(&client, &key).await
+            tree::sequence(&client, self.inner.options.acl, &key).await
         })
     }
 

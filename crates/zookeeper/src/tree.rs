@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use pharos_metadata::{Expect, Fault, Item, Version, WriteError};
-use zookeeper_client::{Acls, Client, CreateMode, Error, Stat};
+use zookeeper_client::{Client, CreateMode, Error, Stat};
+
+use crate::options::Acl;
 
 /// Nodes asked about at a time.
 const AT_ONCE: usize = 64;
@@ -42,23 +44,24 @@ pub(crate) fn conflict(key: &str, stat: Option<&Stat>) -> WriteError {
 /// Makes a node, and the parents that are missing.
 pub(crate) async fn create(
     client: &Client,
+    acl: Acl,
     path: &str,
     value: &[u8],
     mode: CreateMode,
 ) -> Result<Stat, Error> {
-    let options = mode.with_acls(Acls::anyone_all());
+    let options = mode.with_acls(acl.list());
     loop {
         match client.create(path, value, &options).await {
             Ok((stat, _)) => return Ok(stat),
-            Err(Error::NoNode) => make_parents(client, path).await?,
+            Err(Error::NoNode) => make_parents(client, acl, path).await?,
             Err(error) => return Err(error),
         }
     }
 }
 
-pub(crate) async fn make_parents(client: &Client, path: &str) -> Result<(), Error> {
+pub(crate) async fn make_parents(client: &Client, acl: Acl, path: &str) -> Result<(), Error> {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let options = CreateMode::Persistent.with_acls(acl.list());
     client.mkdir(parent, &options).await
 }
 
@@ -69,6 +72,7 @@ pub(crate) async fn stat(client: &Client, path: &str) -> Result<Option<Stat>, Er
 
 pub(crate) async fn put(
     client: &Client,
+    acl: Acl,
     key: &str,
     value: &[u8],
     expect: Expect,
@@ -81,7 +85,7 @@ pub(crate) async fn put(
             return Err(conflict(key, current));
         }
         let written = match (&found, expect) {
-            (None, _) => create(client, &path, value, CreateMode::Persistent).await,
+            (None, _) => create(client, acl, &path, value, CreateMode::Persistent).await,
             (Some(_), Expect::Any) => client.set_data(&path, value, None).await,
             (Some(stat), _) => client.set_data(&path, value, Some(stat.version)).await,
         };
@@ -119,9 +123,9 @@ pub(crate) async fn delete(client: &Client, key: &str, expect: Expect) -> Result
 }
 
 /// A number that no sequential node of this name ever had.
-pub(crate) async fn sequence(client: &Client, key: &str) -> Result<u64, WriteError> {
+pub(crate) async fn sequence(client: &Client, acl: Acl, key: &str) -> Result<u64, WriteError> {
     let path = path_of(key);
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let options = CreateMode::EphemeralSequential.with_acls(acl.list());
     loop {
         match client.create(&path, &[], &options).await {
             Ok((_, number)) => {
@@ -131,7 +135,7 @@ pub(crate) async fn sequence(client: &Client, key: &str) -> Result<u64, WriteErr
                     WriteError::Fault(Fault::new("count a sequence", "its numbers are used up"))
                 });
             }
-            Err(Error::NoNode) => make_parents(client, &path).await.map_err(write_fault)?,
+            Err(Error::NoNode) => make_parents(client, acl, &path).await.map_err(write_fault)?,
             Err(error) => return Err(write_fault(error)),
         }
     }

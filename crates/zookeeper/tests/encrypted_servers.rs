@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pharos_metadata::{Expect, MetadataStore};
-use pharos_zookeeper::{TlsFiles, ZooKeeper};
+use pharos_zookeeper::{ConnectOptions, TlsFiles, ZooKeeper};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -105,6 +105,13 @@ fn start(folder: &Path, authority: &Authority) -> Server {
     Server { process, address }
 }
 
+fn over(tls: Option<TlsFiles>) -> ConnectOptions {
+    ConnectOptions {
+        tls,
+        ..ConnectOptions::default()
+    }
+}
+
 #[test]
 fn a_store_speaks_tls_and_shows_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,7 +133,13 @@ fn a_store_speaks_tls_and_shows_its_certificate() {
     runtime.block_on(async {
         let began = Instant::now();
         let store = loop {
-            match ZooKeeper::connect(&server.address, Duration::from_secs(10), Some(right.clone())).await {
+            match ZooKeeper::connect(
+                &server.address,
+                Duration::from_secs(10),
+                over(Some(right.clone())),
+            )
+            .await
+            {
                 Ok(store) => break store,
                 Err(error) if began.elapsed() > PATIENCE => {
                     let log = fs::read_to_string(folder.path().join("log"));
@@ -153,14 +166,14 @@ fn a_store_speaks_tls_and_shows_its_certificate() {
                 trust_certs,
                 certificate,
             });
-            let refused = ZooKeeper::connect(&server.address, brief, files).await;
+            let refused = ZooKeeper::connect(&server.address, brief, over(files)).await;
             assert!(refused.is_err(), "{what}");
         }
         let missing = TlsFiles {
             trust_certs: folder.path().join("missing.pem"),
             certificate: None,
         };
-        let refused = ZooKeeper::connect(&server.address, brief, Some(missing)).await;
+        let refused = ZooKeeper::connect(&server.address, brief, over(Some(missing))).await;
         let reason = format!("{:?}", refused.err().unwrap());
         assert!(reason.contains("missing.pem"), "{reason}");
         // All of this did nothing to the one that is let in.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pharos_metadata::{Expect, MetadataStore, conformance};
-use pharos_zookeeper::ZooKeeper;
+use pharos_zookeeper::{ConnectOptions, ZooKeeper};
 
 fn address() -> String {
     std::env::var("ZOOKEEPER_ADDRESS")
@@ -15,7 +15,7 @@ fn address() -> String {
 
 async fn fresh(address: &str, root: &str) -> ZooKeeper {
     let address = format!("{address}/{root}");
-    let store = ZooKeeper::connect(&address, Duration::from_secs(10), None)
+    let store = ZooKeeper::connect(&address, Duration::from_secs(10), ConnectOptions::default())
         .await
         .unwrap();
     // Left by a run before.

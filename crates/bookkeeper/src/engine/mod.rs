@@ -228,6 +228,7 @@ impl Inner {
                         pause: Duration::from_millis(500),
                         queue_bytes_max: self.options.bookie_queue_bytes_max,
                         tls: self.options.tls.clone(),
+                        login: self.options.login.clone(),
                         frame_bytes_max: self.options.entry_bytes_max.saturating_mul(2).max(1 << 20),
                     });
                     connections.insert(bookie.clone(), connection.clone());

@@ -1,5 +1,6 @@
 //! How an engine is set up.
 
+use pharos_types::Login;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,9 @@ pub struct Options {
     /// How connections to bookies are encrypted, and with which certificate we show who we are. `None`: not at all. A bookie that does
     /// not speak TLS is not talked to otherwise.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Who we are to bookies that ask for it by SASL with DIGEST-MD5, after TLS if there is any. `None`: a bookie that asks is not
+    /// talked to.
+    pub login: Option<Login>,
     /// How long connecting to a bookie may take.
     pub connect_timeout: Duration,
     /// How long a bookie that failed gets nothing new, if there are others.
@@ -86,6 +90,7 @@ impl Default for Options {
             speculative_after: Duration::from_secs(2),
             slow_bookie_time: Duration::from_secs(30),
             tls: None,
+            login: None,
             connect_timeout: Duration::from_secs(5),
             quarantine: Duration::from_mins(30),
             pending_bytes_max: 256 << 20,

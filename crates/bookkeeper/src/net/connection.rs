@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use pharos_runtime::{Nanos, clock};
+use pharos_types::Login;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::sasl;
 use crate::call::CallError;
 use crate::wire::{Answer, Frame, LENGTH_BYTES, Request, Response, Status, next_frame};
 
@@ -30,11 +32,13 @@ use crate::wire::{Answer, Frame, LENGTH_BYTES, Request, Response, Status, next_f
 const WRITE_BYTES: usize = 256 << 10;
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(50);
+/// An answer before there is a conversation is no larger.
+const FIRST_ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// What becomes of a request.
 pub(crate) type Reply = Box<dyn FnOnce(Result<Response, CallError>) + Send>;
 
-/// Bounds of a connection, and its encryption.
+/// Bounds of a connection, its encryption, and who is at this end.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// How long connecting may take.
@@ -47,6 +51,8 @@ pub(crate) struct Limits {
     pub(crate) frame_bytes_max: usize,
     /// Nothing is asked without it, if it is there.
     pub(crate) tls: Option<Arc<rustls::ClientConfig>>,
+    /// Who we are, for bookies that ask.
+    pub(crate) login: Option<Login>,
 }
 
 enum Stream {
@@ -80,6 +86,8 @@ struct State {
     txn_next: u64,
     /// Not tried again before this.
     pause_until: Option<Nanos>,
+    /// The last attempt failed; it was told.
+    is_out_of_reach: bool,
     is_ended: bool,
 }
 
@@ -170,16 +178,24 @@ impl Connection {
                     self.shared.give_up("the connection ended");
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "cannot connect to a bookie");
                     let until = clock::now().0.saturating_add(nanos(self.shared.limits.pause));
-                    self.shared.lock().pause_until = Some(Nanos(until));
+                    let is_new = {
+                        let mut state = self.shared.lock();
+                        state.pause_until = Some(Nanos(until));
+                        !std::mem::replace(&mut state.is_out_of_reach, true)
+                    };
+                    if is_new {
+                        tracing::warn!(%error, bookie = address().unwrap_or_default(), "cannot connect to a bookie");
+                    } else {
+                        tracing::debug!(%error, "cannot connect to a bookie");
+                    }
                     self.shared.give_up("the bookie cannot be reached");
                 }
             }
         }
     }
 
-    /// The time for connecting is for looking the host up as well, which happens beside this thread.
+    /// The time for connecting is for looking the host up as well, which happens beside this thread; a login has as much again.
     async fn connect(&self, address: Option<String>) -> io::Result<Stream> {
         let limits = &self.shared.limits;
         let connecting = async {
@@ -187,12 +203,27 @@ impl Connection {
             let stream = TcpStream::connect(&address).await?;
             stream.set_nodelay(true)?;
             match &limits.tls {
-                Some(tls) => start_tls(stream, &address, tls, limits.frame_bytes_max).await,
+                Some(tls) => start_tls(stream, &address, tls).await,
                 None => Ok(Stream::Plain(stream)),
             }
         };
-        let stream = tokio::time::timeout(limits.connect, connecting).await??;
-        self.shared.lock().pause_until = None;
+        let mut stream = tokio::time::timeout(limits.connect, connecting).await??;
+        if let Some(login) = &limits.login {
+            let login = async {
+                match &mut stream {
+                    Stream::Plain(stream) => sasl::log_in(stream, login).await,
+                    Stream::Tls(stream) => sasl::log_in(stream, login).await,
+                }
+            };
+            // Apache's bookies say nothing at all to a wrong password.
+            let login = tokio::time::timeout(limits.connect, login).await;
+            login.map_err(|_| refused("no login by sasl: the bookie says nothing to our password"))??;
+        }
+        {
+            let mut state = self.shared.lock();
+            state.pause_until = None;
+            state.is_out_of_reach = false;
+        }
         self.shared.number.fetch_add(1, Ordering::Relaxed);
         Ok(stream)
     }
@@ -203,28 +234,39 @@ async fn start_tls(
     mut stream: TcpStream,
     address: &str,
     tls: &Arc<rustls::ClientConfig>,
-    frame_bytes_max: usize,
 ) -> io::Result<Stream> {
-    let refused = |what: String| io::Error::new(io::ErrorKind::ConnectionRefused, what);
-    stream.write_all(&Request::StartTls.encode(0).head).await?;
-    // Not a byte more than the answer: what follows is the handshake.
-    let mut length = [0; LENGTH_BYTES];
-    stream.read_exact(&mut length).await?;
-    let bytes = u32::from_be_bytes(length) as usize;
-    if bytes > frame_bytes_max {
-        return Err(refused("the answer to a request for TLS is too large".to_owned()));
-    }
-    let mut body = vec![0; bytes];
-    stream.read_exact(&mut body).await?;
-    let answer = Answer::decode(body.into()).map_err(|error| refused(error.to_string()))?;
+    let answer = ask(&mut stream, &Request::StartTls).await?;
     if answer.status != Status::Ok {
-        return Err(refused(format!("no TLS: {}", answer.status)));
+        return Err(refused(format_args!("no TLS: {}", answer.status)));
     }
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| refused(error.to_string()))?;
+    let name = ServerName::try_from(host.to_owned()).map_err(refused)?;
     let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
     Ok(Stream::Tls(Box::new(stream)))
+}
+
+/// Asks before there is a conversation. Not a byte more than the answer is read: what follows may be a handshake.
+pub(super) async fn ask(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &Request,
+) -> io::Result<Answer> {
+    stream.write_all(&request.encode(0).head).await?;
+    // TLS may keep what it was given until it is told.
+    stream.flush().await?;
+    let mut length = [0; LENGTH_BYTES];
+    stream.read_exact(&mut length).await?;
+    let bytes = u32::from_be_bytes(length) as usize;
+    if bytes > FIRST_ANSWER_BYTES_MAX {
+        return Err(refused("the first answer is too large"));
+    }
+    let mut body = vec![0; bytes];
+    stream.read_exact(&mut body).await?;
+    Answer::decode(body.into()).map_err(refused)
+}
+
+pub(super) fn refused(why: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionRefused, why.to_string())
 }
 
 fn nanos(time: Duration) -> u64 {

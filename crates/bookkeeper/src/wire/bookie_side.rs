@@ -66,6 +66,11 @@ pub fn decode_request(body: Bytes) -> Result<(u64, Request), DecodeError> {
         Request::Entries {
             ledger: ledger(of.ledger)?,
         }
+    } else if let Some(auth) = message.auth {
+        Request::Auth {
+            plugin: auth.plugin,
+            payload: auth.payload,
+        }
     } else if message.start_tls.is_some() {
         Request::StartTls
     } else if message.info.is_some() {
@@ -173,6 +178,16 @@ pub fn encode_answer(txn: u64, request: &Request, status: Status, response: &Res
                 },
             });
             proto::operation::GET_LIST_OF_ENTRIES_OF_LEDGER
+        }
+        (Request::Auth { .. }, response) => {
+            message.auth = match response {
+                Response::Auth { plugin, payload } => Some(proto::AuthMessage {
+                    plugin: plugin.clone(),
+                    payload: payload.clone(),
+                }),
+                _ => None,
+            };
+            proto::operation::AUTH
         }
         (Request::StartTls, _) => {
             message.start_tls = Some(proto::StartTls {});

@@ -8,6 +8,7 @@ use bytes::Bytes;
 pub(super) mod operation {
     pub(in crate::wire) const READ_ENTRY: i32 = 1;
     pub(in crate::wire) const ADD_ENTRY: i32 = 2;
+    pub(in crate::wire) const AUTH: i32 = 5;
     pub(in crate::wire) const WRITE_LAC: i32 = 6;
     pub(in crate::wire) const READ_LAC: i32 = 7;
     pub(in crate::wire) const GET_BOOKIE_INFO: i32 = 8;
@@ -45,6 +46,8 @@ pub(super) struct Request {
     pub(super) read: Option<Read>,
     #[prost(message, optional, tag = "101")]
     pub(super) add: Option<Add>,
+    #[prost(message, optional, tag = "102")]
+    pub(super) auth: Option<AuthMessage>,
     #[prost(message, optional, tag = "103")]
     pub(super) write_lac: Option<WriteLac>,
     #[prost(message, optional, tag = "104")]
@@ -129,6 +132,15 @@ pub(super) struct OfLedger {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct StartTls {}
 
+/// In both directions.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AuthMessage {
+    #[prost(string, required, tag = "1")]
+    pub(super) plugin: String,
+    #[prost(bytes = "bytes", required, tag = "2")]
+    pub(super) payload: Bytes,
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Info {
     #[prost(int64, optional, tag = "1")]
@@ -145,6 +157,8 @@ pub(super) struct Response {
     pub(super) read: Option<ReadAnswer>,
     #[prost(message, optional, tag = "101")]
     pub(super) add: Option<AddAnswer>,
+    #[prost(message, optional, tag = "102")]
+    pub(super) auth: Option<AuthMessage>,
     #[prost(message, optional, tag = "103")]
     pub(super) write_lac: Option<LedgerAnswer>,
     #[prost(message, optional, tag = "104")]

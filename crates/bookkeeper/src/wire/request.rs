@@ -46,6 +46,13 @@ pub enum Request {
     Info,
     /// The first request of a connection: behind the answer TLS begins.
     StartTls,
+    /// A step of authentication, before anything else is asked.
+    Auth {
+        /// Who speaks: `sasl`.
+        plugin: String,
+        /// What it says.
+        payload: Bytes,
+    },
     /// Asks which entries of the ledger a bookie has.
     Entries {
         /// Which ledger.
@@ -161,6 +168,13 @@ impl Request {
             Self::StartTls => proto::Request {
                 start_tls: Some(proto::StartTls {}),
                 ..request(proto::operation::START_TLS)
+            },
+            Self::Auth { plugin, payload } => proto::Request {
+                auth: Some(proto::AuthMessage {
+                    plugin: plugin.clone(),
+                    payload: payload.clone(),
+                }),
+                ..request(proto::operation::AUTH)
             },
             Self::Entries { ledger } => proto::Request {
                 entries: of(ledger),

@@ -119,6 +119,13 @@ pub enum Response {
         /// Not used.
         free: u64,
     },
+    /// A step of authentication.
+    Auth {
+        /// Who speaks at the bookie.
+        plugin: String,
+        /// What it says.
+        payload: Bytes,
+    },
     /// Which entries it has, in the bookies' own encoding.
     Entries(Option<Bytes>),
     /// An answer without content, or to something that was not asked.
@@ -196,6 +203,16 @@ fn take_apart(operation: i32, message: &proto::Response) -> (Option<i32>, Respon
                 Some(entries.status),
                 Response::Entries(entries.availability.clone()),
             ),
+            None => (None, Response::Empty),
+        },
+        proto::operation::AUTH => match &message.auth {
+            Some(auth) => {
+                let response = Response::Auth {
+                    plugin: auth.plugin.clone(),
+                    payload: auth.payload.clone(),
+                };
+                (None, response)
+            }
             None => (None, Response::Empty),
         },
         proto::operation::WRITE_LAC => (message.write_lac.as_ref().map(|a| a.status), Response::Empty),

@@ -72,6 +72,10 @@ fn requests() -> Vec<Request> {
         },
         Request::Force { ledger },
         Request::Info,
+        Request::Auth {
+            plugin: "sasl".to_owned(),
+            payload: Bytes::from_static(b"a step"),
+        },
         Request::Entries { ledger },
     ]
 }
@@ -144,10 +148,14 @@ fn we_read_what_bookies_write() {
         },
         Response::Empty,
         Response::Info { total: 10, free: 3 },
+        Response::Auth {
+            plugin: "sasl".to_owned(),
+            payload: Bytes::from_static(b"nonce"),
+        },
         Response::Entries(Some(Bytes::from_static(b"set"))),
     ];
     let ledger = LedgerId(5);
-    let asked = [0, 2, 5, 7, 8, 9].map(|index| requests().remove(index));
+    let asked = [0, 2, 5, 7, 8, 9, 10].map(|index| requests().remove(index));
     assert!(matches!(asked[3], Request::Force { ledger: of } if of == ledger));
     for (request, response) in asked.iter().zip(answers) {
         let mut frame = BytesMut::from(&encode_answer(9, request, Status::Ok, &response)[..]);

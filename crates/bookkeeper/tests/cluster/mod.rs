@@ -321,7 +321,9 @@ impl State {
                 }
                 (Status::Ok, Response::Empty)
             }
-            Request::StartTls | Request::Entries { .. } => (Status::BadRequest, Response::Empty),
+            Request::Auth { .. } | Request::StartTls | Request::Entries { .. } => {
+                (Status::BadRequest, Response::Empty)
+            }
         }
     }
 }

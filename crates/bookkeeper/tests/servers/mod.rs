@@ -17,7 +17,7 @@ use pharos_bookkeeper::{BookKeeper, BookieId, LedgerMetadata, LedgerStore, Optio
 use pharos_ledger::{LedgerEngine, LedgerWriter, Tail};
 use pharos_metadata::MetadataStore;
 use pharos_types::{EntryId, LedgerId};
-use pharos_zookeeper::ZooKeeper;
+use pharos_zookeeper::{ConnectOptions, ZooKeeper};
 
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,7 +46,12 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
 }
 
 pub(crate) async fn store() -> Arc<dyn MetadataStore> {
-    let store = ZooKeeper::connect(&variable("ZOOKEEPER_ADDRESS"), Duration::from_secs(10), None).await;
+    let store = ZooKeeper::connect(
+        &variable("ZOOKEEPER_ADDRESS"),
+        Duration::from_secs(10),
+        ConnectOptions::default(),
+    )
+    .await;
     Arc::new(store.unwrap())
 }
 

@@ -6,6 +6,7 @@ use pharos_catalog::policy::{AutoTopicType, InactiveMode, QuotaAction};
 use pharos_ledger::Durability;
 use pharos_metadata::MetadataLayout;
 use pharos_transport::ProxyProtocol;
+use pharos_zookeeper::Acl;
 
 use super::Value;
 
@@ -112,6 +113,7 @@ words!(
     Racks = "racks",
     Regions = "regions"
 );
+words!(Acl, "open or creator", Open = "open", Creator = "creator");
 words!(
     AutoTopicType,
     "non-partitioned or partitioned",

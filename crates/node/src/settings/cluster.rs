@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use pharos_bookkeeper::{PlacementOptions, Quorum, Spread};
 use pharos_client::TlsOptions;
+use pharos_identity::read_key;
 use pharos_ledger::Replication;
 use pharos_metadata::MetadataLayout;
-use pharos_zookeeper::TlsFiles;
+use pharos_types::Login;
+use pharos_zookeeper::{Acl, ConnectOptions, TlsFiles};
 
 use super::load_balancer::LoadBalancerSettings;
-use super::{ByteSize, Engine, Limit, Settings, Value};
+use super::{ByteSize, Engine, Limit, Secret, Settings, Value};
 
 /// Where ledgers and metadata are.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,8 +50,14 @@ pub struct ClusterSettings {
     pub max_frame_size: ByteSize,
     /// TLS to bookies.
     pub tls: ServerTls,
+    /// Who this broker is to bookies.
+    pub login: SaslLogin,
     /// TLS to ZooKeeper.
     pub zookeeper_tls: ServerTls,
+    /// Who it is to ZooKeeper.
+    pub zookeeper_login: SaslLogin,
+    /// Who may do what with nodes that it makes there.
+    pub zookeeper_acl: Acl,
     /// To the admin API of other brokers.
     pub broker_tls: ServerTls,
     /// How brokers share bundles.
@@ -103,6 +112,49 @@ impl ServerTls {
     }
 }
 
+/// Who this broker is to servers of the cluster that ask by SASL.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SaslLogin {
+    /// Its name there; empty when it has none.
+    pub user: String,
+    /// Its password, or where that is.
+    pub password: Secret,
+}
+
+impl SaslLogin {
+    /// With the password as it is now; `None` without a user. `servers`: how its settings begin.
+    ///
+    /// # Errors
+    /// The password cannot be read, or is no text that DIGEST-MD5 takes.
+    pub(crate) fn read(&self, servers: &str) -> anyhow::Result<Option<Login>> {
+        if self.user.is_empty() {
+            return Ok(None);
+        }
+        let read = || {
+            let password = String::from_utf8(read_key(self.password.reveal())?)?;
+            let password = password.trim_end_matches(['\r', '\n']);
+            ensure!(
+                !password.is_empty() && password.is_ascii(),
+                "a password is ASCII, and not empty"
+            );
+            anyhow::Ok(password.to_owned())
+        };
+        let password = read().with_context(|| format!("{servers}.sasl_password"))?;
+        let user = self.user.clone();
+        Ok(Some(Login { user, password }))
+    }
+
+    fn faults(&self, servers: &str) -> Option<String> {
+        if self.user.is_empty() != self.password.is_empty() {
+            return Some(format!(
+                "{servers}.sasl_user and {servers}.sasl_password belong together"
+            ));
+        }
+        let is_plain = self.user.is_ascii();
+        (!is_plain).then(|| format!("{servers}.sasl_user has other letters than ASCII"))
+    }
+}
+
 /// What a message has beside what `max_message_size` counts, as clients are told.
 const BESIDE_A_MESSAGE: u64 = 10 << 10;
 
@@ -125,7 +177,10 @@ impl Default for ClusterSettings {
             explicit_lac_interval: Duration::ZERO,
             max_frame_size: ByteSize(5 << 20),
             tls: ServerTls::default(),
+            login: SaslLogin::default(),
             zookeeper_tls: ServerTls::default(),
+            zookeeper_login: SaslLogin::default(),
+            zookeeper_acl: Acl::Open,
             broker_tls: ServerTls::default(),
             load_balancer: LoadBalancerSettings::default(),
         }
@@ -150,6 +205,18 @@ pub(super) fn is_of_the_embedded_engine(key: &str) -> bool {
 }
 
 impl ClusterSettings {
+    /// How a store gets into ZooKeeper.
+    ///
+    /// # Errors
+    /// The password cannot be read.
+    pub(crate) fn zookeeper_options(&self) -> anyhow::Result<ConnectOptions> {
+        Ok(ConnectOptions {
+            tls: self.zookeeper_tls.files(),
+            login: self.zookeeper_login.read("zookeeper")?,
+            acl: self.zookeeper_acl,
+        })
+    }
+
     /// The sizes of new ledgers.
     pub(crate) fn quorum(&self) -> Result<Quorum, String> {
         let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
@@ -236,6 +303,14 @@ impl ClusterSettings {
             ));
         }
         faults.extend(self.tls.faults("bookkeeper"));
+        faults.extend(self.login.faults("bookkeeper"));
+        faults.extend(self.zookeeper_login.faults("zookeeper"));
+        if self.zookeeper_acl == Acl::Creator && self.zookeeper_login.user.is_empty() {
+            faults.push(
+                "zookeeper.acl = creator needs zookeeper.sasl_user: no broker could read its own nodes otherwise"
+                    .to_owned(),
+            );
+        }
         faults.extend(self.zookeeper_tls.faults("zookeeper"));
         faults.extend(self.broker_tls.faults("broker_client"));
         if self.zookeeper_tls.enabled && self.zookeeper_tls.trust_certs_file.is_none() {

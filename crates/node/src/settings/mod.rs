@@ -23,6 +23,7 @@ mod policies;
 mod policies_page;
 mod reference;
 mod security;
+mod setting;
 mod storage;
 pub mod table;
 mod tls;

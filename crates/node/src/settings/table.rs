@@ -5,80 +5,9 @@
 
 use std::time::Duration;
 
-use super::{ByteSize, Limit, Settings, Value};
-
-/// One setting.
-pub struct Setting {
-    /// Key in the file; a dot is a section.
-    pub key: &'static str,
-    /// Heading under which help and reference show it.
-    pub group: &'static str,
-    /// What kind of value it takes.
-    pub kind: &'static str,
-    /// What it does, in a sentence or two.
-    pub help: &'static str,
-    /// Pulsar's key of the same effect; empty when there is none.
-    pub pulsar_key: &'static str,
-    /// Release that brought it.
-    pub since: &'static str,
-    /// Reads a text into the settings.
-    pub set: fn(&mut Settings, &str) -> Result<(), String>,
-    /// Prints the value.
-    pub get: fn(&Settings) -> String,
-}
-
-impl Setting {
-    /// Its flag without the dashes: `ledger.max_size` is `ledger-max-size`.
-    #[must_use]
-    pub fn flag(&self) -> String {
-        self.key.replace(['.', '_'], "-")
-    }
-
-    /// Its environment variable: `ledger.max_size` is `PHAROS_LEDGER_MAX_SIZE`.
-    #[must_use]
-    pub fn env(&self) -> String {
-        format!("PHAROS_{}", self.key.replace('.', "_").to_uppercase())
-    }
-
-    /// Its default as text.
-    #[must_use]
-    pub fn default(&self) -> String {
-        (self.get)(&Settings::default())
-    }
-}
-
-/// What a setting's type is called; the function only serves to name its field.
-const fn kind_of<T: Value>(_: fn(&Settings) -> &T) -> &'static str {
-    T::KIND
-}
-
-/// A row. `path as Shape` is for a field of another crate's type: `Shape` says how it is written.
-macro_rules! setting {
-    ($group:literal, $key:literal, $pulsar:literal, $($field:ident).+ as $shape:ty, $help:literal) => {
-        Setting {
-            key: $key,
-            group: $group,
-            kind: <$shape as Value>::KIND,
-            help: $help,
-            pulsar_key: $pulsar,
-            since: "0.1.0",
-            set: |settings, text| <$shape as Value>::parse(text).map(|value| settings.$($field).+ = value.into()),
-            get: |settings| <$shape>::from(settings.$($field).+).show(),
-        }
-    };
-    ($group:literal, $key:literal, $pulsar:literal, $($field:ident).+, $help:literal) => {
-        Setting {
-            key: $key,
-            group: $group,
-            kind: kind_of(|settings| &settings.$($field).+),
-            help: $help,
-            pulsar_key: $pulsar,
-            since: "0.1.0",
-            set: |settings, text| Value::parse(text).map(|value| settings.$($field).+ = value),
-            get: |settings| settings.$($field).+.show(),
-        }
-    };
-}
+pub use super::setting::Setting;
+use super::setting::setting;
+use super::{ByteSize, Limit, Value};
 
 /// All settings, in the order of the reference page.
 #[rustfmt::skip]
@@ -183,6 +112,10 @@ pub static SETTINGS: &[Setting] = &[
         "The certificate in PEM that this broker shows to bookies, which may let in only those that they know. Empty: none."),
     setting!("Cluster", "bookkeeper.tls_key_file", "bookkeeperTLSKeyFilePath", cluster.tls.key_file,
         "Its private key in PEM, not encrypted."),
+    setting!("Cluster", "bookkeeper.sasl_user", "", cluster.login.user,
+        "Who this broker is to bookies that ask by SASL with DIGEST-MD5 (Java's SASLBookieAuthProviderFactory); after TLS, if there is any. Empty: it has no login. A bookie that asks for none is used all the same."),
+    setting!("Cluster", "bookkeeper.sasl_password", "", cluster.login.password,
+        "The password of bookkeeper.sasl_user: file:///PATH, data:;base64,PASSWORD, a path, or base64; a line end after it is none of it. Read at the start."),
     setting!("Cluster", "zookeeper.tls", "", cluster.zookeeper_tls.enabled,
         "Whether connections to ZooKeeper are encrypted, to that of the bookies too; the servers' secureClientPort is then named in metadata. A server whose certificate is not for its host name is not used."),
     setting!("Cluster", "zookeeper.tls_trust_certs_file", "", cluster.zookeeper_tls.trust_certs_file,
@@ -191,6 +124,12 @@ pub static SETTINGS: &[Setting] = &[
         "The certificate in PEM that this broker shows to ZooKeeper, which asks for one unless its ssl.clientAuth says otherwise. Empty: none."),
     setting!("Cluster", "zookeeper.tls_key_file", "", cluster.zookeeper_tls.key_file,
         "Its private key in PEM, not encrypted."),
+    setting!("Cluster", "zookeeper.sasl_user", "", cluster.zookeeper_login.user,
+        "Who this broker is to ZooKeeper, to that of the bookies too, by SASL with DIGEST-MD5. Empty: it has no login."),
+    setting!("Cluster", "zookeeper.sasl_password", "", cluster.zookeeper_login.password,
+        "The password of zookeeper.sasl_user, as in bookkeeper.sasl_password."),
+    setting!("Cluster", "zookeeper.acl", "", cluster.zookeeper_acl,
+        "Who may do what with the nodes that this broker makes in ZooKeeper: open, all clients everything; creator, only who logged in as zookeeper.sasl_user, as bookies of zkEnableSecurity have it: bookies and other brokers need the same user then. Nodes that are there stay as they are."),
     setting!("Cluster", "broker_client.tls", "brokerClientTlsEnabled", cluster.broker_tls.enabled,
         "Whether other brokers are asked over TLS for the partitions they have, when a topic's are at several. Callers who came over TLS or show a certificate get no answer about such a topic as a whole without."),
     setting!("Cluster", "broker_client.tls_trust_certs_file", "brokerClientTrustCertsFilePath", cluster.broker_tls.trust_certs_file,
@@ -565,6 +504,7 @@ pub fn by_key(key: &str) -> Option<&'static Setting> {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::Settings;
     use super::*;
 
     #[test]
