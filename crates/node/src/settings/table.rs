@@ -1,7 +1,7 @@
 //! The one list of settings.
 //!
-//! Always true: each row's key, flag and environment variable are unique, and its default is what [`Settings::default`]
-//! says.
+//! Always true: each row's key, flag and environment variable are unique, and its default is what
+//! [`Settings::default`](super::Settings::default) says.
 
 use std::time::Duration;
 
