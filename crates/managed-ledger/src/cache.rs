@@ -143,6 +143,11 @@ impl EntryCache {
         }
     }
 
+    /// Gives back entries before `end`.
+    pub(crate) fn forget_before(&mut self, end: Ordinal) {
+        while self.first < end.0 && self.evict_first() {}
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -178,6 +183,22 @@ mod tests {
             .get(Ordinal(from), Ordinal(end), entries, bytes)
             .map(|(ordinal, _)| ordinal.0)
             .collect()
+    }
+
+    #[test]
+    fn what_lies_before_an_end_is_forgotten() {
+        let budget = CacheBudget::new(10_000);
+        let mut cache = EntryCache::new(budget.clone(), usize::MAX, Ordinal(5));
+        for ordinal in 5..9 {
+            cache.push(Ordinal(ordinal), Bytes::from(vec![0; 100]));
+        }
+        cache.forget_before(Ordinal(7));
+        assert!(!cache.holds(Ordinal(6)) && cache.holds(Ordinal(7)));
+        assert_eq!(budget.bytes_used(), 2 * (100 + ENTRY_OVERHEAD));
+        cache.forget_before(Ordinal(20));
+        assert_eq!((cache.bytes(), budget.bytes_used()), (0, 0));
+        cache.push(Ordinal(9), Bytes::from(vec![0; 100]));
+        assert!(cache.holds(Ordinal(9)), "the run goes on at the tail");
     }
 
     #[test]

@@ -55,10 +55,10 @@ pub use error::{
 };
 pub use info::{HeldBack, HeldBackPart, INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo};
 pub use ledger::{
-    Appended, Entry, FollowError, Holding, LedgerReader, LedgerStats, MaintenanceDone, MaintenanceError,
-    MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus, OpenMode, ReadTo, Shadow,
-    SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors, forget_other_shadow, held_by,
-    open_shadow,
+    Appended, Entry, FollowError, Forget, Holding, LedgerReader, LedgerStats, MaintenanceDone,
+    MaintenanceError, MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus,
+    OpenMode, ReadTo, Shadow, SourceFollower, SourceNews, delete, delete_as, exists, forget_cursors,
+    forget_other_shadow, held_by, open_shadow,
 };
 pub use leftovers::{CleanUpError, CleanedUp, LEDGER_GARBAGE_PREFIX, Leftovers, noted_ledgers};
 pub use offload_garbage::{GARBAGE_PREFIX, Swept, noted_objects, sweep};

@@ -58,3 +58,36 @@ async fn many_topics_together_have_no_more_at_hand_than_the_account_allows() {
         assert_eq!(got, (0..ENTRIES as u64).collect::<Vec<u64>>());
     }
 }
+
+#[tokio::test]
+async fn of_a_topic_without_consumers_nothing_durable_is_kept() {
+    let mut kept = None;
+    let bench = Bench::with(MemoryEngine::new(), |options| {
+        kept = Some(options.managed_ledger.cache_budget.clone());
+    })
+    .await;
+    let kept = kept.expect("options were given");
+    let name = topic("persistent://public/default/t");
+    bench.create_topic(&name).await;
+    let away = bench.away(&name);
+    bench.create_subscription(&name, "s", StartAt::Earliest).await;
+    bench.publish(away, &name, &["entry"; 50]).await;
+    // Receipts leave the topic's home just before: it is asked once more.
+    bench.figures(&name).await;
+    assert_eq!(kept.bytes_used(), 0);
+    let wish = Wish {
+        subscription: "s",
+        name: "c",
+        kind: SubscriptionType::Shared,
+    };
+    let number = bench.consume(away, &name, wish).await;
+    bench.publish(away, &name, &["entry"; 3]).await;
+    assert!(kept.bytes_used() > 0);
+    let got = bench
+        .with_client(away, number, |client| async move {
+            client.wait_for(53).await;
+            client.got.borrow().len()
+        })
+        .await;
+    assert_eq!(got, 53);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_ledger::NewEntry;
-use pharos_managed_ledger::{AppendError, DurableError};
+use pharos_managed_ledger::{AppendError, DurableError, Forget};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 
@@ -264,6 +264,9 @@ impl State {
         }
         self.stored.log.maintain(cx);
         self.attached.run_dispatchers(cx, &mut self.stored);
+        if self.attached.consumers.is_empty() && !self.stored.log.is_followed() {
+            self.stored.log.ledger.forget(Forget::Durable);
+        }
         self.stored.publishing.go_on()
     }
 }

@@ -1,5 +1,6 @@
 //! The counters of a topic, noted now and then for rates.
 
+use pharos_managed_ledger::Forget;
 use pharos_runtime::clock;
 
 use super::State;
@@ -14,6 +15,6 @@ impl State {
         };
         self.stored.publishing.rate_in.sample(clock::wall_ms(), total);
         self.follow_publish_rate();
-        self.stored.log.ledger.age_cache();
+        self.stored.log.ledger.forget(Forget::Aged);
     }
 }

@@ -46,7 +46,7 @@ pub use lifecycle::{delete, delete_as, exists, forget_cursors};
 pub use maintain::{MaintenanceDone, MaintenanceError, MaintenanceEvent};
 pub use offload::{OffloadAskError, OffloadStats, OffloadStatus};
 pub use open::OpenMode;
-pub use read::{Entry, LedgerReader, ReadTo};
+pub use read::{Entry, Forget, LedgerReader, ReadTo};
 pub use shadow::{
     FollowError, Holding, Shadow, SourceFollower, SourceNews, forget_other_shadow, held_by, open_shadow,
 };

@@ -34,6 +34,16 @@ pub enum ReadTo {
     Appended,
 }
 
+/// What the entry cache lets go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forget {
+    /// What was there at the last such call but one already. Wanted every ten seconds or so, whether anything happens or not:
+    /// without it entries stay until others need their room.
+    Aged,
+    /// All that is durable: nothing is there to read the newest entries. Wanted whenever entries became durable meanwhile.
+    Durable,
+}
+
 /// Reads entries through a table, on any shard. Clones are cheap.
 #[derive(Clone)]
 pub struct LedgerReader {
@@ -74,10 +84,12 @@ impl ManagedLedger {
         (!entries.is_empty()).then_some(entries)
     }
 
-    /// Lets the cache go of entries that were there at the last such call but one already. Call it every ten seconds or so, whether
-    /// anything happens or not: without it entries stay until others need their room.
-    pub fn age_cache(&mut self) {
-        self.cache.age();
+    /// Lets the cache go of entries.
+    pub fn forget(&mut self, what: Forget) {
+        match what {
+            Forget::Aged => self.cache.age(),
+            Forget::Durable => self.cache.forget_before(self.durable_end()),
+        }
     }
 
     /// Durable entries from `from` on, from the cache or the engine: at least one when there is one, then as many as fit in

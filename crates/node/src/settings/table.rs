@@ -405,7 +405,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Managed ledger", "ledger.retention_check_interval", "retentionCheckIntervalInSeconds", ledger.retention_check_interval,
         "How often ledgers that are not needed any more are deleted."),
     setting!("Managed ledger", "ledger.cache_size", "managedLedgerCacheSizeMB", ledger.cache_size,
-        "Memory for the newest entries of all topics, from which stream consumers at the tail are served: half at the topics' homes, half with the shards that deliver, where entries stay for some seconds at most."),
+        "Memory for the newest entries of all topics, from which stream consumers at the tail are served: half at the topics' homes, half with the shards that deliver, where entries stay for some seconds at most. Of a topic without consumers nothing is kept."),
     setting!("Managed ledger", "ledger.catch_up_read_cache_size", "", ledger.catch_up_read_cache_size,
         "Memory for entries of all topics that are read back for stream consumers and subscriptions that are behind, in equal parts for the shards; further reads wait until some of it is delivered."),
     setting!("Storage", "storage.sync", "journalSyncData", policies.broker.durability,
