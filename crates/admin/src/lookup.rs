@@ -69,7 +69,11 @@ async fn lookup(
     };
     if let Some(urls) = urls {
         data.broker_url = urls.broker_service_url.clone().unwrap_or_default();
-        data.broker_url_tls.clone_from(&urls.broker_service_url_ssl);
+        data.broker_url_tls.clone_from(&urls.broker_service_url_tls);
+        if urls.broker_http_url.is_some() || urls.broker_https_url.is_some() {
+            data.http_url = urls.broker_http_url.clone().unwrap_or_default();
+            data.http_url_tls.clone_from(&urls.broker_https_url);
+        }
     }
     // The names that old clients read.
     Ok(Json(LookupData {

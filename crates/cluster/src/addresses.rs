@@ -27,7 +27,7 @@ pub struct BrokerAddresses {
 /// Addresses of a broker by the name of a listener.
 pub type Listeners = BTreeMap<String, ListenerUrls>;
 
-/// Where clients of one listener reach a broker; at least one of the two is there.
+/// Where clients of one listener reach a broker; at least one of the first two is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerUrls {
@@ -36,7 +36,13 @@ pub struct ListenerUrls {
     pub broker_service_url: Option<String>,
     /// `pulsar+ssl://host:port`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub broker_service_url_ssl: Option<String>,
+    pub broker_service_url_tls: Option<String>,
+    /// `http://host:port`; where it is not there, clients of the listener hear that of the broker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker_http_url: Option<String>,
+    /// `https://host:port`; the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker_https_url: Option<String>,
 }
 
 impl BrokerAddresses {
@@ -56,14 +62,15 @@ mod tests {
 
     #[test]
     fn listeners_are_stored_as_pulsar_stores_them() {
-        let text = r#"{"nativeUrl":"pulsar://a:1","httpUrl":"http://a:3","disabled":false,"advertisedListeners":{"outer":{"brokerServiceUrl":"pulsar://b:1","brokerServiceUrlSsl":"pulsar+ssl://b:2"}}}"#;
+        let text = r#"{"nativeUrl":"pulsar://a:1","httpUrl":"http://a:3","disabled":false,"advertisedListeners":{"outer":{"brokerServiceUrl":"pulsar://b:1","brokerServiceUrlTls":"pulsar+ssl://b:2","brokerHttpUrl":"http://b:3","brokerHttpsUrl":"https://b:4"}}}"#;
         let addresses: BrokerAddresses = serde_json::from_str(text).unwrap_or_default();
         let outer = addresses
             .advertised_listeners
             .get("outer")
             .cloned()
             .unwrap_or_default();
-        assert_eq!(outer.broker_service_url_ssl.as_deref(), Some("pulsar+ssl://b:2"));
+        assert_eq!(outer.broker_service_url_tls.as_deref(), Some("pulsar+ssl://b:2"));
+        assert_eq!(outer.broker_https_url.as_deref(), Some("https://b:4"));
         assert_eq!(serde_json::to_string(&addresses).unwrap_or_default(), text);
     }
 

@@ -279,7 +279,7 @@ fn doors(settings: &Settings, front: &Front) -> anyhow::Result<Vec<Door>> {
             address: bound
                 .socket()
                 .context("bind_addresses has an address that is none")?,
-            entrance: front.entrances.of_door(bound.is_tls)?,
+            entrance: front.entrances.of_door(bound.scheme.is_tls())?,
         });
     }
     Ok(doors)

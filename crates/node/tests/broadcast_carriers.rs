@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use pharos_catalog::{Carriers, SHADOW_SOURCE, carrier_name, carrier_of};
-use pharos_client::{ClientError, ConnectOptions, Connection, Consumer, ConsumerOptions};
+use pharos_client::{
+    ClientError, ConnectOptions, Connection, Consumer, ConsumerOptions, OutgoingMessage, ProducerOptions,
+};
 use pharos_cluster::Ownership as _;
 use pharos_managed_ledger::{held_by, storage_name};
 use pharos_metadata::{Expect, MetadataStore as _};
@@ -297,6 +299,69 @@ async fn what_a_carrier_holds_is_kept_until_its_consumer_has_it_and_no_longer() 
         ledgers().await == 0
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_that_turns_producers_away_counts_what_carriers_hold() {
+    let stores = Stores::default();
+    let (one, two) = two_brokers(&stores).await;
+    let (here, there) = (name_in(&one, 0, 0), name_in(&one, 1, 0));
+    let client = one.client().await;
+    let (mut near, _) = join(&one, &here).await;
+    let (mut far, sent) = join(&one, &there).await;
+    assert_eq!(sent.as_ref(), Some(&two.service_url));
+    let refused = async || client.producer(TOPIC, ProducerOptions::default()).await.err();
+    let quota = async |kind: &str, quota: &str| {
+        let path = format!("/admin/v2/persistent/public/default/orders/backlogQuota?backlogQuotaType={kind}");
+        let (status, _, reason) = one.call_with("POST", &path, quota);
+        assert_eq!(status, 204, "{reason}");
+    };
+    let turned_away = async |code| {
+        until("a producer is turned away", async || {
+            let refused = refused().await;
+            refused.is_some_and(|error| error.code() == Some(code))
+        })
+        .await;
+    };
+
+    // A byte is too much.
+    let policy = r#"{"limitSize": 1, "policy": "producer_exception"}"#;
+    publish(&client, 0..5).await;
+    expect(&mut near, 0..5, true).await;
+    expect(&mut far, 0..5, false).await;
+    quota("destination_storage", policy).await;
+    turned_away(ServerError::ProducerBlockedQuotaExceededException).await;
+    drop(far);
+    let (mut far, _) = join(&one, &there).await;
+    expect(&mut far, 0..5, true).await;
+    until("a producer is let in", async || refused().await.is_none()).await;
+
+    // A carrier that has caught up holds nothing, whatever the owner heard of it last.
+    for number in 5..15 {
+        let publisher = client.producer(TOPIC, ProducerOptions::default()).await.unwrap();
+        publisher
+            .send(OutgoingMessage::new(number.to_string()))
+            .await
+            .unwrap();
+        expect(&mut near, number..number + 1, true).await;
+        expect(&mut far, number..number + 1, true).await;
+    }
+
+    // A quota of what consumers' places may cost moves those of the owner, and turns nothing away.
+    publish(&client, 15..16).await;
+    expect(&mut near, 15..16, true).await;
+    expect(&mut far, 15..16, false).await;
+    quota(
+        "destination_storage",
+        r#"{"limitSize": 1, "policy": "consumer_backlog_eviction"}"#,
+    )
+    .await;
+    quota(
+        "message_age",
+        r#"{"limitTime": 1, "policy": "producer_request_hold"}"#,
+    )
+    .await;
+    turned_away(ServerError::ProducerBlockedQuotaExceededError).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -33,7 +33,9 @@ async fn looked_up(url: &str, listener: Option<&str>) -> CommandLookupTopicRespo
 async fn with_outer(stores: &Stores, name: &str) -> Broker {
     let urls = ListenerUrls {
         broker_service_url: Some(format!("pulsar://{name}.example.com:6650")),
-        broker_service_url_ssl: Some(format!("pulsar+ssl://{name}.example.com:6651")),
+        broker_service_url_tls: Some(format!("pulsar+ssl://{name}.example.com:6651")),
+        broker_http_url: Some(format!("http://{name}.example.com:8080")),
+        broker_https_url: None,
     };
     let named = ListenerOptions {
         urls: BTreeMap::from([("outer".to_owned(), urls)]),
@@ -91,8 +93,15 @@ async fn clients_hear_the_addresses_of_their_listener_from_both_brokers() {
             found.contains("\"brokerUrlTls\":\"pulsar+ssl://one.example.com:6651\""),
             "{found}"
         );
+        assert!(
+            found.contains("\"httpUrl\":\"http://one.example.com:8080\"") && !found.contains("httpUrlTls"),
+            "{found}"
+        );
         let (status, _, found) = broker.get(path);
-        assert!(status == 200 && found.contains(&one.service_url), "{found}");
+        assert!(
+            status == 200 && found.contains(&one.service_url) && !found.contains("example.com"),
+            "{found}"
+        );
         let (status, _, _) = broker.get(&format!("{path}?listenerName=odd"));
         assert_eq!(status, 404);
     }

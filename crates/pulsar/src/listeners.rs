@@ -38,7 +38,7 @@ pub struct Door {
 pub(crate) fn urls_of(urls: &ListenerUrls) -> BrokerUrls {
     BrokerUrls {
         plain: urls.broker_service_url.clone(),
-        tls: urls.broker_service_url_ssl.clone(),
+        tls: urls.broker_service_url_tls.clone(),
     }
 }
 

@@ -91,7 +91,7 @@ pub fn open(broker: &Broker, options: &Options) -> io::Result<Arc<Server>> {
             .broker_service_url
             .unwrap_or_else(|| url("pulsar", local_address)),
         service_url_tls: internal
-            .broker_service_url_ssl
+            .broker_service_url_tls
             .or_else(|| local_address_tls.map(|address| url("pulsar+ssl", address))),
         listeners: options.listeners.urls.clone(),
         server_version: options.server_version.clone(),

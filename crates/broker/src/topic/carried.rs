@@ -7,6 +7,7 @@
 //! Always true: no entry is trimmed before a look at the carriers that began when it was durable has found that none of them holds it.
 //! A carrier says what it holds before its consumer is answered, so what that consumer is owed is younger than any look that missed it.
 
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -31,7 +32,13 @@ pub(crate) struct Carrying {
     held: Ordinal,
     /// What they said at the last look, by their number; `None` before the first one.
     said: Option<Vec<(u32, HeldBack)>>,
+    /// What was durable when the last looks began, the oldest one first.
+    ends: VecDeque<Ordinal>,
 }
+
+/// So many looks back lies what a carrier that has caught up has certainly said that it does not hold: it says so once a second,
+/// after its consumers have acknowledged, and that is seen by the look behind.
+const LOOKS_TO_HEAR: usize = 4;
 
 /// What a carrier has of a subscription.
 #[derive(Clone, Debug)]
@@ -91,6 +98,13 @@ impl Stored {
     /// Carriers hold back what is from here on; `None` where there are none.
     pub(super) fn held_by_carriers(&self) -> Option<Ordinal> {
         self.carrying.as_ref().map(|carrying| carrying.held)
+    }
+
+    /// Where the unacknowledged entries of carriers begin, as far as they are older than what carriers say late.
+    pub(super) fn owed_by_carriers(&self) -> Option<Ordinal> {
+        let carrying = self.carrying.as_ref()?;
+        let heard = *carrying.ends.front()?;
+        (carrying.ends.len() == LOOKS_TO_HEAR && carrying.held < heard).then_some(carrying.held)
     }
 
     /// Consumers of a subscription that are connected to carriers; `None`: that is not known yet.
@@ -361,7 +375,8 @@ impl Dealing<'_> {
             return false;
         };
         // Before the look: what is durable later may be owed to a consumer that comes to a carrier after it.
-        let mut held = self.0.durable_end();
+        let end = self.0.durable_end();
+        let mut held = end;
         let mut said = Vec::new();
         for number in 1..slots {
             let Some(carrier) = carrier_name(&self.0.cx.name, number) else {
@@ -385,6 +400,10 @@ impl Dealing<'_> {
         if let Some(carrying) = &mut state.stored.carrying {
             carrying.held = held;
             carrying.said = Some(said);
+            carrying.ends.push_back(end);
+            if carrying.ends.len() > LOOKS_TO_HEAR {
+                carrying.ends.pop_front();
+            }
         }
         state.stored.trim_soon(&self.0.cx);
         true

@@ -5,6 +5,9 @@
 //! its publish time. Both are looked at once in a while and whenever a producer comes. Stream consumers tell of their
 //! acknowledgements about once a second, so before a producer is turned away they are asked: a quota is never held
 //! against consumers that have caught up.
+//!
+//! A quota that turns producers away counts what carriers hold as well, once it is some seconds old; what is evicted there they
+//! evict themselves, by the same quota.
 
 use std::sync::Arc;
 
@@ -15,7 +18,7 @@ use pharos_types::{Ordinal, SubscriptionName};
 use super::damage::Look;
 use super::reads::LogReads;
 use super::retire::bytes_after;
-use super::{State, Topic};
+use super::{State, Stored, Topic};
 use crate::error::{CursorError, ProducerError};
 use pharos_catalog::policy::{Quota, QuotaAction};
 
@@ -126,13 +129,13 @@ impl Topic {
             over.extend(
                 quotas
                     .size
-                    .filter(|quota| backlog_bytes(&state) >= quota.limit)
+                    .filter(|quota| backlog_bytes(&state, quota.action) >= quota.limit)
                     .map(Over::Size),
             );
             quotas.age
         };
         if let Some(quota) = age {
-            let published_ms = self.look_at_oldest().await;
+            let published_ms = oldest(self, quota.action).await;
             let is_over =
                 published_ms.is_some_and(|at_ms| clock::wall_ms() > at_ms.saturating_add(quota.limit));
             over.extend(is_over.then_some(Over::Age(quota)));
@@ -224,14 +227,38 @@ impl Topic {
     }
 }
 
-/// Stored bytes from the slowest durable cursor to the end.
-pub(super) fn backlog_bytes(state: &State) -> u64 {
-    let rows = state.stored.log.ledger.ledgers();
-    state
-        .stored
-        .cursors
-        .lowest()
-        .map_or(0, |lowest| bytes_after(rows, lowest))
+/// Stored bytes of what a quota with this action counts: from the slowest durable cursor to the end.
+fn backlog_bytes(state: &State, action: QuotaAction) -> u64 {
+    let stored = &state.stored;
+    let places = [stored.cursors.lowest(), owed_elsewhere(stored, action)];
+    let lowest = places.into_iter().flatten().min();
+    lowest.map_or(0, |lowest| bytes_after(stored.log.ledger.ledgers(), lowest))
+}
+
+/// When the oldest entry of what a quota with this action counts was published.
+async fn oldest(topic: &Topic, action: QuotaAction) -> Option<u64> {
+    let here = topic.look_at_oldest().await;
+    let owed = {
+        let stored = &topic.state.borrow().stored;
+        let owed = owed_elsewhere(stored, action);
+        owed.filter(|owed| stored.cursors.lowest().is_none_or(|lowest| *owed < lowest))
+    };
+    let Some(owed) = owed else { return here };
+    match topic.reads().published_at_or_after(owed).await {
+        Ok(published_ms) => published_ms.or(here),
+        Err(error) => {
+            tracing::warn!(topic = %topic.cx.name, %error, "cannot tell the age of the backlog of carriers");
+            here
+        }
+    }
+}
+
+/// Where the backlogs of carriers begin, if a quota with this action counts them.
+fn owed_elsewhere(stored: &Stored, action: QuotaAction) -> Option<Ordinal> {
+    match action {
+        QuotaAction::Hold | QuotaAction::Exception => stored.owed_by_carriers(),
+        QuotaAction::Evict => None,
+    }
 }
 
 /// The first place after which there are at most about `bytes`.

@@ -35,7 +35,7 @@ pub use choice::{Engine, LogFormat, ReadPriority, ServerSideEncryption, StorageI
 pub use cluster::{BookKeeperUri, ClusterSettings, MetadataUrl};
 pub use layers::{Effective, LoadError, Origin, Sources};
 pub use limits::LimitSettings;
-pub use listeners::{ListenerUrl, ListenerUrlList};
+pub use listeners::{ListenerUrl, ListenerUrlList, Scheme};
 pub use load_balancer::LoadBalancerSettings;
 pub use offload::OffloadSettings;
 pub use openid::OpenIdSettings;
@@ -276,7 +276,11 @@ impl Settings {
             ("pulsar_listen_tls", tls.pulsar_listen),
             ("http_listen_tls", tls.http_listen),
         ];
-        let bound = self.bind_addresses.0.iter().filter(|it| !it.is_tls || !asks);
+        let bound = self
+            .bind_addresses
+            .0
+            .iter()
+            .filter(|it| !it.scheme.is_tls() || !asks);
         let bound = bound.map(|it| ("bind_addresses", it.socket()));
         let all = plain
             .into_iter()

@@ -21,7 +21,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Node", "advertised_address", "advertisedAddress", advertised_address,
         "Host name or IPv4 address told to clients. Empty: the listen address, or 127.0.0.1 when that is 0.0.0.0."),
     setting!("Node", "advertised_listeners", "advertisedListeners", advertised_listeners,
-        "Addresses told to clients of networks of their own, by the name of a listener, with commas between: inner:pulsar://10.0.0.1:6650,outer:pulsar+ssl://broker1.example.com:6651. A client names its listener in its lookups."),
+        "Addresses told to clients of networks of their own, by the name of a listener, with commas between: inner:pulsar://10.0.0.1:6650,outer:pulsar+ssl://broker1.example.com:6651. With http and https the address of the admin API that lookups over HTTP tell. A client names its listener in its lookups."),
     setting!("Node", "internal_listener_name", "internalListenerName", internal_listener_name,
         "The listener whose addresses hear other brokers, and clients that name none and came by no door of one. Empty: the first of advertised_listeners, if there are any."),
     setting!("Node", "bind_addresses", "bindAddresses", bind_addresses,
