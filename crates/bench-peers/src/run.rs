@@ -186,6 +186,7 @@ fn measure(
     attempt: &mut Attempt,
 ) -> anyhow::Result<LoadResult> {
     let (installed, stop) = (&around.installed, &*around.stop);
+    rest(case.load.rest_s, stop)?;
     let mut running = Running::start(contestant, case.load.durability, installed, &around.data, stop)?;
     (attempt.command, attempt.settings) = running.told.clone();
     let mut result = match case.load.kind {
@@ -204,15 +205,21 @@ fn measure(
     Ok(result)
 }
 
+/// Waits.
+fn rest(seconds: f64, stop: &AtomicBool) -> anyhow::Result<()> {
+    let until = monotonic_ns() + (seconds * 1e9) as u64;
+    while monotonic_ns() < until {
+        ensure!(!stop.load(Ordering::Relaxed), "stopped");
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
 /// What a broker takes that was started and left alone.
 fn idle(running: &Running, stop: &AtomicBool) -> anyhow::Result<LoadResult> {
     let mut samples = Vec::new();
     for _ in 0..2 {
-        let until = monotonic_ns() + (REST_S * 1e9) as u64;
-        while monotonic_ns() < until {
-            ensure!(!stop.load(Ordering::Relaxed), "stopped");
-            std::thread::sleep(LOOK);
-        }
+        rest(REST_S, stop)?;
         samples.push(sample_process(running.pid()).context("it has ended")?);
     }
     let cpu_s = samples[1].cpu_seconds - samples[0].cpu_seconds;

@@ -55,6 +55,8 @@ pub(crate) struct Load {
     pub(crate) connections: u32,
     /// Threads of each side of the load.
     pub(crate) threads: u32,
+    /// Nothing runs for so long before the contestant is started: what the one before it wrote is let go of by then.
+    pub(crate) rest_s: f64,
     /// Not measured.
     pub(crate) warmup_s: f64,
     /// Measured.
@@ -83,6 +85,7 @@ impl Default for Load {
             subscriptions: 1,
             connections: 1,
             threads: 1,
+            rest_s: 0.0,
             warmup_s: 5.0,
             duration_s: 30.0,
             backlog_bytes: 0,
@@ -115,6 +118,7 @@ impl Load {
         let times = [
             self.rate,
             self.batch_delay_ms,
+            self.rest_s,
             self.warmup_s,
             self.duration_s,
             self.limit_s,

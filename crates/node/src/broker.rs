@@ -326,7 +326,7 @@ pub(crate) fn storage_options(settings: &Settings) -> pharos_storage::Options {
 
 /// Bytes a second; 0: without limit.
 fn rate(limit: Limit<ByteSize>) -> u64 {
-    limit.as_option().map_or(0, |size| size.0.max(1))
+    limit.as_option().map_or(0, |size| size.0)
 }
 
 /// What the broker says of each policy.

@@ -293,5 +293,13 @@ fn where_messages_and_metadata_are_goes_together() {
         let wrong = refused(&more((key, text)));
         assert!(wrong.contains(words), "{wrong}");
     }
+    // No rate at all would be a broker that never reads or flushes.
+    for key in ["storage.read_rate", "storage.flush_rate"] {
+        let wrong = refused(&[(key, "0")]);
+        assert!(
+            wrong.contains("must not be 0; 'unlimited' is without limit"),
+            "{wrong}"
+        );
+    }
     assert!(refused(&more(("bookkeeper.ack_quorum", "3"))).contains("bookkeeper.ensemble_size"));
 }

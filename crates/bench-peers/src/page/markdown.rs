@@ -370,7 +370,7 @@ pub(super) fn load_words(load: &Load) -> String {
     };
     format!(
         "{topics}, one producer for each partition, {} subscriptions, {} B messages; {}; batches of up to {} messages, {} bytes or {} ms; \
-         {} receipts; {} threads for each side with {} connections each; {} s warm-up, {} s measured, ended after {} s.{backlog}",
+         {} receipts; {} threads for each side with {} connections each; {} s of rest before, {} s warm-up, {} s measured, ended after {} s.{backlog}",
         count(f64::from(load.subscriptions)),
         count(load.size as f64),
         loop_words(load),
@@ -380,6 +380,7 @@ pub(super) fn load_words(load: &Load) -> String {
         durability(load.durability),
         load.threads,
         count(f64::from(load.connections)),
+        load.rest_s,
         load.warmup_s,
         load.duration_s,
         load.limit_s,

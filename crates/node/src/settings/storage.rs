@@ -120,6 +120,13 @@ impl StorageSettings {
             !self.flush_interval.is_zero(),
             "storage.flush_interval must not be 0",
         );
+        let rates = [&self.flush_rate, &self.read_rate];
+        expect(
+            rates
+                .iter()
+                .all(|rate| rate.as_option().is_none_or(|size| size.0 > 0)),
+            "storage.flush_rate and storage.read_rate must not be 0; 'unlimited' is without limit",
+        );
         expect(
             self.compaction_rate.0 > 0,
             "storage.compaction_rate must not be 0",

@@ -443,7 +443,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("Storage", "storage.read_cache_size", "dbStorage_readAheadCacheMaxSizeMb", storage.read_cache_size,
         "Memory for what was read from the entry logs, shared by all readers."),
     setting!("Storage", "storage.read_rate", "", storage.read_rate,
-        "How much a second is read from a device while a journal is busy, so that backlogs do not slow publishers down."),
+        "How much a second is read from a device while a journal is busy with groups that it syncs, so that backlogs do not slow publishers down."),
     setting!("Storage", "storage.minor_compaction_threshold", "minorCompactionThreshold", storage.minor_compaction_threshold,
         "An entry log of which less than this share is needed is rewritten at the next minor compaction."),
     setting!("Storage", "storage.minor_compaction_interval", "minorCompactionInterval", storage.minor_compaction_interval,

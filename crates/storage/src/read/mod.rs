@@ -313,6 +313,7 @@ fn turn(shared: &Shared, dir: &LedgerDir, job: &mut ReadJob) -> Option<Answer> {
 fn beside(shared: &Shared) -> Beside<'_> {
     Beside {
         groups: &shared.urgent_groups,
+        syncs: &shared.counters.syncs,
         last_group: &shared.last_urgent,
         paced_nanos: &shared.counters.read_paced_nanos,
         bytes_per_s: shared.options.read_bytes_per_s,

@@ -3,9 +3,11 @@
 //! ```text
 //!  journals idle    up to 1.5 MiB at once, all reader threads at the same time
 //!  a few groups     up to 512 KiB at once, two in flight: a group waits about a millisecond at most
-//!  busy             128 KiB at once, one in flight, and not more a second than the options say
+//!  busy, unsynced   128 KiB at once, one in flight
+//!  busy             the same, and not more a second than the options say
 //! ```
-//! Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
+//! A journal whose groups are not synced writes to the operating system, and hardly notices how many such reads there are: the limit
+//! would cost half of the rate and save nothing. Sizes are from measurements: two reads of 1 MiB in flight bring a device to what it can do and a journal on it to a
 //! halt; single reads of 128 KiB do not hurt a busy journal, and nearly reach the same rate. Groups that are not urgent do
 //! not count: cursors are stored after the fact, mostly those of the very readers. 1.5 MiB are what one of a hundred topics has in
 //! one place when the write cache was flushed, at its default size: less than that would be two reads, the second a small one.
@@ -30,6 +32,8 @@ pub(super) type Read = SmallVec<[(u32, Bytes); EXTENTS_MAX as usize]>;
 pub(super) struct Beside<'a> {
     /// Urgent groups of all journals so far.
     pub(super) groups: &'a AtomicU64,
+    /// Syncs of all journals so far.
+    pub(super) syncs: &'a AtomicU64,
     /// When the last one was written, on the monotonic clock; 0 for never.
     pub(super) last_group: &'a AtomicU64,
     /// Counts the nanoseconds for which reads were held back.
@@ -47,6 +51,8 @@ const IDLE_NANOS: u64 = 100_000_000;
 const LOOK_NANOS: u64 = 50_000_000;
 /// So many groups a second make a journal busy.
 const BUSY_GROUPS_PER_S: u64 = 200;
+/// With fewer syncs a second than this a busy journal hands its groups to the operating system.
+const UNSYNCED_PER_S: u64 = 20;
 
 /// What the journals do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +60,7 @@ enum Journals {
     #[default]
     Idle,
     Light,
+    Unsynced,
     Busy,
 }
 
@@ -63,7 +70,7 @@ impl Journals {
         match self {
             Self::Idle => (EXTENTS_MAX, usize::MAX),
             Self::Light => (LIGHT_EXTENTS, 2),
-            Self::Busy => (1, 1),
+            Self::Unsynced | Self::Busy => (1, 1),
         }
     }
 }
@@ -82,9 +89,10 @@ struct ReadsInFlight {
     /// When the next read may begin, on the monotonic clock.
     next: u64,
     journals: Journals,
-    /// When the groups were counted, and how many there had been.
+    /// When groups and syncs were counted, and how many there had been.
     looked_at: u64,
     groups: u64,
+    syncs: u64,
 }
 
 /// A read in flight.
@@ -108,7 +116,8 @@ impl Pacer {
         let extents = loop {
             let groups = beside.groups.load(Ordering::Relaxed);
             let last = beside.last_group.load(Ordering::Relaxed);
-            state.look(clock::now().0, groups, last);
+            let syncs = beside.syncs.load(Ordering::Relaxed);
+            state.look(clock::now().0, (groups, syncs), last);
             let (extents, reads) = state.journals.bounds();
             if state.in_flight < reads {
                 break extents;
@@ -138,22 +147,26 @@ impl Pacer {
 }
 
 impl ReadsInFlight {
-    /// Finds out what the journals do: urgent `groups` so far, the last one at `last`, 0 for never.
-    fn look(&mut self, now: u64, groups: u64, last: u64) {
+    /// Finds out what the journals do: urgent `groups` and `syncs` so far, the last group at `last`, 0 for never.
+    fn look(&mut self, now: u64, (groups, syncs): (u64, u64), last: u64) {
         let since = now.saturating_sub(self.looked_at);
         if last == 0 || now.saturating_sub(last) >= IDLE_NANOS {
             self.journals = Journals::Idle;
         } else if since >= LOOK_NANOS || self.journals == Journals::Idle {
             // Over a long time without reads the rate says little of now, but it is looked at again soon.
-            let per_s = groups.saturating_sub(self.groups).saturating_mul(1_000_000_000) / since.max(1);
-            self.journals = if per_s >= BUSY_GROUPS_PER_S {
-                Journals::Busy
-            } else {
+            let per_s = |now: u64, before: u64| {
+                now.saturating_sub(before).saturating_mul(1_000_000_000) / since.max(1)
+            };
+            self.journals = if per_s(groups, self.groups) < BUSY_GROUPS_PER_S {
                 Journals::Light
+            } else if per_s(syncs, self.syncs) < UNSYNCED_PER_S {
+                Journals::Unsynced
+            } else {
+                Journals::Busy
             };
         }
         if since >= LOOK_NANOS {
-            (self.looked_at, self.groups) = (now, groups);
+            (self.looked_at, self.groups, self.syncs) = (now, groups, syncs);
         }
     }
 
@@ -180,23 +193,38 @@ mod tests {
     #[test]
     fn the_rate_of_groups_tells_busy_from_a_few_and_from_none() {
         let mut state = ReadsInFlight::default();
-        state.look(1000 * MS, 0, 0);
+        state.look(1000 * MS, (0, 0), 0);
         assert_eq!(state.journals, Journals::Idle);
         // One group now and then.
-        state.look(1010 * MS, 1, 1009 * MS);
+        state.look(1010 * MS, (1, 1), 1009 * MS);
         assert_eq!(state.journals, Journals::Light);
-        state.look(1100 * MS, 3, 1099 * MS);
+        state.look(1100 * MS, (3, 3), 1099 * MS);
         assert_eq!(state.journals, Journals::Light);
         // Thirty in the next fiftieth of a second.
-        state.look(1150 * MS, 33, 1150 * MS);
+        state.look(1150 * MS, (33, 33), 1150 * MS);
         assert_eq!(state.journals, Journals::Busy);
         // Nothing is decided on too short a time.
-        state.look(1160 * MS, 33, 1150 * MS);
+        state.look(1160 * MS, (33, 33), 1150 * MS);
         assert_eq!(state.journals, Journals::Busy);
-        state.look(1249 * MS, 33, 1150 * MS);
+        state.look(1249 * MS, (33, 33), 1150 * MS);
         assert_eq!(state.journals, Journals::Light);
-        state.look(1250 * MS, 33, 1150 * MS);
+        state.look(1250 * MS, (33, 33), 1150 * MS);
         assert_eq!(state.journals, Journals::Idle);
+    }
+
+    #[test]
+    fn groups_that_are_not_synced_are_told_from_those_that_are() {
+        let mut state = ReadsInFlight::default();
+        state.look(1000 * MS, (0, 0), 999 * MS);
+        // Three hundred groups in a tenth of a second, and the sync of each second.
+        state.look(1100 * MS, (300, 1), 1100 * MS);
+        assert_eq!(state.journals, Journals::Unsynced);
+        // What is read beside them is not limited.
+        state.charge(1100 * MS, 1 << 30, 1_000_000);
+        assert!(state.next <= 1100 * MS);
+        // Some of the next are synced.
+        state.look(1200 * MS, (600, 5), 1200 * MS);
+        assert_eq!(state.journals, Journals::Busy);
     }
 
     #[test]
