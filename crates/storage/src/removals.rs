@@ -5,7 +5,8 @@
 //!                       └ a start removes what is left of it, as every file with that ending
 //! ```
 //! A file system that tells its device what is free (`discard`) does so while it removes a file, and the device does nothing else
-//! meanwhile: a log of 1 GiB would hold up the journals for a sixth of a second.
+//! meanwhile: a log of 1 GiB would hold up the journals for a sixth of a second. With gigabytes on their way out the steps are longer, so that
+//! what is removed keeps up with what is written.
 //!
 //! Always true: a file that gets shorter has lost its name, and no reader has it.
 
@@ -21,6 +22,9 @@ use pharos_storage_format::file::LogFile;
 use pharos_storage_format::file::SegmentFile;
 
 use crate::options::Options;
+
+/// With two of these on their way out a step is twice as long, with three of them three times, and so on.
+const MANY_BYTES: u64 = 1 << 30;
 
 /// What is still read after so long is removed as a whole: it stays readable for those who have it open.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -115,8 +119,9 @@ impl<F: Removable> Removals<F> {
             return Some(Duration::from_nanos(self.due.since(now)));
         }
         self.due = Nanos(now.0 + options.removal_pause.as_nanos() as u64);
+        let step_bytes = self.step_bytes(options);
         let mut first = self.files.pop_front()?;
-        let left = first.bytes.saturating_sub(options.removal_step_bytes);
+        let left = first.bytes.saturating_sub(step_bytes);
         let is_read = Arc::strong_count(&first.file) > 1;
         let is_late = now.since(first.since) >= PATIENCE.as_nanos() as u64;
         if is_read && !is_late {
@@ -128,6 +133,14 @@ impl<F: Removable> Removals<F> {
             self.files.push_front(first);
         }
         (!self.files.is_empty()).then_some(options.removal_pause)
+    }
+
+    /// Longer with each [`MANY_BYTES`] that wait, or a store that writes faster than short steps go would fill its device with them.
+    fn step_bytes(&self, options: &Options) -> u64 {
+        let waiting: u64 = self.files.iter().map(|file| file.bytes).sum();
+        options
+            .removal_step_bytes
+            .saturating_mul((waiting / MANY_BYTES).max(1))
     }
 
     /// Removes all of them at once, because the room is needed or there is no thread for further steps; whether there were any.
@@ -214,6 +227,24 @@ mod tests {
         assert_eq!((step(24), step(32)), (pause, None));
         assert_eq!(files(dir.path()), []);
         assert_eq!(step(40), None);
+    }
+
+    #[test]
+    fn steps_are_longer_with_gigabytes_on_their_way_out() {
+        let dir = tempfile::tempdir().expect("room");
+        let mut removals = Removals::default();
+        for id in 0..3 {
+            let file = log(dir.path(), id, MANY_BYTES); // Sparse: it takes no room.
+            let begun = removals.begin(&RealFs, &options(), &file, Nanos(0));
+            begun.expect("removed");
+        }
+        let mut shorter = |ms: u64| {
+            removals.step(&RealFs, &options(), Nanos(ms * MS));
+            3 * MANY_BYTES - files(dir.path()).iter().map(|(_, bytes)| bytes).sum::<u64>()
+        };
+        assert_eq!(shorter(0), 3 * STEP);
+        // A little less than three of them is two.
+        assert_eq!(shorter(8), 5 * STEP);
     }
 
     #[test]
