@@ -259,4 +259,22 @@ mod tests {
             assert!(Workload::parse("x", &text, false).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn every_file_that_comes_with_it_can_be_read_in_both_forms() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/peers");
+        let mut files = 0;
+        for dir in [dir.clone(), dir.join("half-hour")] {
+            for entry in std::fs::read_dir(dir).expect("is there") {
+                let path = entry.expect("is there").path();
+                if path.extension().is_some_and(|ending| ending == "toml") {
+                    for quick in [false, true] {
+                        Workload::read(&path, quick).expect("reads");
+                    }
+                    files += 1;
+                }
+            }
+        }
+        assert!(files > 9, "{files} files");
+    }
 }

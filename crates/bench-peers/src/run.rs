@@ -187,7 +187,7 @@ fn measure(
 ) -> anyhow::Result<LoadResult> {
     let (installed, stop) = (&around.installed, &*around.stop);
     rest(case.load.rest_s, stop)?;
-    let mut running = Running::start(contestant, case.load.durability, installed, &around.data, stop)?;
+    let mut running = Running::start(contestant, &case.load, installed, &around.data, stop)?;
     (attempt.command, attempt.settings) = running.told.clone();
     let mut result = match case.load.kind {
         Kind::Idle => idle(&running, stop)?,

@@ -61,6 +61,8 @@ pub(crate) struct Load {
     pub(crate) warmup_s: f64,
     /// Measured.
     pub(crate) duration_s: f64,
+    /// What every subscription has received is kept for about so long and deleted then; 0 keeps everything until the run ends.
+    pub(crate) retention_s: u32,
     /// Bytes that are stored first and read back while the load runs; 0 for none.
     pub(crate) backlog_bytes: u64,
     /// What a peer's own tool sends without a rate; this program's loads end by time.
@@ -88,6 +90,7 @@ impl Default for Load {
             rest_s: 0.0,
             warmup_s: 5.0,
             duration_s: 30.0,
+            retention_s: 0,
             backlog_bytes: 0,
             messages: 0,
             limit_s: 120.0,

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use super::{Launch, Ports, local, words};
 use crate::door::kafka;
-use crate::spec::Durability;
+use crate::spec::{Durability, Load};
 
 /// Where its settings are from.
 pub(super) const SOURCE: &str = "\
 One node that is broker and controller. Flags of the Java runtime are those of Kafka's documentation on hardware and operation, with a
 heap of 2 GB for this size of machine, the rest being its page cache; threads are those of the distribution's
 `config/server.properties`. Kafka's durability comes from replication: `log.flush.interval.messages=1`, which is what *synced* needs on
-one node, is in its documentation and is not recommended there, so *system* is how Kafka is meant to be run.
+one node, is in its documentation and is not recommended there, so *system* is how Kafka is meant to be run. With `retention_s` segments
+are closed and deleted by time, whether they were received or not.
 <https://kafka.apache.org/documentation/#java>, <https://kafka.apache.org/documentation/#appvsosflush>";
 
 const JVM: [&str; 9] = [
@@ -28,7 +29,7 @@ const JVM: [&str; 9] = [
 /// A name for the cluster: sixteen bytes, as Kafka spells them.
 const CLUSTER: &str = "cGhhcm9zLWJlbmNoLTAwMQ";
 
-pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Ports) -> Launch {
+pub(super) fn launch(dir: &Path, load: &Load, home: &Path, ports: Ports) -> Launch {
     let libraries = dir.join("lib/*");
     let settings = home.join("server.properties");
     let (libraries, path) = (libraries.to_string_lossy(), settings.to_string_lossy());
@@ -37,7 +38,7 @@ pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Por
     command.extend(words(&["-cp", &libraries, "kafka.Kafka", &path]));
     Launch {
         command,
-        settings: Some(("server.properties", text(durability, home, ports))),
+        settings: Some(("server.properties", text(load, home, ports))),
         before: Some(words(&[
             "java",
             "-cp",
@@ -52,14 +53,15 @@ pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Por
     }
 }
 
-fn text(durability: Durability, home: &Path, ports: Ports) -> String {
+fn text(load: &Load, home: &Path, ports: Ports) -> String {
     let (main, controller) = (ports.main, ports.other);
     let data = home.join("data");
     let data = data.display();
-    let flush = match durability {
+    let flush = match load.durability {
         Durability::Synced => "log.flush.interval.messages=1\n",
         Durability::System => "",
     };
+    let retention = retention(load);
     format!(
         "process.roles=broker,controller
 node.id=1
@@ -78,8 +80,22 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 auto.create.topics.enable=false
-{flush}"
+{flush}{retention}"
     )
+}
+
+/// What is older is deleted, received or not, by whole segments.
+fn retention(load: &Load) -> String {
+    match u64::from(load.retention_s) * 1000 {
+        0 => String::new(),
+        kept_ms => format!(
+            "log.retention.ms={kept_ms}
+log.roll.ms={kept_ms}
+log.retention.check.interval.ms={kept_ms}
+log.segment.delete.delay.ms=1000
+"
+        ),
+    }
 }
 
 pub(super) fn is_ready(ports: Ports) -> bool {

@@ -19,7 +19,7 @@ use pharos_bench::load::monotonic_ns;
 use crate::door::Door;
 use crate::door::nats::NatsDoor;
 use crate::door::pulsar::PulsarDoor;
-use crate::spec::Durability;
+use crate::spec::Load;
 
 pub(crate) use process::{GUARDED, Process, run_guarded};
 
@@ -249,7 +249,7 @@ impl Running {
     /// It is not installed, or does not start in time; with the last it said.
     pub(crate) fn start(
         contestant: Contestant,
-        durability: Durability,
+        load: &Load,
         installed: &Installed,
         data: &Path,
         stop: &AtomicBool,
@@ -264,10 +264,10 @@ impl Running {
         let home = tempfile::Builder::new().prefix("peer-").tempdir_in(data)?;
         let ports = Ports::free()?;
         let launch = match contestant.peer {
-            Peer::Pharos => pharos::launch(&installed.pharos, durability, home.path(), ports),
-            Peer::Pulsar => pulsar::launch(&dir, durability, home.path(), ports),
-            Peer::Kafka => kafka::launch(&dir, durability, home.path(), ports),
-            Peer::Nats => nats::launch(&dir, durability, home.path(), ports),
+            Peer::Pharos => pharos::launch(&installed.pharos, load, home.path(), ports),
+            Peer::Pulsar => pulsar::launch(&dir, load, home.path(), ports),
+            Peer::Kafka => kafka::launch(&dir, load, home.path(), ports),
+            Peer::Nats => nats::launch(&dir, load, home.path(), ports),
             Peer::Mosquitto => mosquitto::launch(&dir, home.path(), ports),
         };
         if let Some((name, text)) = &launch.settings {

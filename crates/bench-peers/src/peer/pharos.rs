@@ -6,10 +6,12 @@ use std::process::Command;
 use pharos_bench::load::http_get;
 
 use super::{Launch, Ports, words};
-use crate::spec::Durability;
+use crate::spec::{Durability, Load};
 
 /// Where its settings are from.
-pub(super) const SOURCE: &str = "Its own defaults; `storage.sync` is the level of durability.";
+pub(super) const SOURCE: &str = "\
+Its own defaults; `storage.sync` is the level of durability. With `retention_s` what is acknowledged is kept so long, and ledgers, which
+are deleted as a whole, are closed as often.";
 
 /// What the binary says of itself.
 pub(super) fn version(pharos: &Path) -> Option<String> {
@@ -17,8 +19,8 @@ pub(super) fn version(pharos: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-pub(super) fn launch(pharos: &Path, durability: Durability, home: &Path, ports: Ports) -> Launch {
-    let sync = match durability {
+pub(super) fn launch(pharos: &Path, load: &Load, home: &Path, ports: Ports) -> Launch {
+    let sync = match load.durability {
         Durability::Synced => "sync",
         Durability::System => "async",
     };
@@ -35,8 +37,28 @@ pub(super) fn launch(pharos: &Path, durability: Durability, home: &Path, ports: 
             "--http-listen",
             &format!("127.0.0.1:{}", ports.other),
         ]),
-        settings: Some(("pharos.toml", format!("[storage]\nsync = \"{sync}\"\n"))),
+        settings: Some((
+            "pharos.toml",
+            format!("[storage]\nsync = \"{sync}\"\n{}", retention(load)),
+        )),
         before: None,
+    }
+}
+
+fn retention(load: &Load) -> String {
+    match load.retention_s {
+        0 => String::new(),
+        kept => format!(
+            "
+[ledger]
+default_retention_time = \"{kept}s\"
+default_retention_size = \"unlimited\"
+max_rollover_time = \"{kept}s\"
+min_rollover_time = \"{}s\"
+retention_check_interval = \"{kept}s\"
+",
+            kept.div_ceil(2)
+        ),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use pharos_bench::load::http_get;
 
 use super::{Launch, Ports, words};
-use crate::spec::Durability;
+use crate::spec::{Durability, Load};
 
 /// Where its settings are from.
 pub(super) const SOURCE: &str = "\
@@ -13,7 +13,8 @@ Broker, bookie and metadata in one process, as `bin/pulsar standalone` runs them
 the distribution's `conf/pulsar_env.sh` with both heap bounds equal; the settings file has what `conf/standalone.conf` of the
 distribution says of storage and of one node on loopback, and everything that is not named has the default that is compiled in.
 `journalSyncData=true` is the default of a bookie, and what its documentation calls durable; `false` stands in `conf/standalone.conf`:
-the bookie acknowledges what the operating system has. WebSocket, functions and stream storage are not started.
+the bookie acknowledges what the operating system has. With `retention_s` ledgers are closed after 1 GiB or as many minutes, and
+the bookie looks that often for what may be deleted. WebSocket, functions and stream storage are not started.
 <https://pulsar.apache.org/docs/reference-configuration/>,
 <https://bookkeeper.apache.org/docs/reference/config/>";
 
@@ -43,7 +44,7 @@ const OPENS: [&str; 10] = [
     "jdk.management/com.sun.management.internal",
 ];
 
-pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Ports) -> Launch {
+pub(super) fn launch(dir: &Path, load: &Load, home: &Path, ports: Ports) -> Launch {
     let mut command = words(&["java", "-server"]);
     command.extend(words(&MEMORY));
     command.extend(words(&JVM));
@@ -69,13 +70,14 @@ pub(super) fn launch(dir: &Path, durability: Durability, home: &Path, ports: Por
     ]));
     Launch {
         command,
-        settings: Some(("standalone.conf", settings(durability, ports))),
+        settings: Some(("standalone.conf", settings(load, ports))),
         before: None,
     }
 }
 
-fn settings(durability: Durability, ports: Ports) -> String {
-    let synced = durability == Durability::Synced;
+fn settings(load: &Load, ports: Ports) -> String {
+    let retention = retention(load);
+    let synced = load.durability == Durability::Synced;
     let (main, http, bookie) = (ports.main, ports.other, ports.third);
     format!(
         "clusterName=standalone
@@ -101,12 +103,30 @@ journalMaxGroupWaitMSec=1
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
 dbStorage_readAheadCacheBatchSize=1000
 flushInterval=60000
-gcWaitTime=300000
 httpServerEnabled=false
 diskUsageThreshold=0.99
 diskUsageWarnThreshold=0.98
-"
+{retention}"
     )
+}
+
+/// How often the bookie looks for what may go, and with a retention also when a ledger is closed: the units are minutes.
+fn retention(load: &Load) -> String {
+    match load.retention_s {
+        0 => "gcWaitTime=300000\n".to_owned(),
+        kept => format!(
+            "gcWaitTime={}
+defaultRetentionTimeInMinutes={}
+defaultRetentionSizeInMB=-1
+managedLedgerMinLedgerRolloverTimeMinutes=0
+managedLedgerMaxLedgerRolloverTimeMinutes={}
+managedLedgerMaxSizePerLedgerMbytes=1024
+",
+            u64::from(kept) * 1000,
+            kept / 60,
+            kept.div_ceil(60),
+        ),
+    }
 }
 
 /// The namespace is made at the end of its start.
