@@ -12,7 +12,7 @@ import time
 import pulsar
 
 from load import Publisher, number_of, rises
-from scene import RECONNECT_MAX, TAKEOVER_MAX, both_serve, connect, make_carried, ok
+from scene import TAKEOVER_MAX, both_serve, connect, make_carried, ok
 from servers import Cluster, Hosts, until
 
 TOPIC = "persistent://public/dealt/news"
@@ -78,7 +78,7 @@ def connected(broker):
 
 def all_received(listeners, publisher, count, what):
     goal = max(publisher.receipts, default=0) + count
-    until(what, lambda: all(goal in listener.seen for listener in listeners), RECONNECT_MAX)
+    until(what, lambda: all(goal in listener.seen for listener in listeners), TAKEOVER_MAX)
 
 
 def entries_kept(broker):

@@ -6,7 +6,7 @@ import sys
 
 import pulsar
 
-from scene import Load, connect, ok
+from scene import TAKEOVER_MAX, Load, connect, ok, serves
 from servers import JAVA, Cluster, Hosts, until
 
 # One user for all who share the nodes; a quote and a backslash show that they are told as they are.
@@ -91,7 +91,11 @@ def main():
             broker.start()
         load = Load(cluster)
         load.flows(100)
+        lost = [p.topic for p in load.publishers if two.owner_of(p.topic) == one.url]
+        assert lost, "the broker to kill owns nothing"
         one.kill()
+        _, taken = serves(two, lost)
+        assert taken < TAKEOVER_MAX, taken
         load.flows(100)
         one.start()
         load.end()

@@ -11,7 +11,7 @@ import time
 import pulsar
 
 from load import Publisher, Subscriber, everything_in, rises
-from scene import RECONNECT_MAX, TAKEOVER_MAX, both_serve, connect, ok
+from scene import TAKEOVER_MAX, both_serve, connect, ok
 from servers import Cluster, Hosts, until
 
 SOURCE = "persistent://public/source/news"
@@ -74,7 +74,7 @@ def one_message_comes_at_once(cluster, client):
 def received(subscribers, publisher, count, what):
     """Waits until so many more messages came to all."""
     goal = max(publisher.receipts, default=0) + count
-    until(what, lambda: all(goal in s.seen for s in subscribers), RECONNECT_MAX)
+    until(what, lambda: all(goal in s.seen for s in subscribers), TAKEOVER_MAX)
 
 
 def main():

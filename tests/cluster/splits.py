@@ -88,7 +88,7 @@ def all_bookies_are_cut_off(cluster, load):
     for bookie in BOOKIES:
         heal(bookie)
     began = time.monotonic()
-    load.flows()
+    load.flows(seconds=120)
     ok("all bookies are cut off from a broker and come back", f"receipts again after {time.monotonic() - began:.2f} s")
 
 
@@ -107,7 +107,7 @@ def zookeeper_is_cut_off(cluster, load):
     _, taken = serves(two, [p.topic for p in mine])
     assert taken < TAKEOVER_MAX, taken
     # Who is connected to the broker that lost its topics finds the new owner although it is not told by ZooKeeper.
-    load.flows()
+    load.flows(seconds=120)
     pause = load.longest_pause(began)
     heal(ZOOKEEPER)
     all_ready(cluster)
