@@ -61,7 +61,7 @@ pub(crate) struct Load {
     pub(crate) warmup_s: f64,
     /// Measured.
     pub(crate) duration_s: f64,
-    /// What every subscription has received is kept for about so long and deleted then; 0 keeps everything until the run ends.
+    /// Peers are told to delete what is about so old and received, as far as they can be told; 0 keeps everything until the run ends.
     pub(crate) retention_s: u32,
     /// Bytes that are stored first and read back while the load runs; 0 for none.
     pub(crate) backlog_bytes: u64,
