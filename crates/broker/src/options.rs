@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use pharos_auth::Access;
+use pharos_dispatch::KeySharedOptions;
 
 use crate::tenants::TenantLimits;
 
@@ -22,6 +23,10 @@ pub struct Options {
     pub max_consumer_metadata_bytes: usize,
     /// How long a Failover subscription waits before its new active consumer, also the first, is served.
     pub failover_delay: Duration,
+    /// Key_Shared without sticky ranges: points on a ring rather than one range for each consumer.
+    pub key_shared_consistent_hashing: bool,
+    /// Points of one consumer on that ring, at least 1.
+    pub key_shared_ring_points: u32,
     /// How long an exclusive holder may stay silent when it is asked whether it lives.
     pub liveness_timeout: Duration,
     /// How long an absent broadcast consumer keeps its place; `None` for ever.
@@ -73,6 +78,17 @@ pub struct OffloadLimits {
     pub read_bytes: u64,
 }
 
+impl Options {
+    /// How Key_Shared subscriptions share keys out.
+    pub(crate) fn key_shared(&self) -> KeySharedOptions {
+        KeySharedOptions {
+            consistent_hashing: self.key_shared_consistent_hashing,
+            ring_points: self.key_shared_ring_points,
+            ..KeySharedOptions::default()
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -82,6 +98,8 @@ impl Default for Options {
             max_message_size: 5 << 20,
             max_consumer_metadata_bytes: 1024,
             failover_delay: Duration::from_secs(1),
+            key_shared_consistent_hashing: true,
+            key_shared_ring_points: 100,
             liveness_timeout: Duration::from_secs(5),
             absent_retention: Some(Duration::from_secs(7 * 24 * 3600)),
             absent_backlog_bytes: Some(1 << 30),

@@ -382,6 +382,8 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         max_message_size: u32::try_from(settings.protocol.max_message_size.0).unwrap_or(u32::MAX),
         max_consumer_metadata_bytes: bytes(settings.protocol.max_consumer_metadata_size),
         failover_delay: topics.active_consumer_failover_delay,
+        key_shared_consistent_hashing: topics.key_shared_consistent_hashing,
+        key_shared_ring_points: topics.key_shared_ring_points,
         liveness_timeout: settings.protocol.connection_liveness_check_timeout,
         cursor_flush_interval: policies.broker.persistence.cursor_flush_interval,
         absent_retention: settings.broadcast.absent_retention.as_option().copied(),

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use pharos_client::{ConsumerOptions, OutgoingMessage, ProducerOptions};
 use pharos_wire::proto::command_subscribe::SubType;
+use pharos_wire::request;
 use support::{Node, soon};
 
 /// Messages that are sent without waiting for the one before.
@@ -117,4 +118,34 @@ async fn a_non_persistent_topic_passes_on_and_forgets() {
     for consumer in all.iter_mut().chain([&mut waiting, &mut idle]) {
         assert_eq!(soon("a message", consumer.receive()).await.unwrap().text(), "two");
     }
+}
+
+#[tokio::test]
+async fn key_shared_consumers_have_one_range_each_where_the_setting_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let ranges = async |settings: &[&str], data: &str| {
+        let node = Node::start(&dir.path().join(data), settings);
+        let mut raw = node.rogue().await;
+        for id in 1..=2 {
+            let subscribe = request::subscribe("t", "s", SubType::KeyShared, id, id);
+            raw.send(subscribe).await.unwrap();
+            support::expect_success(&mut raw, id).await;
+        }
+        let stats = node.ask("/admin/v2/persistent/public/default/t/stats");
+        let consumers = stats["subscriptions"]["s"]["consumers"].as_array().unwrap();
+        let ranges: Vec<_> = consumers
+            .iter()
+            .map(|consumer| consumer["keyHashRanges"].as_array().unwrap().len())
+            .collect();
+        node.stop();
+        ranges
+    };
+    assert_eq!(
+        ranges(&["--key-shared-consistent-hashing=false"], "ranges").await,
+        [1, 1]
+    );
+    let few = ranges(&["--key-shared-ring-points=3"], "few").await;
+    assert!(few.iter().all(|&count| count <= 4), "{few:?}");
+    let many = ranges(&[], "many").await;
+    assert!(many.iter().all(|&count| count > 20), "{many:?}");
 }

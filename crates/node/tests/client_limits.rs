@@ -320,3 +320,34 @@ async fn a_tenant_that_is_asked_about_too_fast_keeps_others_from_nothing() {
     assert_eq!(status, 200, "{answer}");
     node.stop();
 }
+
+#[tokio::test]
+async fn a_tenant_has_so_many_connections_as_long_as_they_have_something_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--limits-max-connections-per-tenant=1"]);
+    let (mut raw, mut other) = (node.rogue().await, node.rogue().await);
+    support::produce_on(&mut raw, "p", 1).await;
+    raw.send(request::subscribe("p", "s", SubType::Shared, 1, 2))
+        .await
+        .unwrap();
+    expect_success(&mut raw, 2).await;
+    other.send(request::producer("q", 1, 1, None)).await.unwrap();
+    let why = expect_error(&mut other, 1, ServerError::NotAllowedError).await;
+    assert!(why.contains("limits.max_connections_per_tenant"), "{why}");
+    other
+        .send(request::subscribe("p", "s", SubType::Shared, 1, 2))
+        .await
+        .unwrap();
+    let why = expect_error(&mut other, 2, ServerError::NotAllowedError).await;
+    assert!(why.contains("limits.max_connections_per_tenant"), "{why}");
+    assert_eq!(node.topics(), ["persistent://public/default/p"]);
+    // Without its producer it still has its consumer.
+    raw.send(request::close_producer(1, 3)).await.unwrap();
+    expect_success(&mut raw, 3).await;
+    other.send(request::producer("q", 1, 3, None)).await.unwrap();
+    expect_error(&mut other, 3, ServerError::NotAllowedError).await;
+    raw.send(request::close_consumer(1, 4)).await.unwrap();
+    expect_success(&mut raw, 4).await;
+    support::produce_on(&mut other, "q", 1).await;
+    node.stop();
+}

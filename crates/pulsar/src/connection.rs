@@ -34,6 +34,7 @@ use crate::requests::WaitingRequests;
 use crate::sent_away::SentAway;
 use crate::shared::Server;
 use crate::stall::stay_listed;
+use crate::tenant_connections::TenantConnections;
 
 /// Sends without a receipt at which reading stops; it resumes at half.
 const IN_FLIGHT_SENDS_MAX: u32 = 1000;
@@ -98,6 +99,8 @@ pub(crate) struct Connection {
     pub(crate) out: RefCell<Outgoing>,
     /// The socket is full and a task waits for it.
     pub(crate) blocked: Cell<bool>,
+    /// The tenants that it counts for.
+    pub(crate) tenants: Rc<TenantConnections>,
     /// The topics that consumers here listen to.
     pub(crate) groups: RefCell<Groups>,
     /// Those of them that may have something to write.
@@ -157,6 +160,7 @@ impl Connection {
             peer: RefCell::new(unsettled.peer),
             out: RefCell::default(),
             blocked: Cell::new(false),
+            tenants: Rc::default(),
             groups: RefCell::default(),
             due: Rc::default(),
             dispatched: RefCell::default(),

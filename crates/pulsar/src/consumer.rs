@@ -9,7 +9,7 @@ use pharos_broker::ids::{ConsumerKey, TopicId};
 use pharos_broker::topic::SubscriptionType;
 use pharos_cluster::BrokerAddresses;
 
-use crate::limits::LimitHold;
+use crate::limits::TenantHold;
 
 /// What stands under a consumer id.
 pub(crate) enum ConsumerSlot {
@@ -37,7 +37,7 @@ pub(crate) struct Consumer {
     pub(crate) epoch: Cell<Option<u64>>,
     pub(crate) name: Arc<str>,
     /// It counts for its tenant.
-    pub(crate) counted: LimitHold,
+    pub(crate) counted: TenantHold,
     pub(crate) messages_out: Cell<u64>,
     pub(crate) bytes_out: Cell<u64>,
 }

@@ -30,6 +30,7 @@ mod server;
 mod shared;
 mod sink;
 mod stall;
+mod tenant_connections;
 mod turn;
 
 pub use decision::{Decision, decision};

@@ -4,6 +4,7 @@
 //! things it counts itself; what a role or a tenant has on all connections is counted here.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use pharos_transport::{Quota, QuotaHold, QuotaLimits, Requester, network_of};
 use pharos_types::TopicName;
 use pharos_wire::answer::Refusal;
 use pharos_wire::proto::ServerError;
+
+use crate::tenant_connections::{TenantConnectionHold, TenantConnections};
 
 /// Bytes of a frame from a client that is not let in yet: CONNECT and what it shows.
 pub(crate) const CONNECT_BYTES_MAX: usize = 64 << 10;
@@ -33,6 +36,8 @@ pub struct ClientLimits {
     pub request_rate: u32,
     /// Requests a second that concern a tenant, by clients that may make them; more wait.
     pub request_rate_per_tenant: u32,
+    /// Connections that have a producer or consumer on a topic of a tenant.
+    pub connections_per_tenant: usize,
     /// Producers on topics of a tenant.
     pub producers_per_tenant: usize,
     /// Consumers on topics of a tenant.
@@ -52,6 +57,7 @@ impl Default for ClientLimits {
             },
             request_rate: 100_000,
             request_rate_per_tenant: 200_000,
+            connections_per_tenant: 1_000_000,
             producers_per_tenant: 1_000_000,
             consumers_per_tenant: 1_000_000,
         }
@@ -61,12 +67,27 @@ impl Default for ClientLimits {
 /// One more of what a role or a tenant has; counted until it is dropped.
 pub(crate) type LimitHold = QuotaHold<Arc<str>>;
 
+/// A producer or consumer as its tenant counts it, and its connection with it; until it is dropped.
+#[derive(Debug)]
+pub(crate) struct TenantHold {
+    counted: LimitHold,
+    _connection: TenantConnectionHold,
+}
+
+impl TenantHold {
+    /// The tenant.
+    pub(crate) fn tenant(&self) -> &Arc<str> {
+        self.counted.holder()
+    }
+}
+
 /// The bounds, and what is counted for them.
 pub(crate) struct Limiter {
     pub(crate) limits: ClientLimits,
     roles: Arc<Quota<Arc<str>>>,
     requests: Arc<Quota<Requester>>,
     tenant_requests: Arc<Quota<Arc<str>>>,
+    tenant_connections: Arc<Quota<Arc<str>>>,
     producers: Arc<Quota<Arc<str>>>,
     consumers: Arc<Quota<Arc<str>>>,
 }
@@ -87,6 +108,7 @@ impl Limiter {
             roles: Quota::new(limits.role),
             requests: Quota::new(rate(limits.request_rate)),
             tenant_requests: Quota::new(rate(limits.request_rate_per_tenant)),
+            tenant_connections: of_tenant(limits.connections_per_tenant),
             producers: of_tenant(limits.producers_per_tenant),
             consumers: of_tenant(limits.consumers_per_tenant),
             limits,
@@ -129,35 +151,64 @@ impl Limiter {
     }
 
     /// A producer on a topic, beside as many as the connection has.
-    pub(crate) fn producer(&self, topic: &TopicName, present: usize) -> Result<LimitHold, Refusal> {
+    pub(crate) fn producer(
+        &self,
+        connection: &Rc<TenantConnections>,
+        topic: &TopicName,
+        present: usize,
+    ) -> Result<TenantHold, Refusal> {
         within(
             "producers",
             "limits.max_producers_per_connection",
             present,
             self.limits.producers_per_connection,
         )?;
-        of_tenant(
+        let counted = of_tenant(
             &self.producers,
             topic,
             "producers",
             "limits.max_producers_per_tenant",
-        )
+        )?;
+        self.counted(connection, counted)
     }
 
     /// A consumer on a topic, beside as many as the connection has.
-    pub(crate) fn consumer(&self, topic: &TopicName, present: usize) -> Result<LimitHold, Refusal> {
+    pub(crate) fn consumer(
+        &self,
+        connection: &Rc<TenantConnections>,
+        topic: &TopicName,
+        present: usize,
+    ) -> Result<TenantHold, Refusal> {
         within(
             "consumers",
             "limits.max_consumers_per_connection",
             present,
             self.limits.consumers_per_connection,
         )?;
-        of_tenant(
+        let counted = of_tenant(
             &self.consumers,
             topic,
             "consumers",
             "limits.max_consumers_per_tenant",
-        )
+        )?;
+        self.counted(connection, counted)
+    }
+
+    /// With its connection.
+    fn counted(&self, connection: &Rc<TenantConnections>, counted: LimitHold) -> Result<TenantHold, Refusal> {
+        let tenant = counted.holder();
+        let connection = connection
+            .enter(&self.tenant_connections, tenant)
+            .map_err(|error| {
+                let text = format!(
+                    "connections of the tenant {tenant}: {error} (limits.max_connections_per_tenant)"
+                );
+                Refusal::new(ServerError::NotAllowedError, text)
+            })?;
+        Ok(TenantHold {
+            counted,
+            _connection: connection,
+        })
     }
 
     /// A watch, beside as many as the connection has.
@@ -214,7 +265,8 @@ mod tests {
             consumers_per_tenant: 3,
             ..ClientLimits::default()
         });
-        let enter = |name: &str, present| limiter.consumer(&topic(name), present);
+        let connection = Rc::<TenantConnections>::default();
+        let enter = |name: &str, present| limiter.consumer(&connection, &topic(name), present);
         let first = [
             enter("persistent://a/n/t", 0).unwrap(),
             enter("persistent://a/n/t", 1).unwrap(),

@@ -9,7 +9,7 @@ use pharos_runtime::{Nanos, clock};
 use pharos_wire::answer::{self, Refusal};
 use pharos_wire::command::Command;
 
-use crate::limits::LimitHold;
+use crate::limits::TenantHold;
 
 /// How long sends to a producer that the broker closed are ignored instead of closing the connection.
 const FORGIVEN_NANOS: u64 = 30_000_000_000;
@@ -37,7 +37,7 @@ pub(crate) struct Producer {
     /// What PRODUCER_SUCCESS said, should PRODUCER be sent again.
     pub(crate) schema_version: bytes::Bytes,
     /// It counts for its tenant.
-    pub(crate) counted: Option<LimitHold>,
+    pub(crate) counted: Option<TenantHold>,
     /// It waits for exclusive access.
     pub(crate) waiting: bool,
     /// Sends that went to the topic's home.

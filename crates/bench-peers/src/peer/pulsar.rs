@@ -13,8 +13,9 @@ Broker, bookie and metadata in one process, as `bin/pulsar standalone` runs them
 the distribution's `conf/pulsar_env.sh` with both heap bounds equal; the settings file has what `conf/standalone.conf` of the
 distribution says of storage and of one node on loopback, and everything that is not named has the default that is compiled in.
 `journalSyncData=true` is the default of a bookie, and what its documentation calls durable; `false` stands in `conf/standalone.conf`:
-the bookie acknowledges what the operating system has. With `retention_s` ledgers are closed after 1 GiB or as many minutes, and
-the bookie looks that often for what may be deleted. WebSocket, functions and stream storage are not started.
+the bookie acknowledges what the operating system has. With `retention_s` ledgers are closed after 1 GiB or as many minutes,
+the bookie looks that often for what may be deleted, and half as often rewrites entry logs that are nearly dead (each has a few entries of a
+ledger that lives, of a cursor, so none goes without that, and the default is once an hour). WebSocket, functions and stream storage are not started.
 <https://pulsar.apache.org/docs/reference-configuration/>,
 <https://bookkeeper.apache.org/docs/reference/config/>";
 
@@ -116,6 +117,7 @@ fn retention(load: &Load) -> String {
         0 => "gcWaitTime=300000\n".to_owned(),
         kept => format!(
             "gcWaitTime={}
+minorCompactionInterval={}
 defaultRetentionTimeInMinutes={}
 defaultRetentionSizeInMB=-1
 managedLedgerMinLedgerRolloverTimeMinutes=0
@@ -123,6 +125,7 @@ managedLedgerMaxLedgerRolloverTimeMinutes={}
 managedLedgerMaxSizePerLedgerMbytes=1024
 ",
             u64::from(kept) * 1000,
+            u64::from(kept) * 2,
             kept / 60,
             kept.div_ceil(60),
         ),

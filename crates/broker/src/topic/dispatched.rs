@@ -61,6 +61,7 @@ impl Stored {
         };
         let options = dispatch::Options {
             delay: delayed.active.then_some(delay),
+            key_shared: self.key_shared,
             ..dispatch::Options::default()
         };
         let limits = Limits {

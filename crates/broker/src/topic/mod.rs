@@ -74,6 +74,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use pharos_dispatch::KeySharedOptions;
 use pharos_types::{Ordinal, SubscriptionName};
 
 pub use crate::tally::BroadcastCounts;
@@ -152,6 +153,8 @@ pub(crate) struct Stored {
     /// What holds for this topic, and as of which version of all policies that was worked out.
     pub(crate) policies: Rc<EffectivePolicies>,
     policy_version: u64,
+    /// How Key_Shared subscriptions share keys out.
+    key_shared: KeySharedOptions,
     /// How fast the topic is delivered.
     rate: Arc<DispatchRateLimiter>,
     /// The end of the slowest backlog, as of the last look.

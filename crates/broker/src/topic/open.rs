@@ -112,6 +112,7 @@ impl StoredTopic {
                 closing: false,
                 policies,
                 policy_version,
+                key_shared: shard.shared.options.key_shared(),
                 rate: Arc::default(),
                 oldest: None,
                 evictions: super::Evictions::default(),

@@ -24,6 +24,8 @@ pub struct LimitSettings {
     pub max_request_rate_per_tenant: u32,
     /// HTTP requests about one tenant, a second.
     pub max_http_request_rate_per_tenant: u32,
+    /// Connections that have a producer or consumer of one tenant.
+    pub max_connections_per_tenant: u32,
     /// Producers of one connection.
     pub max_producers_per_connection: u32,
     /// Consumers of one connection.
@@ -55,6 +57,7 @@ impl Default for LimitSettings {
             max_http_request_rate_per_role: 5000,
             max_request_rate_per_tenant: 200_000,
             max_http_request_rate_per_tenant: 10_000,
+            max_connections_per_tenant: 1_000_000,
             max_producers_per_connection: 100_000,
             max_consumers_per_connection: 100_000,
             max_watchers_per_connection: 1000,
@@ -98,6 +101,7 @@ impl LimitSettings {
             },
             request_rate: self.max_request_rate_per_role,
             request_rate_per_tenant: self.max_request_rate_per_tenant,
+            connections_per_tenant: self.max_connections_per_tenant as usize,
             producers_per_tenant: self.max_producers_per_tenant as usize,
             consumers_per_tenant: self.max_consumers_per_tenant as usize,
         }

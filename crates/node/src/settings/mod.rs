@@ -137,6 +137,10 @@ pub struct TopicSettings {
     pub auto_skip_non_recoverable_data: bool,
     /// Pause before another failover consumer takes over.
     pub active_consumer_failover_delay: Duration,
+    /// Key_Shared without sticky ranges: points on a ring rather than one range for each consumer.
+    pub key_shared_consistent_hashing: bool,
+    /// Points of one consumer on that ring.
+    pub key_shared_ring_points: u32,
     /// How long a topic is not used before it is unloaded.
     pub unload_idle_after: Limit<Duration>,
     /// Memory for what was handed out to consumers whose sockets have not taken it.
@@ -215,6 +219,8 @@ impl Default for Settings {
                 force_delete_tenant_allowed: false,
                 auto_skip_non_recoverable_data: false,
                 active_consumer_failover_delay: Duration::from_secs(1),
+                key_shared_consistent_hashing: true,
+                key_shared_ring_points: 100,
                 unload_idle_after: Limit::At(Duration::from_secs(600)),
                 max_unwritten_size: ByteSize::mib(128),
             },
@@ -338,6 +344,10 @@ impl Settings {
         expect(
             !policies.delayed_delivery.tick.is_zero(),
             "delayed_delivery_tick_time must not be 0",
+        );
+        expect(
+            (1..=10_000).contains(&self.topics.key_shared_ring_points),
+            "key_shared_ring_points must be from 1 to 10000",
         );
         expect(self.ledger.max_entries > 0, "ledger.max_entries must not be 0");
         expect(self.ledger.max_size.0 > 0, "ledger.max_size must not be 0");

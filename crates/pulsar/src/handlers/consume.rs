@@ -25,7 +25,7 @@ use super::schema::schema_info;
 use super::{bytes_of, check_name, check_own, check_properties, deny};
 use crate::connection::Connection;
 use crate::consumer::{Attached, Consumer, ConsumerSlot};
-use crate::limits::LimitHold;
+use crate::limits::TenantHold;
 use crate::listeners;
 use crate::refusal;
 use crate::requests::{self, answer_later};
@@ -56,7 +56,11 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         Err(refusal) => return deny(connection, request_id, refusal),
     };
     let present = connection.consumers.borrow().len();
-    let counted = match connection.server.limiter.consumer(&wish.topic, present) {
+    let counted = match connection
+        .server
+        .limiter
+        .consumer(&connection.tenants, &wish.topic, present)
+    {
         Ok(counted) => counted,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
@@ -77,7 +81,7 @@ pub(super) fn handle_subscribe(connection: &Rc<Connection>, request: CommandSubs
         };
         let caller = connection.shard.caller(&who);
         let outcome = caller.consume(consume, || connection.is_closed()).await;
-        let outcome = requests::counted(&connection, counted.holder(), outcome)
+        let outcome = requests::counted(&connection, counted.tenant(), outcome)
             .map_err(|refused| refusal::of(&refused, refusal::of_consume));
         finish(&connection, kind, &request, (attempt, counted), outcome);
     });
@@ -215,7 +219,7 @@ fn finish(
     connection: &Rc<Connection>,
     kind: SubscriptionType,
     request: &CommandSubscribe,
-    (attempt, counted): (u64, LimitHold),
+    (attempt, counted): (u64, TenantHold),
     outcome: Result<Consumed, Refusal>,
 ) {
     let id = request.consumer_id;
@@ -396,7 +400,7 @@ pub(super) fn handle_unsubscribe(connection: &Rc<Connection>, request: &CommandU
 pub(super) fn attached(connection: &Connection, id: u64) -> Option<(TopicId, ConsumerKey, Arc<str>)> {
     match connection.consumers.borrow().get(&id) {
         Some(ConsumerSlot::Ready(consumer)) => {
-            Some((consumer.topic, consumer.key, consumer.counted.holder().clone()))
+            Some((consumer.topic, consumer.key, consumer.counted.tenant().clone()))
         }
         _ => None,
     }

@@ -21,7 +21,7 @@ use super::schema::schema_info;
 use super::{check_name, check_own, check_properties, deny};
 use crate::batch::{Batch, kept};
 use crate::connection::Connection;
-use crate::limits::LimitHold;
+use crate::limits::TenantHold;
 use crate::producer::{Producer, ProducerSlot, SendTo};
 use crate::refusal;
 use crate::requests::{self, answer_later};
@@ -56,7 +56,11 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         Err(refusal) => return deny(connection, request_id, refusal),
     };
     let present = connection.producers.borrow().len();
-    let counted = match connection.server.limiter.producer(&name, present) {
+    let counted = match connection
+        .server
+        .limiter
+        .producer(&connection.tenants, &name, present)
+    {
         Ok(counted) => counted,
         Err(refusal) => return deny(connection, request_id, refusal),
     };
@@ -72,7 +76,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
         let who = connection.principal();
         let caller = connection.shard.caller(&who);
         let outcome = caller.produce(&name, wish, || connection.is_closed()).await;
-        let outcome = requests::counted(&connection, counted.holder(), outcome)
+        let outcome = requests::counted(&connection, counted.tenant(), outcome)
             .map(|(topic, grant, version)| {
                 let version = version.map(SchemaVersion::to_bytes).unwrap_or_default();
                 (topic, grant, version)
@@ -132,7 +136,7 @@ fn wish(connection: &Connection, request: &CommandProducer) -> Result<(TopicName
 fn finish(
     connection: &Rc<Connection>,
     (id, request_id): (u64, u64),
-    (attempt, counted): (u64, LimitHold),
+    (attempt, counted): (u64, TenantHold),
     outcome: Result<(pharos_broker::ids::TopicId, ProducerGrant, Bytes), Refusal>,
 ) {
     let slot = match connection.producers.borrow().get(id) {
