@@ -58,7 +58,7 @@ impl Assembly<'_> {
             publish_rate_limited_times: topic.throttled,
             backlog_quota_evictions: [topic.evictions.by_size, topic.evictions.by_age],
             waiting_publishers: u32::try_from(topic.waiting_producers).unwrap_or(u32::MAX),
-            deduplication_status: "Disabled".to_owned(),
+            deduplication_status: topic.deduplication.to_owned(),
             topic_epoch: topic.epoch,
             topic_creation_time_stamp: signed(log.created_ms),
             last_publish_time_stamp: signed(counters.last_publish_ms),

@@ -65,6 +65,8 @@ pub struct Options {
     pub tenants: TenantLimits,
     /// What policies of tiered storage may not go below. The offloader itself is the managed ledgers'.
     pub offload: OffloadLimits,
+    /// What deduplication keeps, and how often it is stored.
+    pub deduplication: pharos_dedup::SequenceLimits,
     /// When a topic's ledger is full.
     pub managed_ledger: pharos_managed_ledger::Options,
 }
@@ -117,6 +119,7 @@ impl Default for Options {
             unwritten_bytes_max: 128 << 20,
             tenants: TenantLimits::default(),
             offload: OffloadLimits::default(),
+            deduplication: pharos_dedup::SequenceLimits::default(),
             managed_ledger: pharos_managed_ledger::Options::default(),
         }
     }

@@ -403,6 +403,12 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
             publish_rate: settings.limits.publish_rate_per_tenant,
             subscriptions: settings.limits.max_subscriptions_per_tenant,
         },
+        deduplication: pharos_dedup::SequenceLimits {
+            names_max: policies.deduplication_max_producers as usize,
+            entries_max: u64::from(policies.deduplication_snapshot_entries),
+            gone_ms_max: millis(policies.deduplication_producer_inactivity_timeout),
+            ..pharos_dedup::SequenceLimits::default()
+        },
         offload: crate::offload::limits(&settings.offload),
         managed_ledger: pharos_managed_ledger::Options {
             ledger_entries_max: u64::from(ledger.max_entries),

@@ -36,6 +36,8 @@ pub(crate) struct Producer {
     pub(crate) name: String,
     /// What PRODUCER_SUCCESS said, should PRODUCER be sent again.
     pub(crate) schema_version: bytes::Bytes,
+    /// The same.
+    pub(crate) last_sequence_id: i64,
     /// It counts for its tenant.
     pub(crate) counted: Option<TenantHold>,
     /// It waits for exclusive access.
@@ -57,6 +59,7 @@ impl Producer {
             key,
             name,
             schema_version,
+            last_sequence_id: -1,
             counted: None,
             waiting: false,
             sent: 0,

@@ -71,7 +71,18 @@ pub struct ProducerGrant {
     pub name: String,
     /// The topic epoch, when there is one.
     pub topic_epoch: Option<u64>,
-    /// Set when it must wait for exclusive access; resolves to the epoch when its turn has come. Dropped without an
+    /// The number of the last message of its name that is stored; -1 where deduplication knows none, or is off.
+    pub last_sequence_id: i64,
+    /// Set when it must wait for exclusive access; resolves when its turn has come. Dropped without an
     /// answer when it was fenced off.
-    pub turn: Option<oneshot::Receiver<u64>>,
+    pub turn: Option<oneshot::Receiver<ExclusiveTurn>>,
+}
+
+/// What a producer is told that waited for exclusive access.
+#[derive(Clone, Copy, Debug)]
+pub struct ExclusiveTurn {
+    /// The topic epoch.
+    pub epoch: u64,
+    /// As of now; see [`ProducerGrant`].
+    pub last_sequence_id: i64,
 }

@@ -60,6 +60,15 @@ impl Chunk {
     }
 }
 
+/// Who published an entry, and under which number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence<'e> {
+    /// The producer's name.
+    pub producer: &'e str,
+    /// The number of its last message.
+    pub highest: u64,
+}
+
 /// Reads the entries that front doors store. Bytes that it cannot read are no error: they were accepted as they came, and the
 /// consumer must see what was stored.
 ///
@@ -75,6 +84,10 @@ pub trait EntryCodec: Send + Sync {
 
     /// The place of a piece in a chunked message; `None` for an entry that is none.
     fn chunk(&self, entry: &[u8]) -> Option<Chunk>;
+
+    /// Who published an entry and under which number, where deduplication counts it: `None` for what cannot be read, for markers, and
+    /// for a piece that does not complete its message.
+    fn sequence<'e>(&self, entry: &'e [u8]) -> Option<Sequence<'e>>;
 
     /// An entry of the broker's own, one plain message.
     ///

@@ -70,15 +70,30 @@ func (e *env) topic(test string) string {
 }
 
 func (e *env) createPartitioned(topic string, partitions int) {
-	url := e.admin + strings.Replace(topic, "persistent://", "/admin/v2/persistent/", 1) + "/partitions"
-	request, err := http.NewRequest(http.MethodPut, url, strings.NewReader(fmt.Sprint(partitions)))
+	e.ask(http.MethodPut, topic, "/partitions", fmt.Sprint(partitions))
+}
+
+// Makes a topic that stores each message once, and waits until it does.
+func (e *env) deduplicate(topic string) {
+	e.ask(http.MethodPut, topic, "", "")
+	e.ask(http.MethodPost, topic, "/deduplicationEnabled", "true")
+	for end := time.Now().Add(receiveTime); !strings.Contains(e.ask(http.MethodGet, topic, "/stats", ""), `"Enabled"`); {
+		expect(time.Now().Before(end), "deduplication is not turned on")
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (e *env) ask(method, topic, path, body string) string {
+	url := e.admin + strings.Replace(topic, "persistent://", "/admin/v2/persistent/", 1) + path
+	request, err := http.NewRequest(method, url, strings.NewReader(body))
 	must(err, "make a request")
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := http.DefaultClient.Do(request)
-	must(err, "create partitions")
+	must(err, method+" "+url)
 	defer answer.Body.Close()
-	body, _ := io.ReadAll(answer.Body)
-	expect(answer.StatusCode/100 == 2, "create partitions: HTTP %d %s", answer.StatusCode, body)
+	text, _ := io.ReadAll(answer.Body)
+	expect(answer.StatusCode/100 == 2, "%s %s: HTTP %d %s", method, url, answer.StatusCode, text)
+	return string(text)
 }
 
 func (e *env) subscribe(options pulsar.ConsumerOptions) pulsar.Consumer {

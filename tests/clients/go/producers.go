@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -11,6 +12,7 @@ func registerProducers(s *suite) {
 	s.add("producer-exclusive", producerExclusive)
 	s.add("producer-wait-for-exclusive", producerWaitForExclusive)
 	s.add("producer-name-conflict", producerNameConflict)
+	s.add("deduplication", deduplication)
 }
 
 func producerExclusive(e *env) {
@@ -55,6 +57,30 @@ func producerWaitForExclusive(e *env) {
 		expect(false, "the waiting producer did not get its turn")
 	}
 	expectEqual(receiveAck(consumer, 2), []string{"first", "second"}, "contents")
+}
+
+func deduplication(e *env) {
+	topic := e.topic("deduplication")
+	e.deduplicate(topic)
+	consumer := e.subscribe(pulsar.ConsumerOptions{Topic: topic})
+	options := pulsar.ProducerOptions{Topic: topic, Name: "one", DisableBatching: true}
+	first := e.produce(options)
+	numbered := func(number int64, text string) *pulsar.ProducerMessage {
+		return &pulsar.ProducerMessage{Payload: []byte(text), SequenceID: &number}
+	}
+	for number := int64(10); number < 15; number++ {
+		send(first, numbered(number, fmt.Sprint(number)))
+	}
+	for _, number := range []int64{12, 14} {
+		send(first, numbered(number, "again"))
+	}
+	first.Close()
+	again := e.produce(options)
+	send(again, numbered(13, "again"))
+	// It goes on behind the last number of its name.
+	send(again, &pulsar.ProducerMessage{Payload: []byte("15")})
+	expectEqual(again.LastSequenceID(), int64(15), "last sequence id of a producer that came again")
+	expectEqual(receiveAck(consumer, 6), []string{"10", "11", "12", "13", "14", "15"}, "contents")
 }
 
 func producerNameConflict(e *env) {

@@ -50,12 +50,26 @@ class Env:
         return f"persistent://public/default/python-{test_name}-{uuid.uuid4().hex[:12]}"
 
     def create_partitioned(self, topic, partitions):
-        path = topic.replace("persistent://", "/admin/v2/persistent/")
+        self._ask("PUT", f"{self._path(topic)}/partitions", str(partitions))
+
+    def deduplicate(self, topic):
+        """Makes a topic that stores each message once, and waits until it does."""
+        self._ask("PUT", self._path(topic))
+        self._ask("POST", f"{self._path(topic)}/deduplicationEnabled", "true")
+        end = time.monotonic() + 15
+        while json.loads(self._ask("GET", f"{self._path(topic)}/stats"))["deduplicationStatus"] != "Enabled":
+            expect(time.monotonic() < end, "deduplication is not turned on")
+            time.sleep(0.05)
+
+    def _path(self, topic):
+        return topic.replace("persistent://", "/admin/v2/persistent/")
+
+    def _ask(self, method, path, body=None):
         request = urllib.request.Request(
-            f"{self.admin}{path}/partitions", data=str(partitions).encode(), method="PUT",
-            headers={"Content-Type": "application/json"})
+            f"{self.admin}{path}", data=body and body.encode(), method=method, headers={"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=15) as answer:
-            expect(answer.status in (200, 204), f"create partitions: HTTP {answer.status}")
+            expect(answer.status in (200, 204), f"{method} {path}: HTTP {answer.status}")
+            return answer.read()
 
 
 def _tls_options():

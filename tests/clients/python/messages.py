@@ -185,6 +185,26 @@ def producer_fencing(env):
     expect_error(pulsar.PulsarException, lambda: first.send(b"too late"), "send of a fenced producer")
 
 
+@test("deduplication")
+def deduplication(env):
+    topic = env.topic("deduplication")
+    env.deduplicate(topic)
+    consumer = env.client.subscribe(topic, "s")
+    producer = env.client.create_producer(topic, producer_name="one", initial_sequence_id=9, batching_enabled=False)
+    expect_equal(producer.last_sequence_id(), 9, "last sequence id before the first message")
+    for number in range(10, 15):
+        producer.send(f"{number}".encode(), sequence_id=number)
+    for number in (12, 14):
+        producer.send(b"again", sequence_id=number)
+    producer.close()
+    producer = env.client.create_producer(topic, producer_name="one", batching_enabled=False)
+    expect_equal(producer.last_sequence_id(), 14, "last sequence id of a producer that came again")
+    producer.send(b"again", sequence_id=13)
+    producer.send(b"15")
+    expect_equal(producer.last_sequence_id(), 15, "last sequence id")
+    expect_equal(receive_ack(consumer, 6), [f"{number}" for number in range(10, 16)], "contents")
+
+
 @test("producer-name-conflict")
 def producer_name(env):
     topic = env.topic("producer-name")

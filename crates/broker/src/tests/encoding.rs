@@ -1,6 +1,6 @@
 //! A broker whose entries are of another encoding than Pulsar's: it knows of an entry what its codec says and nothing else.
 
-use pharos_types::entry::{Chunk, EntryFacts};
+use pharos_types::entry::{Chunk, EntryFacts, Sequence};
 use pharos_types::hash::murmur3_32;
 
 use super::*;
@@ -24,6 +24,10 @@ impl EntryCodec for Text {
     }
 
     fn chunk(&self, _: &[u8]) -> Option<Chunk> {
+        None
+    }
+
+    fn sequence<'e>(&self, _: &'e [u8]) -> Option<Sequence<'e>> {
         None
     }
 

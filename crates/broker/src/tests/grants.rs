@@ -45,7 +45,7 @@ async fn an_epoch_that_was_handed_out_by_turns_survives_a_crash() {
         until(|| stores.is_holding() || turn.try_recv().is_ok()).await;
         assert!(turn.try_recv().is_err());
         stores.release();
-        (held.1.topic_epoch, turn.await.unwrap())
+        (held.1.topic_epoch, turn.await.unwrap().epoch)
     });
     assert_eq!(epochs.await, (Some(0), 1));
     // A crash: what is in the stores is all there is.

@@ -4,6 +4,7 @@ mod harness;
 
 mod clients;
 mod damage;
+mod dedup;
 mod deletes;
 mod dispatched;
 mod encoding;

@@ -101,7 +101,6 @@ impl DurableCursors {
     /// # Errors
     /// Nothing changed. [`QueueError::TooLarge`], where the properties exceed what one record takes;
     /// [`QueueError::NoSystemCursors`], where the layout has none.
-    #[cfg_attr(not(test), expect(dead_code, reason = "its users follow"))]
     pub(super) fn put_system_cursor(
         &mut self,
         name: &str,
@@ -119,7 +118,6 @@ impl DurableCursors {
     ///
     /// # Errors
     /// Nothing changed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "its users follow"))]
     pub(super) fn remove_system_cursor(&mut self, name: &str) -> Result<(), QueueError> {
         let Some(before) = self.system_cursor(name).map(|cursor| cursor.position) else {
             return Ok(());

@@ -24,6 +24,7 @@ impl Publishing {
         for pending in std::mem::take(&mut self.pending) {
             pending.refuse(cx, PublishError::Storage(reason.to_owned()));
         }
+        self.dedup.on_failed();
         self.draining.clear();
         self.close_all_producers(cx);
         match (kind, cx.me()) {

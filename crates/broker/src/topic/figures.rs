@@ -61,6 +61,8 @@ pub struct TopicFigures {
     pub stages: HomeStages,
     /// What was published in about the last minute, a second.
     pub rate_in: Rates,
+    /// Whether deduplication is on, in Pulsar's words.
+    pub deduplication: &'static str,
     /// The epoch of its exclusive producer, if it ever had one.
     pub epoch: Option<u64>,
     /// Producers that are attached.
@@ -304,6 +306,7 @@ impl State {
             throttled: self.stored.publishing.throttle.times,
             stages: self.stored.publishing.stages.clone(),
             rate_in: self.stored.publishing.rate_in.rates(clock::wall_ms(), published),
+            deduplication: self.stored.publishing.dedup.status(),
             epoch: self.stored.publishing.producers.epoch(),
             producer_count: self.stored.publishing.producers.len(),
             waiting_producers: self.stored.publishing.producers.waiting_len(),
@@ -365,7 +368,7 @@ fn producers(state: &State) -> Vec<ProducerFigures> {
         .map(|producer| ProducerFigures {
             key: producer.key.0,
             producer_id: producer.producer_id,
-            name: producer.name.clone(),
+            name: producer.name.to_string(),
             access_mode: producer.access_mode,
             info: producer.info.clone(),
             published: Sent {

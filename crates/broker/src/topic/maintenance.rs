@@ -153,6 +153,7 @@ impl Topic {
         let is_followed = Shadows::of(catalog).are_there(&self.cx.name);
         self.state.borrow_mut().follow_policies(&self.cx, is_followed);
         self.state.borrow_mut().set_policies(&self.cx, policies, version);
+        self.state.borrow_mut().stored.follow_deduplication(&self.cx);
     }
 
     /// Makes sure that the policies are those of now: the news of a change may still be on its way.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
+use super::deduplication::Admitting;
 use super::reads::LogReads;
 use super::{Attached, Stored, Topic};
 use crate::entry::FeedEntry;
@@ -176,6 +177,7 @@ impl Topic {
         for name in names {
             self.skip_to(&name, end)?;
         }
+        Admitting(self).store();
         self.settle().await?;
         let stored = &mut self.state.borrow_mut().stored;
         stored.log.ledger.ask_rollover();

@@ -31,6 +31,7 @@ mod create;
 mod cursor_store;
 mod cursors;
 mod damage;
+mod deduplication;
 mod dispatch_rates;
 mod dispatched;
 mod dispatched_kind;
@@ -97,7 +98,9 @@ pub use pharos_accounts::counts::{Counters, EntrySizes, HomeStages, PastTotals};
 pub use pharos_requests::consumer::{
     Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType,
 };
-pub use pharos_requests::producer::{AccessMode, ProducerGrant, ProducerInfo, ProducerRequest};
+pub use pharos_requests::producer::{
+    AccessMode, ExclusiveTurn, ProducerGrant, ProducerInfo, ProducerRequest,
+};
 pub use seek::SeekTo;
 pub use stats::ConsumerNumbers;
 
@@ -109,6 +112,7 @@ use carrier::CarrierHold;
 use commit::Commits;
 use consumers::Consumer;
 use context::TopicContext;
+use deduplication::Deduplication;
 use durable_cursors::DurableCursors;
 use limits::Subscribes;
 use links::Links;
@@ -169,6 +173,8 @@ pub(crate) struct Publishing {
     pub(crate) producers: Producers,
     /// Sends beyond the publish rate.
     throttle: Throttle,
+    /// Which sends were stored before.
+    dedup: Deduplication,
     /// Appended, not yet durable.
     pending: VecDeque<Pending>,
     /// Who waits until nothing is: told by being dropped.

@@ -148,6 +148,7 @@ impl StoredTopic {
         if let Some(source) = self.source {
             Following::begin(&topic, source);
         }
+        topic.state.borrow_mut().stored.follow_deduplication(&topic.cx);
         super::carried::resume_dealing(&topic);
         topic
     }
@@ -158,6 +159,7 @@ impl Publishing {
         Self {
             producers,
             throttle: super::Throttle::beside(tenant_rate),
+            dedup: super::Deduplication::default(),
             pending: VecDeque::new(),
             draining: Vec::new(),
             watching: false,

@@ -8,8 +8,10 @@ use pharos_catalog::policy::EffectivePolicies;
 use pharos_runtime::spawn_local;
 use tokio::sync::oneshot;
 
+use super::deduplication::Admitting;
 use super::{
-    AccessMode, ProducerGrant, ProducerInfo, ProducerRequest, Publishing, State, Stored, Topic, TopicContext,
+    AccessMode, ExclusiveTurn, ProducerGrant, ProducerInfo, ProducerRequest, Publishing, State, Stored,
+    Topic, TopicContext,
 };
 use crate::error::{ProducerError, chain};
 use crate::ids::{ConnectionId, IdMap, ProducerKey};
@@ -18,7 +20,7 @@ use crate::mesh::{ConnectionEvent, ProducerRef};
 /// One attached producer.
 pub(crate) struct Producer {
     pub(crate) key: ProducerKey,
-    pub(crate) name: String,
+    pub(crate) name: Rc<str>,
     pub(crate) connection: ConnectionId,
     pub(crate) producer_id: u64,
     pub(crate) epoch: u64,
@@ -36,7 +38,7 @@ impl Producer {
         });
         Self {
             key: ProducerKey(number),
-            name,
+            name: name.into(),
             connection: request.connection,
             producer_id: request.producer_id,
             epoch: request.epoch,
@@ -72,7 +74,7 @@ pub(crate) struct ProducerCounters {
 
 struct Waiting {
     producer: Producer,
-    turn: oneshot::Sender<u64>,
+    turn: oneshot::Sender<ExclusiveTurn>,
 }
 
 /// The producers of a topic.
@@ -139,7 +141,7 @@ impl Producers {
     }
 
     fn by_name(&self, name: &str) -> Option<&Producer> {
-        self.attached.values().find(|producer| producer.name == name)
+        self.attached.values().find(|producer| *producer.name == *name)
     }
 
     /// A name that is in use: the same producer come back, or a conflict.
@@ -205,8 +207,9 @@ impl Producers {
     fn attach(&mut self, producer: Producer, topic_epoch: Option<u64>) -> ProducerGrant {
         let grant = ProducerGrant {
             key: producer.key,
-            name: producer.name.clone(),
+            name: producer.name.to_string(),
             topic_epoch,
+            last_sequence_id: -1,
             turn: None,
         };
         self.attached.insert(producer.key, producer);
@@ -282,12 +285,13 @@ impl Publishing {
             AccessMode::Shared => Admission::Granted(self.producers.attach(producer, epoch)),
             AccessMode::WaitForExclusive if others > 0 => {
                 let (turn, receiver) = oneshot::channel();
-                let (key, name) = (producer.key, producer.name.clone());
+                let (key, name) = (producer.key, producer.name.to_string());
                 self.producers.waiting.push_back(Waiting { producer, turn });
                 Admission::Granted(ProducerGrant {
                     key,
                     name,
                     topic_epoch: None,
+                    last_sequence_id: -1,
                     turn: Some(receiver),
                 })
             }
@@ -356,13 +360,22 @@ impl Topic {
     ) -> Result<ProducerGrant, ProducerError> {
         self.catch_up_policies();
         self.check_quota().await?;
+        let deduplication = Admitting(self);
+        deduplication.ready().await?;
         for _ in 0..3 {
             let admission = self.state.borrow_mut().stored.admit(&self.cx, &request)?;
             match admission {
-                Admission::Granted(grant) => {
-                    if let Err(error) = self.store_epoch().await {
-                        self.state.borrow_mut().on_close_producer(&self.cx, grant.key);
-                        return Err(error);
+                Admission::Granted(mut grant) => {
+                    let told = match self.store_epoch().await {
+                        Ok(()) => deduplication.last_sequence_id(&grant.name).await,
+                        Err(error) => Err(error),
+                    };
+                    match told {
+                        Ok(last) => grant.last_sequence_id = last,
+                        Err(error) => {
+                            self.state.borrow_mut().on_close_producer(&self.cx, grant.key);
+                            return Err(error);
+                        }
                     }
                     return Ok(grant);
                 }
@@ -423,7 +436,7 @@ impl Topic {
 
     /// Tells a producer that its turn has come, as soon as its epoch is stored. It was promised the turn, so a store that
     /// fails is asked again for as long as the producer holds it.
-    async fn announce_turn(&self, key: ProducerKey, epoch: u64, turn: oneshot::Sender<u64>) {
+    async fn announce_turn(&self, key: ProducerKey, epoch: u64, turn: oneshot::Sender<ExclusiveTurn>) {
         while let Err(error) = self.store_epoch().await {
             tracing::warn!(topic = %self.cx.name, %error, "the next exclusive producer waits for its epoch to be stored");
             tokio::time::sleep(EPOCH_RETRY).await;
@@ -432,7 +445,20 @@ impl Topic {
                 return;
             }
         }
-        if turn.send(epoch).is_err() {
+        let name = {
+            let producers = &mut self.state.borrow_mut().stored.publishing.producers;
+            producers.get_mut(key).map(|producer| Rc::clone(&producer.name))
+        };
+        let Some(name) = name else { return };
+        // A topic that fails closes its producers: they hear of that.
+        let Ok(last_sequence_id) = Admitting(self).last_sequence_id(&name).await else {
+            return;
+        };
+        let turned = ExclusiveTurn {
+            epoch,
+            last_sequence_id,
+        };
+        if turn.send(turned).is_err() {
             self.state.borrow_mut().on_close_producer(&self.cx, key);
         }
     }

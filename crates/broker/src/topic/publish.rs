@@ -8,6 +8,7 @@ use pharos_managed_ledger::{AppendError, DurableError, Forget};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::{Ordinal, Position};
 
+use super::deduplication::{Judged, NOWHERE, Numbered};
 use super::{Publishing, State, Stored, Topic, TopicContext, TopicLog};
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::{PublishError, chain};
@@ -28,6 +29,8 @@ pub(super) struct Pending {
     facts: EntryFacts,
     appended_at: Nanos,
     received_at: Nanos,
+    /// What deduplication counts it as.
+    numbered: Option<Numbered>,
 }
 
 impl Pending {
@@ -63,6 +66,22 @@ impl Publishing {
             cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
             return true;
         }
+        let numbered = match self.judge(cx, key, &entry) {
+            Judged::Accept(numbered) => numbered,
+            Judged::Duplicate => {
+                self.answer_duplicate(cx, (connection, producer), entry, now.0);
+                return true;
+            }
+            Judged::Undecidable => {
+                let reason = "the message was sent before, and is not known to be durable";
+                let bytes = entry.payload.len();
+                let sequences = (entry.sequence_id, entry.highest_sequence_id);
+                self.producers.close(cx, key);
+                let error = PublishError::Storage(reason.to_owned());
+                cx.send_failed((connection, producer), sequences.0, sequences.1, bytes, error);
+                return false;
+            }
+        };
         let stored = NewEntry {
             payload: entry.payload.clone(),
             crc32c: entry.crc32c,
@@ -70,6 +89,7 @@ impl Publishing {
         match log.ledger.append_entry(stored) {
             Ok(appended) => {
                 self.note_accepted(&entry, now.1);
+                self.dedup.on_pushed(numbered.as_ref());
                 self.pending.push_back(Pending {
                     ordinal: appended.ordinal,
                     connection,
@@ -81,11 +101,14 @@ impl Publishing {
                     facts: entry.facts,
                     appended_at: now.0,
                     received_at: entry.received_at,
+                    numbered,
                 });
             }
             Err(error) => {
                 let is_over = matches!(error, AppendError::Terminated);
-                if is_over {
+                // What follows it must not be stored before it comes again: it would be taken for a duplicate then.
+                let is_closed = is_over || self.dedup.is_judging();
+                if is_closed {
                     // Told first: a client that is told of the send alone may wait for its producer for ever.
                     self.producers.close(cx, key);
                 }
@@ -95,10 +118,43 @@ impl Publishing {
                     self.fail(cx, &chain(&error), error.kind());
                     return false;
                 }
-                return !is_over;
+                return !is_closed;
             }
         }
         true
+    }
+
+    /// Answers a send that was stored before, in its turn: after those before it that are not durable yet.
+    fn answer_duplicate(
+        &mut self,
+        cx: &TopicContext,
+        (connection, producer): (ConnectionId, ProducerRef),
+        entry: Publish,
+        now: Nanos,
+    ) {
+        let Some(last) = self.pending.back() else {
+            let receipt = Receipt {
+                producer,
+                sequence_id: entry.sequence_id,
+                highest_sequence_id: entry.highest_sequence_id,
+                position: NOWHERE,
+                bytes: u32::try_from(entry.payload.len()).unwrap_or(u32::MAX),
+            };
+            return cx.send(connection.shard, Message::Receipts(vec![(connection, receipt)]));
+        };
+        self.pending.push_back(Pending {
+            ordinal: last.ordinal,
+            connection,
+            producer,
+            sequence_id: entry.sequence_id,
+            highest_sequence_id: entry.highest_sequence_id,
+            position: NOWHERE,
+            payload: entry.payload,
+            facts: entry.facts,
+            appended_at: now,
+            received_at: entry.received_at,
+            numbered: None,
+        });
     }
 
     /// Counts a send with its producer, and says who that is. `None` when the producer
@@ -190,6 +246,10 @@ impl Publishing {
                 };
                 list.push((pending.connection, receipt));
             }
+            if pending.position == NOWHERE {
+                continue;
+            }
+            self.dedup.on_persisted(pending.numbered.as_ref());
             entries.push(Arc::new(FeedEntry {
                 ordinal: pending.ordinal,
                 position: pending.position,
@@ -198,6 +258,7 @@ impl Publishing {
                 durable_at: now,
             }));
         }
+        self.dedup.on_durable(end, entries.len());
         for (index, list) in receipts.into_iter().enumerate() {
             if !list.is_empty() {
                 cx.send(shard_id(index), Message::Receipts(list));
@@ -262,6 +323,7 @@ impl State {
             let table = self.stored.log.ledger.table();
             self.attached.links.feed(cx, &table, entries);
         }
+        self.stored.store_sequence_ids_if_due(cx);
         self.stored.log.maintain(cx);
         self.attached.run_dispatchers(cx, &mut self.stored);
         if self.attached.consumers.is_empty() && !self.stored.log.is_followed() {

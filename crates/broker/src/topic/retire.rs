@@ -8,6 +8,7 @@ use pharos_runtime::{clock, millis};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
+use super::deduplication::Admitting;
 use super::nodes::NodesOf;
 use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
 use crate::error::chain;
@@ -142,6 +143,8 @@ impl Topic {
         if state.stored.closing {
             return;
         }
+        // What could not be read again is tried again.
+        state.stored.follow_deduplication(&self.cx);
         state.stored.trim_soon(&self.cx);
         state.stored.offload_soon();
         state.stored.log.maintain(&self.cx);
@@ -155,6 +158,7 @@ impl Topic {
         if self.with_attached(Attached::flush_all) {
             self.start_commit();
         }
+        Admitting(self).store();
         if let Err(error) = self.commit_cursors().await {
             tracing::error!(topic = %self.cx.name, error, "cursors could not be stored at close");
         }

@@ -288,6 +288,24 @@ policies! {
             .topic("subscriptionTypesEnabled")
             .acts("broker/src/topic/limits.rs");
 
+    /// Whether messages that a producer sent before, by their sequence ids, are answered and not stored again.
+    deduplication: bool = false, nearest[off_for_system_topics],
+        Row::new("true or false", shape::<bool>)
+            .settings(&["policies.deduplication"])
+            .namespace("deduplication", "deduplicationEnabled")
+            .topic("deduplicationEnabled")
+            .guard(Guard::SystemCursors)
+            .acts("broker/src/topic/deduplication.rs");
+
+    /// Seconds after which the state of deduplication is stored, if it changed; 0 is never by time.
+    deduplication_snapshot_interval: Seconds = Seconds(Duration::from_secs(120)), nearest,
+        Row::new("number", count)
+            .settings(&["policies.deduplication_snapshot_interval"])
+            .namespace("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds")
+            .topic("deduplicationSnapshotInterval")
+            .guard(Guard::SystemCursors)
+            .acts("broker/src/topic/deduplication.rs");
+
     /// Whether only encrypted messages are taken.
     encryption_required: bool = false, nearest[off_for_system_topics],
         Row::new("true or false", shape::<bool>)
@@ -445,12 +463,6 @@ pub static OTHERS: &[Row] = &[
     Row::named("topic_property_keys_for_metrics", "Properties of topics that become labels of metrics.", "list of names", any)
         .namespace("", "allowed_topic_property_keys_for_metrics").idle(),
 
-    Row::named("deduplication", "Whether messages that a producer sent before are dropped.", "true or false", shape::<bool>)
-        .namespace("deduplication", "deduplicationEnabled").topic("deduplicationEnabled")
-        .applied(|_| Some(json!(false))).idle(),
-    Row::named("deduplication_snapshot_interval", "Seconds between stored states of deduplication.", "number", count)
-        .namespace("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds").topic("deduplicationSnapshotInterval")
-        .idle(),
     Row::named("compaction_threshold", "Bytes of backlog at which a topic is compacted.", "number", count)
         .namespace("compactionThreshold", "compaction_threshold").put_on_namespaces().topic("compactionThreshold")
         .applied(|_| Some(json!(0))).idle(),

@@ -228,7 +228,10 @@ fn policies(path: &str, policies: &Policies, cluster: &str, broker: &BrokerPolic
             if !at.acts {
                 found.refuse(what(member), "nothing acts on it in this release");
             }
-        } else if let Err(refusal) = row.accept(Level::Namespace, said.clone(), broker, cluster) {
+        } else if let Err(refusal) = row
+            .check_in_pulsar_s_layout(Level::Namespace, said)
+            .and_then(|()| row.accept(Level::Namespace, said.clone(), broker, cluster))
+        {
             match HINTS.contains(&member.as_str()) {
                 true => found.note(what(member), refusal),
                 false => found.refuse(what(member), refusal),
@@ -257,7 +260,11 @@ fn topic_policies(
             continue;
         }
         let row = policy::all().find(|row| row.topic.is_some_and(|at| at.path == name));
-        match row.map(|row| row.accept(Level::Topic, value.clone(), broker, cluster)) {
+        let accepted = row.map(|row| {
+            row.check_in_pulsar_s_layout(Level::Topic, value)
+                .and_then(|()| row.accept(Level::Topic, value.clone(), broker, cluster))
+        });
+        match accepted {
             Some(Ok(_)) => {}
             Some(Err(refusal)) => found.refuse(what, refusal),
             None => found.refuse(what, "it is not known, and nothing would act on it"),

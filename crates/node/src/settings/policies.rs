@@ -16,6 +16,12 @@ pub struct PolicySettings {
     pub backlog_quota_check_interval: Duration,
     /// Partitions of a partitioned topic; 0 any.
     pub max_partitions_per_topic: u32,
+    /// Entries between two snapshots of deduplication.
+    pub deduplication_snapshot_entries: u32,
+    /// Names that deduplication knows of a topic.
+    pub deduplication_max_producers: u32,
+    /// How long a name without a producer is known; 0 is for ever.
+    pub deduplication_producer_inactivity_timeout: Duration,
     /// How often unused topics are looked for.
     pub delete_inactive_topics_check_interval: Duration,
     /// Whether a partitioned topic goes with its last partition.
@@ -38,6 +44,9 @@ impl Default for PolicySettings {
             message_expiry_check_interval: Duration::from_secs(300),
             backlog_quota_check_interval: Duration::from_secs(60),
             max_partitions_per_topic: 0,
+            deduplication_snapshot_entries: 1_000,
+            deduplication_max_producers: 10_000,
+            deduplication_producer_inactivity_timeout: Duration::from_secs(360 * 60),
             delete_inactive_topics_check_interval: Duration::from_secs(60),
             delete_inactive_partitioned_topics: false,
             subscription_expiry_check_interval: Duration::from_secs(300),

@@ -43,7 +43,7 @@ pub(super) fn handle_producer(connection: &Rc<Connection>, request: CommandProdu
             return connection.send(&answer::producer_success(
                 request_id,
                 name,
-                -1,
+                producer.last_sequence_id,
                 schema,
                 None,
                 !producer.waiting,
@@ -168,6 +168,7 @@ fn finish(
     }
     let mut producer = Producer::new(topic, grant.key, grant.name.clone(), version.clone());
     producer.waiting = grant.turn.is_some();
+    producer.last_sequence_id = grant.last_sequence_id;
     producer.counted = Some(counted);
     connection
         .producers
@@ -177,7 +178,7 @@ fn finish(
     connection.send(&answer::producer_success(
         request_id,
         grant.name.clone(),
-        -1,
+        grant.last_sequence_id,
         version.clone(),
         grant.topic_epoch,
         ready,
@@ -191,19 +192,22 @@ fn finish(
                 match producers.get_mut(id) {
                     Some(ProducerSlot::Ready(producer)) if producer.key == grant.key => {
                         producer.waiting = false;
+                        if let Ok(told) = &outcome {
+                            producer.last_sequence_id = told.last_sequence_id;
+                        }
                         true
                     }
                     _ => false,
                 }
             };
             match outcome {
-                Ok(epoch) if here => {
+                Ok(told) if here => {
                     connection.send(&answer::producer_success(
                         request_id,
                         grant.name,
-                        -1,
+                        told.last_sequence_id,
                         version,
-                        Some(epoch),
+                        Some(told.epoch),
                         true,
                     ));
                 }

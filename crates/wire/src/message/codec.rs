@@ -2,9 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use pharos_types::entry::{Chunk, EntryCodec, EntryFacts};
+use pharos_types::entry::{Chunk, EntryCodec, EntryFacts, Sequence};
 
-use super::facts::{MessageFacts, peek};
+use super::facts::{ChunkFacts, MessageFacts, peek};
 use super::parts::split_ref;
 use super::{NONE_KEY, encode_entry};
 use crate::hash::murmur3_32;
@@ -27,13 +27,15 @@ impl EntryCodec for PulsarEntries {
     }
 
     fn chunk(&self, entry: &[u8]) -> Option<Chunk> {
-        let chunk = read(entry)?.chunk?;
-        let mut hasher = DefaultHasher::new();
-        chunk.uuid.hash(&mut hasher);
-        Some(Chunk {
-            uuid_hash: hasher.finish(),
-            index: u32::try_from(chunk.chunk_id).unwrap_or(0),
-            count: u32::try_from(chunk.num_chunks).unwrap_or(1),
+        Some(place(&read(entry)?.chunk?))
+    }
+
+    fn sequence<'e>(&self, entry: &'e [u8]) -> Option<Sequence<'e>> {
+        let facts = read(entry)?;
+        let is_whole = facts.chunk.is_none_or(|chunk| place(&chunk).is_last());
+        (is_whole && facts.marker_type.is_none()).then(|| Sequence {
+            producer: facts.producer_name,
+            highest: facts.sequence_id.max(facts.highest_sequence_id.unwrap_or(0)),
         })
     }
 
@@ -59,6 +61,16 @@ impl MessageFacts<'_> {
             is_chunk: self.chunk.is_some(),
             is_encrypted: self.is_encrypted,
         }
+    }
+}
+
+fn place(chunk: &ChunkFacts<'_>) -> Chunk {
+    let mut hasher = DefaultHasher::new();
+    chunk.uuid.hash(&mut hasher);
+    Chunk {
+        uuid_hash: hasher.finish(),
+        index: u32::try_from(chunk.chunk_id).unwrap_or(0),
+        count: u32::try_from(chunk.num_chunks).unwrap_or(1),
     }
 }
 
@@ -134,6 +146,36 @@ mod tests {
         assert!(!first.is_last() && last.is_last());
         assert_eq!(first.uuid_hash, last.uuid_hash);
         assert_ne!(first.uuid_hash, other.uuid_hash);
+    }
+
+    #[test]
+    fn a_sequence_is_that_of_the_last_message_and_of_the_last_piece() {
+        let sequence = |metadata: &MessageMetadata| {
+            let entry = encode_entry(metadata, b"x");
+            let found = PulsarEntries.sequence(&entry);
+            found.map(|found| (found.producer.to_owned(), found.highest))
+        };
+        assert_eq!(sequence(&metadata()), Some(("p".to_owned(), 3)));
+        let batch = MessageMetadata {
+            num_messages_in_batch: Some(5),
+            highest_sequence_id: Some(7),
+            ..metadata()
+        };
+        assert_eq!(sequence(&batch), Some(("p".to_owned(), 7)));
+        let piece = |chunk_id| MessageMetadata {
+            uuid: Some("u".to_owned()),
+            chunk_id: Some(chunk_id),
+            num_chunks_from_msg: Some(2),
+            ..metadata()
+        };
+        assert_eq!(sequence(&piece(0)), None);
+        assert_eq!(sequence(&piece(1)), Some(("p".to_owned(), 3)));
+        let marker = MessageMetadata {
+            marker_type: Some(1),
+            ..metadata()
+        };
+        assert_eq!(sequence(&marker), None);
+        assert_eq!(PulsarEntries.sequence(b"\xff"), None);
     }
 
     #[test]

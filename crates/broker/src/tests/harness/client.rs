@@ -110,20 +110,29 @@ impl Client {
         topic_epoch: Option<u64>,
     ) -> Result<(TopicId, ProducerGrant), ProducerError> {
         let request = ProducerRequest {
+            access_mode,
+            topic_epoch,
+            ..self.wish_to_produce()
+        };
+        self.shard.add_producer(name, request).await
+    }
+
+    /// One of many producers, under a name that the broker makes up.
+    pub(crate) fn wish_to_produce(&self) -> ProducerRequest {
+        ProducerRequest {
             encrypted: false,
             connection: self.connection.borrow().unwrap(),
             producer_id: 1,
             name: None,
             epoch: 0,
             user_provided_name: false,
-            access_mode,
-            topic_epoch,
+            access_mode: AccessMode::Shared,
+            topic_epoch: None,
             info: ProducerInfo {
                 address: "/10.0.0.1:1".into(),
                 ..ProducerInfo::default()
             },
-        };
-        self.shard.add_producer(name, request).await
+        }
     }
 
     pub(crate) fn publish(&self, topic: TopicId, key: ProducerKey, sends: Vec<Publish>) {

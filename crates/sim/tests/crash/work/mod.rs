@@ -226,8 +226,8 @@ impl World {
             self.waiting.set(self.waiting.get() + 1);
             let turn = turn.await;
             self.waiting.set(self.waiting.get() - 1);
-            let Ok(epoch) = turn else { return };
-            self.granted(&client.topic, ticket, epoch, None, before);
+            let Ok(turn) = turn else { return };
+            self.granted(&client.topic, ticket, turn.epoch, None, before);
             self.reach("exclusive access after a wait");
         }
         if !client.producer_is_in(topic, grant.key) {

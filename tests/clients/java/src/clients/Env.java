@@ -86,11 +86,27 @@ final class Env implements AutoCloseable {
     }
 
     void createPartitioned(String topic, int partitions) throws Exception {
-        String path = topic.replace("persistent://", "/admin/v2/persistent/") + "/partitions";
-        HttpRequest request = HttpRequest.newBuilder(URI.create(admin + path)).header("Content-Type", "application/json")
-                .PUT(HttpRequest.BodyPublishers.ofString(Integer.toString(partitions))).build();
+        ask("PUT", topic, "/partitions", Integer.toString(partitions));
+    }
+
+    /** Makes a topic that stores each message once, and waits until it does. */
+    void deduplicate(String topic) throws Exception {
+        ask("PUT", topic, "", "");
+        ask("POST", topic, "/deduplicationEnabled", "true");
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(15);
+        while (!ask("GET", topic, "/stats", "").contains("\"Enabled\"")) {
+            expect(System.nanoTime() < end, "deduplication is not turned on");
+            Thread.sleep(50);
+        }
+    }
+
+    private String ask(String method, String topic, String path, String body) throws Exception {
+        URI uri = URI.create(admin + topic.replace("persistent://", "/admin/v2/persistent/") + path);
+        HttpRequest request = HttpRequest.newBuilder(uri).header("Content-Type", "application/json")
+                .method(method, HttpRequest.BodyPublishers.ofString(body)).build();
         HttpResponse<String> answer = HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
-        expect(answer.statusCode() / 100 == 2, "create partitions: HTTP " + answer.statusCode() + " " + answer.body());
+        expect(answer.statusCode() / 100 == 2, method + " " + uri + ": HTTP " + answer.statusCode() + " " + answer.body());
+        return answer.body();
     }
 
     static void expect(boolean condition, String what) {

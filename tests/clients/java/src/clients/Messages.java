@@ -42,6 +42,7 @@ final class Messages {
         suite.add("producer-wait-for-exclusive", Messages::waitForExclusive);
         suite.add("producer-exclusive-with-fencing", Messages::fencing);
         suite.add("producer-name-conflict", Messages::nameConflict);
+        suite.add("deduplication", Messages::deduplication);
     }
 
     private static void produce(Env env, ProducerBuilder<byte[]> builder, CompressionType compression) throws Exception {
@@ -189,6 +190,29 @@ final class Messages {
         second.send(bytes("third"));
         Consumer<byte[]> consumer = env.consumer(topic, "s").subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
         expectEqual(receiveAck(consumer, 3), List.of("first", "second", "third"), "contents of the topic");
+    }
+
+    private static void deduplication(Env env) throws Exception {
+        String topic = env.topic("deduplication");
+        env.deduplicate(topic);
+        Consumer<byte[]> consumer = env.consumer(topic, "s").subscribe();
+        Producer<byte[]> first = env.producer(topic).producerName("one").initialSequenceId(9).create();
+        expectEqual(first.getLastSequenceId(), 9L, "last sequence id before the first message");
+        for (int number = 10; number < 15; number++) {
+            first.newMessage().value(bytes("" + number)).sequenceId(number).send();
+        }
+        for (long number : new long[] {12, 14}) {
+            first.newMessage().value(bytes("again")).sequenceId(number).send();
+        }
+        first.close();
+        Producer<byte[]> again = env.producer(topic).producerName("one").create();
+        expectEqual(again.getLastSequenceId(), 14L, "last sequence id of a producer that came again");
+        again.newMessage().value(bytes("again")).sequenceId(13).send();
+        again.send(bytes("15"));
+        expectEqual(again.getLastSequenceId(), 15L, "last sequence id");
+        for (int number = 10; number < 16; number++) {
+            expectEqual(text(receive(consumer)), "" + number, "content");
+        }
     }
 
     private static void nameConflict(Env env) throws Exception {
