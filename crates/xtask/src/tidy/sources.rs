@@ -24,6 +24,7 @@ const PRODUCT_CRATES: [&str; 21] = [
     "managed-ledger",
     "catalog",
     "cluster",
+    "compaction",
     "dispatch",
     "broker",
     "transport",
