@@ -18,6 +18,20 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Appends `value` as 8 bytes, little-endian.
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Takes what [`put_i64`] appended.
+pub(crate) fn take_i64(input: &mut &[u8]) -> Result<i64, Malformed> {
+    let (bytes, rest) = input
+        .split_first_chunk()
+        .ok_or(Malformed("number ends too early"))?;
+    *input = rest;
+    Ok(i64::from_le_bytes(*bytes))
+}
+
 /// Takes one number from the front of `input`.
 pub(crate) fn take_u64(input: &mut &[u8]) -> Result<u64, Malformed> {
     varint::take(input).map_err(|error| match error {

@@ -309,10 +309,10 @@ impl SubscriptionName {
         &self.0
     }
 
-    /// Whether the name belongs to the broker: prefix `pulsar.repl`, or `pulsar.dedup`.
+    /// Whether the name belongs to the broker: prefix `pulsar.repl`, or `pulsar.dedup`, or `__compaction`.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        self.0.starts_with("pulsar.repl") || &*self.0 == "pulsar.dedup"
+        self.0.starts_with("pulsar.repl") || matches!(&*self.0, "pulsar.dedup" | "__compaction")
     }
 }
 
@@ -461,6 +461,8 @@ mod tests {
     fn subscription_names_may_be_anything_but_blank() {
         assert!(SubscriptionName::new("  ").is_err());
         assert!(SubscriptionName::new("ü/ x").is_ok());
-        assert!(SubscriptionName::new("pulsar.repl.east").unwrap().is_reserved());
+        for name in ["pulsar.repl.east", "pulsar.dedup", "__compaction"] {
+            assert!(SubscriptionName::new(name).unwrap().is_reserved());
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use pharos_managed_ledger::cursor_log::{NodeScope, NodeTurns, write_nodes, write_nodes_soon};
 use pharos_runtime::spawn_local;
-use pharos_types::Ordinal;
 use tokio::sync::oneshot;
 
 use super::carrier::Carrier;
+use super::durable_cursors::Ending;
 use super::nodes::NodesOf;
 use super::{Stored, Topic, TopicContext};
 use crate::error::{CursorError, chain};
@@ -147,7 +147,7 @@ impl Topic {
 
 impl Stored {
     /// The end of cursors is durable: what they held may go.
-    fn let_go(&mut self, cx: &TopicContext, ending: &[Ordinal]) {
+    fn let_go(&mut self, cx: &TopicContext, ending: &Ending) {
         if !ending.is_empty() {
             self.cursors.let_go(ending);
             self.trim_soon(cx);

@@ -8,7 +8,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::cursor_log::{self, CursorLog, CursorLogOptions, Record, SubscriptionId};
 use pharos_managed_ledger::{ManagedLedger, OpenError};
 use pharos_runtime::{clock, spawn_local};
-use pharos_types::SubscriptionName;
+use pharos_types::{Ordinal, SubscriptionName};
 
 use super::absence::Presence;
 use super::subscription::{Body, BroadcastBody, BroadcastMember, Cursor, CursorPlace, Subscription};
@@ -100,6 +100,22 @@ pub(super) fn cursor_facts(slot: SlotId, facts: Vec<u8>) -> Record {
 pub(super) fn cursor_removed(slot: SlotId) -> Record {
     Record::CursorRemoved {
         slot: cursor_log::Slot(slot.0),
+    }
+}
+
+/// A system cursor was made, or moved.
+pub(super) fn system_cursor_put(name: &str, position: Ordinal, properties: BTreeMap<String, i64>) -> Record {
+    Record::SystemCursorPut {
+        name: name.to_owned(),
+        position,
+        properties,
+    }
+}
+
+/// A system cursor is gone.
+pub(super) fn system_cursor_removed(name: &str) -> Record {
+    Record::SystemCursorRemoved {
+        name: name.to_owned(),
     }
 }
 

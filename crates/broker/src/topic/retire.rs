@@ -16,9 +16,9 @@ use crate::error::chain;
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 impl Stored {
-    /// Everything before this is acknowledged by every durable cursor, also of carriers.
+    /// Everything before this is acknowledged by every durable cursor, also of carriers, and processed by the broker itself.
     pub(super) fn acked_below(&self) -> Ordinal {
-        let lowest = self.cursors.lowest();
+        let lowest = self.cursors.lowest_of_all();
         let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
         // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
         let held = self.cursors.log().held();

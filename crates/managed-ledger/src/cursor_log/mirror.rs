@@ -9,7 +9,7 @@ use pharos_types::Ordinal;
 use super::QueueError;
 use super::record::{
     Record, SNAPSHOT, Slot, Stored, SubscriptionId, decode, encode_cursor, encode_snapshot_end,
-    encode_subscription, take_part,
+    encode_subscription, encode_system_cursor, take_part,
 };
 use crate::cursor::{AckState, Malformed};
 
@@ -41,11 +41,22 @@ pub struct Cursor {
     pub acks: AckState,
 }
 
+/// A durable cursor that is no subscription: up to where the broker itself has processed a topic, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemCursor {
+    /// Everything before this is processed.
+    pub position: Ordinal,
+    /// What its owner must know again.
+    pub properties: BTreeMap<String, i64>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mirror {
     /// Boxed: most topics have one or two, and a node of the tree has room for eleven.
     pub(super) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
     pub(super) cursors: BTreeMap<Slot, Cursor>,
+    /// By name; most topics have none.
+    pub(super) system_cursors: BTreeMap<Box<str>, SystemCursor>,
     /// Removed slots, to be used again.
     slots_removed: BTreeSet<Slot>,
 }
@@ -76,12 +87,15 @@ impl Replay {
                 Stored::SnapshotEnd {
                     subscriptions,
                     cursors,
+                    system_cursors,
                 } => {
-                    let counts = (
+                    let found = [
                         self.mirror.subscriptions.len() as u64,
                         self.mirror.cursors.len() as u64,
-                    );
-                    if !is_snapshot || !input.is_empty() || counts != (subscriptions, cursors) {
+                        self.mirror.system_cursors.len() as u64,
+                    ];
+                    let are_all = found == [subscriptions, cursors, system_cursors];
+                    if !is_snapshot || !input.is_empty() || !are_all {
                         return Err(Malformed("snapshot ends early or late"));
                     }
                     self.is_snapshot_whole = true;
@@ -126,6 +140,14 @@ impl Mirror {
                     Ok(())
                 } else {
                     Err(QueueError::NoCursor(*slot))
+                }
+            }
+            Record::SystemCursorPut { .. } => Ok(()),
+            Record::SystemCursorRemoved { name } => {
+                if self.system_cursors.contains_key(&**name) {
+                    Ok(())
+                } else {
+                    Err(QueueError::NoSystemCursor(name.clone()))
                 }
             }
         }
@@ -200,6 +222,15 @@ impl Mirror {
                 }
             }
             Record::CursorRemoved { slot } => self.remove_cursor(slot),
+            Record::SystemCursorPut {
+                name,
+                position,
+                properties,
+            } => {
+                let put = SystemCursor { position, properties };
+                self.system_cursors.insert(name.into_boxed_str(), put);
+            }
+            Record::SystemCursorRemoved { name } => _ = self.system_cursors.remove(&*name),
         }
     }
 
@@ -258,6 +289,10 @@ impl Mirror {
             is_clamped |= cursor.acks.clamp_to(end);
             cursor.acks.raise_to(first);
         }
+        for cursor in self.system_cursors.values_mut() {
+            is_clamped |= cursor.position > end;
+            cursor.position = cursor.position.min(end).max(first);
+        }
         is_clamped
     }
 
@@ -291,7 +326,12 @@ impl Mirror {
             encode_cursor(*slot, *subscription, consumer, facts, acks, &mut entry);
             split(&mut entry);
         }
-        encode_snapshot_end(self.subscriptions.len(), self.cursors.len(), &mut entry);
+        for (name, cursor) in &self.system_cursors {
+            encode_system_cursor(name, cursor.position, &cursor.properties, &mut entry);
+            split(&mut entry);
+        }
+        let counts = (self.subscriptions.len(), self.cursors.len());
+        encode_snapshot_end(counts.0, counts.1, self.system_cursors.len(), &mut entry);
         entries.push(entry);
         entries
     }

@@ -50,7 +50,7 @@ mod roll;
 mod tests;
 
 pub use commit::CommitTicket;
-pub use mirror::{Cursor, Subscription};
+pub use mirror::{Cursor, Subscription, SystemCursor};
 pub use node_task::{NodeOwner, NodeTurns, write_all_nodes, write_nodes, write_nodes_soon};
 pub use node_write::{NodeError, NodesWritten};
 pub use nodes::NodeScope;
@@ -128,6 +128,12 @@ pub enum QueueError {
     /// No such cursor; a bug of the caller.
     #[error("no cursor {0:?}")]
     NoCursor(Slot),
+    /// No such system cursor; a bug of the caller.
+    #[error("no system cursor {0}")]
+    NoSystemCursor(String),
+    /// Cursors of Pulsar's layout are nodes that its brokers read too; system cursors are not written there.
+    #[error("system cursors are not kept where Pulsar's brokers keep their cursors")]
+    NoSystemCursors,
     /// The subscription id or the cursor's slot is in use; a bug of the caller.
     #[error("id is in use")]
     InUse,
@@ -152,9 +158,12 @@ impl QueueError {
         match self {
             Self::Failed(fault) => fault.kind(),
             // Memory and log have parted, which an opening mends.
-            Self::NoSubscription(_) | Self::NoCursor(_) | Self::InUse | Self::TooLarge { .. } => {
-                FaultKind::Transient
-            }
+            Self::NoSubscription(_)
+            | Self::NoCursor(_)
+            | Self::NoSystemCursor(_)
+            | Self::NoSystemCursors
+            | Self::InUse
+            | Self::TooLarge { .. } => FaultKind::Transient,
         }
     }
 }
@@ -206,6 +215,9 @@ impl CursorLog {
     pub fn queue(&mut self, mut record: Record) -> Result<(), QueueError> {
         self.mirror.check(&record)?;
         if let Some(nodes) = &mut self.nodes {
+            if matches!(record, Record::SystemCursorPut { .. }) {
+                return Err(QueueError::NoSystemCursors);
+            }
             nodes.note(&mut record, &self.mirror);
         }
         self.queue_record(record)
@@ -232,10 +244,12 @@ impl CursorLog {
             self.chunk.truncate(start);
             return Err(QueueError::TooLarge { bytes });
         }
-        if matches!(
-            record,
-            Record::CursorCreated { .. } | Record::SubscriptionCreated { .. }
-        ) {
+        let is_new = match &record {
+            Record::CursorCreated { .. } | Record::SubscriptionCreated { .. } => true,
+            Record::SystemCursorPut { name, .. } => !self.mirror.system_cursors.contains_key(&**name),
+            _ => false,
+        };
+        if is_new {
             self.snapshot_bytes += bytes as u64;
         }
         self.mirror.apply(record);
@@ -309,6 +323,18 @@ impl CursorLog {
     #[must_use]
     pub fn cursors(&self) -> &BTreeMap<Slot, Cursor> {
         &self.mirror.cursors
+    }
+
+    /// The system cursors, by name.
+    #[must_use]
+    pub fn system_cursors(&self) -> &BTreeMap<Box<str>, SystemCursor> {
+        &self.mirror.system_cursors
+    }
+
+    /// Whether system cursors can be kept here.
+    #[must_use]
+    pub fn takes_system_cursors(&self) -> bool {
+        self.nodes.is_none()
     }
 
     /// A slot that no cursor has. Queue the cursor's creation before asking for another.

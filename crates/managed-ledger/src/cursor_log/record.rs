@@ -11,8 +11,12 @@
 //!     6 cursor advanced        slot, increment of acked_to; neither state has holes
 //!     7 cursor facts           slot, facts
 //!     8 cursor removed         slot
-//!     9 snapshot end           count of subscriptions, count of cursors
+//!     9 snapshot end           count of subscriptions, count of cursors; there are no system cursors
+//!    10 system cursor put      name, position, count of properties + (name, value) each
+//!    11 system cursor removed  name
+//!    12 snapshot end           count of subscriptions, count of cursors, count of system cursors
 //!   ids, slots, counts varint · names, facts length varint + bytes · properties count varint + (name, value) each
+//!   values of a system cursor's properties are 8 bytes little-endian, signed
 //!   state as in `cursor::codec`
 //! ```
 //!
@@ -20,8 +24,11 @@
 
 use std::collections::BTreeMap;
 
+use pharos_types::Ordinal;
+
 use crate::cursor::{AckState, Malformed};
-use crate::fields::{put_bytes, put_u64, take_bytes, take_text, take_u8, take_u32, take_u64};
+use crate::fields::{put_bytes, put_i64, put_u64};
+use crate::fields::{take_bytes, take_i64, take_text, take_u8, take_u32, take_u64};
 
 const VERSION: u8 = 1;
 /// Beginning of an entry that is part of a snapshot.
@@ -103,14 +110,35 @@ pub enum Record {
         /// Which.
         slot: Slot,
     },
+    /// A new system cursor, or the new place and properties of one that is there.
+    SystemCursorPut {
+        /// Its name.
+        name: String,
+        /// Everything before this is processed.
+        position: Ordinal,
+        /// What its owner must know again, replacing all.
+        properties: BTreeMap<String, i64>,
+    },
+    /// A system cursor is gone.
+    SystemCursorRemoved {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// A record as stored.
 #[derive(Debug)]
 pub(super) enum Stored {
     Record(Record),
-    Advanced { slot: Slot, by: u64 },
-    SnapshotEnd { subscriptions: u64, cursors: u64 },
+    Advanced {
+        slot: Slot,
+        by: u64,
+    },
+    SnapshotEnd {
+        subscriptions: u64,
+        cursors: u64,
+        system_cursors: u64,
+    },
 }
 
 /// Appends `record`. `before`: the state that a `CursorMoved` replaces.
@@ -161,6 +189,32 @@ pub(super) fn encode(record: &Record, before: Option<&AckState>, out: &mut Vec<u
             put_bytes(out, facts);
         }
         Record::CursorRemoved { slot } => put_head(8, slot.0, out),
+        Record::SystemCursorPut {
+            name,
+            position,
+            properties,
+        } => encode_system_cursor(name, *position, properties, out),
+        Record::SystemCursorRemoved { name } => {
+            out.push(11);
+            put_bytes(out, name.as_bytes());
+        }
+    }
+}
+
+/// Appends a `SystemCursorPut`.
+pub(super) fn encode_system_cursor(
+    name: &str,
+    position: Ordinal,
+    properties: &BTreeMap<String, i64>,
+    out: &mut Vec<u8>,
+) {
+    out.push(10);
+    put_bytes(out, name.as_bytes());
+    put_u64(out, position.0);
+    put_u64(out, properties.len() as u64);
+    for (name, value) in properties {
+        put_bytes(out, name.as_bytes());
+        put_i64(out, *value);
     }
 }
 
@@ -194,11 +248,19 @@ pub(super) fn encode_cursor(
     acks.encode(out);
 }
 
-/// Appends the record that ends a snapshot.
-pub(super) fn encode_snapshot_end(subscriptions: usize, cursors: usize, out: &mut Vec<u8>) {
-    out.push(9);
+/// Appends the record that ends a snapshot. Without system cursors it is the one that older releases know.
+pub(super) fn encode_snapshot_end(
+    subscriptions: usize,
+    cursors: usize,
+    system_cursors: usize,
+    out: &mut Vec<u8>,
+) {
+    out.push(if system_cursors == 0 { 9 } else { 12 });
     put_u64(out, subscriptions as u64);
     put_u64(out, cursors as u64);
+    if system_cursors > 0 {
+        put_u64(out, system_cursors as u64);
+    }
 }
 
 /// Takes the head of an entry: whether it is part of a snapshot.
@@ -214,11 +276,30 @@ pub(super) fn take_part(input: &mut &[u8]) -> Result<bool, Malformed> {
 /// Takes one record.
 pub(super) fn decode(input: &mut &[u8]) -> Result<Stored, Malformed> {
     let kind = take_u8(input)?;
-    if kind == 9 {
-        return Ok(Stored::SnapshotEnd {
-            subscriptions: take_u64(input)?,
-            cursors: take_u64(input)?,
-        });
+    match kind {
+        9 | 12 => {
+            return Ok(Stored::SnapshotEnd {
+                subscriptions: take_u64(input)?,
+                cursors: take_u64(input)?,
+                system_cursors: if kind == 12 { take_u64(input)? } else { 0 },
+            });
+        }
+        10 | 11 => {
+            let name = take_text(input)?.to_owned();
+            return Ok(Stored::Record(match kind {
+                10 => {
+                    let position = Ordinal(take_u64(input)?);
+                    let properties = take_system_properties(input)?;
+                    Record::SystemCursorPut {
+                        name,
+                        position,
+                        properties,
+                    }
+                }
+                _ => Record::SystemCursorRemoved { name },
+            }));
+        }
+        _ => {}
     }
     let id = take_u32(input)?;
     if id == u32::MAX {
@@ -286,6 +367,16 @@ fn put_subscription_body(kind: u8, properties: &BTreeMap<String, String>, facts:
         put_bytes(out, value.as_bytes());
     }
     put_bytes(out, facts);
+}
+
+/// Their count is bounded by the bytes that are there.
+fn take_system_properties(input: &mut &[u8]) -> Result<BTreeMap<String, i64>, Malformed> {
+    let mut properties = BTreeMap::new();
+    for _ in 0..take_u64(input)? {
+        let name = take_text(input)?.to_owned();
+        properties.insert(name, take_i64(input)?);
+    }
+    Ok(properties)
 }
 
 type SubscriptionBody = (u8, BTreeMap<String, String>, Vec<u8>);

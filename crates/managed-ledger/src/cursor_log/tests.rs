@@ -14,6 +14,7 @@ use crate::cursor::Malformed;
 use crate::{ManagedLedger, OpenMode, Options, orphans};
 
 mod model;
+mod system;
 
 const NAME: &str = "public/default/persistent/t";
 

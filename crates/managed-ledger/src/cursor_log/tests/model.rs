@@ -12,6 +12,8 @@ enum Step {
     Hole(u8, u8),
     Remove(u8),
     Unsubscribe(u8),
+    Put(u8, u8),
+    RemoveSystem,
     Commit,
     Maintain,
     MaintainOnce,
@@ -31,6 +33,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<u8>(), 0u8..100).prop_map(|(which, at)| Step::Hole(which, at)),
         1 => any::<u8>().prop_map(Step::Remove),
         1 => any::<u8>().prop_map(Step::Unsubscribe),
+        3 => (0u8..100, any::<u8>()).prop_map(|(position, value)| Step::Put(position, value)),
+        1 => Just(Step::RemoveSystem),
         5 => Just(Step::Commit),
         3 => Just(Step::Maintain),
         8 => Just(Step::MaintainOnce),
@@ -46,6 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
 type State = (
     BTreeMap<SubscriptionId, Box<Subscription>>,
     BTreeMap<Slot, Cursor>,
+    BTreeMap<Box<str>, SystemCursor>,
 );
 
 /// Every state the log was in since the one that is surely durable, and the tickets that would make later ones so.
@@ -56,9 +61,14 @@ struct Model {
     tickets: Vec<(usize, BoxFuture<'static, Result<(), CommitError>>)>,
 }
 
+fn state_of(world: &World) -> State {
+    let (subscriptions, cursors) = world.state();
+    (subscriptions, cursors, world.log.system_cursors().clone())
+}
+
 impl Model {
     fn note(&mut self, world: &World) {
-        self.states.push(world.state());
+        self.states.push(state_of(world));
     }
 
     fn poll(&mut self) {
@@ -79,7 +89,7 @@ impl Model {
     }
 
     fn reopened(&mut self, world: &World) {
-        let state = world.state();
+        let state = state_of(world);
         let found = self.states.iter().rposition(|known| *known == state);
         let found = found.expect("a state that the log was in");
         assert!(
@@ -143,6 +153,20 @@ impl Model {
                         .unwrap();
                 }
             }
+            Step::Put(position, value) => {
+                let put = Record::SystemCursorPut {
+                    name: format!("system-{}", value % 2),
+                    position: Ordinal(u64::from(*position)),
+                    properties: BTreeMap::from([(value.to_string(), i64::from(*value))]),
+                };
+                world.log.queue(put).unwrap();
+            }
+            Step::RemoveSystem => {
+                if let Some(name) = world.log.system_cursors().keys().next() {
+                    let name = name.to_string();
+                    world.log.queue(Record::SystemCursorRemoved { name }).unwrap();
+                }
+            }
             Step::Commit => {
                 let ticket = world.log.commit();
                 self.tickets
@@ -193,7 +217,7 @@ proptest! {
     #[test]
     fn a_crash_leaves_a_state_that_is_whole_and_new_enough(steps in proptest::collection::vec(step(), 1..120)) {
         let mut world = World::new(tiny());
-        let mut model = Model { states: vec![world.state()], durable: 0, tickets: Vec::new() };
+        let mut model = Model { states: vec![state_of(&world)], durable: 0, tickets: Vec::new() };
         for step in &steps {
             model.apply(&mut world, step);
             model.note(&world);
@@ -210,7 +234,7 @@ proptest! {
 
     #[test]
     fn replaying_garbage_never_panics(
-        bytes in proptest::collection::vec(prop_oneof![0u8..12, any::<u8>()], 0..80),
+        bytes in proptest::collection::vec(prop_oneof![0u8..14, any::<u8>()], 0..80),
         is_snapshot in any::<bool>(),
     ) {
         let mut entry = if is_snapshot { SNAPSHOT } else { CHANGES }.to_vec();
