@@ -23,12 +23,14 @@
 
 mod run;
 mod sieve;
+mod status;
 mod survey;
 #[cfg(test)]
 mod tests;
 
 pub use run::{Log, Outcome, Run, RunError, run};
 pub use sieve::{Sieve, Survivor};
+pub use status::{CompactionAskError, CompactionCounts, CompactionStatus};
 pub use survey::{Survey, TooManyKeys};
 
 /// What a run does.
