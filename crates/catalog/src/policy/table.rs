@@ -144,7 +144,7 @@ policies! {
 
     /// Bytes of the log that were not compacted yet at which a topic is compacted; 0 is never.
     compaction_threshold: u64 = 0, nearest[off_for_system_topics],
-        Row::new("number", count)
+        Row::new("number", check::size)
             .settings(&["policies.compaction_threshold"])
             .namespace("compactionThreshold", "compaction_threshold")
             .put_on_namespaces()

@@ -53,18 +53,6 @@ impl ByteSize {
     }
 }
 
-impl From<u64> for ByteSize {
-    fn from(bytes: u64) -> Self {
-        Self(bytes)
-    }
-}
-
-impl From<ByteSize> for u64 {
-    fn from(size: ByteSize) -> Self {
-        size.0
-    }
-}
-
 impl Value for ByteSize {
     const KIND: &'static str = "size";
 
