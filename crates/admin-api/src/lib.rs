@@ -37,7 +37,7 @@ pub use isolation::{
 };
 pub use lenient::lenient;
 pub use message_id::{MessageIdJson, ResetCursorData};
-pub use offload::{OffloadPolicies, OffloadProcessStatus};
+pub use offload::{LongRunningProcessStatus, OffloadPolicies, OffloadProcessStatus};
 pub use policies::{
     AutoSubscriptionCreationOverride, AutoTopicCreationOverride, BacklogQuota, BookieAffinityGroupData,
     DelayedDeliveryPolicies, DispatchRate, InactiveTopicPolicies, PersistencePolicies, PublishRate,
@@ -52,8 +52,8 @@ pub use topic_internals::{
     PartitionedTopicInternalStats, PersistentTopicInternalStats, PositionInfo, PositionRange,
 };
 pub use topic_stats::{
-    AnalyzeBacklogResult, CompactionStats, ConsumerStats, DrainingHash, PartitionedTopicStats,
-    PublisherStats, ReplicatorStats, SubscriptionStats, TopicStats,
+    AnalyzeBacklogResult, CompactionMeters, CompactionStats, ConsumerStats, DrainingHash,
+    PartitionedTopicStats, PublisherStats, ReplicatorStats, SubscriptionStats, TopicStats,
 };
 
 use serde::{Deserialize, Serialize};

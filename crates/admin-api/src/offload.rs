@@ -87,6 +87,41 @@ pub struct OffloadPolicies {
     pub file_system_driver: Option<bool>,
 }
 
+/// `…/compaction`: what came of the last topic compaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LongRunningProcessStatus {
+    /// `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`.
+    pub status: String,
+    /// Why it failed; empty otherwise.
+    #[serde(default)]
+    pub last_error: String,
+}
+
+impl LongRunningProcessStatus {
+    /// None was begun.
+    #[must_use]
+    pub fn not_run() -> Self {
+        Self {
+            status: "NOT_RUN".to_owned(),
+            last_error: String::new(),
+        }
+    }
+
+    /// Takes in what one partition says: the first of running, failed, done that one of them is.
+    pub fn add(&mut self, part: Self) {
+        let rank = |status: &str| {
+            ["SUCCESS", "ERROR", "RUNNING"]
+                .iter()
+                .position(|word| *word == status)
+        };
+        if rank(&part.status) > rank(&self.status) {
+            *self = part;
+        }
+    }
+}
+
 /// `…/offload`: what came of the last offload that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

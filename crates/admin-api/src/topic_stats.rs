@@ -371,6 +371,25 @@ pub struct ReplicatorStats {
     pub msg_expired_count: u64,
 }
 
+/// Topic compaction, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionMeters {
+    /// Messages left out, over all runs since the topic was loaded.
+    pub removed: u64,
+    /// Runs that succeeded.
+    pub succeeded: u64,
+    /// Runs that failed.
+    pub failed: u64,
+    /// Bytes a second that the last one read.
+    pub read_throughput: u64,
+    /// Bytes a second that the last one wrote.
+    pub write_throughput: u64,
+    /// Entries that are left.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// Topic compaction so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -384,6 +403,9 @@ pub struct CompactionStats {
     pub last_compaction_failed_timestamp: i64,
     /// How long the last one took, in milliseconds.
     pub last_compaction_duration_time_in_mills: i64,
+    /// What metrics say beyond that. Not part of the answer.
+    #[serde(skip)]
+    pub meters: CompactionMeters,
 }
 
 /// A key hash on its way from one consumer to another.

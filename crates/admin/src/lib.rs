@@ -14,6 +14,7 @@ mod bookies;
 mod brokers;
 mod bundles;
 mod clusters;
+mod compaction;
 mod connections;
 mod endpoint;
 mod error;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
-use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_admin_api::{CompactionStats, ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
 use pharos_broker_admin::AdminError;
 use pharos_runtime::many;
 use pharos_types::TopicName;
@@ -70,6 +70,31 @@ where
     many(topics, named, take).await
 }
 
+fn add_compaction(total: &mut CompactionStats, part: &CompactionStats) {
+    total.last_compaction_removed_event_count += part.last_compaction_removed_event_count;
+    let newest = |one: &mut i64, other: i64| *one = (*one).max(other);
+    newest(
+        &mut total.last_compaction_succeed_timestamp,
+        part.last_compaction_succeed_timestamp,
+    );
+    newest(
+        &mut total.last_compaction_failed_timestamp,
+        part.last_compaction_failed_timestamp,
+    );
+    newest(
+        &mut total.last_compaction_duration_time_in_mills,
+        part.last_compaction_duration_time_in_mills,
+    );
+    let (sum, part) = (&mut total.meters, &part.meters);
+    sum.removed += part.removed;
+    sum.succeeded += part.succeeded;
+    sum.failed += part.failed;
+    sum.read_throughput += part.read_throughput;
+    sum.write_throughput += part.write_throughput;
+    sum.entries += part.entries;
+    sum.bytes += part.bytes;
+}
+
 /// Adds the numbers of `part` to `total`.
 pub(crate) fn add_topic(total: &mut TopicStats, part: &TopicStats) {
     let size_before = total.average_msg_size * total.msg_rate_in;
@@ -110,6 +135,7 @@ pub(crate) fn add_topic(total: &mut TopicStats, part: &TopicStats) {
         part.earliest_msg_publish_time_in_backlogs,
     );
     total.offloaded_storage_size += part.offloaded_storage_size;
+    add_compaction(&mut total.compaction, &part.compaction);
     total.waiting_publishers += part.waiting_publishers;
     total.non_contiguous_deleted_messages_ranges += part.non_contiguous_deleted_messages_ranges;
     total.non_contiguous_deleted_messages_ranges_serialized_size +=

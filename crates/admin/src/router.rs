@@ -17,8 +17,9 @@ use crate::origin::{AllowedHosts, guard};
 use crate::request_rate::{RequestRate, admit};
 use crate::state::Admin;
 use crate::{
-    bookies, brokers, bundles, clusters, isolation, lookup, messages, metrics, namespace_policies,
-    namespaces, offload, schemas, subscriptions, tenants, topic_policies, topic_stats, topics,
+    bookies, brokers, bundles, clusters, compaction, isolation, lookup, messages, metrics,
+    namespace_policies, namespaces, offload, schemas, subscriptions, tenants, topic_policies, topic_stats,
+    topics,
 };
 
 /// Everything the door answers.
@@ -56,6 +57,7 @@ fn endpoints() -> Vec<Endpoint> {
         topics::endpoints(),
         topic_stats::endpoints(),
         topic_policies::endpoints(),
+        compaction::endpoints(),
         offload::endpoints(),
         subscriptions::endpoints(),
         messages::endpoints(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use pharos_auth::Access;
 use pharos_broker_admin::{
-    BookieAdmin, BrokerAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin, SubscriptionAdmin,
-    TopicAdmin,
+    BookieAdmin, BrokerAdmin, CompactionAdmin, MessageAdmin, OffloadAdmin, Resources, StatsAdmin,
+    SubscriptionAdmin, TopicAdmin,
 };
 use pharos_catalog::{BundleDivision, Catalog};
 use pharos_cluster::Listeners;
@@ -75,6 +75,7 @@ pub struct Admin {
     pub(crate) subscriptions: SubscriptionAdmin,
     pub(crate) messages: MessageAdmin,
     pub(crate) offload: OffloadAdmin,
+    pub(crate) compaction: CompactionAdmin,
     pub(crate) brokers: BrokerAdmin,
     pub(crate) bookies: BookieAdmin,
     /// Stored facts.
@@ -93,6 +94,7 @@ impl Admin {
             subscriptions: resources.subscriptions,
             messages: resources.messages,
             offload: resources.offload,
+            compaction: resources.compaction,
             brokers: resources.brokers,
             bookies: resources.bookies,
             catalog: resources.catalog,

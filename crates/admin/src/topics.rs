@@ -57,8 +57,6 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         on(&routes::PERMISSIONS, permissions::of_topic),
         on(&routes::GRANT, permissions::grant_on_topic),
         on(&routes::REVOKE, permissions::revoke_on_topic),
-        on(&routes::COMPACTION_STATUS, compaction_status),
-        on(&routes::COMPACT, compact),
         on(&routes::SHADOWS, shadow_topics),
         on(&routes::SET_SHADOWS, set_shadow_topics),
         on(&routes::REMOVE_SHADOWS, remove_shadow_topics),
@@ -359,23 +357,6 @@ async fn remove_property(
         .update_topic_properties(&topic, Properties::new(), &[query.key])
         .await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn compaction_status(
-    State(admin): State<Admin>,
-    TopicPath(topic): TopicPath,
-) -> ApiResult<Json<Value>> {
-    stored_only(&topic, "Compaction")?;
-    known(&admin, &topic)?;
-    Ok(Json(serde_json::json!({"status": "NOT_RUN", "lastError": ""})))
-}
-
-async fn compact(State(admin): State<Admin>, TopicPath(topic): TopicPath) -> ApiResult<StatusCode> {
-    stored_only(&topic, "Compaction")?;
-    known(&admin, &topic)?;
-    Err(ApiError::not_implemented(
-        "topic compaction is not available in this release",
-    ))
 }
 
 async fn shadow_topics(

@@ -2,11 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pharos_admin_api::{ConsumerStats, PublisherStats, SubscriptionStats, TopicStats};
+use pharos_admin_api::{
+    CompactionMeters, CompactionStats, ConsumerStats, PublisherStats, SubscriptionStats, TopicStats,
+};
 use pharos_broker::feed::Activity;
 use pharos_broker::ids::ConsumerKey;
 use pharos_broker::topic::{
-    AccessMode, ConsumerFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType, TopicFigures,
+    AccessMode, ConsumerFigures, LogFigures, ProducerFigures, Rates, SubscriptionFigures, SubscriptionType,
+    TopicFigures,
 };
 use pharos_runtime::clock;
 use pharos_runtime::iso_time;
@@ -26,6 +29,29 @@ pub(crate) struct Assembly<'a> {
     pub(crate) live: &'a Live,
     pub(crate) meters: &'a Meters,
     pub(crate) flags: StatsFlags,
+}
+
+fn compaction(log: &LogFigures) -> CompactionStats {
+    let counts = &log.compaction;
+    let a_second = |bytes: u64| match counts.last_nanos {
+        0 => 0,
+        nanos => u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(nanos)).unwrap_or(u64::MAX),
+    };
+    CompactionStats {
+        last_compaction_removed_event_count: counts.last_removed,
+        last_compaction_succeed_timestamp: signed(counts.succeeded_ms),
+        last_compaction_failed_timestamp: signed(counts.failed_ms),
+        last_compaction_duration_time_in_mills: signed(counts.last_nanos / 1_000_000),
+        meters: CompactionMeters {
+            removed: counts.removed,
+            succeeded: counts.succeeded,
+            failed: counts.failed,
+            read_throughput: a_second(counts.last_read),
+            write_throughput: a_second(counts.last_written),
+            entries: log.compacted.map_or(0, |(_, _, entries, _)| entries),
+            bytes: log.compacted.map_or(0, |(_, _, _, bytes)| bytes),
+        },
+    }
 }
 
 impl Assembly<'_> {
@@ -62,6 +88,7 @@ impl Assembly<'_> {
             topic_epoch: topic.epoch,
             topic_creation_time_stamp: signed(log.created_ms),
             last_publish_time_stamp: signed(counters.last_publish_ms),
+            compaction: compaction(log),
             publisher_count: topic.producer_count as u64,
             publishers: self.publishers(),
             ..TopicStats::default()

@@ -57,6 +57,24 @@ pub(crate) async fn stats(
         stats.waiting_cursors_count += u32::from(cursor.waiting_read_op);
         stats.cursors.insert(subscription.name.clone(), cursor);
     }
+    if let Some((ledger, horizon, entries, bytes)) = figures.log.compacted {
+        stats.compacted_ledger = LedgerInfo {
+            ledger_id: signed(ledger.0),
+            entries: signed(entries),
+            size: signed(bytes),
+            ..LedgerInfo::default()
+        };
+        let position = mark_delete_text(&figures.log, horizon);
+        let cursor = CursorStats {
+            mark_delete_position: position.clone(),
+            read_position: position,
+            number_of_entries_since_first_not_acked_message: horizon.count_to(figures.log.end),
+            state: "Open".to_owned(),
+            properties: BTreeMap::from([("CompactedTopicLedger".to_owned(), signed(ledger.0))]),
+            ..CursorStats::default()
+        };
+        stats.cursors.insert("__compaction".into(), cursor);
+    }
     Ok(stats)
 }
 

@@ -7,6 +7,7 @@ use pharos_catalog::Catalog;
 
 use crate::bookies::BookieAdmin;
 use crate::brokers::{BrokerAdmin, Stores};
+use crate::compaction::CompactionAdmin;
 use crate::homes::Homes;
 use crate::messages::MessageAdmin;
 use crate::meters::Meters;
@@ -28,6 +29,8 @@ pub struct Resources {
     pub messages: MessageAdmin,
     /// Offloading of closed ledgers.
     pub offload: OffloadAdmin,
+    /// Topic compaction.
+    pub compaction: CompactionAdmin,
     /// The broker itself.
     pub brokers: BrokerAdmin,
     /// Bookies and their racks.
@@ -57,6 +60,7 @@ impl Resources {
             subscriptions: SubscriptionAdmin::new(homes.clone()),
             messages: MessageAdmin::new(homes.clone()),
             offload: OffloadAdmin::new(homes.clone()),
+            compaction: CompactionAdmin::new(homes.clone()),
             catalog: homes.catalog().clone(),
             bookies: BookieAdmin::new(stores.clone()),
             brokers: BrokerAdmin::new(homes, meters, stores),

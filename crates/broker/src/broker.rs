@@ -10,7 +10,7 @@ use pharos_cluster::{Alone, HandoverError, Ownership, OwnershipError};
 use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
 use pharos_runtime::{ShardThread, Shutdown, clock, spawn_shard};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::entry::EntryCodec;
 use crate::error::Gone;
@@ -19,7 +19,7 @@ use crate::mesh::{INBOX_BATCHES, MESH_BYTES_MAX, Message};
 use crate::options::Options;
 use crate::placement::Placement;
 use crate::shard::{Shard, job, job_with_answer};
-use crate::shared::{PUBLISH_BUDGET_BYTES, Shared};
+use crate::shared::{COMPACTIONS_MAX, PUBLISH_BUDGET_BYTES, Shared};
 use crate::tenants::Tenants;
 use crate::unwritten::Unwritten;
 use pharos_accounts::budget::Budget;
@@ -87,6 +87,7 @@ pub fn start_among(
         publish_budget: Budget::new(PUBLISH_BUDGET_BYTES),
         mesh_budget: Budget::new(MESH_BYTES_MAX),
         unwritten,
+        compactions: Semaphore::new(COMPACTIONS_MAX),
         tenants,
         instance: clock::wall_ms(),
     });

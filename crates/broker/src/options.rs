@@ -61,6 +61,10 @@ pub struct Options {
     /// Bytes that Shared and Key_Shared subscriptions, and those of non-persistent topics, may have handed out to consumers whose
     /// sockets have not taken them, over all topics.
     pub unwritten_bytes_max: u64,
+    /// How often it is looked whether topics are to be compacted.
+    pub compaction_check_interval: Duration,
+    /// What a topic compaction does; `None`: topics are not compacted here.
+    pub compaction: Option<pharos_compaction::Options>,
     /// What one tenant may have.
     pub tenants: TenantLimits,
     /// What policies of tiered storage may not go below. The offloader itself is the managed ledgers'.
@@ -112,6 +116,8 @@ impl Default for Options {
             message_expiry_interval: Duration::from_secs(300),
             backlog_quota_interval: Duration::from_secs(60),
             inactive_topic_interval: Duration::from_secs(60),
+            compaction_check_interval: Duration::from_secs(60),
+            compaction: Some(pharos_compaction::Options::default()),
             delete_inactive_partitioned: false,
             subscription_expiration_interval: Duration::from_secs(300),
             catch_up_read_cache_bytes: 128 << 20,

@@ -8,6 +8,7 @@ use pharos_ledger::LedgerEngine;
 use pharos_metadata::MetadataStore;
 use pharos_runtime::ShutdownToken;
 use pharos_types::TopicName;
+use tokio::sync::Semaphore;
 
 use crate::entry::EntryCodec;
 use crate::error::TopicError;
@@ -18,6 +19,9 @@ use crate::unwritten::Unwritten;
 
 /// Bytes of sends without a receipt that all connections together may have before each stops reading.
 pub(crate) const PUBLISH_BUDGET_BYTES: u64 = 256 << 20;
+
+/// Topics that are compacted at once; others wait.
+pub(crate) const COMPACTIONS_MAX: usize = 2;
 
 /// What all shards share. Immutable, or safe to share by its own means.
 pub struct Shared {
@@ -41,6 +45,8 @@ pub struct Shared {
     pub mesh_budget: Budget,
     /// What dispatchers have handed out and sockets have not taken.
     pub unwritten: Arc<Unwritten>,
+    /// Turns of topic compaction, over all topics.
+    pub(crate) compactions: Semaphore,
     /// What tenants have, and what is left for them.
     pub(crate) tenants: Tenants,
     /// Tells this run of the broker from others in generated names.

@@ -9,6 +9,7 @@
 
 mod cluster;
 mod comeback;
+mod compaction;
 mod consume;
 mod context;
 mod contexts;

@@ -88,6 +88,19 @@ pub(crate) enum TopicsCommand {
         #[arg(long, short = 'w')]
         wait: bool,
     },
+    /// Keep only the last message of each key, for consumers that read what is compacted
+    Compact {
+        /// The topic
+        topic: String,
+    },
+    /// Show what came of the last compaction
+    CompactionStatus {
+        /// The topic
+        topic: String,
+        /// Wait until it is done
+        #[arg(long, short = 'w')]
+        wait: bool,
+    },
     /// Take no more messages; consumers are told when they have read all
     Terminate {
         /// The topic
@@ -157,6 +170,8 @@ pub(crate) fn run(client: &AdminClient, command: TopicsCommand) -> Result<String
             topic,
             size_threshold,
         } => crate::offload::begin(client, &topic, &size_threshold),
+        TopicsCommand::Compact { topic } => crate::compaction::begin(client, &topic),
+        TopicsCommand::CompactionStatus { topic, wait } => crate::compaction::status(client, &topic, wait),
         TopicsCommand::OffloadStatus { topic, wait } => crate::offload::status(client, &topic, wait),
         TopicsCommand::Terminate { topic } => {
             let answer = client.post_empty(&format!("{}/terminate", topic_path(&topic)?))?;

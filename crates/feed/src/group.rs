@@ -259,6 +259,9 @@ impl Group {
         while let Some(member) = cohort.next() {
             if state.valid(member) {
                 if let Some(Some(consumer)) = state.consumers.get_mut(member.index as usize) {
+                    if self.feed.is_compacted() {
+                        consumer.acks.ack_range(consumer.next, resume);
+                    }
                     consumer.next = resume;
                 }
                 state.enqueue(member.index);
@@ -309,6 +312,10 @@ impl Group {
             let Some(Some(consumer)) = state.consumers.get_mut(member.index as usize) else {
                 continue;
             };
+            if consumer.next < ordinal {
+                // In a compacted view: what lay between is gone.
+                consumer.acks.ack_range(consumer.next, ordinal);
+            }
             if entry.facts.is_marker {
                 Feed::acknowledge_marker(consumer, ordinal);
             } else if !consumer.acks.is_acked(ordinal) {
@@ -419,7 +426,7 @@ impl State {
             }
             match feed.find(place) {
                 Found::Entry(entry) => {
-                    due = Some(entry);
+                    due = Some((entry, place));
                     break;
                 }
                 Found::AtTail => {}
@@ -432,8 +439,8 @@ impl State {
                 feed.ask(place, connection);
             }
         }
-        let entry = due?;
-        let cohort = self.cohorts.take(entry.ordinal)?;
+        let (entry, place) = due?;
+        let cohort = self.cohorts.take(place)?;
         Some((entry, cohort))
     }
 }

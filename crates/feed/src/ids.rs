@@ -59,6 +59,35 @@ pub struct TopicId {
     pub number: u64,
 }
 
+/// Set in the number of a topic whose compacted view is meant.
+const COMPACTED: u64 = 1 << 63;
+
+impl TopicId {
+    /// The topic as consumers see it that read what is compacted: for shards that listen it is one of its own, with its own feed.
+    #[must_use]
+    pub fn compacted(self) -> Self {
+        Self {
+            number: self.number | COMPACTED,
+            ..self
+        }
+    }
+
+    /// Whether the compacted view is meant.
+    #[must_use]
+    pub fn is_compacted(self) -> bool {
+        self.number & COMPACTED != 0
+    }
+
+    /// The topic itself, whichever view was meant.
+    #[must_use]
+    pub fn itself(self) -> Self {
+        Self {
+            number: self.number & !COMPACTED,
+            ..self
+        }
+    }
+}
+
 /// A connection, of whatever protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {

@@ -15,6 +15,7 @@
 mod activity;
 mod catch_up;
 mod cohorts;
+mod compacted;
 mod dispatch_rate;
 mod due;
 pub mod entry;
@@ -152,6 +153,8 @@ pub struct Feed {
     /// Of the entries that were delivered here.
     largest_batch: Cell<LargestBatch>,
     timeline: RefCell<Timeline>,
+    /// Ledgers that are trimmed, in a compacted view.
+    trimmed: RefCell<compacted::TrimmedLedgers>,
 }
 
 impl Feed {
@@ -180,6 +183,7 @@ impl Feed {
             due: RefCell::default(),
             largest_batch: Cell::default(),
             timeline: RefCell::default(),
+            trimmed: RefCell::default(),
         })
     }
 
@@ -211,7 +215,7 @@ impl Feed {
     pub fn ordinal_of(&self, position: Position) -> Option<Ordinal> {
         match self.table.borrow().ordinal_of(position, self.tail()) {
             Lookup::Exact(ordinal) => Some(ordinal),
-            _ => None,
+            _ => self.trimmed.borrow().ordinal_of(position),
         }
     }
 
@@ -347,12 +351,14 @@ impl Feed {
     ) -> usize {
         let tail = self.tail();
         let table = self.table.borrow();
+        let trimmed = self.trimmed.borrow();
         let mut timeline = self.timeline.borrow_mut();
         let (largest_batch, mut too_long) = (self.largest_batch.get(), 0);
         let mut acked = 0;
         self.change(group, index, |state| {
             for ack in acks {
-                let Some(ordinal) = existing(&table, ack.position, tail, cumulative) else {
+                let place = trimmed.ordinal_of(ack.position);
+                let Some(ordinal) = place.or_else(|| existing(&table, ack.position, tail, cumulative)) else {
                     continue;
                 };
                 if !largest_batch.allows(ack.remaining.len()) {

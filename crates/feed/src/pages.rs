@@ -1,6 +1,7 @@
 //! Entries of one topic that were read back from the log for stream consumers that are behind: one page for each read.
 //!
-//! Always true: `bytes` is the weight of what the pages hold; the entries of a page are dense.
+//! Always true: `bytes` is the weight of what the pages hold; the entries of a page are dense, but in a compacted view: there the
+//! place of an entry that is gone is that of the next one of its page.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -67,9 +68,16 @@ impl Pages {
 
     /// Takes what one read brought. The lowest pages make room.
     pub(crate) fn insert(&mut self, entries: Vec<Arc<FeedEntry>>) {
-        let Some(first) = entries.first().map(|entry| entry.ordinal) else {
+        if let Some(first) = entries.first().map(|entry| entry.ordinal) {
+            self.insert_at(first, entries);
+        }
+    }
+
+    /// The same of what a read at `first` brought, where nothing is between that place and the first entry.
+    pub(crate) fn insert_at(&mut self, first: Ordinal, entries: Vec<Arc<FeedEntry>>) {
+        if entries.is_empty() {
             return;
-        };
+        }
         self.used_at = clock::now();
         let bytes: usize = entries.iter().map(|entry| weight(entry)).sum();
         self.entry_bytes = bytes / entries.len();
@@ -92,7 +100,14 @@ impl Pages {
     pub(crate) fn find(&mut self, ordinal: Ordinal) -> Option<(Arc<FeedEntry>, Option<Ordinal>)> {
         let (first, page) = self.pages.range_mut(..=ordinal).next_back()?;
         let index = usize::try_from(first.count_to(ordinal)).ok()?;
-        let entry = page.entries.get(index)?.clone();
+        let dense = page.entries.get(index).filter(|entry| entry.ordinal == ordinal);
+        let entry = match dense {
+            Some(entry) => entry.clone(),
+            None => {
+                let index = page.entries.partition_point(|entry| entry.ordinal < ordinal);
+                page.entries.get(index)?.clone()
+            }
+        };
         self.used_at = clock::now();
         let is_first = !std::mem::replace(&mut page.is_visited, true);
         Some((entry, is_first.then(|| page.end())))
@@ -202,6 +217,17 @@ mod tests {
         assert!(has(&mut pages, 10) && !has(&mut pages, 11));
         pages.clear();
         assert_eq!(pages.bytes(), 0);
+    }
+
+    #[test]
+    fn a_place_without_an_entry_is_that_of_the_next_one_of_its_page() {
+        let mut pages = Pages::default();
+        pages.insert_at(Ordinal(3), [5, 6, 9].map(|ordinal| entry(ordinal, 1)).into());
+        let mut at = |place| pages.find(Ordinal(place)).map(|(entry, _)| entry.ordinal.0);
+        assert_eq!(
+            [2, 3, 5, 6, 7, 9, 10].map(&mut at),
+            [None, Some(5), Some(5), Some(6), Some(9), Some(9), None]
+        );
     }
 
     #[test]

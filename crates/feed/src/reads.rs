@@ -147,7 +147,9 @@ impl Feed {
     /// Sees to it that the pages after one that ends here are on their way.
     fn read_ahead(&self, end: Ordinal) {
         let mut next = end;
-        for _ in 0..AHEAD {
+        // Where a page of a compacted view will end cannot be guessed.
+        let ahead = if self.is_compacted() { 1 } else { AHEAD };
+        for _ in 0..ahead {
             let here = self.window.borrow_mut().pages().end_of(next);
             if here.is_none() && !self.read_one_ahead(next) {
                 return;
@@ -202,7 +204,11 @@ impl Feed {
         let asked = self.asked.borrow_mut().remove(&from).unwrap_or_default();
         self.backlog.release(asked.reserved);
         let end = entries.last().map(|entry| entry.ordinal.next());
-        self.with_pages(|pages| pages.insert(entries));
+        self.remember_ledgers(&entries);
+        self.with_pages(|pages| match self.is_compacted() {
+            true => pages.insert_at(from, entries),
+            false => pages.insert(entries),
+        });
         for connection in &asked.connections {
             let group = self.groups.borrow().get(connection).cloned();
             if let Some(group) = group {

@@ -28,6 +28,8 @@ const FORMAT_PLAIN: u32 = 1;
 const FORMAT_OFFLOADS: u32 = 2;
 /// The layout of infos of shadows: a release that does not know them would give the topic ledgers of its own.
 const FORMAT_SHADOW: u32 = 3;
+/// The layout of infos that name a compacted ledger, with offloaded ledgers or not: a release that does not know it would lose it.
+const FORMAT_COMPACTED: u32 = 4;
 /// No topic counts this far, neither entries nor bytes; what is added to a number below it does not overflow.
 const COUNT_MAX: u64 = 1 << 56;
 
@@ -73,6 +75,39 @@ pub struct ManagedLedgerInfo {
     /// What brokers of Pulsar keep of ledgers and Pharos does not read, by ledger; in their layout only.
     #[prost(btree_map = "uint64, bytes", tag = "13")]
     pub carried: BTreeMap<u64, Vec<u8>>,
+    /// What a topic compaction left of the entries before some place.
+    #[prost(message, optional, tag = "14")]
+    pub compaction: Option<CompactionInfo>,
+}
+
+/// The compacted ledger of a managed ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct CompactionInfo {
+    /// Its id; absent while there is none.
+    #[prost(uint64, optional, tag = "1")]
+    pub ledger: Option<u64>,
+    /// Ordinal of the first entry that it does not stand for.
+    #[prost(uint64, tag = "2")]
+    pub horizon: u64,
+    /// Entries in it.
+    #[prost(uint64, tag = "3")]
+    pub entries: u64,
+    /// Payload bytes in it.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// When it was finished, in milliseconds since 1970.
+    #[prost(uint64, tag = "5")]
+    pub at_ms: u64,
+    /// A ledger that is being written, to take its place. The next opening gives it up.
+    #[prost(uint64, optional, tag = "6")]
+    pub writing: Option<u64>,
+}
+
+impl CompactionInfo {
+    /// The ledgers that it names.
+    pub(crate) fn ledgers(&self) -> impl Iterator<Item = u64> + use<> {
+        self.ledger.into_iter().chain(self.writing)
+    }
 }
 
 /// Whose shadow a managed ledger is.
@@ -200,9 +235,9 @@ impl ManagedLedgerInfo {
             name: name.to_owned(),
             cause,
         };
-        if !matches!(info.format, FORMAT_PLAIN | FORMAT_OFFLOADS | FORMAT_SHADOW) {
+        if !matches!(info.format, FORMAT_PLAIN..=FORMAT_COMPACTED) {
             return Err(malformed(format!(
-                "format {} where {FORMAT_PLAIN} to {FORMAT_SHADOW} are known",
+                "format {} where {FORMAT_PLAIN} to {FORMAT_COMPACTED} are known",
                 info.format
             )));
         }
@@ -245,6 +280,7 @@ impl ManagedLedgerInfo {
             .map(|row| row.ledger_id)
             .filter(move |ledger| !gone.contains(ledger))
             .chain(self.cursor_ledger)
+            .chain(self.compaction.iter().flat_map(CompactionInfo::ledgers))
     }
 
     /// Ledgers that may be in the engine and that will never be read there again.
@@ -264,12 +300,27 @@ impl ManagedLedgerInfo {
         }
     }
 
+    /// A run of topic compaction that was under way is not any more.
+    pub(crate) fn give_up_compaction(&mut self) {
+        let Some(compaction) = &mut self.compaction else {
+            return;
+        };
+        let unfinished = compaction.writing.take();
+        if compaction.ledger.is_none() {
+            self.compaction = None;
+        }
+        if let Some(ledger) = unfinished {
+            self.give_up(ledger);
+        }
+    }
+
     /// Writes the layout number that fits the content. To be called before it is stored.
     pub(crate) fn settle_format(&mut self) {
-        self.format = match (&self.shadow, self.offloads.is_empty()) {
-            (Some(_), _) => FORMAT_SHADOW,
-            (None, true) => FORMAT_PLAIN,
-            (None, false) => FORMAT_OFFLOADS,
+        self.format = match (&self.shadow, &self.compaction, self.offloads.is_empty()) {
+            (Some(_), ..) => FORMAT_SHADOW,
+            (None, Some(_), _) => FORMAT_COMPACTED,
+            (None, None, true) => FORMAT_PLAIN,
+            (None, None, false) => FORMAT_OFFLOADS,
         };
     }
 

@@ -26,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compacted;
 pub mod cursor;
 pub mod cursor_log;
 mod ledger;
@@ -47,13 +48,16 @@ mod options;
 mod orphans;
 
 pub use cache::CacheBudget;
+pub use compacted::{CompactedEntry, CompactedView, CompactedWriter, CompactionError};
 pub use cursor::AckState;
 pub use cursor_log::CursorLog;
 pub use durable::DurableWatch;
 pub use error::{
     AppendError, CloseError, CommitError, DeleteError, DurableError, InfoError, OpenError, ReadError,
 };
-pub use info::{HeldBack, HeldBackPart, INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo};
+pub use info::{
+    CompactionInfo, HeldBack, HeldBackPart, INFO_PREFIX, LedgerInfo, ManagedLedgerInfo, ShadowInfo,
+};
 pub use ledger::{
     Appended, Entry, FollowError, Forget, Holding, LedgerReader, LedgerStats, MaintenanceDone,
     MaintenanceError, MaintenanceEvent, ManagedLedger, OffloadAskError, OffloadStats, OffloadStatus,

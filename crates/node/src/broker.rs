@@ -398,6 +398,14 @@ fn broker_options(settings: &Settings) -> pharos_broker::Options {
         subscription_expiration_interval: policies.subscription_expiry_check_interval,
         catch_up_read_cache_bytes: bytes(ledger.catch_up_read_cache_size),
         newest_cache_bytes: bytes(ledger.cache_size) / 2,
+        compaction_check_interval: policies.compaction_check_interval,
+        compaction: (settings.cluster.engine == crate::settings::Engine::Embedded).then(|| {
+            pharos_compaction::Options {
+                keep_keyless: settings.topic_compaction.retain_null_key,
+                keys_bytes_max: bytes(settings.topic_compaction.max_keys_size),
+                ..pharos_compaction::Options::default()
+            }
+        }),
         unwritten_bytes_max: topics.max_unwritten_size.0,
         tenants: TenantLimits {
             publish_rate: settings.limits.publish_rate_per_tenant,

@@ -311,6 +311,9 @@ fn source_of(
 ) -> Option<Source> {
     let feed = listening(consumers, message.consumer_id)?.group().feed();
     let id = &message.message_id;
+    if feed.is_compacted() {
+        return None; // It may not be in the log, or not be the same there.
+    }
     let ordinal = feed.ordinal_of(Position::new(id.ledger_id, id.entry_id))?;
     let topic = feed.topic;
     (all || !feed.is_at_hand(ordinal)).then_some(Source {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pharos_dispatch::KeySharedSpec;
 use pharos_feed::ids::{ConnectionId, ConsumerKey};
 use pharos_feed::{CursorHandoff, FeedSeed};
-use pharos_types::{Position, SubscriptionName, TopicName};
+use pharos_types::{Ordinal, Position, SubscriptionName, TopicName};
 
 /// How messages of a subscription are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub enum StartAt {
     Earliest,
     /// At this entry, or the next that exists.
     At(Position),
+    /// At this place, which may lie before the first entry of the log: in what was compacted.
+    Place(Ordinal),
 }
 
 /// What a connection tells of a consumer, for stats.
@@ -89,6 +91,8 @@ pub struct SubscribeRequest {
     pub durable: bool,
     /// Where a new cursor starts.
     pub start: StartAt,
+    /// Whether it gets what was compacted, as far as that goes, and then the log.
+    pub read_compacted: bool,
     /// Rewind an existing cursor to the first message published at or after this time, in ms since 1970.
     pub rewind_to_ms: Option<u64>,
     /// Whether a durable subscription may be created.

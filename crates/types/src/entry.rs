@@ -69,6 +69,26 @@ pub struct Sequence<'e> {
     pub highest: u64,
 }
 
+/// One message of an entry, as topic compaction sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyedMessage {
+    /// What a later message of the same key replaces it by; `None` when it has none.
+    pub key: Option<Box<[u8]>>,
+    /// It has no value: it ends its key.
+    pub is_empty: bool,
+    /// An earlier compaction took it out of its batch; only its index is left.
+    pub is_gone: bool,
+}
+
+/// What an entry is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryMessages {
+    /// It cannot be taken apart: only the consumer can look into it, or it cannot be read.
+    Whole,
+    /// Its messages, by their index.
+    Each(Vec<KeyedMessage>),
+}
+
 /// Reads the entries that front doors store. Bytes that it cannot read are no error: they were accepted as they came, and the
 /// consumer must see what was stored.
 ///
@@ -88,6 +108,14 @@ pub trait EntryCodec: Send + Sync {
     /// Who published an entry and under which number, where deduplication counts it: `None` for what cannot be read, for markers, and
     /// for a piece that does not complete its message.
     fn sequence<'e>(&self, entry: &'e [u8]) -> Option<Sequence<'e>>;
+
+    /// The messages of an entry with their keys. Unlike the other calls it reads the payload, decompressed where that takes not more
+    /// than `bytes_max`; else the entry is [`EntryMessages::Whole`].
+    fn messages(&self, entry: &[u8], bytes_max: usize) -> EntryMessages;
+
+    /// The entry with only those messages whose index `keep` names; the others keep their index and are marked as gone. `None` when
+    /// the entry cannot be taken apart, as for [`messages`](Self::messages).
+    fn retain(&self, entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Vec<u8>>;
 
     /// An entry of the broker's own, one plain message.
     ///

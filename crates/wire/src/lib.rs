@@ -32,6 +32,8 @@ pub mod proto;
 
 pub mod message;
 
+pub mod compression;
+
 pub mod answer;
 pub mod encode;
 pub mod header;

@@ -69,6 +69,27 @@ func (e *env) topic(test string) string {
 	return "persistent://public/default/go-" + test + "-" + rand.Text()[:12]
 }
 
+// compact compacts the topic and waits until that is done.
+func (e *env) compact(topic string) {
+	url := e.admin + strings.Replace(topic, "persistent://", "/admin/v2/persistent/", 1) + "/compaction"
+	ask := func(method string) (int, string) {
+		request, err := http.NewRequest(method, url, nil)
+		must(err, "make a request")
+		answer, err := http.DefaultClient.Do(request)
+		must(err, "ask for compaction")
+		defer answer.Body.Close()
+		body, _ := io.ReadAll(answer.Body)
+		return answer.StatusCode, string(body)
+	}
+	code, body := ask(http.MethodPut)
+	expect(code == 200 || code == 204, "compact: HTTP %d %s", code, body)
+	waitUntil("the topic is compacted", func() bool {
+		_, status := ask(http.MethodGet)
+		expect(!strings.Contains(status, "ERROR"), "compaction: %s", status)
+		return strings.Contains(status, "SUCCESS")
+	})
+}
+
 func (e *env) createPartitioned(topic string, partitions int) {
 	e.ask(http.MethodPut, topic, "/partitions", fmt.Sprint(partitions))
 }

@@ -71,6 +71,21 @@ class Env:
             expect(answer.status in (200, 204), f"{method} {path}: HTTP {answer.status}")
             return answer.read()
 
+    def compact(self, topic):
+        """Compacts the topic and waits until that is done."""
+        url = f"{self.admin}{topic.replace('persistent://', '/admin/v2/persistent/')}/compaction"
+        request = urllib.request.Request(url, data=b"", method="PUT", headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=15) as answer:
+            expect(answer.status in (200, 204), f"compact: HTTP {answer.status}")
+
+        def is_done():
+            with urllib.request.urlopen(url, timeout=15) as answer:
+                status = json.load(answer)
+            expect(status["status"] != "ERROR", f"compaction: {status}")
+            return status["status"] == "SUCCESS"
+
+        wait_until(is_done, "the topic is not compacted")
+
 
 def _tls_options():
     """What a `pulsar+ssl://` URL needs: whom to trust, and the certificate to show, if there is one."""

@@ -138,6 +138,52 @@ def table_view(env):
     env.kept = view
 
 
+def _compacted(env, name, **options):
+    """Ten keys, three messages of each, of which one key is deleted; then compacted. The last values by key."""
+    topic = env.topic(name)
+    producer = env.client.create_producer(topic, batching_max_publish_delay_ms=1000, **options)
+    for index in range(30):
+        producer.send_async(f"v-{index}".encode(), lambda *_: None, partition_key=f"k-{index % 10}")
+    producer.flush()
+    producer.send(b"", partition_key="k-9")
+    env.compact(topic)
+    return topic, producer, {f"k-{key}": f"v-{20 + key}" for key in range(9)}
+
+
+@test("compaction")
+def compaction(env):
+    # Not in batches: the client hands on what is marked as compacted out of one, as an empty message without a key.
+    for compression in (CompressionType.NONE, CompressionType.LZ4):
+        topic, producer, last = _compacted(env, "compacted", batching_enabled=False, compression_type=compression)
+        plain = env.client.create_reader(topic, pulsar.MessageId.earliest)
+        expect_equal([plain.read_next(15_000).data().decode() for _ in range(31)],
+                     [f"v-{index}" for index in range(30)] + [""], "the whole log")
+        reader = env.client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
+        seen = {}
+        while reader.has_message_available():
+            message = reader.read_next(15_000)
+            expect(message.partition_key() not in seen, f"{message.partition_key()} comes twice")
+            seen[message.partition_key()] = message.data().decode()
+        expect_equal(seen, last, f"last values, {compression}")
+        producer.send(b"later", partition_key="k-0")
+        expect_equal(reader.read_next(15_000).data(), b"later", "what comes after the compaction")
+        consumer = env.client.subscribe(topic, "s", ConsumerType.Failover, initial_position=InitialPosition.Earliest,
+                                        is_read_compacted=True)
+        expect_equal(receive_ack(consumer, 10), [*last.values(), "later"], "a subscription")
+        consumer.close()
+
+
+@test("table-view-compacted")
+def table_view_compacted(env):
+    topic, producer, last = _compacted(env, "table-compacted", batching_enabled=True)
+    producer.send(b"new", partition_key="k-3")
+    view = env.client.create_table_view(topic)
+    expect_equal(len(view), 9, "keys")
+    for key, value in {**last, "k-3": "new"}.items():
+        expect_equal(view.get(key), value.encode(), key)
+    env.kept = view
+
+
 @test("producer-exclusive")
 def producer_exclusive(env):
     topic = env.topic("exclusive-producer")

@@ -42,7 +42,7 @@ pub(super) enum Joined {
 
 impl Topics {
     pub(crate) fn by_id(&self, id: TopicId) -> Option<Rc<Topic>> {
-        self.by_id.borrow().get(&id).cloned()
+        self.by_id.borrow().get(&id.itself()).cloned()
     }
 
     pub(crate) fn by_name(&self, name: &TopicName) -> Option<Rc<Topic>> {

@@ -67,7 +67,7 @@ pub(super) async fn of_shard(shard: Rc<Shard>) -> ShardFigures {
     let mut feeds = Vec::new();
     for some in all.chunks(ASKED_PER_TURN) {
         feeds.extend(some.iter().map(|feed| FeedFigures {
-            topic: feed.topic,
+            topic: feed.topic.itself(),
             stream_consumers: stream_consumers(feed, false),
             stages: feed.stages(),
         }));

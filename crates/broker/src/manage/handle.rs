@@ -13,8 +13,12 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::topic::{
-    Dealing, DurableSubscription, LastMessage, SeekTo, StartAt, Topic, TopicFigures, Wanted, backlog_entry,
+    CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, SeekTo, StartAt, Topic,
+    TopicFigures, Wanted, backlog_entry,
 };
+
+/// What the cursor of topic compaction is called in Pulsar.
+const COMPACTION_CURSOR: &str = "__compaction";
 
 /// A loaded topic, on its home shard, beyond what clients can do with it. Not for keeping: a topic that is unloaded meanwhile is not
 /// the one of its name any more.
@@ -156,6 +160,20 @@ impl TopicHandle {
         self.0.state.borrow().stored.log.ledger.offload_status()
     }
 
+    /// Begins to compact the topic; does not wait for it.
+    ///
+    /// # Errors
+    /// [`CompactionAskError`].
+    pub fn compact(&self) -> Result<(), CompactionAskError> {
+        self.0.compact()
+    }
+
+    /// What came of it.
+    #[must_use]
+    pub fn compaction_status(&self) -> CompactionStatus {
+        self.0.state.borrow().stored.compaction.status.clone()
+    }
+
     /// Appends a message of the broker's own, reads it back, and gives up what the topic kept of earlier ones.
     ///
     /// # Errors
@@ -208,11 +226,15 @@ impl TopicHandle {
             .await
     }
 
-    /// Deletes a subscription; with `force` its consumers are closed first.
+    /// Deletes a subscription; with `force` its consumers are closed first. By the name that the cursor of topic compaction has in
+    /// Pulsar, what was compacted is given up.
     ///
     /// # Errors
     /// `NoSubscription`; `Busy` with consumers and without `force`; `Storage`.
     pub async fn delete_subscription(&self, name: &SubscriptionName, force: bool) -> Result<(), CursorError> {
+        if name.as_str() == COMPACTION_CURSOR {
+            return self.0.forget_compacted().await;
+        }
         self.0.delete_subscription(name, force).await
     }
 

@@ -113,8 +113,10 @@ impl Broker {
         with_ranges: bool,
     ) -> Result<Vec<StreamConsumerFigures>, Gone> {
         let asked = self.call_all(move |shard| async move {
-            let feed = shard.feeds.get(topic);
-            feed.map_or_else(Vec::new, |feed| figures::stream_consumers(&feed, with_ranges))
+            let feeds = [topic, topic.compacted()].map(|feed| shard.feeds.get(feed));
+            let feeds = feeds.into_iter().flatten();
+            let each = feeds.map(|feed| figures::stream_consumers(&feed, with_ranges));
+            each.flatten().collect::<Vec<_>>()
         });
         Ok(asked.await?.into_iter().flatten().collect())
     }

@@ -137,6 +137,8 @@ pub(crate) enum HomeMessage {
     /// A feed needs entries from here on, not more than so many and so many bytes.
     Read {
         shard: ShardId,
+        /// As the shard knows the topic: itself, or its compacted view.
+        feed: TopicId,
         from: Ordinal,
         entries_max: usize,
         bytes_max: usize,
@@ -217,6 +219,8 @@ pub(crate) enum FeedMessage {
         acks: Vec<OwnedAck>,
         cumulative: bool,
     },
+    /// The topic was compacted: what is at hand of its compacted view is old.
+    Compacted,
     /// Nothing will be appended any more.
     Terminated,
     /// No consumer is registered here any more.

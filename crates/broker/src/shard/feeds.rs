@@ -171,6 +171,7 @@ impl Feeds {
             } => {
                 feed.ack_consumer(connection, key, &acks, cumulative);
             }
+            FeedMessage::Compacted => feed.on_compacted(),
             FeedMessage::Terminated => feed.on_terminated(),
             FeedMessage::Close => {
                 if feed.is_empty() {
@@ -208,6 +209,7 @@ impl FeedHost for HostOf {
         if let Some(feeds) = self.0.upgrade() {
             let read = HomeMessage::Read {
                 shard: feeds.cx.id,
+                feed: topic,
                 from,
                 entries_max,
                 bytes_max,

@@ -1,6 +1,6 @@
 //! A broker whose entries are of another encoding than Pulsar's: it knows of an entry what its codec says and nothing else.
 
-use pharos_types::entry::{Chunk, EntryFacts, Sequence};
+use pharos_types::entry::{Chunk, EntryFacts, EntryMessages, Sequence};
 use pharos_types::hash::murmur3_32;
 
 use super::*;
@@ -28,6 +28,14 @@ impl EntryCodec for Text {
     }
 
     fn sequence<'e>(&self, _: &'e [u8]) -> Option<Sequence<'e>> {
+        None
+    }
+
+    fn messages(&self, _: &[u8], _: usize) -> EntryMessages {
+        EntryMessages::Whole
+    }
+
+    fn retain(&self, _: &[u8], _: &[bool], _: usize) -> Option<Vec<u8>> {
         None
     }
 

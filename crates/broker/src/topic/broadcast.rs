@@ -204,6 +204,7 @@ impl Attaches for BroadcastBody {
             joining.key,
             connection,
             consumer_id,
+            cx.id,
             request.durable,
             joining.rate,
         );

@@ -9,7 +9,7 @@ use super::kind::Attaches as _;
 use super::subscription::{Body, CursorPlace, Subscription};
 use super::{Attached, ConsumerInfo, Stored, Topic, TopicContext};
 use crate::feed::{Activity, CursorHandoff};
-use crate::ids::{ConnectionId, ConsumerKey};
+use crate::ids::{ConnectionId, ConsumerKey, TopicId};
 use crate::mesh::ConnectionEvent;
 
 /// An attached consumer.
@@ -18,6 +18,8 @@ pub(crate) struct Consumer {
     pub(crate) name: Arc<str>,
     pub(crate) connection: ConnectionId,
     pub(crate) consumer_id: u64,
+    /// As the shard of its connection knows the topic.
+    pub(crate) feed: TopicId,
     pub(crate) priority_level: i32,
     pub(crate) info: Arc<ConsumerInfo>,
     /// When permits last came here for it, in milliseconds since 1970; 0 for never. Those of a stream consumer stay with it.
@@ -191,7 +193,7 @@ impl Attached {
         key: ConsumerKey,
         handoff: CursorHandoff,
     ) {
-        self.links.returned(cx, consumer.connection.shard);
+        self.links.returned(cx, consumer.connection.shard, consumer.feed);
         self.sent.add(handoff.activity.sent);
         let Some(subscription) = self.subscriptions.get_mut(&consumer.subscription) else {
             return;

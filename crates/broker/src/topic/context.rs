@@ -64,8 +64,17 @@ impl TopicContext {
         self.shard.send(to, message);
     }
 
-    pub(super) fn send_feed(&self, to: ShardId, message: FeedMessage) {
-        self.send(to, Message::Feed(self.id, message));
+    /// `feed`: the topic as the shard knows it, see [`feed_of`](Self::feed_of).
+    pub(super) fn send_feed(&self, feed: TopicId, to: ShardId, message: FeedMessage) {
+        self.send(to, Message::Feed(feed, message));
+    }
+
+    /// What the feed of consumers that read what is compacted is known by, or that of others.
+    pub(super) fn feed_of(&self, is_compacted: bool) -> TopicId {
+        match is_compacted && !self.is_non_persistent() {
+            true => self.id.compacted(),
+            false => self.id,
+        }
     }
 
     pub(super) fn tell_connection(&self, connection: ConnectionId, event: ConnectionEvent) {
@@ -118,7 +127,7 @@ impl TopicContext {
     /// What a stream consumer has acknowledged; `None` when it is gone.
     pub(super) async fn stream_consumer_acks(&self, handed_over: HandedOver) -> Option<AckState> {
         let ask = |answer| Ask::Acks {
-            topic: self.id,
+            topic: handed_over.feed,
             key: handed_over.key,
             answer,
         };
@@ -126,8 +135,7 @@ impl TopicContext {
     }
 
     /// Resolves when what stream consumers of a shard have acknowledged until now is known here.
-    pub(super) async fn hear_from(&self, shard: ShardId) {
-        let topic = self.id;
+    pub(super) async fn hear_from(&self, shard: ShardId, topic: TopicId) {
         let heard = self.shard.ask(shard, |answer| Ask::Report { topic, answer });
         // A shard that is gone has nothing to tell.
         let _ = heard.await;

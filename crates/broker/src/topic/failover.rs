@@ -142,6 +142,7 @@ impl Attached {
                     let (connection, consumer_id, key) =
                         (handed_over.connection, handed_over.consumer_id, handed_over.key);
                     cx.send_feed(
+                        handed_over.feed,
                         connection.shard,
                         FeedMessage::Deactivate {
                             connection,
@@ -177,7 +178,7 @@ impl Attached {
         let Some(consumer) = self.consumers.get(&chosen) else {
             return;
         };
-        let (connection, consumer_id) = (consumer.connection, consumer.consumer_id);
+        let (connection, consumer_id, feed) = (consumer.connection, consumer.consumer_id, consumer.feed);
         if subscription.kind != Some(SubscriptionType::Failover) || subscription.fenced || consumer.is_joining
         {
             return;
@@ -187,12 +188,13 @@ impl Attached {
             return;
         };
         let rate = &subscription.rate;
-        let Some(handoff) = cursor.hand_over(chosen, connection, consumer_id, durable, rate) else {
+        let Some(handoff) = cursor.hand_over(chosen, connection, consumer_id, feed, durable, rate) else {
             return;
         };
-        self.links.hand_over(cx, &stored.log, connection.shard);
-        let seed = stored.log.seed(cx);
+        self.links.hand_over(cx, &stored.log, connection.shard, feed);
+        let seed = stored.log.seed(cx, feed);
         cx.send_feed(
+            feed,
             connection.shard,
             FeedMessage::Activate {
                 connection,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pharos_managed_ledger::cursor::AckState;
 use pharos_managed_ledger::{LedgerRow, LedgerTable, OffloadStats};
 use pharos_runtime::clock;
-use pharos_types::{Ordinal, TopicName};
+use pharos_types::{LedgerId, Ordinal, TopicName};
 
 use super::consumers::Consumer;
 use super::durable_cursors::DurableCursors;
@@ -23,6 +23,7 @@ use super::{
 use crate::feed::{Activity, Moment, Sent, StreamConsumer};
 use crate::ids::{ConsumerKey, SlotId, TopicId};
 use crate::tally::BroadcastCounts;
+use pharos_compaction::CompactionCounts;
 use pharos_dispatch::{self as dispatch, DispatchStats, HashRange};
 
 /// What to gather.
@@ -100,6 +101,10 @@ pub struct LogFigures {
     pub unreadable: Vec<Ordinal>,
     /// What was offloaded.
     pub offload: OffloadStats,
+    /// What was compacted: the ledger, its horizon, its entries, their bytes.
+    pub compacted: Option<(LedgerId, Ordinal, u64, u64)>,
+    /// Runs of topic compaction.
+    pub compaction: CompactionCounts,
     /// Properties of the topic.
     pub properties: std::collections::BTreeMap<String, String>,
 }
@@ -347,6 +352,13 @@ fn log_figures(state: &State) -> LogFigures {
             .places(state.stored.log.ledger.first())
             .collect(),
         offload: state.stored.log.ledger.offload_stats(),
+        compacted: state
+            .stored
+            .compaction
+            .view
+            .as_ref()
+            .map(|view| (view.ledger(), view.horizon(), view.entries(), view.bytes())),
+        compaction: state.stored.compaction.counts,
         properties: state.stored.log.ledger.properties(),
     }
 }

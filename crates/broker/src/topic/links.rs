@@ -1,4 +1,4 @@
-//! The shards that listen to a topic.
+//! The shards that listen to a topic: to itself, or to its compacted view, which are as two topics to them.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use pharos_managed_ledger::LedgerTable;
 use super::publish::shard_id;
 use super::{TopicContext, TopicLog};
 use crate::entry::FeedEntry;
-use crate::ids::ShardId;
+use crate::ids::{ShardId, TopicId};
 use crate::mesh::FeedMessage;
 
 /// Per shard: how many cursors are handed over to it, and which ledger table it knows.
 pub(super) struct Links {
-    links: Vec<Link>,
+    links: Vec<[Link; 2]>,
 }
 
 /// How a topic stands with one listening shard.
@@ -28,7 +28,7 @@ impl Links {
     /// Of a topic to which none of so many shards listens.
     pub(super) fn new(shards: usize) -> Self {
         Self {
-            links: (0..shards).map(|_| Link::default()).collect(),
+            links: (0..shards).map(|_| Default::default()).collect(),
         }
     }
 
@@ -38,58 +38,83 @@ impl Links {
     }
 
     /// Counts one cursor as handed over to a shard, and tells the shard of the topic when it is the first.
-    pub(super) fn hand_over(&mut self, cx: &TopicContext, log: &TopicLog, to: ShardId) {
-        let Some(link) = self.links.get_mut(to.index()) else {
+    pub(super) fn hand_over(&mut self, cx: &TopicContext, log: &TopicLog, to: ShardId, feed: TopicId) {
+        let Some(link) = self.link(to, feed) else {
             return;
         };
         link.handed_over += 1;
         if link.handed_over == 1 {
-            let seed = log.seed(cx);
+            let seed = log.seed(cx, feed);
             link.table_version = Some(seed.table.version());
-            cx.send_feed(to, FeedMessage::Open { seed });
+            cx.send_feed(feed, to, FeedMessage::Open { seed });
         }
     }
 
     /// One cursor came home from a shard.
-    pub(super) fn returned(&mut self, cx: &TopicContext, from: ShardId) {
-        let Some(link) = self.links.get_mut(from.index()) else {
+    pub(super) fn returned(&mut self, cx: &TopicContext, from: ShardId, feed: TopicId) {
+        let Some(link) = self.link(from, feed) else {
             return;
         };
         link.handed_over = link.handed_over.saturating_sub(1);
         if link.handed_over == 0 {
-            cx.send_feed(from, FeedMessage::Close);
+            cx.send_feed(feed, from, FeedMessage::Close);
         }
     }
 
     /// Tells every listening shard of new entries.
     pub(super) fn feed(&mut self, cx: &TopicContext, table: &LedgerTable, entries: &[Arc<FeedEntry>]) {
-        for (index, link) in self.links.iter_mut().enumerate() {
-            if link.handed_over == 0 {
-                continue;
+        for (index, views) in self.links.iter_mut().enumerate() {
+            for (link, is_compacted) in views.iter_mut().zip([false, true]) {
+                if link.handed_over == 0 {
+                    continue;
+                }
+                let news = (link.table_version != Some(table.version())).then(|| table.clone());
+                link.table_version = Some(table.version());
+                cx.send_feed(
+                    cx.feed_of(is_compacted),
+                    shard_id(index),
+                    FeedMessage::Appended {
+                        entries: entries.to_vec(),
+                        table: news,
+                    },
+                );
             }
-            let news = (link.table_version != Some(table.version())).then(|| table.clone());
-            link.table_version = Some(table.version());
-            cx.send_feed(
-                shard_id(index),
-                FeedMessage::Appended {
-                    entries: entries.to_vec(),
-                    table: news,
-                },
-            );
         }
     }
 
     /// Tells every shard that nothing will be appended any more.
     pub(super) fn terminated(&self, cx: &TopicContext) {
         for index in 0..self.links.len() {
-            cx.send_feed(shard_id(index), FeedMessage::Terminated);
+            for feed in [false, true].map(|is_compacted| cx.feed_of(is_compacted)) {
+                cx.send_feed(feed, shard_id(index), FeedMessage::Terminated);
+            }
         }
     }
 
-    /// The shards that listen.
-    pub(super) fn listening(&self) -> Vec<ShardId> {
-        let links = self.links.iter().enumerate();
-        let handed_over = links.filter(|(_, link)| link.handed_over > 0);
-        handed_over.map(|(index, _)| shard_id(index)).collect()
+    /// Tells those that listen to the compacted view that there is a new one.
+    pub(super) fn compacted(&self, cx: &TopicContext) {
+        for (shard, feed) in self.listening(cx) {
+            if feed.is_compacted() {
+                cx.send_feed(feed, shard, FeedMessage::Compacted);
+            }
+        }
+    }
+
+    /// The shards that listen, and to what.
+    pub(super) fn listening(&self, cx: &TopicContext) -> Vec<(ShardId, TopicId)> {
+        let mut listening = Vec::new();
+        for (index, views) in self.links.iter().enumerate() {
+            for (link, is_compacted) in views.iter().zip([false, true]) {
+                if link.handed_over > 0 {
+                    listening.push((shard_id(index), cx.feed_of(is_compacted)));
+                }
+            }
+        }
+        listening
+    }
+
+    fn link(&mut self, shard: ShardId, feed: TopicId) -> Option<&mut Link> {
+        let [of_log, of_view] = self.links.get_mut(shard.index())?;
+        Some(if feed.is_compacted() { of_view } else { of_log })
     }
 }

@@ -15,6 +15,7 @@ use super::{StartAt, TopicContext};
 use crate::entry::{EntryFacts, FeedEntry};
 use crate::error::chain;
 use crate::feed::FeedSeed;
+use crate::ids::TopicId;
 
 /// How often a log is looked at that waits for the engine. Those who wait are told by nothing else.
 const CATCH_UP_INTERVAL: Duration = Duration::from_millis(200);
@@ -62,9 +63,9 @@ impl TopicLog {
     }
 
     /// What a shard must know before its first stream consumer.
-    pub(super) fn seed(&self, cx: &TopicContext) -> FeedSeed {
+    pub(super) fn seed(&self, cx: &TopicContext, feed: TopicId) -> FeedSeed {
         FeedSeed {
-            topic: cx.id,
+            topic: feed,
             name: cx.name.clone(),
             tail: self.readable_end(),
             table: self.ledger.table(),
@@ -100,6 +101,7 @@ impl TopicLog {
         match start {
             StartAt::Latest => self.ledger.durable_end(),
             StartAt::Earliest => self.ledger.first(),
+            StartAt::Place(place) => place.min(self.ledger.durable_end()),
             StartAt::At(position) => {
                 let end = self.ledger.durable_end();
                 self.ledger.table().ordinal_of(position, end).at_or_after(end)

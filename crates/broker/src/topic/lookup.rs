@@ -113,12 +113,26 @@ impl Topic {
                     )
                 })
         };
+        let is_compacted = key.is_some_and(|key| {
+            let state = self.state.borrow();
+            state
+                .attached
+                .consumers
+                .get(&key)
+                .is_some_and(|consumer| consumer.feed.is_compacted())
+        });
         let last = self.reads().last_entry().await?;
         let batch_size = match &last {
             Last::Entry(entry) => entry.facts.batch_size(),
             Last::Unreadable(_) | Last::Nothing => None,
         };
-        Ok(LastMessage {
+        let place = match &last {
+            Last::Entry(entry) => Some(entry.ordinal),
+            // Consumers wait in front of it, whatever they read.
+            Last::Unreadable(_) => Some(Ordinal(u64::MAX)),
+            Last::Nothing => None,
+        };
+        let known = LastMessage {
             position: match last {
                 Last::Entry(entry) => Some(entry.position),
                 Last::Unreadable(position) => Some(position),
@@ -127,6 +141,10 @@ impl Topic {
             batch_size,
             partition: self.cx.name.partition(),
             mark_delete,
-        })
+        };
+        match is_compacted {
+            true => self.last_compacted(place, known).await,
+            false => Ok(known),
+        }
     }
 }

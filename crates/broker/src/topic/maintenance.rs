@@ -21,16 +21,19 @@ pub(crate) enum Maintenance {
     Quotas,
     /// Subscriptions without consumers.
     Subscriptions,
+    /// What is to be compacted.
+    Compaction,
     /// Topics without users: their shard looks.
     Topics,
 }
 
 impl Maintenance {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Ledgers,
         Self::Messages,
         Self::Quotas,
         Self::Subscriptions,
+        Self::Compaction,
         Self::Topics,
     ];
 
@@ -47,6 +50,7 @@ impl Maintenance {
             Self::Messages => options.message_expiry_interval,
             Self::Quotas => options.backlog_quota_interval,
             Self::Subscriptions => options.subscription_expiration_interval,
+            Self::Compaction => options.compaction_check_interval,
             Self::Topics => options.inactive_topic_interval,
         };
         interval.max(INTERVAL_MIN)
@@ -66,6 +70,7 @@ impl State {
         self.stored.log.ledger.set_copies(replication, affinity());
         self.stored.cursors.log_mut().set_copies(replication, affinity());
         self.stored.policies = Rc::new(policies);
+        self.stored.await_compaction(cx);
         self.stored.offload_soon();
         let (options, limits) = self.stored.dispatch_options();
         for subscription in self.attached.subscriptions.values_mut() {
@@ -141,6 +146,7 @@ impl Topic {
             }
             Maintenance::Quotas => self.enforce_quota().await,
             Maintenance::Subscriptions => self.expire_subscriptions().await,
+            Maintenance::Compaction => self.compact_if_due(),
             Maintenance::Topics => {}
         }
     }

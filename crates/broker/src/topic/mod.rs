@@ -25,6 +25,8 @@ mod broadcast;
 mod carried;
 mod carrier;
 mod commit;
+mod compacted;
+mod compaction;
 mod consumers;
 mod context;
 mod create;
@@ -95,6 +97,7 @@ pub use open::Access;
 pub(crate) use open::{ShadowOf, StoredTopic};
 pub use past::Past;
 pub use pharos_accounts::counts::{Counters, EntrySizes, HomeStages, PastTotals};
+pub use pharos_compaction::{CompactionAskError, CompactionCounts, CompactionStatus};
 pub use pharos_requests::consumer::{
     Attach, ConsumerInfo, StartAt, SubscribeRequest, Subscribed, SubscriptionType,
 };
@@ -110,6 +113,7 @@ use crate::mesh::HomeMessage;
 use carried::Carrying;
 use carrier::CarrierHold;
 use commit::Commits;
+use compaction::Compaction;
 use consumers::Consumer;
 use context::TopicContext;
 use deduplication::Deduplication;
@@ -148,6 +152,7 @@ pub(crate) struct Stored {
     pub(crate) cursors: DurableCursors,
     /// Its carriers, if broadcast consumers are dealt among brokers.
     carrying: Option<Carrying>,
+    pub(crate) compaction: Compaction,
     /// What it holds back, as a carrier.
     holder: Option<CarrierHold>,
     /// Who waits for the cursor log.
@@ -229,10 +234,14 @@ impl Topic {
                 .on_publish(&self.cx, from, producer, entries),
             HomeMessage::Read {
                 shard,
+                feed,
                 from,
                 entries_max,
                 bytes_max,
-            } => self.on_read(shard, from, entries_max, bytes_max),
+            } => match feed.is_compacted() {
+                true => self.on_read_compacted((shard, feed), from, entries_max, bytes_max),
+                false => self.on_read(shard, from, entries_max, bytes_max),
+            },
             HomeMessage::Progress(progress) => {
                 self.state.borrow_mut().stored.on_progress(&self.cx, progress);
                 self.start_commit();

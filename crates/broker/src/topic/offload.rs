@@ -36,6 +36,7 @@ impl Topic {
     pub(crate) async fn close_for_good(&self) {
         self.close_clients().await;
         self.stop_offload().await;
+        self.stop_compaction().await;
     }
 
     /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.

@@ -103,6 +103,7 @@ impl StoredTopic {
         let with_rate = tenant.clone().filter(|tenant| tenant.has_rate());
         let mut state = State {
             stored: Stored {
+                compaction: super::Compaction::new(self.ledger.compacted()),
                 log: TopicLog::new(self.ledger),
                 publishing: Publishing::new(producers, with_rate, now_ms),
                 cursors: DurableCursors::new(self.cursors),
@@ -145,6 +146,7 @@ impl StoredTopic {
             used_ms: Cell::new(now_ms),
             state: RefCell::new(state),
         });
+        topic.state.borrow_mut().stored.await_compaction(&topic.cx);
         if let Some(source) = self.source {
             Following::begin(&topic, source);
         }

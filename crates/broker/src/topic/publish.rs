@@ -376,7 +376,7 @@ impl Topic {
                     FeedMessage::ReadFailed { from }
                 }
             };
-            me.cx.send_feed(shard, answer);
+            me.cx.send_feed(me.cx.id, shard, answer);
         });
     }
 }

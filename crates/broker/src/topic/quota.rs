@@ -220,9 +220,9 @@ impl Topic {
         if self.with_attached(super::Attached::flush_all) {
             self.start_commit();
         }
-        let listening = self.state.borrow().attached.links.listening();
-        for shard in listening {
-            self.cx.hear_from(shard).await;
+        let listening = self.state.borrow().attached.links.listening(&self.cx);
+        for (shard, feed) in listening {
+            self.cx.hear_from(shard, feed).await;
         }
     }
 }

@@ -22,8 +22,8 @@ impl Stored {
         let lowest = self.cursors.lowest_of_all();
         let acked = lowest.unwrap_or_else(|| self.log.ledger.durable_end());
         // What cursors of Pulsar hold that are no subscriptions is kept for its brokers.
-        let held = self.cursors.log().held();
-        let acked = held.map_or(acked, |held| held.min(acked));
+        let held = [self.cursors.log().held(), self.compaction.floor()];
+        let acked = held.into_iter().flatten().fold(acked, Ordinal::min);
         self.held_by_carriers().map_or(acked, |held| held.min(acked))
     }
 
@@ -155,6 +155,7 @@ impl Topic {
     pub(crate) async fn close(&self) {
         self.close_clients().await;
         self.stop_offload().await;
+        self.stop_compaction().await;
         if self.with_attached(Attached::flush_all) {
             self.start_commit();
         }

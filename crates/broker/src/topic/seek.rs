@@ -135,7 +135,7 @@ impl Topic {
 
     /// Moves the cursor that a consumer reads by: of broadcast its own, whatever the others do; else the subscription's.
     pub(crate) async fn seek_consumer(&self, key: ConsumerKey, to: SeekTo) -> Result<(), CursorError> {
-        let (name, member, is_broadcast) = {
+        let (name, member, is_broadcast, is_compacted) = {
             let state = self.state.borrow();
             let consumer = state
                 .attached
@@ -144,7 +144,21 @@ impl Topic {
                 .ok_or(CursorError::NoConsumer)?;
             let subscription = state.attached.subscriptions.get(&consumer.subscription);
             let is_broadcast = subscription.is_some_and(|subscription| subscription.is_broadcast());
-            (consumer.subscription.clone(), consumer.name.clone(), is_broadcast)
+            let is_compacted = consumer.feed.is_compacted();
+            (
+                consumer.subscription.clone(),
+                consumer.name.clone(),
+                is_broadcast,
+                is_compacted,
+            )
+        };
+        let to = match to {
+            SeekTo::Place { at, remaining } if is_compacted => {
+                let at = self.compacted_start(at).await;
+                let at = at.map_err(|error| CursorError::Storage(chain(&error)))?;
+                SeekTo::Place { at, remaining }
+            }
+            other => other,
         };
         match is_broadcast {
             true => self.move_member(&name, key, member, to).await,

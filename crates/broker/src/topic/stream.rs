@@ -12,7 +12,7 @@ use super::subscription::{Cursor, CursorPlace, HandedOver};
 use super::{SubscriptionType, TopicContext};
 use crate::error::SubscribeError;
 use crate::feed::{Activity, CursorHandoff, DispatchRateLimiter};
-use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::mesh::FeedMessage;
 
 impl Cursor {
@@ -22,6 +22,7 @@ impl Cursor {
         key: ConsumerKey,
         connection: ConnectionId,
         consumer_id: u64,
+        feed: TopicId,
         durable: bool,
         rate: &Arc<DispatchRateLimiter>,
     ) -> Option<CursorHandoff> {
@@ -30,6 +31,7 @@ impl Cursor {
             key,
             connection,
             consumer_id,
+            feed,
             recalled: false,
         });
         Some(CursorHandoff {
@@ -72,7 +74,7 @@ impl Kind for Cursor {
                     acks: acks.acks.to_vec(),
                     cumulative: acks.cumulative,
                 };
-                cx.send_feed(connection.shard, message);
+                cx.send_feed(handed_over.feed, connection.shard, message);
                 Acked::default()
             }
         }
@@ -99,7 +101,8 @@ impl Kind for Cursor {
                 let known = self.slot.and_then(|slot| known.get(slot));
                 if known.is_none_or(|slot| slot.acked_to() < to) {
                     let (connection, key) = (handed_over.connection, handed_over.key);
-                    cx.send_feed(connection.shard, FeedMessage::SkipTo { connection, key, to });
+                    let message = FeedMessage::SkipTo { connection, key, to };
+                    cx.send_feed(handed_over.feed, connection.shard, message);
                 }
                 Vec::new()
             }
@@ -163,6 +166,7 @@ impl Attaches for Cursor {
             joining.key,
             request.connection,
             request.consumer_id,
+            joining.cx.feed_of(request.read_compacted),
             durable,
             joining.rate,
         );

@@ -12,9 +12,9 @@ use super::{
     Attach, Attached, StartAt, Stored, SubscribeRequest, Subscribed, SubscriptionType, Topic, TopicContext,
     TopicLog,
 };
-use crate::error::{SubscribeError, TopicError};
+use crate::error::{SubscribeError, TopicError, chain};
 use crate::feed::Activity;
-use crate::ids::{ConnectionId, ConsumerKey};
+use crate::ids::{ConnectionId, ConsumerKey, TopicId};
 use pharos_dispatch::Candidate;
 
 /// Bytes that may be on their way to one consumer of a dispatched subscription and not yet in its socket.
@@ -36,7 +36,7 @@ impl Step {
     pub(super) fn done(
         cx: &TopicContext,
         log: &TopicLog,
-        key: ConsumerKey,
+        (key, feed): (ConsumerKey, TopicId),
         attach: Attach,
         active: Option<bool>,
     ) -> Self {
@@ -44,7 +44,7 @@ impl Step {
             key,
             attach,
             active,
-            seed: log.seed(cx),
+            seed: log.seed(cx, feed),
         }))
     }
 }
@@ -59,6 +59,10 @@ impl Topic {
         self.with_attached(|attached, _, stored| {
             attached.check_subscribe_rate(stored.policies.subscribe_rate, &request)
         })?;
+        if request.read_compacted {
+            let start = self.compacted_start(request.start).await;
+            request.start = start.map_err(|error| SubscribeError::Storage(chain(&error)))?;
+        }
         let mut asked = 0;
         let turn = self.cx.consumer_key();
         loop {
@@ -332,6 +336,7 @@ impl Attached {
             (None, true, _) => subscription.body.kind_mut().attach(&mut joining)?,
         };
         let is_chosen = joining.is_chosen;
+        let feed = cx.feed_of(request.read_compacted);
         let (attach, active) = match joined {
             Joined::Not(step) => return Ok(step),
             Joined::TakesOver(old) => {
@@ -339,24 +344,25 @@ impl Attached {
                 return Ok(Step::Wait(leaving.into_iter().collect()));
             }
             Joined::Listens(handoff) => {
-                self.links.hand_over(cx, &stored.log, request.connection.shard);
+                self.links
+                    .hand_over(cx, &stored.log, request.connection.shard, feed);
                 (Attach::Listen(handoff), is_chosen.then_some(true))
             }
             Joined::Waits => (Attach::Dormant, (!is_chosen).then_some(false)),
             Joined::Dispatched if kind == SubscriptionType::Failover => (Attach::Dispatched, Some(is_chosen)),
             Joined::Dispatched => (Attach::Dispatched, None),
         };
-        self.enlist(request, key, name, kind);
+        self.enlist(request, (key, feed), name, kind);
         if !is_stored {
             self.choose_active(cx, &request.subscription);
         }
-        Ok(Step::done(cx, &stored.log, key, attach, active))
+        Ok(Step::done(cx, &stored.log, (key, feed), attach, active))
     }
 
     fn enlist(
         &mut self,
         request: &SubscribeRequest,
-        key: ConsumerKey,
+        (key, feed): (ConsumerKey, TopicId),
         name: Arc<str>,
         kind: SubscriptionType,
     ) {
@@ -367,6 +373,7 @@ impl Attached {
                 name,
                 connection: request.connection,
                 consumer_id: request.consumer_id,
+                feed,
                 priority_level: request.priority_level,
                 info: request.info.clone(),
                 flow_at_ms: 0,

@@ -22,7 +22,7 @@ use super::expiry::Expired;
 use super::non_persistent::Sharing;
 use crate::feed::rivalry::Rivalry;
 use crate::feed::{Activity, DispatchRateLimiter};
-use crate::ids::{ConnectionId, ConsumerKey, SlotId};
+use crate::ids::{ConnectionId, ConsumerKey, SlotId, TopicId};
 use crate::tally::BroadcastCounts;
 use crate::tenants::SubscriptionSeat;
 use pharos_dispatch::Dispatcher;
@@ -89,6 +89,8 @@ pub(crate) struct HandedOver {
     pub(crate) key: ConsumerKey,
     pub(crate) connection: ConnectionId,
     pub(crate) consumer_id: u64,
+    /// As its shard knows the topic.
+    pub(crate) feed: TopicId,
     /// Asked to come back: the consumer was told to close or to stand down.
     pub(crate) recalled: bool,
 }

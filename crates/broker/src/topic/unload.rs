@@ -13,6 +13,7 @@ impl State {
         let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
         let last_ms = used_ms.max(self.stored.publishing.counters.last_publish_ms);
         let quiet = !self.stored.log.ledger.is_offloading()
+            && !self.stored.compaction.is_running()
             && self.stored.publishing.pending.is_empty()
             && !self.stored.log.is_terminating()
             && self.stored.publishing.fault.is_none();

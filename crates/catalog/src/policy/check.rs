@@ -71,6 +71,15 @@ pub(super) fn count(path: &str, value: Value) -> Checked {
     })
 }
 
+/// A number of bytes that may be larger than memory; 0 is "never".
+pub(super) fn size(path: &str, value: Value) -> Checked {
+    let number: i64 = parse(value)?;
+    match number >= 0 {
+        true => Ok(number.into()),
+        false => refused(format!("{path} must be 0 or more")),
+    }
+}
+
 /// -1 is no limit, 0 nothing. One of them 0 and the other above 0 would keep nothing and looks as if it kept something.
 pub(super) fn retention(path: &str, value: Value) -> Checked {
     let policy: RetentionPolicies = parse(value.clone())?;

@@ -142,6 +142,15 @@ policies! {
             .in_query()
             .acts("broker/src/topic/expiry.rs");
 
+    /// Bytes of the log that were not compacted yet at which a topic is compacted; 0 is never.
+    compaction_threshold: u64 = 0, nearest[off_for_system_topics],
+        Row::new("number", check::size)
+            .settings(&["policies.compaction_threshold"])
+            .namespace("compactionThreshold", "compaction_threshold")
+            .put_on_namespaces()
+            .topic("compactionThreshold")
+            .acts("broker/src/topic/compaction.rs");
+
     /// When an unused topic is deleted.
     inactive_topics: InactiveTopics = InactiveTopics {
             delete: true,
@@ -463,9 +472,6 @@ pub static OTHERS: &[Row] = &[
     Row::named("topic_property_keys_for_metrics", "Properties of topics that become labels of metrics.", "list of names", any)
         .namespace("", "allowed_topic_property_keys_for_metrics").idle(),
 
-    Row::named("compaction_threshold", "Bytes of backlog at which a topic is compacted.", "number", count)
-        .namespace("compactionThreshold", "compaction_threshold").put_on_namespaces().topic("compactionThreshold")
-        .applied(|_| Some(json!(0))).idle(),
     Row::named("subscription_auth_mode", "Whether subscriptions begin with the role of their consumers, once authorization is on.", "None or Prefix", check::auth_mode)
         .namespace("subscriptionAuthMode", "subscription_auth_mode").unset(|_| json!("None"))
         .acts("auth/src/grants.rs"),

@@ -44,6 +44,21 @@ impl ToJson for u32 {
     }
 }
 
+/// A number of bytes; what 0 is the policy says.
+impl PolicyValue for u64 {
+    type Json = Self;
+
+    fn from_json(said: Self, _: &Self) -> Self {
+        said
+    }
+}
+
+impl ToJson for u64 {
+    fn to_json(&self) -> Option<Value> {
+        Some(json!(self))
+    }
+}
+
 /// A limit that REST writes as 0 where there is none, and that need not be set.
 impl PolicyValue for Option<u32> {
     type Json = u32;

@@ -111,6 +111,13 @@ impl ConsumerOptions {
         self
     }
 
+    /// Gets what was compacted, as far as that goes, and then the log.
+    #[must_use]
+    pub fn read_compacted(mut self) -> Self {
+        self.command.read_compacted = Some(true);
+        self
+    }
+
     /// Acknowledges members of a batch one by one.
     #[must_use]
     pub fn batch_index_ack(mut self) -> Self {

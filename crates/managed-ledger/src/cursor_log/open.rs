@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pharos_ledger::{BoxFuture, LedgerEngine};
-use pharos_types::{EntryId, LedgerId};
+use pharos_types::{EntryId, LedgerId, Ordinal};
 use tokio::sync::watch;
 
 use super::mirror::{Mirror, Replay};
@@ -40,7 +40,10 @@ impl CursorLog {
                 Some(named) => replay(&*engine, named).await?,
                 None => Mirror::default(),
             };
-            let is_fitted = mirror.fit_to(first, end);
+            // A cursor may stand in what was compacted, before the first entry of the log.
+            let is_compacted = info.seen().compaction.is_some_and(|it| it.ledger.is_some());
+            let lowest = if is_compacted { Ordinal(0) } else { first };
+            let is_fitted = mirror.fit_to(lowest, end);
             let (nodes, is_taken) =
                 nodes::take(&*engine, &info, &mut mirror, options.node_kind, (&table, end)).await?;
             let mut log = Self {

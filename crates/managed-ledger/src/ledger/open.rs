@@ -165,6 +165,7 @@ async fn take_over(
         expect,
         empty,
     } = recovered;
+    info.give_up_compaction();
     let spared = |ledger: &LedgerId| *ledger < options.condemned_from;
     let dead = info.dead_ids().map(LedgerId).filter(|ledger| !spared(ledger));
     let mut given_up: Vec<_> = dead.collect();

@@ -99,6 +99,8 @@ pub struct Settings {
     pub topics: TopicSettings,
     /// What topics and namespaces may say otherwise.
     pub policies: PolicySettings,
+    /// Topic compaction.
+    pub topic_compaction: TopicCompactionSettings,
     /// Broadcast subscriptions.
     pub broadcast: BroadcastSettings,
     /// Managed ledgers.
@@ -124,6 +126,15 @@ pub struct ProtocolSettings {
     pub max_consumer_metadata_size: ByteSize,
     /// How long an exclusive holder may stay silent when asked whether it lives.
     pub connection_liveness_check_timeout: Duration,
+}
+
+/// Settings of topic compaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopicCompactionSettings {
+    /// Whether messages without a key stay.
+    pub retain_null_key: bool,
+    /// Memory for the keys of one topic.
+    pub max_keys_size: ByteSize,
 }
 
 /// Settings of topics and subscriptions.
@@ -225,6 +236,10 @@ impl Default for Settings {
                 max_unwritten_size: ByteSize::mib(128),
             },
             policies: PolicySettings::default(),
+            topic_compaction: TopicCompactionSettings {
+                retain_null_key: false,
+                max_keys_size: ByteSize::mib(128),
+            },
             broadcast: BroadcastSettings {
                 absent_retention: Limit::At(Duration::from_secs(7 * 24 * 3600)),
                 absent_backlog: Limit::At(ByteSize::mib(1024)),

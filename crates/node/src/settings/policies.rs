@@ -14,6 +14,8 @@ pub struct PolicySettings {
     pub message_expiry_check_interval: Duration,
     /// How often backlogs are measured.
     pub backlog_quota_check_interval: Duration,
+    /// How often it is looked whether topics are to be compacted.
+    pub compaction_check_interval: Duration,
     /// Partitions of a partitioned topic; 0 any.
     pub max_partitions_per_topic: u32,
     /// Entries between two snapshots of deduplication.
@@ -43,6 +45,7 @@ impl Default for PolicySettings {
             },
             message_expiry_check_interval: Duration::from_secs(300),
             backlog_quota_check_interval: Duration::from_secs(60),
+            compaction_check_interval: Duration::from_secs(60),
             max_partitions_per_topic: 0,
             deduplication_snapshot_entries: 1_000,
             deduplication_max_producers: 10_000,
@@ -67,6 +70,7 @@ impl PolicySettings {
                 "delete_inactive_topics_check_interval",
                 self.delete_inactive_topics_check_interval,
             ),
+            ("compaction_check_interval", self.compaction_check_interval),
             (
                 "subscription_expiry_check_interval",
                 self.subscription_expiry_check_interval,

@@ -109,6 +109,10 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         let text = "readCompacted only allowed on exclusive or failover subscriptions";
         return Err(Refusal::new(ServerError::NotAllowedError, text));
     }
+    if request.read_compacted.unwrap_or(false) && kind == SubscriptionType::Broadcast {
+        let text = "a broadcast subscription gets every message; readCompacted is for other subscriptions and readers";
+        return Err(Refusal::new(ServerError::NotAllowedError, text));
+    }
     let subscription = SubscriptionName::new(&request.subscription)
         .map_err(|error| Refusal::new(ServerError::ProducerBusy, error.to_string()))?;
     if subscription.is_reserved() {
@@ -135,6 +139,7 @@ fn wish(connection: &Connection, request: &CommandSubscribe) -> Result<Subscribe
         priority_level: request.priority_level.unwrap_or(0),
         durable,
         start: start_of(request, durable),
+        read_compacted: request.read_compacted.unwrap_or(false),
         rewind_to_ms: (rewind_sec > 0)
             .then(|| clock::wall_ms().saturating_sub(rewind_sec.saturating_mul(1000))),
         properties: pairs(&request.subscription_properties),

@@ -33,6 +33,29 @@ pub fn encode_entry_into(metadata: &MessageMetadata, payload: &[u8], out: &mut B
     }
 }
 
+/// Appends an entry with checksum of metadata that are bytes already; see [`encode_entry`].
+pub(super) fn encode_raw_entry_into(metadata: &[u8], payload: &[u8], out: &mut BytesMut) {
+    out.reserve(10 + metadata.len() + payload.len());
+    out.put_slice(&CHECKSUM_MAGIC);
+    let checksum_at = out.len();
+    out.put_u32(0);
+    let checked_at = out.len();
+    out.put_u32(metadata.len() as u32);
+    out.put_slice(metadata);
+    out.put_slice(payload);
+    let checksum = crc32c(out.get(checked_at..).unwrap_or_default());
+    if let Some(slot) = out.get_mut(checksum_at..checked_at) {
+        slot.copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// Appends the block a broker puts in front of a stored entry, of metadata that are bytes already.
+pub(super) fn broker_entry_prefix_raw(metadata: &[u8], out: &mut BytesMut) {
+    out.put_slice(&BROKER_ENTRY_MAGIC);
+    out.put_u32(metadata.len() as u32);
+    out.put_slice(metadata);
+}
+
 /// The block a broker puts in front of a stored entry.
 pub fn broker_entry_prefix(metadata: &BrokerEntryMetadata) -> Bytes {
     let bytes = metadata.encoded_len();

@@ -2,8 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use pharos_types::entry::{Chunk, EntryCodec, EntryFacts, Sequence};
+use pharos_types::entry::{Chunk, EntryCodec, EntryFacts, EntryMessages, Sequence};
 
+use super::compact;
 use super::facts::{ChunkFacts, MessageFacts, peek};
 use super::parts::split_ref;
 use super::{NONE_KEY, encode_entry};
@@ -37,6 +38,14 @@ impl EntryCodec for PulsarEntries {
             producer: facts.producer_name,
             highest: facts.sequence_id.max(facts.highest_sequence_id.unwrap_or(0)),
         })
+    }
+
+    fn messages(&self, entry: &[u8], bytes_max: usize) -> EntryMessages {
+        compact::messages(entry, bytes_max)
+    }
+
+    fn retain(&self, entry: &[u8], keep: &[bool], bytes_max: usize) -> Option<Vec<u8>> {
+        compact::retain(entry, keep, bytes_max)
     }
 
     fn encode_own(&self, producer: &str, publish_time_ms: u64, payload: &[u8]) -> Vec<u8> {

@@ -7,12 +7,14 @@
 //! ```
 //!
 //! [`split`] finds the pieces, [`peek`] reads the facts a broker needs without allocating, [`sticky_key`] the key that routes
-//! a message in a Key_Shared subscription; [`encode_entry`] and [`BatchBuilder`] make what a producer sends. A broker never
-//! re-encodes metadata: it stores and sends the producer's bytes, and asks [`PulsarEntries`] what it must know of them.
+//! a message in a Key_Shared subscription; [`encode_entry`] and [`BatchBuilder`] make what a producer sends. A broker
+//! stores and sends the producer's bytes, and asks [`PulsarEntries`] what it must know of them; topic compaction alone makes entries of
+//! others, with fewer messages.
 
 mod batch;
 mod build;
 mod codec;
+mod compact;
 mod facts;
 mod parts;
 mod sticky;

@@ -17,10 +17,11 @@ const OUTSIDE: &str = "xtask";
 
 /// What speaks a protocol, and the crates below the front doors, which know none.
 const PROTOCOL: &str = "wire";
-const KNOW_NO_PROTOCOL: [&str; 12] = [
+const KNOW_NO_PROTOCOL: [&str; 13] = [
     "broker",
     "broker-admin",
     "catalog",
+    "compaction",
     "dedup",
     "dispatch",
     "ledger",

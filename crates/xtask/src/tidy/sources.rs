@@ -9,7 +9,7 @@ const LINES_MAX: usize = 600;
 const LONG_FOR_A_REASON: [(&str, &str); 0] = [];
 
 /// Crates of the product: what is not a load program, a simulation or a tool.
-const PRODUCT_CRATES: [&str; 21] = [
+const PRODUCT_CRATES: [&str; 22] = [
     "types",
     "auth",
     "wire",
@@ -24,6 +24,7 @@ const PRODUCT_CRATES: [&str; 21] = [
     "managed-ledger",
     "catalog",
     "cluster",
+    "compaction",
     "dispatch",
     "broker",
     "transport",

@@ -85,6 +85,24 @@ final class Env implements AutoCloseable {
         return client.newProducer().topic(topic).enableBatching(true).batchingMaxPublishDelay(5, TimeUnit.SECONDS);
     }
 
+    /** Compacts the topic and waits until that is done. */
+    void compact(String topic) throws Exception {
+        URI uri = URI.create(admin + topic.replace("persistent://", "/admin/v2/persistent/") + "/compaction");
+        HttpClient http = HttpClient.newHttpClient();
+        HttpRequest begin = HttpRequest.newBuilder(uri).PUT(HttpRequest.BodyPublishers.noBody()).build();
+        int begun = http.send(begin, HttpResponse.BodyHandlers.discarding()).statusCode();
+        expect(begun == 200 || begun == 204, "compact: HTTP " + begun);
+        for (int tries = 0; tries < 300; tries++) {
+            String status = http.send(HttpRequest.newBuilder(uri).build(), HttpResponse.BodyHandlers.ofString()).body();
+            expect(!status.contains("ERROR"), "compaction: " + status);
+            if (status.contains("SUCCESS")) {
+                return;
+            }
+            Thread.sleep(50);
+        }
+        throw new AssertionError("the topic is not compacted");
+    }
+
     void createPartitioned(String topic, int partitions) throws Exception {
         ask("PUT", topic, "/partitions", Integer.toString(partitions));
     }

@@ -19,6 +19,7 @@ import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerAccessMode;
 import org.apache.pulsar.client.api.ProducerBuilder;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
@@ -38,6 +39,9 @@ final class Messages {
         suite.add("non-persistent", Messages::nonPersistent);
         suite.add("delayed", Messages::delayed);
         suite.add("table-view", Messages::tableView);
+        for (CompressionType compression : CompressionType.values()) {
+            suite.add("compaction-" + compression.name().toLowerCase(), env -> compaction(env, compression));
+        }
         suite.add("producer-exclusive", Messages::exclusive);
         suite.add("producer-wait-for-exclusive", Messages::waitForExclusive);
         suite.add("producer-exclusive-with-fencing", Messages::fencing);
@@ -144,6 +148,45 @@ final class Messages {
             producer.newMessage().key("k-4").value(null).sendAsync();
             producer.flush();
             waitUntil("the view drops a key", () -> !view.containsKey("k-4"));
+        }
+    }
+
+    private static void compaction(Env env, CompressionType compression) throws Exception {
+        String topic = env.topic("compacted");
+        Producer<byte[]> producer = env.batching(topic).compressionType(compression).create();
+        for (int i = 0; i < 30; i++) {
+            producer.newMessage().key("k-" + i % 10).value(bytes("v-" + i)).sendAsync();
+        }
+        producer.flush();
+        producer.newMessage().key("k-9").value(null).sendAsync();
+        producer.newMessage().value(bytes("without a key")).sendAsync();
+        producer.flush();
+        env.compact(topic);
+        List<String> last = new ArrayList<>();
+        for (int key = 0; key < 9; key++) {
+            last.add("v-" + (20 + key));
+        }
+        try (Reader<byte[]> reader = env.client.newReader().topic(topic).startMessageId(MessageId.earliest).readCompacted(true).create()) {
+            List<String> seen = new ArrayList<>();
+            while (reader.hasMessageAvailable()) {
+                seen.add(new String(reader.readNext(15, TimeUnit.SECONDS).getData()));
+            }
+            expectEqual(seen, last, "last values");
+            producer.newMessage().key("k-0").value(bytes("later")).sendAsync();
+            producer.flush();
+            expectEqual(new String(reader.readNext(15, TimeUnit.SECONDS).getData()), "later", "what comes after the compaction");
+            reader.seek(MessageId.earliest);
+            expectEqual(new String(reader.readNext(15, TimeUnit.SECONDS).getData()), "v-20", "after a seek");
+        }
+        Consumer<byte[]> consumer = env.consumer(topic, "s").readCompacted(true)
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
+        List<String> all = new ArrayList<>(last);
+        all.add("later");
+        expectEqual(receiveAck(consumer, 10), all, "a subscription");
+        try (TableView<byte[]> view = env.client.newTableView(Schema.BYTES).topic(topic).create()) {
+            expectEqual(view.size(), 9, "keys of a table view");
+            expectEqual(new String(view.get("k-0")), "later", "last value of a key");
+            expectEqual(new String(view.get("k-5")), "v-25", "value of a key that was compacted");
         }
     }
 

@@ -1,0 +1,39 @@
+//! `pharos topics compact` and `pharos topics compaction-status`.
+
+use std::time::Duration;
+
+use pharos_admin_api::LongRunningProcessStatus;
+
+use crate::error::CliError;
+use crate::http::{AdminClient, topic_path};
+use crate::output;
+
+/// Pause between two looks at a compaction that is waited for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Asks for a topic to be compacted.
+pub(crate) fn begin(client: &AdminClient, topic: &str) -> Result<String, CliError> {
+    client.put_empty(&format!("{}/compaction", topic_path(topic)?))?;
+    Ok(format!(
+        "compacting has begun; see pharos topics compaction-status {topic}\n"
+    ))
+}
+
+/// Shows, or waits for, what came of the last compaction.
+pub(crate) fn status(client: &AdminClient, topic: &str, wait: bool) -> Result<String, CliError> {
+    let path = format!("{}/compaction", topic_path(topic)?);
+    let mut status: LongRunningProcessStatus = client.get(&path)?;
+    while wait && status.status == "RUNNING" {
+        std::thread::sleep(LOOK_INTERVAL);
+        status = client.get(&path)?;
+    }
+    if client.is_json() {
+        return output::json(&status);
+    }
+    Ok(match status.status.as_str() {
+        "NOT_RUN" => "the topic was not compacted since it was loaded\n".to_owned(),
+        "RUNNING" => "compacting is under way\n".to_owned(),
+        "SUCCESS" => "compacting is done\n".to_owned(),
+        _ => format!("compacting failed: {}\n", status.last_error),
+    })
+}
