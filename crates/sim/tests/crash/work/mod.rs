@@ -273,6 +273,7 @@ impl World {
             consumer_name: (!cursor.is_empty()).then(|| cursor.clone()),
             priority_level: 0,
             durable: true,
+            read_compacted: false,
             start: StartAt::Earliest,
             rewind_to_ms: None,
             may_create: true,
