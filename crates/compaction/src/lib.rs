@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   compacted ledger ─┐  phase 1                    phase 2
-//!                     ├─► Survey: where is each  ─► Sieve: which messages of  ─► new compacted ledger
+//!                     ├─► KeySurvey: where is each  ─► Sieve: which messages of  ─► new compacted ledger
 //!   log behind it ────┘   key's last message?       an entry are these?
 //! ```
-//! [`Survey`] and [`Sieve`] are state machines without I/O: both are shown the same entries in the same order. [`run`] reads the
+//! [`KeySurvey`] and [`Sieve`] are state machines without I/O: both are shown the same entries in the same order. [`run`] reads the
 //! entries for them and writes what is left, a few at a time. Where a new compacted ledger takes the place of the one before it is
 //! `managed-ledger`'s affair; when a topic is compacted is the broker's. What is to be known of an entry's messages is asked of an
 //! `EntryCodec`, so no protocol is known here.
@@ -28,10 +28,10 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-pub use run::{Log, Outcome, Run, RunError, run};
+pub use run::{CompactionRun, Outcome, ReadLog, RunError, run};
 pub use sieve::{Sieve, Survivor};
 pub use status::{CompactionAskError, CompactionCounts, CompactionStatus};
-pub use survey::{Survey, TooManyKeys};
+pub use survey::{KeySurvey, TooManyKeys};
 
 /// What a run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use pharos_managed_ledger::{
 use pharos_types::Ordinal;
 use pharos_types::entry::EntryCodec;
 
-use super::{Options, Survey, TooManyKeys};
+use super::{KeySurvey, Options, TooManyKeys};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
@@ -14,7 +14,7 @@ const READ_BYTES: usize = 1 << 20;
 const ENTRIES_A_STEP: usize = 64;
 
 /// The log of a topic, as a run reads it.
-pub trait Log {
+pub trait ReadLog {
     /// Durable entries from `from` on and before `end`: at least one, then as many as fit in `bytes_max`.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ pub trait Log {
 }
 
 /// What a run compacts.
-pub struct Run<'a, L> {
+pub struct CompactionRun<'a, L> {
     /// What was compacted before.
     pub view: Option<CompactedView>,
     /// The log. From the horizon of `view` on, or from `from` without one, nothing of it goes while the run lasts.
@@ -81,14 +81,14 @@ impl From<ReadError> for RunError {
 /// [`RunError`].
 ///
 /// Cancel safety: dropping the future is fine, for a writer that is abandoned.
-pub async fn run<L: Log, S: Future<Output = ()>>(
-    run: &Run<'_, L>,
+pub async fn run<L: ReadLog, S: Future<Output = ()>>(
+    run: &CompactionRun<'_, L>,
     writer: &mut CompactedWriter,
     step: impl Fn() -> S,
 ) -> Result<Outcome, RunError> {
     let mut outcome = Outcome::default();
-    let mut survey = Survey::new(run.codec, run.options);
-    let mut source = Source::new(run);
+    let mut survey = KeySurvey::new(run.codec, run.options);
+    let mut source = EntrySource::new(run);
     while let Some(entries) = source.next().await? {
         for some in entries.chunks(ENTRIES_A_STEP) {
             for entry in some {
@@ -99,7 +99,7 @@ pub async fn run<L: Log, S: Future<Output = ()>>(
         }
     }
     let mut sieve = survey.into_sieve();
-    let mut source = Source::new(run);
+    let mut source = EntrySource::new(run);
     while let Some(entries) = source.next().await? {
         for some in entries.chunks(ENTRIES_A_STEP) {
             for entry in some {
@@ -124,16 +124,16 @@ pub async fn run<L: Log, S: Future<Output = ()>>(
 }
 
 /// The entries of one phase: those of the compacted ledger, then those of the log.
-struct Source<'a, L> {
-    run: &'a Run<'a, L>,
+struct EntrySource<'a, L> {
+    run: &'a CompactionRun<'a, L>,
     /// Of the compacted ledger, the next entry; `None` when it is through.
     index: Option<u64>,
     /// Of the log, the next entry.
     next: Ordinal,
 }
 
-impl<'a, L: Log> Source<'a, L> {
-    fn new(run: &'a Run<'a, L>) -> Self {
+impl<'a, L: ReadLog> EntrySource<'a, L> {
+    fn new(run: &'a CompactionRun<'a, L>) -> Self {
         let horizon = run.view.as_ref().map_or(Ordinal(0), CompactedView::horizon);
         Self {
             run,

@@ -18,7 +18,7 @@ pub struct Survivor {
     pub last_index: Option<u32>,
 }
 
-/// Phase 2, made by a [`Survey`](super::Survey). It is shown the entries that the survey was shown, in the same order.
+/// Phase 2, made by a [`KeySurvey`](super::KeySurvey). It is shown the entries that the survey was shown, in the same order.
 pub struct Sieve<'a> {
     codec: &'a dyn EntryCodec,
     options: Options,

@@ -30,7 +30,7 @@ pub(super) enum Last {
 }
 
 /// Phase 1. Entries are shown to it in the order of their ordinals.
-pub struct Survey<'a> {
+pub struct KeySurvey<'a> {
     codec: &'a dyn EntryCodec,
     options: Options,
     last: HashMap<Box<[u8]>, Last>,
@@ -41,7 +41,7 @@ pub struct Survey<'a> {
     bytes: usize,
 }
 
-impl<'a> Survey<'a> {
+impl<'a> KeySurvey<'a> {
     /// Nothing was seen yet.
     #[must_use]
     pub fn new(codec: &'a dyn EntryCodec, options: Options) -> Self {

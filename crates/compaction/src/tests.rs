@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pharos_ledger::memory::MemoryEngine;
-use pharos_managed_ledger::{Entry, ManagedLedger, OpenMode, ReadError};
+use pharos_managed_ledger::{CompactedLedgers, Entry, ManagedLedger, OpenMode, ReadError};
 use pharos_metadata::Memory;
 use pharos_types::Ordinal;
 use pharos_types::entry::EntryMessages;
@@ -175,7 +175,7 @@ fn model(log: &[Bytes], keep_keyless: bool) -> BTreeMap<u64, BTreeSet<usize>> {
 
 struct TheLog(ManagedLedger);
 
-impl Log for TheLog {
+impl ReadLog for TheLog {
     async fn read(&self, from: Ordinal, _: Ordinal, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
         self.0.read(from, 3, bytes_max).await
     }
@@ -186,10 +186,10 @@ impl Log for TheLog {
 }
 
 async fn compact(log: &TheLog, options: Options) -> Result<Outcome, RunError> {
-    let mut writer = log.0.begin_compacted().await?;
+    let mut writer = CompactedLedgers::of(&log.0).begin().await?;
     let horizon = log.0.durable_end();
-    let task = Run {
-        view: log.0.compacted(),
+    let task = CompactionRun {
+        view: CompactedLedgers::of(&log.0).view(),
         log,
         from: log.0.first(),
         horizon,
@@ -227,7 +227,7 @@ async fn publish(log: &mut TheLog, all: &[Bytes]) {
 
 /// Everything of the compacted ledger, by ordinal: the indexes that are left.
 async fn left(log: &TheLog, original: &[Bytes]) -> BTreeMap<u64, BTreeSet<usize>> {
-    let Some(view) = log.0.compacted() else {
+    let Some(view) = CompactedLedgers::of(&log.0).view() else {
         return BTreeMap::new();
     };
     let mut left = BTreeMap::new();
@@ -335,7 +335,7 @@ fn a_topic_with_too_many_keys_is_left_as_it_is_and_the_refusal_names_the_setting
         );
         assert_eq!(left(&log, &some).await, before);
         // Deleted keys take no room.
-        let mut survey = Survey::new(&PulsarEntries, Options::default());
+        let mut survey = KeySurvey::new(&PulsarEntries, Options::default());
         for (ordinal, publish) in (0..).zip([single(1, true), single(1, false)]) {
             let entry = encode(&publish, &mut number).remove(0);
             survey.look(Ordinal(ordinal), &entry).unwrap();
@@ -356,11 +356,11 @@ fn what_went_is_counted_and_a_view_from_which_all_went_is_one() {
         publish(&mut log, &all).await;
         let outcome = compact(&log, Options::default()).await.unwrap();
         assert_eq!((outcome.removed, outcome.bytes_written), (3, 0));
-        let view = log.0.compacted().unwrap();
+        let view = CompactedLedgers::of(&log.0).view().unwrap();
         assert_eq!((view.entries(), view.horizon()), (0, Ordinal(3)));
         assert_eq!(view.last().await.unwrap(), None);
         assert_eq!(view.index_of(Ordinal(0)).await.unwrap(), 0);
-        log.0.forget_compacted().await.unwrap();
-        assert!(log.0.compacted().is_none());
+        CompactedLedgers::of(&log.0).forget().await.unwrap();
+        assert!(CompactedLedgers::of(&log.0).view().is_none());
     });
 }

@@ -48,7 +48,7 @@ mod options;
 mod orphans;
 
 pub use cache::CacheBudget;
-pub use compacted::{CompactedEntry, CompactedView, CompactedWriter, CompactionError};
+pub use compacted::{CompactedEntry, CompactedLedgers, CompactedView, CompactedWriter, CompactionError};
 pub use cursor::AckState;
 pub use cursor_log::CursorLog;
 pub use durable::DurableWatch;

@@ -52,7 +52,7 @@ impl Expected {
     async fn publish(&mut self, producer: &Producer, keys: std::ops::Range<u32>) {
         for key in keys {
             self.number += 1;
-            let (name, is_deleted) = (format!("key {key}"), self.number % 17 == 0);
+            let (name, is_deleted) = (format!("key {key}"), self.number.is_multiple_of(17));
             let text = if is_deleted {
                 String::new()
             } else {

@@ -13,8 +13,8 @@ use pharos_types::{Ordinal, Position, SubscriptionName};
 use crate::entry::FeedEntry;
 use crate::error::CursorError;
 use crate::topic::{
-    CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, SeekTo, StartAt, Topic,
-    TopicFigures, Wanted, backlog_entry,
+    Compacting, CompactionAskError, CompactionStatus, Dealing, DurableSubscription, LastMessage, SeekTo,
+    StartAt, Topic, TopicFigures, Wanted, backlog_entry,
 };
 
 /// What the cursor of topic compaction is called in Pulsar.
@@ -165,7 +165,7 @@ impl TopicHandle {
     /// # Errors
     /// [`CompactionAskError`].
     pub fn compact(&self) -> Result<(), CompactionAskError> {
-        self.0.compact()
+        Compacting(&self.0).compact()
     }
 
     /// What came of it.
@@ -233,7 +233,7 @@ impl TopicHandle {
     /// `NoSubscription`; `Busy` with consumers and without `force`; `Storage`.
     pub async fn delete_subscription(&self, name: &SubscriptionName, force: bool) -> Result<(), CursorError> {
         if name.as_str() == COMPACTION_CURSOR {
-            return self.0.forget_compacted().await;
+            return Compacting(&self.0).forget_compacted().await;
         }
         self.0.delete_subscription(name, force).await
     }

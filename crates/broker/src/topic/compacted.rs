@@ -31,10 +31,13 @@ impl TopicContext {
     }
 }
 
-impl Topic {
+/// What readers get of a topic that read what is compacted.
+pub(super) struct CompactedReads<'a>(pub(super) &'a Topic);
+
+impl CompactedReads<'_> {
     /// What was compacted, as of now.
-    fn compacted_view(&self) -> Option<CompactedView> {
-        self.state.borrow().stored.compaction.view.clone()
+    fn view(&self) -> Option<CompactedView> {
+        self.0.state.borrow().stored.compaction.view.clone()
     }
 
     /// Asks the compacted ledger. One that another took the place of meanwhile is gone: then it is asked again.
@@ -43,13 +46,13 @@ impl Topic {
         ask: impl Fn(CompactedView) -> F,
     ) -> Result<Option<R>, ReadError> {
         loop {
-            let Some(view) = self.compacted_view() else {
+            let Some(view) = self.view() else {
                 return Ok(None);
             };
             let ledger = view.ledger();
             match ask(view).await {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(_) if self.compacted_view().map(|view| view.ledger()) != Some(ledger) => {}
+                Err(_) if self.view().map(|view| view.ledger()) != Some(ledger) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -57,13 +60,13 @@ impl Topic {
 
     /// Where a consumer begins that reads what is compacted: also before the first entry of the log, if that is in what was
     /// compacted.
-    pub(super) async fn compacted_start(&self, start: StartAt) -> Result<StartAt, ReadError> {
-        let first = self.state.borrow().stored.log.start_of(StartAt::Earliest);
+    pub(super) async fn start(&self, start: StartAt) -> Result<StartAt, ReadError> {
+        let first = self.0.state.borrow().stored.log.start_of(StartAt::Earliest);
         if first == Ordinal(0) {
             return Ok(start);
         }
         match start {
-            StartAt::Earliest => Ok(match self.compacted_view() {
+            StartAt::Earliest => Ok(match self.view() {
                 Some(_) => StartAt::Place(Ordinal(0)),
                 None => start,
             }),
@@ -85,7 +88,7 @@ impl Topic {
         bytes_max: usize,
     ) -> Result<Vec<Arc<FeedEntry>>, (Ordinal, ReadError)> {
         let known = |place| {
-            let state = self.state.borrow();
+            let state = self.0.state.borrow();
             let mut found = state.stored.compaction.found.iter();
             found.find(|(at, _)| *at == place).map(|(_, index)| *index)
         };
@@ -104,7 +107,7 @@ impl Topic {
             return self.read_log(from.max(horizon), entries_max, bytes_max).await;
         };
         let next = (last.ordinal.next(), index + entries.len() as u64);
-        let compaction = &mut self.state.borrow_mut().stored.compaction;
+        let compaction = &mut self.0.state.borrow_mut().stored.compaction;
         if compaction.view.as_ref().map(CompactedView::ledger) == Some(ledger) {
             compaction.found.retain(|(at, _)| *at != from && *at != next.0);
             compaction.found.push_back(next);
@@ -114,7 +117,7 @@ impl Topic {
         }
         Ok(entries
             .into_iter()
-            .map(|entry| self.cx.compacted_entry(entry))
+            .map(|entry| self.0.cx.compacted_entry(entry))
             .collect())
     }
 
@@ -124,22 +127,31 @@ impl Topic {
         entries_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<Arc<FeedEntry>>, (Ordinal, ReadError)> {
-        let read = self.state.borrow().stored.log.read(from, entries_max, bytes_max);
+        let read = self
+            .0
+            .state
+            .borrow()
+            .stored
+            .log
+            .read(from, entries_max, bytes_max);
         let found = read.await.map_err(|error| (from, error))?;
-        Ok(found.into_iter().map(|entry| self.cx.feed_entry(entry)).collect())
+        Ok(found
+            .into_iter()
+            .map(|entry| self.0.cx.feed_entry(entry))
+            .collect())
     }
 
     /// A feed of the compacted view needs entries.
-    pub(super) fn on_read_compacted(
+    pub(super) fn on_read(
         &self,
         (shard, feed): (ShardId, TopicId),
         from: Ordinal,
         entries_max: usize,
         bytes_max: usize,
     ) {
-        let Some(me) = self.cx.me() else { return };
+        let Some(me) = self.0.cx.me() else { return };
         spawn_local(async move {
-            let read = me
+            let read = CompactedReads(&me)
                 .read_compacted(from, entries_max.min(READ_ENTRIES_MAX), bytes_max)
                 .await;
             let answer = match read {
@@ -183,12 +195,12 @@ impl Topic {
 
     /// The last message for a consumer that reads what is compacted; `last`: the last entry of the log, when that is known. What
     /// lies before the horizon is asked of the compacted ledger.
-    pub(super) async fn last_compacted(
+    pub(super) async fn last(
         &self,
         last: Option<Ordinal>,
         known: LastMessage,
     ) -> Result<LastMessage, CursorError> {
-        let Some(view) = self.compacted_view() else {
+        let Some(view) = self.view() else {
             return Ok(known);
         };
         if last.is_some_and(|last| last >= view.horizon()) {

@@ -8,13 +8,13 @@
 //! was not, from where it was when that was first known.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::time::Duration;
 
 use pharos_compaction::{
-    CompactionAskError, CompactionCounts, CompactionStatus, Log, Options, Outcome, Run, RunError, run,
+    CompactionAskError, CompactionCounts, CompactionRun, CompactionStatus, Options, Outcome, ReadLog,
+    RunError, run,
 };
-use pharos_managed_ledger::{CompactedView, Entry, ReadError, ReadTo};
+use pharos_managed_ledger::{CompactedLedgers, CompactedView, Entry, ReadError, ReadTo};
 use pharos_runtime::{Nanos, clock, spawn_local};
 use pharos_types::Ordinal;
 use tokio::sync::oneshot;
@@ -40,7 +40,7 @@ pub(crate) struct Compaction {
     stop: Option<oneshot::Sender<()>>,
     pub(crate) status: CompactionStatus,
     pub(super) counts: CompactionCounts,
-    /// Of places in the compacted ledger that were read last, which entry follows: whoever reads on needs no search.
+    /// Of places in the compacted ledger that were read last, which entry follows, so that reading on needs no search.
     pub(super) found: VecDeque<(Ordinal, u64)>,
 }
 
@@ -76,7 +76,8 @@ impl Compaction {
 impl Stored {
     /// Sees to it that what is to be compacted stays, before anything else is trimmed.
     pub(super) fn await_compaction(&mut self, cx: &TopicContext) {
-        let is_here = cx.options().compaction.is_some() && self.log.ledger.check_compaction().is_ok();
+        let is_here =
+            cx.options().compaction.is_some() && CompactedLedgers::of(&self.log.ledger).check().is_ok();
         let is_awaited = is_here && self.policies.compaction_threshold > 0;
         let first = self.log.ledger.first();
         self.compaction.awaited = is_awaited.then(|| self.compaction.awaited.unwrap_or(first));
@@ -97,7 +98,7 @@ impl Stored {
 /// The log of a topic, as a run reads it.
 struct LogOf<'a>(&'a Topic);
 
-impl Log for LogOf<'_> {
+impl ReadLog for LogOf<'_> {
     async fn read(&self, from: Ordinal, end: Ordinal, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
         let mut tries = 0;
         loop {
@@ -125,13 +126,19 @@ impl Log for LogOf<'_> {
     }
 }
 
-impl Topic {
+/// A run that is done: what is left, what it did, when it began.
+type FinishedRun = ((CompactedView, Outcome), Nanos);
+
+/// The runs of a topic.
+pub(crate) struct Compacting<'a>(pub(crate) &'a Topic);
+
+impl Compacting<'_> {
     /// Compacts the topic if so much was published since the last time.
     pub(super) fn compact_if_due(&self) {
-        if self.state.borrow().stored.is_compaction_due()
+        if self.0.state.borrow().stored.is_compaction_due()
             && let Err(error) = self.compact()
         {
-            tracing::debug!(topic = %self.cx.name, %error, "the topic is not compacted");
+            tracing::debug!(topic = %self.0.cx.name, %error, "the topic is not compacted");
         }
     }
 
@@ -140,24 +147,22 @@ impl Topic {
     /// # Errors
     /// [`CompactionAskError`].
     pub(crate) fn compact(&self) -> Result<(), CompactionAskError> {
-        let Some(me) = self.cx.me() else {
+        let Some(me) = self.0.cx.me() else {
             return Err(CompactionAskError::Closing);
         };
-        let Some(options) = self.cx.options().compaction else {
+        let Some(options) = self.0.cx.options().compaction else {
             return Err(CompactionAskError::NotHere);
         };
         let stopped = {
-            let stored = &mut self.state.borrow_mut().stored;
+            let stored = &mut self.0.state.borrow_mut().stored;
             if stored.closing {
                 return Err(CompactionAskError::Closing);
             }
             if stored.compaction.is_running() {
                 return Err(CompactionAskError::Running);
             }
-            stored
-                .log
-                .ledger
-                .check_compaction()
+            CompactedLedgers::of(&stored.log.ledger)
+                .check()
                 .map_err(CompactionAskError::Refused)?;
             let (stop, stopped) = oneshot::channel();
             stored.compaction.stop = Some(stop);
@@ -170,14 +175,17 @@ impl Topic {
                 // It is never closed.
                 let _turn = compactions.acquire().await;
                 let began = clock::now();
-                me.compact_once(options).await.map(|done| (done, began))
+                Compacting(&me)
+                    .compact_once(options)
+                    .await
+                    .map(|done| (done, began))
             };
             let done = tokio::select! {
                 biased;
                 _ = stopped => None,
                 done = work => Some(done),
             };
-            me.on_compacted(done);
+            Compacting(&me).on_compacted(done);
         });
         Ok(())
     }
@@ -185,7 +193,7 @@ impl Topic {
     /// Reads and writes; what it leaves is named when it resolves.
     async fn compact_once(&self, options: Options) -> Result<(CompactedView, Outcome), RunError> {
         let (view, from, horizon, begun) = {
-            let stored = &mut self.state.borrow_mut().stored;
+            let stored = &mut self.0.state.borrow_mut().stored;
             let view = stored.compaction.view.clone();
             let horizon = view.as_ref().map(CompactedView::horizon);
             let from = stored.log.ledger.first().max(horizon.unwrap_or(Ordinal(0)));
@@ -194,16 +202,16 @@ impl Topic {
                 view,
                 from,
                 stored.log.readable_end(),
-                stored.log.ledger.begin_compacted(),
+                CompactedLedgers::of(&stored.log.ledger).begin(),
             )
         };
         let mut writer = begun.await?;
-        let task = Run {
+        let task = CompactionRun {
             view,
-            log: &LogOf(self),
+            log: &LogOf(self.0),
             from,
             horizon,
-            codec: self.cx.codec,
+            codec: self.0.cx.codec,
             options,
         };
         match run(&task, &mut writer, tokio::task::yield_now).await {
@@ -216,8 +224,8 @@ impl Topic {
     }
 
     /// A run ended; `None`: it was called off.
-    fn on_compacted(&self, done: Option<Result<((CompactedView, Outcome), Nanos), RunError>>) {
-        let state = &mut *self.state.borrow_mut();
+    fn on_compacted(&self, done: Option<Result<FinishedRun, RunError>>) {
+        let state = &mut *self.0.state.borrow_mut();
         let compaction = &mut state.stored.compaction;
         (compaction.reading, compaction.stop) = (None, None);
         let counts = &mut compaction.counts;
@@ -232,32 +240,32 @@ impl Topic {
                 (counts.last_read, counts.last_written) = (outcome.bytes_read, outcome.bytes_written);
                 compaction.view = Some(view);
                 compaction.found.clear();
-                state.attached.links.compacted(&self.cx);
+                state.attached.links.compacted(&self.0.cx);
                 CompactionStatus::Success
             }
             Some(Err(error)) => {
                 counts.failed += 1;
                 counts.failed_ms = clock::wall_ms();
                 let why = chain(&error);
-                tracing::warn!(topic = %self.cx.name, error = why, "the topic could not be compacted");
+                tracing::warn!(topic = %self.0.cx.name, error = why, "the topic could not be compacted");
                 CompactionStatus::Failed(why)
             }
         };
         if !state.stored.closing {
-            state.stored.trim_soon(&self.cx);
+            state.stored.trim_soon(&self.0.cx);
         }
     }
 
     /// Calls off a run that is under way; resolves when it has ended.
     pub(super) async fn stop_compaction(&self) {
-        self.state.borrow_mut().stored.compaction.stop = None;
+        self.0.state.borrow_mut().stored.compaction.stop = None;
         let ended = async {
-            while self.state.borrow().stored.compaction.is_running() {
+            while self.0.state.borrow().stored.compaction.is_running() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
-            tracing::warn!(topic = %self.cx.name, "a compaction under way did not end in time");
+            tracing::warn!(topic = %self.0.cx.name, "a compaction under way did not end in time");
         }
     }
 
@@ -265,26 +273,26 @@ impl Topic {
     ///
     /// # Errors
     /// `NoSubscription` when nothing was compacted; `Busy` while a run is under way; `Storage`.
-    pub(crate) async fn forget_compacted(self: &Rc<Self>) -> Result<(), CursorError> {
+    pub(crate) async fn forget_compacted(&self) -> Result<(), CursorError> {
         let forget = {
-            let stored = &mut self.state.borrow_mut().stored;
+            let stored = &mut self.0.state.borrow_mut().stored;
             if stored.compaction.is_running() {
                 return Err(CursorError::Busy(CompactionAskError::Running.to_string()));
             }
             if stored.compaction.view.is_none() {
                 return Err(CursorError::NoSubscription("__compaction".to_owned()));
             }
-            stored.log.ledger.forget_compacted()
+            CompactedLedgers::of(&stored.log.ledger).forget()
         };
         forget
             .await
             .map_err(|error| CursorError::Storage(chain(&error)))?;
-        let state = &mut *self.state.borrow_mut();
+        let state = &mut *self.0.state.borrow_mut();
         state.stored.compaction.view = None;
         state.stored.compaction.found.clear();
-        state.attached.links.compacted(&self.cx);
-        state.stored.await_compaction(&self.cx);
-        state.stored.trim_soon(&self.cx);
+        state.attached.links.compacted(&self.0.cx);
+        state.stored.await_compaction(&self.0.cx);
+        state.stored.trim_soon(&self.0.cx);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pharos_types::{Ordinal, Position};
 
+use super::compacted::CompactedReads;
 use super::reads::LogReads;
 use super::{State, Topic};
 use crate::entry::FeedEntry;
@@ -143,7 +144,7 @@ impl Topic {
             mark_delete,
         };
         match is_compacted {
-            true => self.last_compacted(place, known).await,
+            true => CompactedReads(self).last(place, known).await,
             false => Ok(known),
         }
     }

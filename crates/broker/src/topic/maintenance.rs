@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{State, Stored, Topic, TopicContext};
+use super::{Compacting, State, Stored, Topic, TopicContext};
 use pharos_catalog::policy::EffectivePolicies;
 use pharos_catalog::{PolicyEvent, Shadows};
 
@@ -146,7 +146,7 @@ impl Topic {
             }
             Maintenance::Quotas => self.enforce_quota().await,
             Maintenance::Subscriptions => self.expire_subscriptions().await,
-            Maintenance::Compaction => self.compact_if_due(),
+            Maintenance::Compaction => Compacting(self).compact_if_due(),
             Maintenance::Topics => {}
         }
     }

@@ -113,6 +113,8 @@ use crate::mesh::HomeMessage;
 use carried::Carrying;
 use carrier::CarrierHold;
 use commit::Commits;
+use compacted::CompactedReads;
+pub(crate) use compaction::Compacting;
 use compaction::Compaction;
 use consumers::Consumer;
 use context::TopicContext;
@@ -239,7 +241,7 @@ impl Topic {
                 entries_max,
                 bytes_max,
             } => match feed.is_compacted() {
-                true => self.on_read_compacted((shard, feed), from, entries_max, bytes_max),
+                true => CompactedReads(self).on_read((shard, feed), from, entries_max, bytes_max),
                 false => self.on_read(shard, from, entries_max, bytes_max),
             },
             HomeMessage::Progress(progress) => {

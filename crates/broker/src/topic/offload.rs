@@ -6,7 +6,7 @@ use pharos_managed_ledger::OffloadAskError;
 use pharos_runtime::clock;
 use pharos_types::Position;
 
-use super::{Stored, Topic, TopicContext};
+use super::{Compacting, Stored, Topic, TopicContext};
 
 /// How long a topic that closes waits for the step of offloading that it called off.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ impl Topic {
     pub(crate) async fn close_for_good(&self) {
         self.close_clients().await;
         self.stop_offload().await;
-        self.stop_compaction().await;
+        Compacting(self).stop_compaction().await;
     }
 
     /// Calls off what is under way. What does not end soon is cleaned up when the topic is next opened.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pharos_catalog::Shadows;
 use pharos_ledger::LedgerEngine;
 use pharos_managed_ledger::{
-    CursorLog, ManagedLedger, OpenError, OpenMode, Options, open_shadow, storage_name,
+    CompactedLedgers, CursorLog, ManagedLedger, OpenError, OpenMode, Options, open_shadow, storage_name,
 };
 use pharos_metadata::MetadataStore;
 use pharos_runtime::clock;
@@ -103,7 +103,7 @@ impl StoredTopic {
         let with_rate = tenant.clone().filter(|tenant| tenant.has_rate());
         let mut state = State {
             stored: Stored {
-                compaction: super::Compaction::new(self.ledger.compacted()),
+                compaction: super::Compaction::new(CompactedLedgers::of(&self.ledger).view()),
                 log: TopicLog::new(self.ledger),
                 publishing: Publishing::new(producers, with_rate, now_ms),
                 cursors: DurableCursors::new(self.cursors),

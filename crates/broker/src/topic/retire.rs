@@ -8,6 +8,7 @@ use pharos_runtime::{clock, millis};
 use pharos_types::{Ordinal, Position};
 use tokio::sync::oneshot;
 
+use super::Compacting;
 use super::deduplication::Admitting;
 use super::nodes::NodesOf;
 use super::{Attached, Publishing, State, Stored, Topic, TopicContext};
@@ -155,7 +156,7 @@ impl Topic {
     pub(crate) async fn close(&self) {
         self.close_clients().await;
         self.stop_offload().await;
-        self.stop_compaction().await;
+        Compacting(self).stop_compaction().await;
         if self.with_attached(Attached::flush_all) {
             self.start_commit();
         }

@@ -6,6 +6,7 @@ use pharos_managed_ledger::cursor::AckState;
 use pharos_types::{Ordinal, SubscriptionName};
 
 use super::carried::Dealing;
+use super::compacted::CompactedReads;
 use super::create::NewSubscription;
 use super::cursor_store;
 use super::reads::LogReads;
@@ -154,7 +155,7 @@ impl Topic {
         };
         let to = match to {
             SeekTo::Place { at, remaining } if is_compacted => {
-                let at = self.compacted_start(at).await;
+                let at = CompactedReads(self).start(at).await;
                 let at = at.map_err(|error| CursorError::Storage(chain(&error)))?;
                 SeekTo::Place { at, remaining }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pharos_types::{Ordinal, SubscriptionName};
 use tokio::sync::oneshot;
 
+use super::compacted::CompactedReads;
 use super::consumers::Consumer;
 use super::kind::{Attaches as _, Joined, Joining};
 use super::subscription::{Body, Subscription};
@@ -60,7 +61,7 @@ impl Topic {
             attached.check_subscribe_rate(stored.policies.subscribe_rate, &request)
         })?;
         if request.read_compacted {
-            let start = self.compacted_start(request.start).await;
+            let start = CompactedReads(self).start(request.start).await;
             request.start = start.map_err(|error| SubscribeError::Storage(chain(&error)))?;
         }
         let mut asked = 0;

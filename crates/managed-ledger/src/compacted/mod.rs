@@ -8,7 +8,7 @@
 //!
 //! One ledger, written by one run, synced and closed before the info names it. A change of the info is one atomic step, so the
 //! name of a new one and the sentence on the one before it come together:
-//! 1. a ledger is created, and the info says that it is being written: whoever opens the managed ledger after a crash gives it up;
+//! 1. a ledger is created, and the info says that it is being written: the next opening after a crash gives it up;
 //! 2. it is filled and closed;
 //! 3. the info names it with its horizon, and gives the one before it up;
 //! 4. that one is deleted.
@@ -24,4 +24,4 @@ mod writer;
 
 pub use record::CompactedEntry;
 pub use view::CompactedView;
-pub use writer::{CompactedWriter, CompactionError};
+pub use writer::{CompactedLedgers, CompactedWriter, CompactionError};

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use pharos_ledger::{
-    AppendError, BoxFuture, CreateOptions, Durability, LedgerEngine, LedgerWriter, StorageFault,
-};
+use pharos_ledger::{AppendError, CreateOptions, Durability, LedgerEngine, LedgerWriter, StorageFault};
 use pharos_metadata::MetadataLayout;
 use pharos_types::{LedgerId, Ordinal};
 
@@ -45,19 +43,36 @@ pub enum CompactionError {
     Read(#[from] ReadError),
 }
 
-impl ManagedLedger {
+/// What a managed ledger has of compacted ledgers.
+pub struct CompactedLedgers {
+    engine: Arc<dyn LedgerEngine>,
+    info: Arc<InfoHandle>,
+    is_shadow: bool,
+}
+
+impl CompactedLedgers {
+    /// Those of an open managed ledger.
+    #[must_use]
+    pub fn of(ledger: &ManagedLedger) -> Self {
+        Self {
+            engine: Arc::clone(ledger.engine()),
+            info: Arc::clone(ledger.info()),
+            is_shadow: ledger.is_shadow(),
+        }
+    }
+
     /// What was compacted, as stored.
     #[must_use]
-    pub fn compacted(&self) -> Option<CompactedView> {
-        CompactedView::of(&self.info().seen().compaction?, self.engine())
+    pub fn view(&self) -> Option<CompactedView> {
+        CompactedView::of(&self.info.seen().compaction?, &self.engine)
     }
 
     /// Whether it could be compacted, whatever is in it.
     ///
     /// # Errors
     /// `Layout`, `Shadow`.
-    pub fn check_compaction(&self) -> Result<(), CompactionError> {
-        match (self.info().layout(), self.is_shadow()) {
+    pub fn check(&self) -> Result<(), CompactionError> {
+        match (self.info.layout(), self.is_shadow) {
             (MetadataLayout::Pulsar, _) => Err(CompactionError::Layout),
             (_, true) => Err(CompactionError::Shadow),
             _ => Ok(()),
@@ -68,36 +83,32 @@ impl ManagedLedger {
     ///
     /// # Errors
     /// [`CompactionError`].
-    pub fn begin_compacted(&self) -> BoxFuture<'static, Result<CompactedWriter, CompactionError>> {
-        let (engine, info) = (Arc::clone(self.engine()), Arc::clone(self.info()));
-        let checked = self.check_compaction();
-        Box::pin(async move {
-            checked?;
-            // The info will name it: it must not be less durable.
-            let options = CreateOptions {
-                durability: Durability::Sync,
-                is_background: true,
-                ..CreateOptions::default()
-            };
-            let writer = engine.create(options).await?;
-            let id = writer.id().0;
-            let begun = info.update(|info| {
-                let compaction = info.compaction.get_or_insert_default();
-                // Of a run whose end the store did not confirm, and does not know of.
-                let unfinished = compaction.writing.replace(id).filter(|other| *other != id);
-                unfinished.into_iter().for_each(|other| info.give_up(other));
-            });
-            if let Err(error) = begun.await {
-                return Err(error.into()); // Empty, and given up at the next opening if it was named.
-            }
-            Ok(CompactedWriter {
-                engine,
-                info,
-                writer,
-                in_flight: 0,
-                entries: 0,
-                bytes: 0,
-            })
+    pub async fn begin(self) -> Result<CompactedWriter, CompactionError> {
+        self.check()?;
+        let Self { engine, info, .. } = self;
+        // The info will name it: it must not be less durable.
+        let options = CreateOptions {
+            durability: Durability::Sync,
+            is_background: true,
+            ..CreateOptions::default()
+        };
+        let writer = engine.create(options).await?;
+        let id = writer.id().0;
+        let begun = info.update(|info| {
+            let compaction = info.compaction.get_or_insert_default();
+            // Of a run whose end the store did not confirm, and does not know of.
+            let unfinished = compaction.writing.replace(id).filter(|other| *other != id);
+            unfinished.into_iter().for_each(|other| info.give_up(other));
+        });
+        // On an error it is empty, and given up at the next opening if it was named.
+        begun.await?;
+        Ok(CompactedWriter {
+            engine,
+            info,
+            writer,
+            in_flight: 0,
+            entries: 0,
+            bytes: 0,
         })
     }
 
@@ -106,21 +117,19 @@ impl ManagedLedger {
     ///
     /// # Errors
     /// [`InfoError`].
-    pub fn forget_compacted(&self) -> BoxFuture<'static, Result<(), InfoError>> {
-        let (engine, info) = (Arc::clone(self.engine()), Arc::clone(self.info()));
-        Box::pin(async move {
-            let named = info.seen().compaction.and_then(|compaction| compaction.ledger);
-            let forget = info.update(|info| {
-                for ledger in info.compaction.take().into_iter().flat_map(|it| it.ledgers()) {
-                    info.give_up(ledger);
-                }
-            });
-            forget.await?;
-            if let Some(ledger) = named {
-                delete(&*engine, &info, LedgerId(ledger)).await;
+    pub async fn forget(self) -> Result<(), InfoError> {
+        let Self { engine, info, .. } = self;
+        let named = info.seen().compaction.and_then(|compaction| compaction.ledger);
+        let forget = info.update(|info| {
+            for ledger in info.compaction.take().into_iter().flat_map(|it| it.ledgers()) {
+                info.give_up(ledger);
             }
-            Ok(())
-        })
+        });
+        forget.await?;
+        if let Some(ledger) = named {
+            delete(&*engine, &info, LedgerId(ledger)).await;
+        }
+        Ok(())
     }
 }
 

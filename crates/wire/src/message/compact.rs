@@ -20,7 +20,7 @@ use crate::proto::{CompressionType, SingleMessageMetadata};
 const UNCOMPRESSED_SIZE_TAG: u8 = 9 << 3;
 
 /// One message of a batch.
-struct Member<'a> {
+struct RawMember<'a> {
     metadata: SingleMessageMetadata,
     /// Its size, metadata and payload, as they are.
     bytes: &'a [u8],
@@ -105,7 +105,7 @@ fn open<'a>(parts: &PartsRef<'a>, facts: &MessageFacts<'_>, bytes_max: usize) ->
 }
 
 /// Looks at each message of a batch; `None` when they do not fit together.
-fn walk(batch: &[u8], count: u32, mut look: impl FnMut(&Member<'_>)) -> Option<()> {
+fn walk(batch: &[u8], count: u32, mut look: impl FnMut(&RawMember<'_>)) -> Option<()> {
     let mut rest = batch;
     for _ in 0..count {
         let (metadata, behind) = sized(rest, "the metadata of a message in a batch").ok()?;
@@ -113,7 +113,7 @@ fn walk(batch: &[u8], count: u32, mut look: impl FnMut(&Member<'_>)) -> Option<(
         let payload = usize::try_from(metadata.payload_size).ok()?;
         let after = behind.get(payload..)?;
         let bytes = rest.get(..rest.len() - after.len())?;
-        look(&Member { metadata, bytes });
+        look(&RawMember { metadata, bytes });
         rest = after;
     }
     Some(())

@@ -179,6 +179,7 @@ impl Client {
             priority_level: 0,
             durable: true,
             start: StartAt::Earliest,
+            read_compacted: false,
             rewind_to_ms: None,
             may_create: true,
             properties: Vec::new(),

@@ -89,7 +89,7 @@ final class Env implements AutoCloseable {
     void compact(String topic) throws Exception {
         URI uri = URI.create(admin + topic.replace("persistent://", "/admin/v2/persistent/") + "/compaction");
         HttpClient http = HttpClient.newHttpClient();
-        HttpRequest begin = HttpRequest.newBuilder(uri).PUT(HttpRequest.BodyPublishers.noBody()).build();
+        HttpRequest begin = HttpRequest.newBuilder(uri).PUT(HttpRequest.BodyPublishers.ofString("")).build();
         int begun = http.send(begin, HttpResponse.BodyHandlers.discarding()).statusCode();
         expect(begun == 200 || begun == 204, "compact: HTTP " + begun);
         for (int tries = 0; tries < 300; tries++) {
