@@ -105,8 +105,8 @@ pub enum Guard {
     Copies,
     /// There are bookies to choose from, in groups that are written down.
     Bookies,
-    /// The broker keeps cursors of its own beside those of subscriptions.
-    SystemCursors,
+    /// The engine is the embedded one.
+    EmbeddedEngine,
     /// Retention must be larger than the backlog quotas of the same level.
     Quotas,
     /// The clusters that are known and that the tenant may use; this one must be among them.
@@ -394,12 +394,12 @@ impl Row {
         }
     }
 
-    /// Refuses what needs more cursors than those of subscriptions: where Pulsar's brokers keep theirs there are none.
+    /// Refuses what only topics of the embedded engine have.
     ///
     /// # Errors
     /// [`Refusal::NotActedOn`].
     pub fn check_in_pulsar_s_layout(&self, level: Level, value: &Value) -> Result<(), Refusal> {
-        if self.guard != Guard::SystemCursors || check::is_off(value) {
+        if self.guard != Guard::EmbeddedEngine || check::is_off(value) {
             return Ok(());
         }
         let name = self.key(level);
@@ -429,7 +429,7 @@ impl Row {
         match self.guard {
             Guard::Copies => check::copies(&value, &broker.persistence)?,
             Guard::Bookies => check::bookies(&broker.persistence)?,
-            Guard::SystemCursors if broker.persistence.replication.is_some() => {
+            Guard::EmbeddedEngine if broker.persistence.replication.is_some() => {
                 self.check_in_pulsar_s_layout(level, &value)?;
             }
             Guard::OwnCluster if check::names_only(&value, cluster) => {}

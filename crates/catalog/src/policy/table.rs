@@ -149,6 +149,7 @@ policies! {
             .namespace("compactionThreshold", "compaction_threshold")
             .put_on_namespaces()
             .topic("compactionThreshold")
+            .guard(Guard::EmbeddedEngine)
             .acts("broker/src/topic/compaction.rs");
 
     /// When an unused topic is deleted.
@@ -303,7 +304,7 @@ policies! {
             .settings(&["policies.deduplication"])
             .namespace("deduplication", "deduplicationEnabled")
             .topic("deduplicationEnabled")
-            .guard(Guard::SystemCursors)
+            .guard(Guard::EmbeddedEngine)
             .acts("broker/src/topic/deduplication.rs");
 
     /// Seconds after which the state of deduplication is stored, if it changed; 0 is never by time.
@@ -312,7 +313,7 @@ policies! {
             .settings(&["policies.deduplication_snapshot_interval"])
             .namespace("deduplicationSnapshotInterval", "deduplicationSnapshotIntervalSeconds")
             .topic("deduplicationSnapshotInterval")
-            .guard(Guard::SystemCursors)
+            .guard(Guard::EmbeddedEngine)
             .acts("broker/src/topic/deduplication.rs");
 
     /// Whether only encrypted messages are taken.

@@ -426,6 +426,7 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
     assert!(elsewhere.refused[0].why.contains("pc"));
     let mut policies = cluster.json("admin/policies/public/default").await;
     policies["deduplicationEnabled"] = json!(true);
+    policies["compaction_threshold"] = json!(1000);
     policies["replication_clusters"] = json!(["pc", "far"]);
     let bytes = serde_json::to_vec(&policies).unwrap();
     cluster
@@ -440,9 +441,7 @@ async fn a_check_says_what_is_there_and_what_is_in_the_way() {
             .iter()
             .any(|finding| finding.what == format!("namespace public/default, policy {policy}"))
     };
-    assert!(
-        named("deduplicationEnabled") && named("replication_clusters"),
-        "{:?}",
-        found.refused
-    );
+    for policy in ["deduplicationEnabled", "compaction_threshold", "replication_clusters"] {
+        assert!(named(policy), "{policy}: {:?}", found.refused);
+    }
 }
