@@ -187,6 +187,9 @@ pub struct CursorLog {
     retired: Option<(LedgerId, Option<DurableAt>)>,
     /// Whether a record was queued that is in no ledger: the next roll's snapshot brings it there, and until then all that follow.
     is_unwritten: bool,
+    /// Whether the roll under way has changes that the ledger which the info names lacks. That one gets no more then: what comes after a
+    /// change that is not there would make no sense to who reads it.
+    is_cut_off: bool,
     /// Tickets that wait for the next roll, because what they are for is in no ledger yet.
     waiting: Vec<Waiter>,
     /// Tickets that wait for the roll under way to be named.
@@ -273,7 +276,7 @@ impl CursorLog {
         if let Some(failure) = &*self.failure.borrow() {
             return CommitTicket::failed(failure.clone());
         }
-        if self.is_unwritten || self.primary.is_none() {
+        if self.is_unwritten || self.is_cut_off || self.primary.is_none() {
             let is_copied = matches!(self.roll, Roll::Copying { .. });
             let waiting = match (self.is_unwritten, is_copied) {
                 (true, _) => &mut self.waiting,
@@ -355,11 +358,12 @@ impl CursorLog {
         self.cursor(slot).map(|cursor| &cursor.acks)
     }
 
-    /// Makes an entry of the open chunk, for each ledger that is written.
+    /// Makes an entry of the open chunk, for each ledger that has all before it.
     fn seal_chunk(&mut self) {
         if !self.chunk.is_empty() {
             let entry = Bytes::from(std::mem::take(&mut self.chunk));
-            for target in self.targets_mut() {
+            let whole = self.primary.as_mut().filter(|_| !self.is_cut_off);
+            for target in whole.into_iter().chain(self.roll.target_mut()) {
                 target.push(entry.clone());
             }
         }

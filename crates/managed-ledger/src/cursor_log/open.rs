@@ -57,6 +57,7 @@ impl CursorLog {
                 roll: Roll::Idle,
                 retired: None,
                 is_unwritten: is_fitted || is_taken,
+                is_cut_off: false,
                 waiting: Vec::new(),
                 waiting_copy: Vec::new(),
                 snapshot_bytes: 0,

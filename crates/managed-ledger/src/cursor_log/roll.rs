@@ -151,7 +151,7 @@ impl CursorLog {
             target.push(Bytes::from(entry));
         }
         self.snapshot_bytes = target.bytes;
-        self.is_unwritten = false;
+        self.is_cut_off = std::mem::take(&mut self.is_unwritten);
         self.waiting_copy.append(&mut self.waiting);
         self.roll = Roll::Copying {
             target,
@@ -212,6 +212,7 @@ impl CursorLog {
             let _ = ticket.send(Ok(target.all()));
         }
         self.primary = Some(target);
+        self.is_cut_off = false;
         RollEvent::Rolled
     }
 

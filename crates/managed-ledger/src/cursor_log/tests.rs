@@ -13,6 +13,7 @@ use super::*;
 use crate::cursor::Malformed;
 use crate::{ManagedLedger, OpenMode, Options, orphans};
 
+mod lacking;
 mod model;
 mod system;
 
